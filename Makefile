@@ -1,0 +1,57 @@
+# Every habit has a target; `make` alone lists them. A machine needs python3 (3.11 or newer) and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# A running broker's messages; `make clean` leaves them alone.
+DATA := data
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help install run test lint format types unit bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## create .venv and install everything into it
+
+run: install ## start a name server and a broker here, until Ctrl-C
+	@exec $(BIN)/python deploy/run_local.py --data $(DATA)
+
+test: install lint types ## check the code and run all tests
+	$(BIN)/pytest
+
+lint: install ## style, and which package may import which
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+format: install ## bring the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: install ## check the types
+	$(BIN)/mypy
+	$(BIN)/mypy tests deploy
+
+unit: install ## the tests that start nothing
+	$(BIN)/pytest tests/unit
+
+bench: install ## measure, and write docs/performance.md
+	$(BIN)/python -m benchmarks
+
+clean: ## remove all that can be made again
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made again when what is to be installed changes.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "$(PYTHON) is $$($(PYTHON) -V 2>/dev/null || echo missing); Python 3.11 or newer is needed." >&2; \
+	  echo "Where there is another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || { \
+	  rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make virtual environments: on Debian and Ubuntu install python3-venv." >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

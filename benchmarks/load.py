@@ -1,0 +1,196 @@
+"""The load program over Apache's Java client, as an object: one call is one measurement."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tests.support.jvm import java_command
+from tests.support.processes import Usage
+from tests.support.running import RunningProgram
+from tests.support.toolchain import JavaProgram
+
+# A fixed heap: the client's own collections should not differ from round to round.
+CLIENT_JVM = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
+# Beyond the time that a load takes by itself: start of the JVM, creation of the topic.
+_GRACE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """`values` is the result line of bench.Main; the server's CPU is that of the counted time."""
+
+    values: dict[str, Any]
+    server_cpu_seconds: float | None = None
+    client_rss_bytes: int | None = None
+
+    @property
+    def messages(self) -> int:
+        return int(self.values["messages"] if "messages" in self.values else self.values["count"])
+
+    @property
+    def messages_per_second(self) -> float:
+        return float(self.values["messagesPerSecond"])
+
+    @property
+    def median_micros(self) -> float:
+        """Latency of a request; KeyError for fill and drain, which have none."""
+        return float(self.values["medianMicros"])
+
+    @property
+    def p99_micros(self) -> float:
+        return float(self.values["p99Micros"])
+
+    @property
+    def errors(self) -> int:
+        return int(self.values.get("errors", 0))
+
+    @property
+    def server_cpu_micros_per_message(self) -> float | None:
+        if self.server_cpu_seconds is None or not self.messages:
+            return None
+        return self.server_cpu_seconds * 1e6 / self.messages
+
+
+class LoadClient:
+    """bench.Main against the name server at `namesrv` (anybody's). `home` holds the client's logs."""
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        namesrv: str,
+        home: Path,
+        *,
+        header: str = "ROCKETMQ",
+        jvm_options: Sequence[str] = CLIENT_JVM,
+    ) -> None:
+        """`header`: JSON or ROCKETMQ, the header serialization of its requests."""
+        self._program = program
+        self._namesrv = namesrv
+        self._home = home
+        self._header = header
+        self._jvm_options = tuple(jvm_options)
+        home.mkdir(parents=True, exist_ok=True)
+
+    async def sync(
+        self,
+        topic: str,
+        *,
+        threads: int = 64,
+        size: int = 128,
+        seconds: int = 10,
+        warmup_s: int = 5,
+        server: Callable[[], Usage] | None = None,
+    ) -> LoadResult:
+        """Synchronous sends. `server` reads the broker's usage: asked when the counting begins and ends."""
+        options = {"topic": topic, "threads": threads, "size": size}
+        return await self._timed("sync", options, seconds, warmup_s, server)
+
+    async def one_thread(
+        self,
+        topic: str,
+        *,
+        size: int = 128,
+        seconds: int = 10,
+        warmup_s: int = 5,
+        server: Callable[[], Usage] | None = None,
+    ) -> LoadResult:
+        return await self._timed("oneThread", {"topic": topic, "size": size}, seconds, warmup_s, server)
+
+    async def asynchronous(
+        self,
+        topic: str,
+        *,
+        inflight: int = 2000,
+        size: int = 128,
+        seconds: int = 10,
+        warmup_s: int = 5,
+        server: Callable[[], Usage] | None = None,
+    ) -> LoadResult:
+        options = {"topic": topic, "inflight": inflight, "size": size}
+        return await self._timed("async", options, seconds, warmup_s, server)
+
+    async def batch(
+        self,
+        topic: str,
+        *,
+        threads: int = 8,
+        batch: int = 32,
+        size: int = 128,
+        seconds: int = 10,
+        warmup_s: int = 5,
+        server: Callable[[], Usage] | None = None,
+    ) -> LoadResult:
+        options = {"topic": topic, "threads": threads, "batch": batch, "size": size}
+        return await self._timed("batch", options, seconds, warmup_s, server)
+
+    async def fill(
+        self,
+        topic: str,
+        count: int = 2_000_000,
+        *,
+        size: int = 128,
+        timeout_s: float = 300,
+        server: Callable[[], Usage] | None = None,
+    ) -> LoadResult:
+        """Put exactly `count` messages into the topic."""
+        options = {"topic": topic, "count": count, "size": size}
+        return await self._run("fill", options, timeout_s, server)
+
+    async def drain(
+        self,
+        topic: str,
+        count: int = 2_000_000,
+        *,
+        threads: int = 20,
+        timeout_s: float = 300,
+        server: Callable[[], Usage] | None = None,
+    ) -> LoadResult:
+        """Read `count` messages with a push consumer of a new group.
+
+        `messages_per_second` is from the first message to the last; `values` has it from the start of the
+        consumer too (messagesPerSecondFromStart).
+        """
+        options = {"topic": topic, "count": count, "threads": threads, "timeoutSeconds": int(timeout_s)}
+        return await self._run("drain", options, timeout_s, server)
+
+    async def _timed(
+        self,
+        load: str,
+        options: dict[str, object],
+        seconds: int,
+        warmup_s: int,
+        server: Callable[[], Usage] | None,
+    ) -> LoadResult:
+        all_options = {**options, "seconds": seconds, "warmupSeconds": warmup_s}
+        return await self._run(load, all_options, seconds + warmup_s, server)
+
+    async def _run(
+        self, load: str, options: dict[str, object], timeout_s: float, server: Callable[[], Usage] | None
+    ) -> LoadResult:
+        words = [load, "--namesrv", self._namesrv]
+        for name, value in options.items():
+            words += [f"--{name}", str(value)]
+        command = java_command(
+            self._program,
+            "bench.Main",
+            words,
+            home=self._home,
+            jvm_options=self._jvm_options,
+            properties={"rocketmq.serialize.type": self._header},
+        )
+        limit_s = timeout_s + _GRACE_SECONDS
+        with RunningProgram(command, self._home / "stderr.log", dict(os.environ)) as program:
+            await program.wait_for("measuring", timeout_s=limit_s)
+            before = server() if server is not None else None
+            await program.wait_for("measured", timeout_s=limit_s)
+            after = server() if server is not None else None
+            client_rss_bytes = Usage.of(program.pid).rss_bytes
+            outcome = (await program.outcome(limit_s)).check()
+        result = LoadResult(values=outcome.result, client_rss_bytes=client_rss_bytes)
+        if before is None or after is None:
+            return result
+        return replace(result, server_cpu_seconds=after.cpu_seconds - before.cpu_seconds)

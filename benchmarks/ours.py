@@ -1,0 +1,93 @@
+"""Our name server and broker, as processes, in the shape of `benchmarks.peer`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.ports import free_broker_port, free_port
+from tests.support.probe import cluster_info, has_broker
+from tests.support.processes import ServerProcess, Usage
+
+_BIN = Path(sys.executable).parent
+_READY_WITHIN_SECONDS = 30.0
+_POLL_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class OurServers:
+    """The running servers, and how long the broker took from its start to its ready line."""
+
+    namesrv_address: str
+    namesrv: ServerProcess
+    broker: ServerProcess
+    broker_start_seconds: float
+
+    def usage(self) -> Usage:
+        """What the broker has used so far."""
+        return self.broker.usage()
+
+
+@asynccontextmanager
+async def our_servers() -> AsyncIterator[OurServers]:
+    """A name server and a broker with an empty store; their files go when the block ends."""
+    home = Path(tempfile.mkdtemp(prefix="rmq-bench-"))
+    running: list[ServerProcess] = []
+    port, broker_port = free_port(), free_broker_port()
+    address = f"127.0.0.1:{port}"
+    no_metrics = ("--set", "metricsPromExporterPort=0")
+    try:
+        namesrv = _start(home, "rmq-namesrv", "--port", str(port), *no_metrics, *_kv(home))
+        running.append(namesrv)
+        await _until_answers(address)
+        began = time.monotonic()
+        options = ("-n", address, "--store", str(home / "store"), "--set", f"listenPort={broker_port}")
+        broker = _start(home, "rmq-broker", *options, "--set", "brokerIP1=127.0.0.1", *no_metrics)
+        running.append(broker)
+        seconds = await _ready_seconds(broker, began)
+        if not await has_broker(address, f"127.0.0.1:{broker_port}"):
+            raise RuntimeError(f"the broker is not registered: {broker.log_tail()}")
+        yield OurServers(address, namesrv, broker, seconds)
+    finally:
+        for process in reversed(running):
+            process.kill()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _kv(home: Path) -> Sequence[str]:
+    return ("--set", f"kvConfigPath={home / 'kvConfig.json'}")
+
+
+def _start(home: Path, name: str, *options: str) -> ServerProcess:
+    environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
+    return ServerProcess([str(_BIN / name), *options], log_path=home / f"{name}.log", environment=environment)
+
+
+async def _ready_seconds(process: ServerProcess, began: float) -> float:
+    deadline = began + _READY_WITHIN_SECONDS
+    while "\nready " not in f"\n{process.log_tail()}":
+        if process.exit_code is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"{process.command[0]} is not ready: {process.log_tail()}")
+        await asyncio.sleep(_POLL_SECONDS)
+    return time.monotonic() - began
+
+
+async def _until_answers(address: str) -> None:
+    deadline = time.monotonic() + _READY_WITHIN_SECONDS
+    while True:
+        try:
+            await cluster_info(address)
+        except (OSError, TimeoutError):
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(_POLL_SECONDS)
+        else:
+            return

@@ -1,0 +1,95 @@
+"""Apache's own name server and broker as the other side of comparisons.
+
+`python -m benchmarks.peer sync --seconds 10` runs one load against them and prints the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.load import LoadClient, LoadResult
+from tests.support import toolchain
+from tests.support.apache import ApacheBroker, ApacheNamesrv
+from tests.support.toolchain import JavaProgram
+
+# As runbroker.sh and runserver.sh of Apache RocketMQ 5.3.3, but for the heap (8 GiB there: too much beside a
+# client on one machine) and AlwaysPreTouch (it makes the start long and the whole heap resident at once: that
+# would only speak against Apache).
+_G1 = (
+    "-XX:+UseG1GC",
+    "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:SoftRefLRUPolicyMSPerMB=0",
+    "-XX:-OmitStackTraceInFastThrow",
+    "-XX:-UseLargePages",
+)
+BROKER_JVM = ("-Xms4g", "-Xmx4g", "-XX:MaxDirectMemorySize=15g", *_G1)
+NAMESRV_JVM = ("-Xms1g", "-Xmx1g", *_G1)
+
+
+@dataclass(frozen=True, slots=True)
+class ApachePeer:
+    """The running servers, and how long the broker took from its start to its registration."""
+
+    namesrv: ApacheNamesrv
+    broker: ApacheBroker
+    broker_start_seconds: float
+
+
+@asynccontextmanager
+async def apache_peer(
+    program: JavaProgram | None = None, settings: dict[str, str] | None = None
+) -> AsyncIterator[ApachePeer]:
+    """Apache's servers, set up as its own scripts do; their files go when the block ends."""
+    program = program or toolchain.apache_servers()
+    async with ApacheNamesrv(program, jvm_options=NAMESRV_JVM) as namesrv:
+        broker = ApacheBroker(program, namesrv.address, settings=settings, jvm_options=BROKER_JVM)
+        try:
+            yield ApachePeer(namesrv, broker, await broker.start())
+        finally:
+            broker.close()
+
+
+async def measure(load: str, seconds: int, warmup_s: int, count: int, header: str) -> LoadResult:
+    """One load against Apache's servers, started for it."""
+    async with apache_peer() as peer:
+        with tempfile.TemporaryDirectory() as home:
+            client = LoadClient(toolchain.bench_client(), peer.namesrv.address, Path(home), header=header)
+            if load in {"fill", "drain"}:
+                result = await client.fill("Bench", count, server=peer.broker.usage)
+                return (
+                    result if load == "fill" else await client.drain("Bench", count, server=peer.broker.usage)
+                )
+            timed = {
+                "sync": client.sync,
+                "oneThread": client.one_thread,
+                "async": client.asynchronous,
+                "batch": client.batch,
+            }[load]
+            return await timed("Bench", seconds=seconds, warmup_s=warmup_s, server=peer.broker.usage)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("load", choices=["sync", "oneThread", "async", "batch", "fill", "drain"])
+    parser.add_argument("--seconds", type=int, default=10)
+    parser.add_argument("--warmup", type=int, default=20, help="seconds that are not counted")
+    parser.add_argument("--count", type=int, default=2_000_000, help="messages of fill and drain")
+    parser.add_argument("--header", choices=["JSON", "ROCKETMQ"], default="ROCKETMQ")
+    chosen = parser.parse_args()
+    result = asyncio.run(measure(chosen.load, chosen.seconds, chosen.warmup, chosen.count, chosen.header))
+    print(json.dumps(result.values, indent=2))
+    if result.server_cpu_micros_per_message is not None:
+        print(f"broker CPU per message: {result.server_cpu_micros_per_message:.1f} µs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""What name servers are told: the requests of registration, made out of the topics as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from rmq_remoting.bodies.register import RegisterBrokerBody
+from rmq_remoting.bodies.route import QueueData, TopicRouteData
+from rmq_remoting.bodies.static_topic import TopicConfigAndMappingSerializeWrapper
+from rmq_remoting.bodies.topic import DataVersion, TopicConfig
+from rmq_remoting.codes import RequestCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.headers.namesrv import (
+    BrokerHeartbeatRequestHeader,
+    QueryDataVersionRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterTopicRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+
+from .config import RegistrationSettings, TopicSettings
+from .topics.permissions import READ_WRITE
+from .topics.table import TopicTable
+
+_CRC_MASK: Final = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """Who registers; the addresses are those that clients and slaves connect to, host:port."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    ha_address: str
+
+
+class Announcements:
+    """Makes the requests; shared by all name servers."""
+
+    def __init__(
+        self,
+        identity: BrokerIdentity,
+        settings: RegistrationSettings,
+        topic_settings: TopicSettings,
+        topics: TopicTable,
+    ) -> None:
+        self._identity = identity
+        self._settings = settings
+        self._topic_settings = topic_settings
+        self._topics = topics
+        # The last full body: many name servers, and every 30 s, are told the same.
+        self._full_key: tuple[object, ...] = ()
+        self._full_bodies: asyncio.Future[list[bytes]] | None = None
+
+    async def full(self) -> list[RemotingCommand]:
+        """All topics: one request, or several in order where registration is split."""
+        settings = self._settings
+        compressed = settings.compressed_register
+        part_size = settings.split_registration_size if settings.enable_split_registration else 0
+        key = (self._topics.version, self._permission, compressed, part_size)
+        if self._full_bodies is None or key != self._full_key:
+            bodies = self._bodies(self._topics.configs(), part_size)
+            # Thousands of topics take tens of milliseconds: not on the loop.
+            self._full_bodies = asyncio.get_running_loop().run_in_executor(
+                None, _encode_all, bodies, compressed
+            )
+            self._full_key = key
+        try:
+            encoded = await asyncio.shield(self._full_bodies)
+        except BaseException:
+            self._full_bodies = None
+            raise
+        return [self._register(body, compressed) for body in encoded]
+
+    def changed(self, configs: Iterable[TopicConfig]) -> list[RemotingCommand]:
+        """Only some topics: one incremental registration, or a request for each."""
+        if self._settings.enable_single_topic_register:
+            return [self._register_topic(self._permitted(config)) for config in configs]
+        compressed = self._settings.compressed_register
+        bodies = self._bodies(configs, 0)
+        return [self._register(body, compressed) for body in _encode_all(bodies, compressed)]
+
+    def query_data_version(self) -> RemotingCommand:
+        """322: is what the name server has the newest?"""
+        identity = self._identity
+        header = QueryDataVersionRequestHeader(
+            broker_addr=identity.address,
+            broker_id=identity.broker_id,
+            broker_name=identity.name,
+            cluster_name=identity.cluster,
+        )
+        body = self._topics.data_version.encode()
+        return RemotingCommand.request(RequestCode.QUERY_DATA_VERSION, header.encode(), body)
+
+    def heartbeat(self) -> RemotingCommand:
+        """904, or for old name servers the query that does as well: this broker lives."""
+        if self._settings.compatible_with_old_name_srv:
+            return self.query_data_version()
+        identity = self._identity
+        header = BrokerHeartbeatRequestHeader(
+            broker_addr=identity.address, broker_name=identity.name, cluster_name=identity.cluster
+        )
+        return RemotingCommand.request(RequestCode.BROKER_HEARTBEAT, header.encode())
+
+    def unregister(self) -> RemotingCommand:
+        """104: this broker is going."""
+        identity = self._identity
+        header = UnRegisterBrokerRequestHeader(
+            broker_addr=identity.address,
+            broker_id=identity.broker_id,
+            broker_name=identity.name,
+            cluster_name=identity.cluster,
+        )
+        return RemotingCommand.request(RequestCode.UNREGISTER_BROKER, header.encode(), oneway=True)
+
+    @property
+    def _permission(self) -> int:
+        return self._topic_settings.broker_permission
+
+    def _permitted(self, config: TopicConfig) -> TopicConfig:
+        """The topic as the broker's own permission lets it be."""
+        if self._permission & READ_WRITE == READ_WRITE:
+            return config
+        return config.model_copy(update={"perm": config.perm & self._permission})
+
+    def _bodies(self, configs: Iterable[TopicConfig], part_size: int) -> list[RegisterBrokerBody]:
+        topics = [self._permitted(config) for config in configs]
+        size = part_size or max(1, len(topics))
+        parts = [topics[start : start + size] for start in range(0, len(topics), size)]
+        version = self._topics.data_version
+        # A name server takes a part for news only if its version differs from the part before; the last one
+        # has the version that the table has.
+        return [
+            _body(part, _earlier(version, len(parts) - number)) for number, part in enumerate(parts, start=1)
+        ]
+
+    def _register(self, body: bytes, compressed: bool) -> RemotingCommand:
+        identity, settings = self._identity, self._settings
+        header = RegisterBrokerRequestHeader(
+            body_crc32=zlib.crc32(body) & _CRC_MASK,
+            broker_addr=identity.address,
+            broker_id=identity.broker_id,
+            broker_name=identity.name,
+            cluster_name=identity.cluster,
+            compressed=compressed,
+            enable_acting_master=settings.enable_slave_acting_master,
+            ha_server_addr=identity.ha_address,
+            heartbeat_timeout_ms=(
+                settings.broker_not_active_timeout_ms if settings.enable_slave_acting_master else None
+            ),
+        )
+        return RemotingCommand.request(RequestCode.REGISTER_BROKER, header.encode(), body)
+
+    def _register_topic(self, config: TopicConfig) -> RemotingCommand:
+        queues = QueueData(
+            broker_name=self._identity.name,
+            perm=config.perm,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            topic_sys_flag=config.topic_sys_flag,
+        )
+        return RemotingCommand.request(
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+            RegisterTopicRequestHeader(topic=config.topic_name).encode(),
+            TopicRouteData(queue_datas=[queues]).encode(),
+        )
+
+
+def _body(configs: Iterable[TopicConfig], version: DataVersion) -> RegisterBrokerBody:
+    return RegisterBrokerBody(
+        topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
+            data_version=version, topic_config_table={config.topic_name: config for config in configs}
+        )
+    )
+
+
+def _encode_all(bodies: Iterable[RegisterBrokerBody], compressed: bool) -> list[bytes]:
+    return [body.encode_compressed() if compressed else body.encode() for body in bodies]
+
+
+def _earlier(version: DataVersion, steps: int) -> DataVersion:
+    return version.model_copy(update={"counter": version.counter - steps}) if steps else version

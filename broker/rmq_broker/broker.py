@@ -1,0 +1,357 @@
+"""The composition root: builds and wires the broker's parts, starts and stops them in order, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import time
+
+from rmq_remoting.connection import Connection, ConnectionSettings
+from rmq_remoting.daemon.configuration import Change, Configuration
+from rmq_remoting.daemon.lifecycle import StartError
+from rmq_remoting.daemon.remoting_metrics import RemotingCollector
+from rmq_remoting.daemon.tasks import OnDeath, TaskSupervisor
+from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.message_ids import UniqueKeyGenerator
+from rmq_remoting.server import RemotingServer
+
+from .clients.consumers import ConsumerTable
+from .clients.housekeeping import SCAN_SECONDS, ClientHousekeeping
+from .clients.notifications import MemberChangeNotifier
+from .clients.producers import ProducerTable
+from .config import BrokerSettings, FlushDiskType
+from .delivery.held_pulls import TICK_SECONDS, HeldPulls
+from .groups.table import SubscriptionGroupTable
+from .metrics import BrokerCollector, BrokerMetrics, Observed
+from .offsets.flusher import OffsetFlusher
+from .offsets.table import ConsumerOffsetTable
+from .persistence import ConfigFile, ConfigFileError
+from .processor_table import Processors, Tiers, pull_rows, register_all, table
+from .processors.admin.broker import BrokerAdminProcessor
+from .processors.admin.clients import ConnectionAdminProcessor
+from .processors.admin.groups import GroupAdminProcessor
+from .processors.admin.offsets import OffsetAdminProcessor
+from .processors.admin.topic_stats import TopicStatsProcessor
+from .processors.admin.topics import TopicAdminProcessor
+from .processors.client import ClientProcessor
+from .processors.consumer import ConsumerOffsetProcessor
+from .processors.offsets import QueueOffsetProcessor
+from .processors.pull import PullProcessor
+from .processors.send import SendProcessor
+from .processors.send_target import TargetChecker
+from .registration import BrokerIdentity, Registrar
+from .runtime_info import RuntimeInfo
+from .settings_version import SettingsVersion
+from .statistics import SAMPLE_SECONDS, BrokerStatistics
+from .store.errors import StoreError
+from .store.message_store import MessageStore
+from .topics.deletion import TopicDeletion
+from .topics.table import TopicTable
+
+log = logging.getLogger("rmq.broker")
+
+_HOLD_CHECK_SECONDS = 5.0
+# How long a stop waits for answers that are under way.
+_ANSWER_SECONDS = 3.0
+_ANSWER_POLL_SECONDS = 0.005
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+class Broker:
+    """One broker in the running loop."""
+
+    def __init__(self, configuration: Configuration[BrokerSettings], supervisor: TaskSupervisor) -> None:
+        settings = self.settings = configuration.settings
+        self._configuration = configuration
+        self._supervisor = supervisor
+        self._serving = False
+        self._opening: asyncio.Future[None] | None = None
+
+        # What the broker knows.
+        self.topics = TopicTable(settings, settings.broker_cluster_name, settings.broker_name, now_ms)
+        self.groups = SubscriptionGroupTable(settings, now_ms)
+        self.offsets = ConsumerOffsetTable(now_ms)
+        self.consumers = ConsumerTable()
+        self.producers = ProducerTable()
+        self.statistics = BrokerStatistics(self.topics.system_topics, now_ms)
+        self.store = MessageStore(settings, settings)
+        self.held_pulls = HeldPulls(time.monotonic)
+        self.store.on_arrival = self.held_pulls.arrived
+        self.topics.on_change(lambda change: self.held_pulls.topics_removed(change.removed))
+        self._files = {
+            name: ConfigFile(settings.config_dir / file_name, state)
+            for name, file_name, state in (
+                ("topics", "topics.json", self.topics),
+                ("groups", "subscriptionGroup.json", self.groups),
+                ("offsets", "consumerOffset.json", self.offsets),
+            )
+        }
+        self._offset_flusher = OffsetFlusher(self.offsets, self._files["offsets"], settings)
+
+        # What clients talk to.
+        self._housekeeping = ClientHousekeeping(self.consumers, self.producers, settings, now_ms)
+        self._notifier = MemberChangeNotifier(self.groups, settings)
+        self.consumers.on_change(self._notifier.changed)
+        self.dispatcher = Dispatcher()
+        self._fast_dispatcher = Dispatcher()
+        self.server = self._listener(self.dispatcher)
+        self.fast_server = self._listener(self._fast_dispatcher)
+        self._settings_version = SettingsVersion(now_ms)
+        configuration.on_change(self._settings_version.changed)
+        configuration.on_change(self._settings_changed)
+        self.registrar: Registrar | None = None
+        self.metrics = self._metrics()
+
+    # --- life ---
+
+    async def start(self) -> str:
+        """Open the store, listen, register; what the ready line says. Raises StartError."""
+        settings = self.settings
+        if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            raise StartError("flushDiskType=SYNC_FLUSH is not supported yet; use ASYNC_FLUSH")
+        await self._open_store()
+        port = self._bind()
+        address = f"{settings.broker_ip1}:{port}"
+        self.wire(address, port, await _resolve(settings.broker_ip1))
+        self.store.start()
+        self._start_tasks()
+        await self.server.start(settings.bind_address, settings.listen_port)
+        await self.fast_server.start(settings.bind_address, settings.fast_listen_port)
+        self._serving = True
+        await self.metrics.start()
+        return await self._register(address)
+
+    async def stop(self) -> None:
+        """Take no more, answer what is in flight, leave everything on disk."""
+        self.server.stop_accepting()
+        self.fast_server.stop_accepting()
+        if self.registrar is not None:
+            await self._supervisor.cancel("registration")
+            await self.registrar.stop()
+        self.held_pulls.release_all()
+        await self._answers_given()
+        await self.server.stop()
+        await self.fast_server.stop()
+        self.dispatcher.stop()
+        self._fast_dispatcher.stop()
+        await self.metrics.stop()
+        if self._serving:
+            self._offset_flusher.flush()
+        closed = [file.close() for file in self._files.values()]
+        problems = await asyncio.gather(*closed, return_exceptions=True)
+        await self._close_store()
+        for problem in problems:
+            if problem is not None:
+                raise problem
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        return self.server.port
+
+    # --- steps of the start ---
+
+    async def _open_store(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            self._opening = asyncio.ensure_future(loop.run_in_executor(None, self.store.open))
+            await asyncio.shield(self._opening)
+            self.settings.config_dir.mkdir(parents=True, exist_ok=True)
+            for file in self._files.values():
+                await loop.run_in_executor(None, file.load)
+        except (StoreError, ConfigFileError, OSError) as error:
+            raise StartError(str(error)) from error
+        self.topics.on_change(lambda change: self._files["topics"].changed())
+        self.groups.on_change(self._files["groups"].changed)
+        self.topics.ensure_system_topics()
+
+    def _bind(self) -> int:
+        settings = self.settings
+        try:
+            port = self.server.bind(settings.bind_address, settings.listen_port)
+            fast_port = settings.fast_listen_port if settings.listen_port else 0
+            self.fast_server.bind(settings.bind_address, fast_port)
+        except OSError as error:
+            raise StartError(
+                f"cannot listen on {settings.bind_address}:{settings.listen_port} (and, for sends, "
+                f"{settings.fast_listen_port}): {error.strerror}. Is another broker running? listenPort "
+                "chooses the port"
+            ) from error
+        return port
+
+    def wire(self, address: str, port: int, store_ip: str) -> None:
+        """Build what has to know the broker's address, and the processor table."""
+        settings = self.settings
+        identity = BrokerIdentity(
+            settings.broker_cluster_name,
+            settings.broker_name,
+            settings.broker_id,
+            address,
+            f"{settings.broker_ip2}:{settings.ha_listen_port or port + 1}",
+        )
+        self.registrar = Registrar(identity, settings, settings, self.topics)
+        keys = UniqueKeyGenerator(store_ip, os.getpid(), random.getrandbits(32), now_ms)
+        deletion = TopicDeletion(self.topics, self.offsets, self.store, self.statistics)
+        info = RuntimeInfo(self.statistics, self.store, self.dispatcher, settings)
+        processors = Processors(
+            send=SendProcessor(
+                settings,
+                TargetChecker(settings, self.topics, now_ms),
+                self.store,
+                self.statistics,
+                (store_ip, port),
+                keys.next_key,
+            ),
+            pull=PullProcessor(
+                settings,
+                self.topics,
+                self.groups,
+                self.consumers,
+                self.offsets,
+                self.store,
+                self.held_pulls,
+                self.statistics,
+            ),
+            client=ClientProcessor(
+                self.consumers, self.producers, self.groups, self.topics, settings, now_ms
+            ),
+            consumer_offset=ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store),
+            queue_offset=QueueOffsetProcessor(self.store),
+            topic_admin=TopicAdminProcessor(self.topics, deletion, settings, self._settle_topics),
+            topic_stats=TopicStatsProcessor(self.topics, self.store, self.statistics, settings.broker_name),
+            group_admin=GroupAdminProcessor(
+                self.groups, self.offsets, self.statistics, self._files["groups"].save
+            ),
+            connection_admin=ConnectionAdminProcessor(self.consumers, self.producers, self.offsets, address),
+            offset_admin=OffsetAdminProcessor(self.offsets),
+            broker_admin=BrokerAdminProcessor(self._configuration, self._settings_version, info),
+        )
+        self._configuration.on_change(processors.send.settings_changed)
+        tiers = Tiers.of(settings)
+        rows = table(processors, tiers)
+        register_all(self.dispatcher, [*rows, *pull_rows(processors, tiers)])
+        register_all(self._fast_dispatcher, rows)
+
+    def _start_tasks(self) -> None:
+        supervisor = self._supervisor
+        supervisor.every("held pulls", TICK_SECONDS, self.held_pulls.expire)
+        supervisor.every("check held pulls", _HOLD_CHECK_SECONDS, self.held_pulls.check_all)
+        supervisor.every("client expiry", SCAN_SECONDS, self._housekeeping.scan)
+        supervisor.every("statistics", SAMPLE_SECONDS, self.statistics.sample)
+        supervisor.every(
+            "consumer offsets",
+            self._offset_flusher.period_seconds,
+            self._offset_flusher.flush,
+        )
+        if self.settings.enable_slave_acting_master and self.registrar is not None:
+            heartbeat_seconds = self.settings.broker_heartbeat_interval_ms / 1000
+            supervisor.every("broker heartbeat", heartbeat_seconds, self.registrar.heartbeat)
+
+    async def _register(self, address: str) -> str:
+        settings, registrar = self.settings, self.registrar
+        assert registrar is not None
+        name_servers = ";".join(settings.name_server_addresses)
+        if not name_servers:
+            log.warning("no name server is set (-n or namesrvAddr): clients will not find this broker")
+            return f"{settings.broker_name} {address} namesrv none"
+        self._supervisor.start("registration", registrar.run, on_death=OnDeath.RESTART)
+        wait_seconds = settings.ready_wait_ms / 1000
+        if not await registrar.wait_registered(wait_seconds):
+            log.warning(
+                "no name server of %s has answered within %.1f s; the broker serves and goes on trying",
+                name_servers,
+                wait_seconds,
+            )
+        return f"{settings.broker_name} {address} namesrv {name_servers}"
+
+    # --- steps of the stop ---
+
+    async def _answers_given(self) -> None:
+        """Wait until nothing that was deferred or handed to a pool is under way any more, for a while."""
+        # Released pulls and the answers of ended tasks are on their way: they need an iteration of the loop.
+        await asyncio.sleep(0)
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while any(tier.statistics.waiting for tier in self.dispatcher.tiers()):
+            if time.monotonic() > deadline:
+                log.warning("some requests are left without an answer")
+                return
+            await asyncio.sleep(_ANSWER_POLL_SECONDS)
+
+    async def _close_store(self) -> None:
+        if self._opening is None:
+            return
+        await asyncio.wait([self._opening])  # a stop may come in the middle of a long recovery
+        if self._opening.exception() is None:
+            await self.store.stop()
+        else:
+            self.store.close()  # what could not be opened is left as it was found
+
+    # --- small things ---
+
+    def _listener(self, dispatcher: Dispatcher) -> RemotingServer:
+        settings = self.settings
+        return RemotingServer(
+            dispatcher,
+            settings=ConnectionSettings(
+                write_high_bytes=settings.write_high_bytes, write_low_bytes=settings.write_low_bytes
+            ),
+            idle_seconds=settings.server_channel_max_idle_seconds,
+            backlog=settings.server_socket_backlog,
+            on_close=self._connection_closed,
+        )
+
+    def _metrics(self) -> BrokerMetrics:
+        observed = Observed(
+            settings=self.settings,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            consumers=self.consumers,
+            producers=self.producers,
+            statistics=self.statistics,
+            store=self.store,
+            held_pulls=self.held_pulls,
+            dispatcher=self.dispatcher,
+        )
+        listeners = {"main": self.server, "fast": self.fast_server}
+        collectors = (BrokerCollector(observed), RemotingCollector(self.dispatcher, listeners))
+        return BrokerMetrics(self.settings, self._supervisor, collectors)
+
+    def _connection_closed(self, connection: Connection) -> None:
+        self.held_pulls.connection_closed(connection)
+        self._housekeeping.connection_closed(connection)
+
+    async def _settle_topics(self) -> None:
+        assert self.registrar is not None
+        await asyncio.gather(self._files["topics"].save(), self.registrar.announced())
+
+    def _settings_changed(self, change: Change) -> None:
+        if "brokerPermission" in change:
+            self.topics.next_data_version()
+        if "autoCreateTopicEnable" in change:
+            self.topics.ensure_system_topics()
+
+
+async def _resolve(host: str) -> str:
+    """The IP address that message ids carry: brokerIP1, or what it resolves to."""
+    bare = host.strip("[]")
+    try:
+        infos = await asyncio.get_running_loop().getaddrinfo(bare, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise StartError(f"brokerIP1={host} is no address and cannot be resolved: {error}") from error
+    return str(infos[0][4][0])
+
+
+async def dispatcher_of(configuration: Configuration[BrokerSettings]) -> Dispatcher:
+    """The processor table of a broker with these settings; nothing is opened or bound."""
+    broker = Broker(configuration, TaskSupervisor(lambda name, error: None))
+    broker.wire("127.0.0.1:0", 0, "127.0.0.1")
+    broker.dispatcher.stop()
+    return broker.dispatcher

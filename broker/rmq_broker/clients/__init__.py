@@ -1,0 +1,1 @@
+"""Producers and consumers that are connected now."""

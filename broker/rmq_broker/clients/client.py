@@ -1,0 +1,44 @@
+"""One client, as its heartbeats describe it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmq_remoting.bodies.connection import Connection as ConnectionBody
+from rmq_remoting.codes import LanguageCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.connection import Connection
+
+
+@dataclass(slots=True)
+class ConnectedClient:
+    """A client on one connection; `last_seen_ms` is the time of its last heartbeat."""
+
+    connection: Connection
+    client_id: str
+    language: LanguageCode
+    version: int
+    last_seen_ms: int
+
+    @classmethod
+    def of(
+        cls, connection: Connection, request: RemotingCommand, client_id: str, now_ms: int
+    ) -> ConnectedClient:
+        """The client that sent a request."""
+        try:
+            language = LanguageCode(request.language)
+        except ValueError:
+            language = LanguageCode.OTHER
+        return cls(connection, client_id, language, request.version, now_ms)
+
+    def to_body(self) -> ConnectionBody:
+        """The client as the admin tools ask for it."""
+        return ConnectionBody(
+            client_addr=self.connection.peer,
+            client_id=self.client_id,
+            language=self.language,
+            version=self.version,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.client_id} ({self.language.name}, {self.connection.peer})"

@@ -1,0 +1,43 @@
+"""Forgets clients that are gone (Apache RocketMQ 5.3.3, ClientHousekeepingService)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rmq_remoting.connection import Connection
+
+from ..config import TopicSettings
+from ..persistence import ClockMs
+from .consumers import ConsumerTable
+from .producers import ProducerTable
+
+SCAN_SECONDS: Final = 10.0
+
+
+class ClientHousekeeping:
+    """Forgets the clients of a connection that has ended, and those without a heartbeat for 120 s."""
+
+    def __init__(
+        self, consumers: ConsumerTable, producers: ProducerTable, settings: TopicSettings, now_ms: ClockMs
+    ) -> None:
+        self.expired = 0
+        self._consumers = consumers
+        self._producers = producers
+        self._settings = settings
+        self._now_ms = now_ms
+
+    def scan(self) -> None:
+        """Forget the silent clients and close their connections, so that the living ones come back.
+
+        To be called every `SCAN_SECONDS`.
+        """
+        before_ms = self._now_ms() - self._settings.channel_expired_timeout_ms
+        expired = self._consumers.expire(before_ms) + self._producers.expire(before_ms)
+        self.expired += len(expired)
+        for connection in {client.connection for client in expired}:
+            connection.close()
+
+    def connection_closed(self, connection: Connection) -> None:
+        """To be called at the end of every connection."""
+        self._consumers.connection_closed(connection)
+        self._producers.connection_closed(connection)

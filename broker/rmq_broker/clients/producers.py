@@ -1,0 +1,88 @@
+"""Producers that are connected now, by group (Apache RocketMQ 5.3.3, ProducerManager)."""
+
+from __future__ import annotations
+
+import logging
+
+from rmq_remoting.connection import Connection
+
+from .client import ConnectedClient
+
+log = logging.getLogger("rmq.broker.clients")
+
+
+class ProducerTable:
+    """Producer groups with living members; a group without any is forgotten."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Connection, ConnectedClient]] = {}
+        # By connection, so that the end of one costs what it has, not what there is.
+        self._groups_of: dict[Connection, set[str]] = {}
+
+    # --- looking up ---
+
+    def find_group(self, name: str) -> list[ConnectedClient] | None:
+        """The living members of a group."""
+        members = self._groups.get(name)
+        return None if members is None else list(members.values())
+
+    def groups(self) -> dict[str, list[ConnectedClient]]:
+        """The living members of all groups, as a map of its own."""
+        return {name: list(members.values()) for name, members in list(self._groups.items())}
+
+    def clients(self) -> list[ConnectedClient]:
+        """All producers, each connection once."""
+        found = {
+            connection: client
+            for members in list(self._groups.values())
+            for connection, client in list(members.items())
+        }
+        return list(found.values())
+
+    # --- what clients tell ---
+
+    def register(self, group: str, client: ConnectedClient) -> None:
+        """Note a heartbeat."""
+        members = self._groups.setdefault(group, {})
+        known = members.get(client.connection)
+        if known is not None and known.client_id == client.client_id:
+            known.last_seen_ms = client.last_seen_ms
+            return
+        members[client.connection] = client
+        self._groups_of.setdefault(client.connection, set()).add(group)
+        log.info("producer %s joined group %s", client, group)
+
+    def unregister(self, group: str, connection: Connection) -> bool:
+        """A client has left a group; whether it was in it."""
+        return self._remove(group, connection, "left")
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A connection has ended."""
+        for group in list(self._groups_of.get(connection, ())):
+            self._remove(group, connection, "lost its connection and left")
+
+    def expire(self, before_ms: int) -> list[ConnectedClient]:
+        """Forget the members whose last heartbeat is older; their connections are not closed here."""
+        expired: list[ConnectedClient] = []
+        for group, members in self.groups().items():
+            silent = [client for client in members if client.last_seen_ms < before_ms]
+            for client in silent:
+                self._remove(group, client.connection, "was silent and is out of")
+            expired += silent
+        return expired
+
+    # --- inside ---
+
+    def _remove(self, group: str, connection: Connection, how: str) -> bool:
+        members = self._groups.get(group, {})
+        client = members.pop(connection, None)
+        if client is None:
+            return False
+        log.info("producer %s %s group %s", client, how, group)
+        groups = self._groups_of[connection]
+        groups.discard(group)
+        if not groups:
+            del self._groups_of[connection]
+        if not members:
+            del self._groups[group]
+        return True

@@ -1,0 +1,51 @@
+"""Names of consumer groups (Apache RocketMQ 5.3.3, MixAll, Validators)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..topics.names import has_illegal_characters
+
+MAX_GROUP_LENGTH: Final = 255
+
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+FILTER_SERVER_GROUP: Final = "FILTERSRV_CONSUMER"
+SELF_TEST_GROUP: Final = "SELF_TEST_C_GROUP"
+HTTP_PROXY_GROUP: Final = "CID_ONS-HTTP-PROXY"
+PULL_GROUP: Final = "CID_ONSAPI_PULL"
+PERMISSION_GROUP: Final = "CID_ONSAPI_PERMISSION"
+OWNER_GROUP: Final = "CID_ONSAPI_OWNER"
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+# The groups that a broker has from its first start (SubscriptionGroupManager.init).
+SYSTEM_GROUPS: Final = (
+    TOOLS_GROUP,
+    FILTER_SERVER_GROUP,
+    SELF_TEST_GROUP,
+    HTTP_PROXY_GROUP,
+    PULL_GROUP,
+    PERMISSION_GROUP,
+    OWNER_GROUP,
+    TRANSACTION_GROUP,
+)
+
+
+def group_name_problem(name: str) -> str | None:
+    """What is wrong with a group's name, as a remark for who sent it; None for a good one."""
+    if not name or name.isspace():
+        return "the consumer group's name is blank"
+    if len(name) > MAX_GROUP_LENGTH:
+        return f"the consumer group's name has {len(name)} characters, the limit is {MAX_GROUP_LENGTH}"
+    if has_illegal_characters(name):
+        return (
+            f"the consumer group name {name!r} is illegal: only letters, digits and the characters "
+            "% | _ - are allowed"
+        )
+    return None
+
+
+def is_system_group(name: str) -> bool:
+    """Whether the broker itself consumes with the group."""
+    return name.startswith(SYSTEM_GROUP_PREFIX)

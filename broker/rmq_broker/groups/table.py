@@ -1,0 +1,143 @@
+"""The broker's consumer groups: one owner of their configuration."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rmq_remoting.bodies.topic import DataVersion
+
+from ..config import TopicSettings
+from ..persistence import ClockMs
+from ..topics.attributes import GROUP_ATTRIBUTES, altered_attributes
+from .names import SYSTEM_GROUPS, group_name_problem, is_system_group
+
+log = logging.getLogger("rmq.broker.groups")
+
+
+class SubscriptionGroupTable:
+    """Consumer groups by name, with their persistent form (`subscriptionGroup.json`).
+
+    A configuration is replaced, never changed in place. `version` grows with every change; `data_version`
+    is Apache's, which slaves compare.
+    """
+
+    def __init__(self, settings: TopicSettings, now_ms: ClockMs) -> None:
+        self.version = 0
+        self.data_version = DataVersion(timestamp=now_ms())
+        self._settings = settings
+        self._now_ms = now_ms
+        self._listeners: list[Callable[[], None]] = []
+        self._table = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
+        # By group and topic, bits of what the group may not do. Kept as loaded; nothing asks for it yet.
+        self._forbidden: dict[str, dict[str, int]] = {}
+
+    # --- looking up ---
+
+    def get(self, name: str) -> SubscriptionGroupConfig | None:
+        """A group's configuration, if the group is known."""
+        return self._table.get(name)
+
+    def find(self, name: str) -> SubscriptionGroupConfig | None:
+        """A group's configuration; an unknown group is created where that is allowed.
+
+        (SubscriptionGroupManager.findSubscriptionGroupConfig.)
+        """
+        config = self._table.get(name)
+        if config is None and self._may_create(name):
+            config = SubscriptionGroupConfig(group_name=name)
+            log.info("consumer group %s created", name)
+            self._replace([config])
+        return config
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._table
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def configs(self) -> list[SubscriptionGroupConfig]:
+        """All configurations, as a list of its own."""
+        return list(self._table.values())
+
+    def forbidden(self, group: str, topic: str) -> int:
+        """Bits of what the group may not do with the topic."""
+        return max(0, self._forbidden.get(group, {}).get(topic, 0))
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after each change."""
+        self._listeners.append(listener)
+
+    # --- changing ---
+
+    def update(self, config: SubscriptionGroupConfig) -> None:
+        """Create or update a group; `config.attributes` holds changes by signed name.
+
+        Raises AttributeProblem, with nothing changed.
+        """
+        self.update_all([config])
+
+    def update_all(self, configs: Iterable[SubscriptionGroupConfig]) -> None:
+        """Create or update several groups, all or none."""
+        wanted = [self._with_attributes(config) for config in configs]
+        for config in wanted:
+            log.info("consumer group %s: %s", config.group_name, config.encode().decode())
+        self._replace(wanted)
+
+    def delete(self, name: str) -> bool:
+        """Remove a group; whether it was there."""
+        forbidden = self._forbidden.pop(name, None)
+        config = self._table.pop(name, None)
+        if config is None and forbidden is None:
+            return False
+        log.info("consumer group %s deleted", name)
+        self._publish()
+        return config is not None
+
+    # --- persistence ---
+
+    def wrapper(self) -> SubscriptionGroupWrapper:
+        """All groups, as slaves and admin tools ask for them; other threads may ask too."""
+        return SubscriptionGroupWrapper(
+            data_version=self.data_version,
+            forbidden_table=dict(self._forbidden),
+            subscription_group_table=dict(self._table),
+        )
+
+    def encode(self) -> bytes:
+        """The content of `subscriptionGroup.json`."""
+        return self.wrapper().encode()
+
+    def decode(self, content: bytes) -> None:
+        """Take over what `subscriptionGroup.json` holds, beside the system groups; raises BodyError."""
+        wrapper = SubscriptionGroupWrapper.decode(content)
+        self._table.update(wrapper.subscription_group_table)
+        self._forbidden.update(wrapper.forbidden_table or {})
+        self.data_version = wrapper.data_version
+        self.version += 1
+
+    # --- inside ---
+
+    def _may_create(self, name: str) -> bool:
+        allowed = self._settings.auto_create_subscription_group or is_system_group(name)
+        return allowed and group_name_problem(name) is None
+
+    def _with_attributes(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        current = self._table.get(config.group_name)
+        attributes = altered_attributes(
+            None if current is None else current.attributes, config.attributes, GROUP_ATTRIBUTES
+        )
+        return config.model_copy(update={"attributes": attributes})
+
+    def _replace(self, configs: Iterable[SubscriptionGroupConfig]) -> None:
+        updated = {config.group_name: config for config in configs}
+        if updated:
+            self._table.update(updated)
+            self._publish()
+
+    def _publish(self) -> None:
+        self.version += 1
+        self.data_version = self.data_version.next(self._now_ms())
+        for listener in self._listeners:
+            listener()

@@ -1,0 +1,108 @@
+"""The command `rmq-broker`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
+from rmq_remoting.daemon.lifecycle import run_command, run_daemon
+
+from .config import BrokerSettings, known_keys
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.configuration import Configuration
+    from rmq_remoting.daemon.lifecycle import Daemon
+    from rmq_remoting.daemon.tasks import TaskSupervisor
+
+# A thread that computes (topic statistics, an admin's list) is asked to let the loop go on after this long.
+_SWITCH_SECONDS: Final = 0.0005
+_DEFAULT_NAMESRV_PORT: Final = 9876
+
+
+def main() -> int:
+    """Run the command; the exit code."""
+    return run_command(_command)
+
+
+def _command(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    configuration = load_from(
+        options,
+        BrokerSettings,
+        known_keys,
+        {"-n": ("namesrvAddr", options.namesrv), "--store": ("storePathRootDir", options.store)},
+    )
+    if options.print_config:
+        print_config(configuration)
+        return 0
+    if options.print_processors:
+        _print_processors(configuration)
+        return 0
+    return _serve(configuration, options.namesrv_port if options.standalone else None)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("rmq-broker", "RocketMQ broker: stores messages and hands them out.")
+    parser.add_argument(
+        "-n", "--namesrv", metavar="HOST:PORT[;...]", help="name servers to register with (namesrvAddr)"
+    )
+    parser.add_argument("--store", metavar="DIR", help="folder of the store (storePathRootDir)")
+    parser.add_argument(
+        "--standalone", action="store_true", help="run a name server in this process, too: for tests, laptops"
+    )
+    parser.add_argument(
+        "--namesrv-port",
+        metavar="PORT",
+        type=int,
+        default=_DEFAULT_NAMESRV_PORT,
+        help="port of that name server (9876 by default; 0: any free port)",
+    )
+    parser.add_argument(
+        "--print-processors", action="store_true", help="print which request runs in which tier, and end"
+    )
+    return parser
+
+
+def _print_processors(configuration: Configuration[BrokerSettings]) -> None:
+    import asyncio  # noqa: PLC0415 (what serving needs is imported only now: --help is quick)
+
+    from rmq_remoting.daemon.processor_listing import processor_listing  # noqa: PLC0415
+
+    from .broker import dispatcher_of  # noqa: PLC0415
+
+    print(processor_listing(asyncio.run(dispatcher_of(configuration))), end="")
+
+
+def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | None) -> int:
+    import gc  # noqa: PLC0415
+    import logging  # noqa: PLC0415
+
+    from rmq_remoting.daemon.logs import configure_logs, set_log_level  # noqa: PLC0415
+
+    from .broker import Broker  # noqa: PLC0415
+
+    settings = configuration.settings
+    configure_logs(settings.log_level, settings.log_format)
+    for note in configuration.notes:
+        logging.getLogger("rmq.broker").warning("%s", note)
+    configuration.on_change(lambda _: set_log_level(settings.log_level))
+
+    def build(supervisor: TaskSupervisor) -> Daemon:
+        if namesrv_port is None:
+            return Broker(configuration, supervisor)
+        from .standalone import Standalone  # noqa: PLC0415 (the name server is needed here alone)
+
+        return Standalone(configuration, supervisor, namesrv_port)
+
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    # What has been loaded until now stays: the cycle collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    return run_daemon(build, stop_timeout_seconds=settings.shutdown_wait_seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+"""The broker's metrics: Apache's names and labels (5.3.3, BrokerMetricsManager) out of plain integers.
+
+What belongs to any daemon (loop lag, memory, tiers, connections) comes from `rmq_remoting.daemon`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.bodies.heartbeat import ConsumeType
+from rmq_remoting.daemon.exposition import Family
+from rmq_remoting.daemon.metrics import (
+    GarbageCollectionProbe,
+    LoopLagProbe,
+    MetricsRegistry,
+    ProcessCollector,
+    TaskCollector,
+)
+from rmq_remoting.daemon.metrics_server import MetricsServer
+
+from .delivery.held_pulls import HOLDING_TIERS
+from .groups.names import is_system_group
+from .topics.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.exposition import Collector
+    from rmq_remoting.daemon.tasks import TaskSupervisor
+    from rmq_remoting.dispatch import Dispatcher
+
+    from .clients.consumers import ConsumerTable
+    from .clients.producers import ProducerTable
+    from .config import BrokerSettings
+    from .delivery.held_pulls import HeldPulls
+    from .groups.table import SubscriptionGroupTable
+    from .offsets.table import ConsumerOffsetTable
+    from .statistics import BrokerStatistics
+    from .store.message_store import MessageStore
+    from .topics.table import TopicTable
+
+_CONSUME_MODES: Final = {
+    ConsumeType.CONSUME_PASSIVELY: "push",
+    ConsumeType.CONSUME_ACTIVELY: "pull",
+    ConsumeType.CONSUME_POP: "pop",
+}
+
+# Apache RocketMQ 5.3.3, MQVersion: ten releases with a snapshot before each make a minor version.
+_FIRST_REGULAR_VERSION: Final = 212  # V4_0_0_SNAPSHOT
+_LAST_VERSION: Final = 611  # V5_9_9
+
+
+class BrokerMetrics:
+    """Gathers the broker's collectors and those of any daemon, and serves them where the settings say so."""
+
+    def __init__(
+        self, settings: BrokerSettings, supervisor: TaskSupervisor, collectors: Iterable[Collector]
+    ) -> None:
+        self._settings = settings
+        self._probes = (LoopLagProbe(), GarbageCollectionProbe())
+        labels = {
+            "cluster": settings.broker_cluster_name,
+            "node_type": "broker",
+            "node_id": settings.broker_name,
+            **settings.metrics_extra_labels,
+        }
+        registry = MetricsRegistry(labels)
+        for collector in (*collectors, *self._probes, ProcessCollector(), TaskCollector(supervisor)):
+            registry.register(collector)
+        self._server = MetricsServer(registry)
+        self.port: int | None = None
+
+    async def start(self) -> None:
+        """Measure and serve."""
+        for probe in self._probes:
+            probe.start()
+        if self._settings.metrics_enabled:
+            host = self._settings.metrics_host or self._settings.bind_address
+            self.port = await self._server.start(host, self._settings.metrics_port)
+
+    async def stop(self) -> None:
+        """End both."""
+        for probe in self._probes:
+            probe.stop()
+        await self._server.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the broker's own metrics are made of."""
+
+    settings: BrokerSettings
+    topics: TopicTable
+    groups: SubscriptionGroupTable
+    offsets: ConsumerOffsetTable
+    consumers: ConsumerTable
+    producers: ProducerTable
+    statistics: BrokerStatistics
+    store: MessageStore
+    held_pulls: HeldPulls
+    dispatcher: Dispatcher
+
+
+class BrokerCollector:
+    """Topics, groups, messages, clients and the store."""
+
+    def __init__(self, observed: Observed) -> None:
+        self._observed = observed
+
+    def collect(self) -> Iterable[Family]:
+        """All families of the broker proper."""
+        yield from self._numbers()
+        yield from self._messages()
+        yield from self._clients()
+        yield from self._tiers()
+        yield from self._lag()
+        yield from self._store()
+
+    def _numbers(self) -> Iterator[Family]:
+        observed = self._observed
+        for name, meaning, value in (
+            (
+                "rocketmq_broker_permission",
+                "Permission bits of the observed.",
+                observed.settings.broker_permission,
+            ),
+            ("rocketmq_topic_number", "Topics.", len(observed.topics)),
+            ("rocketmq_consumer_group_number", "Consumer groups.", len(observed.groups)),
+            ("rmq_held_pulls", "Pulls that wait for a message.", observed.held_pulls.count),
+        ):
+            yield Family(name, "gauge", meaning, [((), value)])
+
+    def _messages(self) -> Iterator[Family]:
+        observed = self._observed
+        topics = observed.statistics.topics.copy()
+        groups = observed.statistics.groups.copy()
+        labels = ("topic", "message_type", "is_system")
+        system = {name: _boolean(name in observed.topics.system_topics) for name in topics}
+        for family, meaning, kind, values in (
+            (
+                "rocketmq_messages_in_total",
+                "Messages stored.",
+                "counter",
+                [((name, "normal", system[name]), topic.put_messages) for name, topic in topics.items()],
+            ),
+            (
+                "rocketmq_throughput_in_total",
+                "Bytes stored.",
+                "counter",
+                [((name, "normal", system[name]), topic.put_bytes) for name, topic in topics.items()],
+            ),
+        ):
+            yield Family(family, kind, meaning, values, labels)  # type: ignore[arg-type]
+        yield Family(
+            "rocketmq_message_size",
+            "histogram",
+            "Size of the messages stored, in bytes.",
+            [((name, "normal", system[name]), topic.put_sizes) for name, topic in topics.items()],
+            labels,
+        )
+        out_labels = ("topic", "consumer_group", "is_retry", "is_system")
+        keys = {key: self._out_labels(*key) for key in groups}
+        yield Family(
+            "rocketmq_messages_out_total",
+            "counter",
+            "Messages delivered.",
+            [(keys[key], group.got_messages) for key, group in groups.items()],
+            out_labels,
+        )
+        yield Family(
+            "rocketmq_throughput_out_total",
+            "counter",
+            "Bytes delivered.",
+            [(keys[key], group.got_bytes) for key, group in groups.items()],
+            out_labels,
+        )
+
+    def _clients(self) -> Iterator[Family]:
+        observed = self._observed
+        producers: dict[tuple[str, ...], int] = {}
+        for client in observed.producers.clients():
+            producer = (client.language.name.lower(), _version_text(client.version), "remoting")
+            producers[producer] = producers.get(producer, 0) + 1
+        yield Family(
+            "rocketmq_producer_connections",
+            "gauge",
+            "Producers connected.",
+            list(producers.items()),
+            ("language", "version", "protocol_type"),
+        )
+        consumers: dict[tuple[str, ...], int] = {}
+        for group in observed.consumers.groups():
+            for client in group.members.values():
+                consumer = (
+                    group.name,
+                    client.language.name.lower(),
+                    _version_text(client.version),
+                    _CONSUME_MODES[group.consume_type],
+                    "remoting",
+                    _boolean(is_system_group(group.name)),
+                )
+                consumers[consumer] = consumers.get(consumer, 0) + 1
+        yield Family(
+            "rocketmq_consumer_connections",
+            "gauge",
+            "Consumers connected.",
+            list(consumers.items()),
+            ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
+        )
+
+    def _tiers(self) -> Iterator[Family]:
+        """Apache's name for how many requests wait for a processor."""
+        yield Family(
+            "rocketmq_processor_watermark",
+            "gauge",
+            "Requests that wait for their processor, or for what it waits for; held pulls are not counted.",
+            [
+                ((tier.name,), 0 if tier.name in HOLDING_TIERS else tier.statistics.waiting)
+                for tier in self._observed.dispatcher.tiers()
+            ],
+            ("processor",),
+        )
+
+    def _lag(self) -> Iterator[Family]:
+        """Messages that each group with committed offsets has not consumed yet."""
+        observed = self._observed
+        max_offset = observed.store.max_offset
+        lags: list[tuple[tuple[str, ...], int]] = []
+        for group, topic, offsets in observed.offsets.entries():
+            if group in observed.groups:
+                lag = sum(
+                    max(0, max_offset(topic, queue_id) - offset) for queue_id, offset in offsets.items()
+                )
+                lags.append((self._out_labels(group, topic), lag))
+        yield Family(
+            "rocketmq_consumer_lag_messages",
+            "gauge",
+            "Messages stored that a group has not consumed yet.",
+            lags,
+            ("topic", "consumer_group", "is_retry", "is_system"),
+        )
+
+    def _store(self) -> Iterator[Family]:
+        store = self._observed.store
+        labels = ("storage_type", "storage_medium")
+        values: list[tuple[str, str, Callable[[], int]]] = [
+            (
+                "rocketmq_storage_size_bytes",
+                "Bytes of the commit log.",
+                lambda: store.max_phy_offset() - store.min_phy_offset(),
+            ),
+            (
+                "rocketmq_storage_flush_behind_bytes",
+                "Bytes that are not on the disk yet.",
+                lambda: store.commit_log.max_offset - store.commit_log.flushed_offset,
+            ),
+            ("rocketmq_storage_dispatch_behind_bytes", "Bytes without queue entries.", lambda: 0),
+        ]
+        for name, meaning, value in values:
+            yield Family(name, "gauge", meaning, [(("local", "disk"), value())], labels)
+
+    def _out_labels(self, group: str, topic: str) -> tuple[str, str, str, str]:
+        is_system = topic in self._observed.topics.system_topics or is_system_group(group)
+        return topic, group, _boolean(topic.startswith(RETRY_PREFIX)), _boolean(is_system)
+
+
+def _version_text(version: int) -> str:
+    """A client's version as Apache's labels have it, e.g. `v5_3_3`; below version 4 the bare number."""
+    if version > _LAST_VERSION:
+        return "higher_version"
+    if version < _FIRST_REGULAR_VERSION:
+        return str(version)
+    release, is_final = divmod(version - _FIRST_REGULAR_VERSION, 2)
+    text = f"v{4 + release // 100}_{release // 10 % 10}_{release % 10}"
+    return text if is_final else f"{text}_snapshot"
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"

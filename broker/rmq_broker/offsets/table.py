@@ -1,0 +1,176 @@
+"""Offsets of consumer groups: one owner of what was committed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from rmq_remoting.bodies import fastjson
+from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
+from rmq_remoting.bodies.topic import DataVersion
+
+from ..persistence import ClockMs
+
+log = logging.getLogger("rmq.broker.offsets")
+
+NO_OFFSET: Final = -1
+
+_SEPARATOR: Final = "@"
+# consumerOffsetUpdateVersionStep of Apache.
+_COMMITS_PER_VERSION: Final = 500
+
+OffsetsByQueue = dict[int, int]
+
+
+class ConsumerOffsetTable:
+    """Next offset by topic, group and queue, with its persistent form (`consumerOffset.json`).
+
+    Committing is part of every pull, so it touches two dictionaries and a set and tells nobody: whoever
+    writes the file looks at `revision`, which grows with every change. What is encoded is remembered group
+    by group, so that a snapshot costs what has changed since the last, not what there is.
+    """
+
+    def __init__(self, now_ms: ClockMs) -> None:
+        self.data_version = DataVersion(timestamp=now_ms())
+        self.revision = 0
+        # Commits of an offset below the one before: a group that was reset, or members that overlap.
+        self.backward_commits = 0
+        self._now_ms = now_ms
+        self._table: dict[str, OffsetsByQueue] = {}
+        self._reset: dict[str, OffsetsByQueue] = {}
+        # Keys whose encoded form is out of date.
+        self._changed: set[str] = set()
+        self._encoded: dict[str, bytes] = {}
+
+    # --- committing and asking ---
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note that the group's next message of the queue is `offset`."""
+        key = f"{topic}{_SEPARATOR}{group}"
+        offsets = self._table.get(key)
+        if offsets is None:
+            offsets = self._table[key] = {}
+        if offset < offsets.get(queue_id, NO_OFFSET):
+            self.backward_commits += 1
+        offsets[queue_id] = offset
+        self._changed.add(key)
+        self.revision += 1
+        if self.revision % _COMMITS_PER_VERSION == 0:
+            self.data_version = self.data_version.next(self._now_ms())
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The group's next offset of the queue (one that it was reset to comes first); NO_OFFSET if none."""
+        key = f"{topic}{_SEPARATOR}{group}"
+        if self._reset:
+            reset = self._reset.get(key)
+            if reset is not None and queue_id in reset:
+                return reset[queue_id]
+        offsets = self._table.get(key)
+        return NO_OFFSET if offsets is None else offsets.get(queue_id, NO_OFFSET)
+
+    def offsets_of(self, group: str, topic: str) -> OffsetsByQueue:
+        """The group's committed offsets of all queues of a topic, as a map of its own."""
+        return dict(self._table.get(f"{topic}{_SEPARATOR}{group}", {}))
+
+    def topics_of(self, group: str) -> set[str]:
+        """Topics that the group has offsets of."""
+        return {topic for topic, name in self._names() if name == group}
+
+    def groups_of(self, topic: str) -> set[str]:
+        """Groups that have offsets of the topic."""
+        return {group for name, group in self._names() if name == topic}
+
+    def entries(self) -> Iterator[tuple[str, str, OffsetsByQueue]]:
+        """Group, topic and committed offsets of each entry, to read at once: they go on changing."""
+        for key, offsets in list(self._table.items()):
+            topic, group = _split(key)
+            yield group, topic, offsets
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    # --- resetting ---
+
+    def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Have the group go on at `offset`: commits are refused until its next pull has taken notice."""
+        self._reset.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = offset
+        self.commit(group, topic, queue_id, offset)
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether the group was reset and has not taken notice yet."""
+        return bool(self._reset) and queue_id in self._reset.get(f"{topic}{_SEPARATOR}{group}", {})
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset that the group was reset to, taken out; NO_OFFSET if it was not."""
+        if not self._reset:
+            return NO_OFFSET
+        key = f"{topic}{_SEPARATOR}{group}"
+        offsets = self._reset.get(key, {})
+        offset = offsets.pop(queue_id, NO_OFFSET)
+        if not offsets:
+            self._reset.pop(key, None)
+        return offset
+
+    # --- removing and copying ---
+
+    def remove_topic(self, topic: str) -> int:
+        """Forget a topic's offsets; of how many groups."""
+        return self._remove(lambda name, _: name == topic)
+
+    def remove_group(self, group: str) -> int:
+        """Forget a group's offsets; of how many topics."""
+        return self._remove(lambda _, name: name == group)
+
+    def copy_group(self, source: str, target: str, topic: str) -> None:
+        """Give a group the offsets of another."""
+        offsets = self._table.get(f"{topic}{_SEPARATOR}{source}")
+        if offsets is not None:
+            key = f"{topic}{_SEPARATOR}{target}"
+            self._table[key] = dict(offsets)
+            self._changed.add(key)
+            self.revision += 1
+
+    # --- persistence ---
+
+    def encode(self) -> bytes:
+        """The content of `consumerOffset.json`, also for slaves that ask for it."""
+        encoded, table = self._encoded, self._table
+        for key in self._changed:
+            offsets = ",".join([f"{queue_id}:{offset}" for queue_id, offset in table[key].items()])
+            encoded[key] = b"%b:{%b}" % (fastjson.dumps(key), offsets.encode())
+        self._changed.clear()
+        return b'{"dataVersion":%b,"offsetTable":{%b}}' % (
+            self.data_version.encode(),
+            b",".join(encoded.values()),
+        )
+
+    def decode(self, content: bytes) -> None:
+        """Take over what `consumerOffset.json` holds; raises BodyError."""
+        wrapper = ConsumerOffsetSerializeWrapper.decode(content)
+        self._table = wrapper.offset_table
+        self.data_version = wrapper.data_version or self.data_version
+        self._encoded.clear()
+        self._changed = set(self._table)
+
+    # --- inside ---
+
+    def _names(self) -> Iterator[tuple[str, str]]:
+        """Topic and group of every entry."""
+        return map(_split, list(self._table))
+
+    def _remove(self, matches: Callable[[str, str], bool]) -> int:
+        keys = {f"{topic}{_SEPARATOR}{group}" for topic, group in self._names() if matches(topic, group)}
+        for key in keys:
+            log.info("offsets of %s removed: %s", key, self._table.pop(key))
+            self._changed.discard(key)
+            self._encoded.pop(key, None)
+            self.revision += 1
+        for key in [key for key in self._reset if matches(*_split(key))]:
+            del self._reset[key]
+        return len(keys)
+
+
+def _split(key: str) -> tuple[str, str]:
+    topic, _, group = key.partition(_SEPARATOR)
+    return topic, group

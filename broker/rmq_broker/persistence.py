@@ -1,0 +1,188 @@
+"""State that is kept in JSON files under `<store>/config`: read at start, written when it has changed.
+
+A file is replaced as a whole and the content before stays beside it as `.bak`, so that after a crash at any
+moment one of the two can be read (Apache RocketMQ 5.3.3, ConfigManager, has the same two files, but
+overwrites them in place).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from rmq_remoting.daemon.atomic_file import replace_file
+from rmq_remoting.errors import BodyError
+
+log = logging.getLogger("rmq.broker.persistence")
+
+ClockMs = Callable[[], int]
+"""Milliseconds since 1970 UTC."""
+
+# While changes keep coming, a file is written this often at most.
+_SPACING_SECONDS: Final = 0.2
+_RETRY_SECONDS: Final = 5.0
+
+
+class ConfigFileError(Exception):
+    """A file and its backup cannot be read: starting would lose what they hold."""
+
+
+class _Missing(ConfigFileError):
+    """A file that is not there."""
+
+
+class Persistent(Protocol):
+    """A state's owner, as its file sees it. Both methods belong to the loop's thread."""
+
+    def encode(self) -> bytes:
+        """The whole state as the text of the file."""
+
+    def decode(self, content: bytes) -> None:
+        """Take the state over from such a text; raises BodyError and changes nothing if it is damaged."""
+
+
+class ConfigFile:
+    """Keeps one file in step with its state.
+
+    The state is encoded on the loop and written in a thread; changes that come while a write is under way
+    are written together after it. A write that fails is logged, counted and tried again.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        state: Persistent,
+        *,
+        spacing_seconds: float = _SPACING_SECONDS,
+        retry_seconds: float = _RETRY_SECONDS,
+    ) -> None:
+        self.path = path
+        self.writes = 0
+        self.failed_writes = 0
+        self._state = state
+        self._spacing_seconds = spacing_seconds
+        self._retry_seconds = retry_seconds
+        # Changes are numbered: everything up to `_on_disk` is written.
+        self._changed = 0
+        self._on_disk = 0
+        self._keep_backup = True
+        self._writer: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def load(self) -> bool:
+        """Read the file, or its backup where the file is damaged; False where there is neither.
+
+        Blocks on the disk: for the start only. Raises ConfigFileError where neither can be read.
+        """
+        backup = self.path.with_name(self.path.name + ".bak")
+        problem = self._load_from(self.path)
+        if problem is None:
+            return True
+        backup_problem = self._load_from(backup)
+        if backup_problem is None:
+            log.warning("%s; its state was read from %s instead", problem, backup.name)
+            # The damaged file must not become the backup.
+            self._keep_backup = False
+            return True
+        if isinstance(problem, _Missing) and isinstance(backup_problem, _Missing):
+            return False
+        raise ConfigFileError(
+            f"{problem}, and {backup_problem}. Restore one of the two files, or move them away to start "
+            f"without what they held"
+        )
+
+    def changed(self) -> None:
+        """The state has changed: write it soon."""
+        self._changed += 1
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(
+                self._write_changes(), name=f"write {self.path.name}"
+            )
+
+    async def save(self) -> None:
+        """Wait until every change so far is on disk. Raises OSError where it cannot be written."""
+        if self._on_disk >= self._changed:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((self._changed, future))
+        self._hurry.set()
+        await future
+
+    async def close(self) -> None:
+        """Write what is not on disk yet, and stop. Raises OSError where it cannot be written."""
+        try:
+            await self.save()
+        finally:
+            if self._writer is not None:
+                self._writer.cancel()
+                await asyncio.gather(self._writer, return_exceptions=True)
+
+    def _load_from(self, path: Path) -> ConfigFileError | None:
+        """Take the state over from a file; what is wrong with it, or None."""
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return _Missing(f"{path} is missing")
+        except OSError as error:
+            return ConfigFileError(f"{path} cannot be read: {error.strerror or error}")
+        if not content.strip():
+            return ConfigFileError(f"{path} is empty")
+        try:
+            self._state.decode(content)
+        except BodyError as error:
+            return ConfigFileError(f"{path} is damaged: {error}")
+        return None
+
+    async def _write_changes(self) -> None:
+        try:
+            while self._on_disk < self._changed:
+                self._hurry.clear()
+                await self._pause(self._spacing_seconds if await self._write() else self._retry_seconds)
+        finally:
+            self._writer = None
+
+    async def _write(self) -> bool:
+        number = self._changed
+        try:
+            content = self._state.encode()
+            replace = partial(replace_file, self.path, content, keep_backup=self._keep_backup)
+            await asyncio.get_running_loop().run_in_executor(None, replace)
+        except Exception as error:
+            self.failed_writes += 1
+            log.error(
+                "cannot write %s, will try again: %s",
+                self.path,
+                error,
+                exc_info=not isinstance(error, OSError),
+            )
+            self._answer(self._changed, error)
+            return False
+        self.writes += 1
+        self._keep_backup = True
+        self._on_disk = number
+        self._answer(number, None)
+        return True
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass
+
+    def _answer(self, number: int, error: Exception | None) -> None:
+        """Tell those who wait for a change up to `number`."""
+        waiting, self._waiting = self._waiting, []
+        for wanted, future in waiting:
+            if wanted > number:
+                self._waiting.append((wanted, future))
+            elif not future.done():
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)

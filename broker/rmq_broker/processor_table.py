@@ -1,0 +1,151 @@
+"""Which code is answered by whom, and in which tier: the broker's whole protocol on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmq_remoting.codes import RequestCode as Code
+from rmq_remoting.dispatch import Dispatcher, InlineTier, PoolTier, Processor, Tier
+
+if TYPE_CHECKING:
+    from .config import TierSettings
+    from .processors.admin.broker import BrokerAdminProcessor
+    from .processors.admin.clients import ConnectionAdminProcessor
+    from .processors.admin.groups import GroupAdminProcessor
+    from .processors.admin.offsets import OffsetAdminProcessor
+    from .processors.admin.topic_stats import TopicStatsProcessor
+    from .processors.admin.topics import TopicAdminProcessor
+    from .processors.client import ClientProcessor
+    from .processors.consumer import ConsumerOffsetProcessor
+    from .processors.offsets import QueueOffsetProcessor
+    from .processors.pull import PullProcessor
+    from .processors.send import SendProcessor
+
+# Without fast failure a request may wait as long as it likes; a day is as long as that.
+_FOREVER_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """The broker's tiers. Inline work takes microseconds; the pools may block."""
+
+    send: InlineTier
+    pull: InlineTier
+    lite_pull: InlineTier
+    heartbeat: InlineTier
+    client_manager: InlineTier
+    consumer_manager: InlineTier
+    admin: InlineTier
+    admin_reads: PoolTier
+
+    @classmethod
+    def of(cls, settings: TierSettings) -> Tiers:
+        """Tiers with the capacities and waits of the settings."""
+
+        def wait_ms(limit_ms: int) -> int:
+            return limit_ms if settings.broker_fast_failure_enable else _FOREVER_MS
+
+        def inline(name: str, capacity: int, limit_ms: int) -> InlineTier:
+            return InlineTier(name, capacity=capacity, max_wait_ms=wait_ms(limit_ms))
+
+        return cls(
+            send=inline("send", settings.send_queue_capacity, settings.send_max_wait_ms),
+            pull=inline("pull", settings.pull_queue_capacity, settings.pull_max_wait_ms),
+            lite_pull=inline("lite_pull", settings.lite_pull_queue_capacity, settings.lite_pull_max_wait_ms),
+            heartbeat=inline("heartbeat", settings.heartbeat_queue_capacity, settings.heartbeat_max_wait_ms),
+            client_manager=inline(
+                "client_manager", settings.client_manager_queue_capacity, settings.heartbeat_max_wait_ms
+            ),
+            consumer_manager=inline(
+                "consumer_manager", settings.consumer_manager_queue_capacity, settings.admin_max_wait_ms
+            ),
+            admin=inline("admin", settings.admin_queue_capacity, settings.admin_max_wait_ms),
+            admin_reads=PoolTier(
+                "admin_reads",
+                threads=settings.admin_threads,
+                capacity=settings.admin_queue_capacity,
+                max_wait_ms=wait_ms(settings.admin_max_wait_ms),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """Everybody who answers requests."""
+
+    send: SendProcessor
+    pull: PullProcessor
+    client: ClientProcessor
+    consumer_offset: ConsumerOffsetProcessor
+    queue_offset: QueueOffsetProcessor
+    topic_admin: TopicAdminProcessor
+    topic_stats: TopicStatsProcessor
+    group_admin: GroupAdminProcessor
+    connection_admin: ConnectionAdminProcessor
+    offset_admin: OffsetAdminProcessor
+    broker_admin: BrokerAdminProcessor
+
+
+Row = tuple[Sequence[Code], Processor, Tier]
+
+
+def table(by: Processors, tiers: Tiers) -> list[Row]:
+    """The processor table of the main port."""
+    return [
+        # sending
+        ((Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE), by.send.send, tiers.send),
+        # clients and their groups
+        ((Code.HEART_BEAT,), by.client.heartbeat, tiers.heartbeat),
+        ((Code.UNREGISTER_CLIENT,), by.client.unregister, tiers.client_manager),
+        ((Code.CHECK_CLIENT_CONFIG,), by.client.check_config, tiers.client_manager),
+        ((Code.GET_CONSUMER_LIST_BY_GROUP,), by.client.list_consumers, tiers.consumer_manager),
+        ((Code.QUERY_CONSUMER_OFFSET,), by.consumer_offset.query, tiers.consumer_manager),
+        ((Code.UPDATE_CONSUMER_OFFSET,), by.consumer_offset.update, tiers.consumer_manager),
+        # queues
+        ((Code.GET_MAX_OFFSET,), by.queue_offset.max_offset, tiers.admin),
+        ((Code.GET_MIN_OFFSET,), by.queue_offset.min_offset, tiers.admin),
+        ((Code.SEARCH_OFFSET_BY_TIMESTAMP,), by.queue_offset.by_time, tiers.admin_reads),
+        ((Code.GET_EARLIEST_MSG_STORETIME,), by.queue_offset.earliest_time, tiers.admin_reads),
+        # topics
+        ((Code.UPDATE_AND_CREATE_TOPIC,), by.topic_admin.create, tiers.admin),
+        ((Code.UPDATE_AND_CREATE_TOPIC_LIST,), by.topic_admin.create_all, tiers.admin),
+        ((Code.DELETE_TOPIC_IN_BROKER,), by.topic_admin.delete, tiers.admin),
+        ((Code.GET_TOPIC_CONFIG,), by.topic_admin.get, tiers.admin),
+        ((Code.GET_ALL_TOPIC_CONFIG,), by.topic_admin.get_all, tiers.admin_reads),
+        ((Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,), by.topic_admin.system_topics, tiers.admin),
+        ((Code.GET_TOPIC_STATS_INFO,), by.topic_stats.get, tiers.admin_reads),
+        # groups
+        ((Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,), by.group_admin.update, tiers.admin),
+        ((Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,), by.group_admin.update_all, tiers.admin),
+        ((Code.DELETE_SUBSCRIPTIONGROUP,), by.group_admin.delete, tiers.admin),
+        ((Code.GET_SUBSCRIPTIONGROUP_CONFIG,), by.group_admin.get, tiers.admin),
+        ((Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,), by.group_admin.get_all, tiers.admin_reads),
+        ((Code.GET_ALL_CONSUMER_OFFSET,), by.offset_admin.get_all, tiers.admin),
+        # who is connected
+        ((Code.GET_CONSUMER_CONNECTION_LIST,), by.connection_admin.consumers_of_group, tiers.admin),
+        ((Code.GET_PRODUCER_CONNECTION_LIST,), by.connection_admin.producers_of_group, tiers.admin),
+        ((Code.GET_ALL_PRODUCER_INFO,), by.connection_admin.all_producers, tiers.admin),
+        ((Code.QUERY_TOPIC_CONSUME_BY_WHO,), by.connection_admin.groups_of_topic, tiers.admin),
+        ((Code.QUERY_TOPICS_BY_CONSUMER,), by.connection_admin.topics_of_group, tiers.admin),
+        ((Code.QUERY_SUBSCRIPTION_BY_CONSUMER,), by.connection_admin.subscription, tiers.admin),
+        # the broker itself
+        ((Code.UPDATE_BROKER_CONFIG,), by.broker_admin.update_settings, tiers.admin),
+        ((Code.GET_BROKER_CONFIG,), by.broker_admin.get_settings, tiers.admin),
+        ((Code.GET_BROKER_RUNTIME_INFO,), by.broker_admin.get_runtime_info, tiers.admin_reads),
+    ]
+
+
+def pull_rows(by: Processors, tiers: Tiers) -> list[Row]:
+    """What only the main port answers: on the fast port a held pull would delay nobody but find nobody."""
+    return [
+        ((Code.PULL_MESSAGE,), by.pull.pull, tiers.pull),
+        ((Code.LITE_PULL_MESSAGE,), by.pull.pull, tiers.lite_pull),
+    ]
+
+
+def register_all(dispatcher: Dispatcher, rows: Sequence[Row]) -> None:
+    """Enter rows into a dispatcher."""
+    for codes, processor, tier in rows:
+        dispatcher.register(codes, processor, tier)

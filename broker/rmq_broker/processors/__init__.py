@@ -1,0 +1,1 @@
+"""Processors: they translate between the protocol and the broker's services, without state of their own."""

@@ -1,0 +1,154 @@
+"""Topics: codes 17, 18, 21, 215, 305 and 351."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.bodies.route import TopicList
+from rmq_remoting.bodies.static_topic import TopicConfigAndMappingSerializeWrapper, TopicConfigAndQueueMapping
+from rmq_remoting.bodies.topic import CreateTopicListRequestBody, TopicConfig, TopicFilterType
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import Result
+from rmq_remoting.errors import CommandError
+from rmq_remoting.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+)
+
+from ...topics.attributes import MESSAGE_TYPE, AttributeProblem, parse_attribute_changes
+from ...topics.names import topic_name_problem
+from ...topics.permissions import is_valid
+from .settling import Settle, answer_when_settled
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+
+    from ...config import TopicSettings
+    from ...topics.deletion import TopicDeletion
+    from ...topics.table import TopicTable
+
+log = logging.getLogger("rmq.broker.processors")
+
+# Apache sets no limit, but walks through all queues of a topic here and there.
+_MAX_QUEUE_NUMS: Final = 65_536
+_MIXED_TYPE: Final = "MIXED"
+
+
+class TopicAdminProcessor:
+    """Creating, changing, deleting and showing topics.
+
+    Changes are answered when `settle` has waited for the disk and the name servers: who was told that a
+    topic is there finds its route.
+    """
+
+    def __init__(
+        self, topics: TopicTable, deletion: TopicDeletion, settings: TopicSettings, settle: Settle
+    ) -> None:
+        self._topics = topics
+        self._deletion = deletion
+        self._settings = settings
+        self._settle = settle
+
+    def create(self, connection: Connection, request: RemotingCommand) -> Result:
+        """17: create or update a topic."""
+        header = CreateTopicRequestHeader.decode(request.ext_fields)
+        log.info("topic %s is created or updated by %s", header.topic, connection.peer)
+        try:
+            config = _config_of(header)
+            changes = parse_attribute_changes(header.attributes)
+        except ValueError as error:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"topic {header.topic}: {error}") from error
+        return self._update(request, [(config, changes)])
+
+    def create_all(self, connection: Connection, request: RemotingCommand) -> Result:
+        """18: create or update several topics, all or none."""
+        configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
+        log.info("%d topics are created or updated by %s", len(configs), connection.peer)
+        return self._update(request, [(config, config.attributes) for config in configs])
+
+    def delete(self, connection: Connection, request: RemotingCommand) -> Result:
+        """215: delete a topic, its queues, its offsets and its POP retry topics."""
+        topic = DeleteTopicRequestHeader.decode(request.ext_fields).topic
+        if not topic.strip():
+            raise CommandError(ResponseCode.INVALID_PARAMETER, "the topic's name is blank")
+        self._refuse_system_topic(topic)
+        log.info("topic %s is deleted by %s", topic, connection.peer)
+        if self._settings.clear_retry_topic_when_delete_topic:
+            self._deletion.delete_with_retry_topics(topic)
+        else:
+            self._deletion.delete([topic])
+        return answer_when_settled(request.response(ResponseCode.SUCCESS), self._settle)
+
+    def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """351: one topic's configuration."""
+        name = GetTopicConfigRequestHeader.decode(request.ext_fields).topic
+        config = self._topics.get(name)
+        if config is None:
+            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist on this broker")
+        body = TopicConfigAndQueueMapping(**dict(config))
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def get_all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """21: all topics' configuration. Reads only; large bodies make it one for a pool."""
+        body = TopicConfigAndMappingSerializeWrapper(
+            data_version=self._topics.data_version,
+            topic_config_table={config.topic_name: config for config in self._topics.configs()},
+        )
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def system_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """305: the names of the topics that the system keeps for itself."""
+        body = TopicList(topic_list=sorted(self._topics.system_topics.names))
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    # --- inside ---
+
+    def _update(
+        self, request: RemotingCommand, wanted: list[tuple[TopicConfig, Mapping[str, str]]]
+    ) -> Result:
+        for config, changes in wanted:
+            self._check(config, changes)
+        try:
+            self._topics.update_all(wanted)
+        except AttributeProblem as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return answer_when_settled(request.response(ResponseCode.SUCCESS), self._settle)
+
+    def _check(self, config: TopicConfig, changes: Mapping[str, str]) -> None:
+        """Raises CommandError for a topic that cannot be."""
+        name = config.topic_name
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, problem)
+        self._refuse_system_topic(name)
+        numbers = (config.read_queue_nums, config.write_queue_nums)
+        if not all(0 <= number <= _MAX_QUEUE_NUMS for number in numbers):
+            remark = f"topic {name}: {numbers[0]} read and {numbers[1]} write queues; 0 to {_MAX_QUEUE_NUMS}"
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"{remark} are possible")
+        if not is_valid(config.perm):
+            remark = f"topic {name}: {config.perm} is no permission; 6 is read and write, 4 read, 2 write"
+            raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+        if changes.get(f"+{MESSAGE_TYPE}") == _MIXED_TYPE:
+            remark = f"topic {name}: {MESSAGE_TYPE}={_MIXED_TYPE} is not supported"
+            raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+
+    def _refuse_system_topic(self, name: str) -> None:
+        if self._settings.validate_system_topic_when_update_topic and name in self._topics.system_topics:
+            remark = f"{name} is a system topic: it cannot be created, changed or deleted"
+            raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def _config_of(header: CreateTopicRequestHeader) -> TopicConfig:
+    return TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        order=header.order,
+        topic_filter_type=TopicFilterType(header.topic_filter_type),
+        topic_sys_flag=header.topic_sys_flag or 0,
+    )

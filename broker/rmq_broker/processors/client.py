@@ -1,0 +1,133 @@
+"""What clients say about themselves: codes 34, 35, 38 and 46.
+
+Source of the rules: Apache RocketMQ 5.3.3, ClientManageProcessor and ConsumerManageProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.bodies.checks import CheckClientRequestBody
+from rmq_remoting.bodies.group import GetConsumerListByGroupResponseBody
+from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION, ConsumerData, ConsumeType, HeartbeatData
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import CommandError
+from rmq_remoting.headers.client import (
+    GetConsumerListByGroupRequestHeader,
+    UnregisterClientRequestHeader,
+)
+
+from ..clients.client import ConnectedClient
+from ..clients.consumers import Heartbeat
+from ..topics.names import retry_topic
+from ..topics.permissions import topic_system_flag
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+
+    from ..clients.consumers import ConsumerTable
+    from ..clients.producers import ProducerTable
+    from ..config import PullSettings
+    from ..groups.table import SubscriptionGroupTable
+    from ..persistence import ClockMs
+    from ..topics.table import TopicTable
+
+log = logging.getLogger("rmq.broker.processors")
+
+# By these a client learns that it need not send its subscriptions with every heartbeat, and when it must.
+_SUPPORTS_SHORT_HEARTBEATS: Final = "IS_SUPPORT_HEART_BEAT_V2"
+_SUBSCRIPTION_CHANGED: Final = "IS_SUB_CHANGE"
+
+
+class ClientProcessor:
+    """Heartbeats and what goes with them."""
+
+    def __init__(
+        self,
+        consumers: ConsumerTable,
+        producers: ProducerTable,
+        groups: SubscriptionGroupTable,
+        topics: TopicTable,
+        settings: PullSettings,
+        now_ms: ClockMs,
+    ) -> None:
+        self._consumers = consumers
+        self._producers = producers
+        self._groups = groups
+        self._topics = topics
+        self._settings = settings
+        self._now_ms = now_ms
+
+    def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """34: a client lives and has these producers and consumers."""
+        data = HeartbeatData.decode(request.body)
+        client = ConnectedClient.of(connection, request, data.client_id, self._now_ms())
+        changed = False
+        for consumer in data.consumer_data_set:
+            heartbeat = Heartbeat(consumer, data.heartbeat_fingerprint, data.without_sub)
+            changed |= self._register(heartbeat, client)
+        for producer in data.producer_data_set:
+            self._producers.register(producer.group_name, client)
+        # A client that knows no fingerprints sends everything every time anyway.
+        changed = changed or data.heartbeat_fingerprint == 0
+        fields = {_SUPPORTS_SHORT_HEARTBEATS: "true", _SUBSCRIPTION_CHANGED: "true" if changed else "false"}
+        return request.response(ResponseCode.SUCCESS, ext_fields=fields)
+
+    def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """35: a client leaves its groups."""
+        header = UnregisterClientRequestHeader.decode(request.ext_fields)
+        if header.producer_group is not None:
+            self._producers.unregister(header.producer_group, connection)
+        if header.consumer_group is not None:
+            self._consumers.unregister(header.consumer_group, connection)
+        return request.response(ResponseCode.SUCCESS)
+
+    def list_consumers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """38: the ids of a group's members, by which clients share out the queues."""
+        name = GetConsumerListByGroupRequestHeader.decode(request.ext_fields).consumer_group
+        group = self._consumers.find_group(name)
+        if group is None:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"no consumer of group {name} is connected here")
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def check_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """46: can this broker filter by a client's expression?"""
+        if request.body:
+            subscription = CheckClientRequestBody.decode(request.body).subscription_data
+            kind = TAG_EXPRESSION if subscription is None else subscription.expression_type
+            if kind not in ("", TAG_EXPRESSION):
+                remark = f"this broker cannot filter by {kind} expressions yet: subscribe by tags"
+                raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+        return request.response(ResponseCode.SUCCESS)
+
+    def _register(self, heartbeat: Heartbeat, client: ConnectedClient) -> bool:
+        """Note one consumer group of a heartbeat; whether the client has to send its subscriptions again."""
+        data = heartbeat.data
+        if self._settings.reject_pull_consumer_enable and data.consume_type is ConsumeType.CONSUME_ACTIVELY:
+            return False
+        config = self._groups.find(data.group_name)
+        if config is None:
+            # Its pulls are told so; heartbeats stay quiet, as in Apache.
+            log.debug("heartbeat of unknown group %s by %s", data.group_name, client)
+            return False
+        self._topics.create_for_group(
+            retry_topic(data.group_name),
+            config.retry_queue_nums,
+            order=self._is_order(heartbeat),
+            system_flag=topic_system_flag(unit=False, has_unit_subscription=data.unit_mode),
+        )
+        return self._consumers.register(heartbeat, client)
+
+    def _is_order(self, heartbeat: Heartbeat) -> bool:
+        """Whether the group is subscribed to a topic whose order counts."""
+        return any(self._topics.is_order(topic) for topic in self._topics_of(heartbeat))
+
+    def _topics_of(self, heartbeat: Heartbeat) -> list[str]:
+        data: ConsumerData = heartbeat.data
+        if not heartbeat.without_subscriptions:
+            return [subscription.topic for subscription in data.subscription_data_set]
+        known = self._consumers.find_group(data.group_name)
+        return [] if known is None else list(known.subscriptions)

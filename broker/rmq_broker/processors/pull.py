@@ -1,0 +1,321 @@
+"""Pulling: codes 11 and 361.
+
+Source: Apache RocketMQ 5.3.3, PullMessageProcessor, DefaultPullMessageResultHandler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION, ConsumeType
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.errors import CommandError
+from rmq_remoting.headers.pull import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    encode_pull_response,
+)
+from rmq_remoting.sys_flags import PullSysFlag
+
+from ..clients.subscription import ExpressionError, Subscription
+from ..groups.names import SYSTEM_GROUPS, is_system_group
+from ..offsets.table import NO_OFFSET
+from ..store.reader import GetResult, GetStatus
+
+if TYPE_CHECKING:
+    from rmq_remoting.bodies.group import SubscriptionGroupConfig
+    from rmq_remoting.connection import Connection
+
+    from ..clients.consumers import ConsumerTable
+    from ..config import BrokerSettings
+    from ..delivery.held_pulls import HeldPulls
+    from ..groups.table import SubscriptionGroupTable
+    from ..offsets.table import ConsumerOffsetTable
+    from ..statistics import BrokerStatistics
+    from ..store.message_store import MessageStore
+    from ..topics.table import TopicTable
+
+_PERM_READ: Final = 4
+_MASTER_ID: Final = 0
+_MAX_REMEMBERED_SUBSCRIPTIONS: Final = 10_000
+_MAX_REMEMBERED_CHARACTERS: Final = 1024
+# After so many looks through messages for others a held pull's client has to ask on: others wait, too.
+_MAX_LOOKS: Final = 20
+
+# Groups that may pull where only push consumers are served (Apache RocketMQ 5.3.3, MixAll).
+_SYSTEM_PULLERS: Final = frozenset(
+    {*SYSTEM_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER"}
+)
+
+_CODES: Final = {
+    GetStatus.FOUND: int(ResponseCode.SUCCESS),
+    GetStatus.NO_MATCHED_MESSAGE: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+    GetStatus.MESSAGE_WAS_REMOVING: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+    GetStatus.OFFSET_FOUND_NULL: int(ResponseCode.PULL_NOT_FOUND),
+    GetStatus.OFFSET_OVERFLOW_ONE: int(ResponseCode.PULL_NOT_FOUND),
+    GetStatus.OFFSET_OVERFLOW_BADLY: int(ResponseCode.PULL_OFFSET_MOVED),
+    GetStatus.OFFSET_TOO_SMALL: int(ResponseCode.PULL_OFFSET_MOVED),
+    GetStatus.OFFSET_RESET: int(ResponseCode.PULL_OFFSET_MOVED),
+}
+_NOTHING_YET: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+
+
+@dataclass(slots=True)
+class _Pull:
+    """One pull under way: where it looks next, and what for (hashes of tags, None for all messages)."""
+
+    request: RemotingCommand
+    header: PullMessageRequestHeader
+    group: SubscriptionGroupConfig
+    offset: int
+    tags_codes: frozenset[int] | None
+
+
+class PullProcessor:
+    """Answers pulls with messages, or holds them until there are some."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        consumers: ConsumerTable,
+        offsets: ConsumerOffsetTable,
+        store: MessageStore,
+        held: HeldPulls,
+        statistics: BrokerStatistics,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._store = store
+        self._held = held
+        self._statistics = statistics
+        self._parsed_subscriptions: dict[tuple[str, str | None, str | None], Subscription] = {}
+
+    def pull(self, connection: Connection, request: RemotingCommand) -> Result:
+        """Messages now, or a promise of them."""
+        header = PullMessageRequestHeader.decode(request.ext_fields)
+        group = self._check(header, request, connection)
+        tags_codes = _tags_codes_of(self._subscription(header, group))
+        pull = _Pull(request, header, group, header.queue_offset, tags_codes)
+        reset = self._reset(header)
+        if reset is not None:
+            # What the client would commit is from before the reset.
+            return self._respond(pull, reset)
+        if header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:
+            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        result = self._get(pull)
+        nothing_yet = _response_code(result.status, header.queue_offset) == ResponseCode.PULL_NOT_FOUND
+        if nothing_yet and header.sys_flag & PullSysFlag.SUSPEND:
+            return self._hold(connection, pull)
+        return self._respond(pull, result)
+
+    def _get(self, pull: _Pull) -> GetResult:
+        header = pull.header
+        # One message at least, and no more entries to look through than a client can get.
+        most = min(max(1, header.max_msg_nums), self._settings.max_transfer_count_in_memory)
+        return self._store.get(header.topic, header.queue_id, pull.offset, most, pull.tags_codes)
+
+    def _reset(self, header: PullMessageRequestHeader) -> GetResult | None:
+        """Where the group has to go on, if it was reset since its last pull."""
+        offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if offset == NO_OFFSET:
+            return None
+        lowest = self._store.min_offset(header.topic, header.queue_id)
+        highest = self._store.max_offset(header.topic, header.queue_id)
+        return GetResult(GetStatus.OFFSET_RESET, offset, lowest, highest)
+
+    # --- waiting for messages ---
+
+    def _hold(self, connection: Connection, pull: _Pull) -> Result:
+        settings, header = self._settings, pull.header
+        wait_ms = settings.short_polling_time_ms
+        if settings.long_polling_enable:
+            wait_ms = min(max(0, header.suspend_timeout_ms), settings.long_polling_max_hold_ms)
+        queue = self._store.queues.get_or_create(header.topic, header.queue_id)
+
+        def retry(time_is_up: bool) -> Answer:
+            return self._look_again(connection, pull, time_is_up)
+
+        return self._held.hold(connection, queue, wait_ms / 1000, retry)
+
+    def _look_again(self, connection: Connection, pull: _Pull, time_is_up: bool) -> Answer:
+        """A held pull's answer, if there is one by now. Raises CommandError.
+
+        What has changed meanwhile counts: the topic may be gone, or the group subscribed to other tags.
+        """
+        header = pull.header
+        pull.group = self._check(header, pull.request, connection)
+        tags_codes = _tags_codes_of(self._subscription(header, pull.group))
+        if tags_codes != pull.tags_codes:
+            pull.tags_codes, pull.offset = tags_codes, header.queue_offset
+        result = self._reset(header) or self._get(pull)
+        looks = 1
+        while result.status is GetStatus.NO_MATCHED_MESSAGE:
+            # What is not wanted is passed over without telling the client; the next look begins there.
+            pull.offset = result.next_offset
+            if result.next_offset >= result.max_offset:
+                break
+            if looks >= _MAX_LOOKS:
+                return self._respond(pull, result)
+            result = self._get(pull)
+            looks += 1
+        code = _response_code(result.status, header.queue_offset)
+        if code == ResponseCode.PULL_NOT_FOUND or result.status is GetStatus.NO_MATCHED_MESSAGE:
+            if not time_is_up:
+                return None
+            if pull.offset != header.queue_offset:
+                # The client learns where to go on, or it would have the same looked through again.
+                result.status = GetStatus.NO_MATCHED_MESSAGE
+        return self._respond(pull, result)
+
+    # --- answering ---
+
+    def _respond(self, pull: _Pull, result: GetResult) -> RemotingCommand | bytes:
+        request, header = pull.request, pull.header
+        topic = self._topics.get(header.topic)
+        response_header = PullMessageResponseHeader(
+            suggest_which_broker_id=_MASTER_ID,
+            next_begin_offset=result.next_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+            topic_sys_flag=0 if topic is None else topic.topic_sys_flag,
+            group_sys_flag=pull.group.group_sys_flag,
+        )
+        code = _response_code(result.status, header.queue_offset)
+        if code == ResponseCode.SUCCESS:
+            self._statistics.pulls_found += 1
+            statistics = self._statistics.of_group(header.consumer_group, header.topic)
+            statistics.got_messages += result.count
+            statistics.got_bytes += len(result.body)
+            return encode_pull_response(request, code, response_header, result.body)
+        self._statistics.pulls_missed += 1
+        return request.response(code, result.status.value, response_header.encode())
+
+    # --- admitting ---
+
+    def _check(
+        self, header: PullMessageRequestHeader, request: RemotingCommand, connection: Connection
+    ) -> SubscriptionGroupConfig:
+        """May this group read this queue? Raises CommandError."""
+        settings = self._settings
+        if not settings.broker_permission & _PERM_READ:
+            raise CommandError(ResponseCode.NO_PERMISSION, "pulling messages from this broker is forbidden")
+        if request.code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull_message_enable:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, "this broker does not serve lite pulls (litePullMessageEnable)"
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"consumer group {header.consumer_group} does not exist: create it, or start the broker with "
+                "autoCreateSubscriptionGroup=true",
+            )
+        if not group.consume_enable:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, f"consumer group {header.consumer_group} may not consume"
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise CommandError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist on this broker: create it"
+            )
+        if not topic.perm & _PERM_READ:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, f"pulling messages from topic {header.topic} is forbidden"
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue id {header.queue_id} is illegal: topic {header.topic} has {topic.read_queue_nums} "
+                f"queues to read (asked by {connection.peer})",
+            )
+        if settings.reject_pull_consumer_enable:
+            self._refuse_pull_consumer(header.consumer_group, connection)
+        return group
+
+    def _refuse_pull_consumer(self, name: str, connection: Connection) -> None:
+        """Raises CommandError for who is neither a push consumer nor the system itself."""
+        members = self._consumers.find_group(name)
+        is_push = members is not None and members.consume_type is not ConsumeType.CONSUME_ACTIVELY
+        is_member = members is not None and connection in members.members
+        if not (is_push or is_member or name in _SYSTEM_PULLERS or is_system_group(name)):
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"this broker serves push consumers only (rejectPullConsumerEnable), group {name} is none",
+            )
+
+    def _subscription(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> Subscription:
+        """What the pull wants of the topic. Raises CommandError."""
+        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            return self._parsed(header)
+        members = self._consumers.find_group(header.consumer_group)
+        if members is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"no member of consumer group {header.consumer_group} has sent a heartbeat here yet",
+            )
+        if members.is_broadcasting and not group.consume_broadcast_enable:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"consumer group {header.consumer_group} may not consume by broadcast",
+            )
+        if self._groups.forbidden(header.consumer_group, header.topic) & _PERM_READ:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"consumer group {header.consumer_group} may not read topic {header.topic}",
+            )
+        subscription = members.find_subscription(header.topic)
+        if subscription is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"consumer group {header.consumer_group} has not subscribed to topic {header.topic}; all "
+                "members of a group must subscribe to the same topics and tags",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the subscription of group {header.consumer_group} to {header.topic} known here is older "
+                "than the request's",
+            )
+        return subscription
+
+    def _parsed(self, header: PullMessageRequestHeader) -> Subscription:
+        """The subscription that the request itself carries."""
+        key = (header.topic, header.subscription, header.expression_type)
+        subscription = self._parsed_subscriptions.get(key)
+        if subscription is None:
+            try:
+                subscription = Subscription.parse(*key)
+            except ExpressionError as error:
+                raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+            if len(subscription.sub_string) <= _MAX_REMEMBERED_CHARACTERS:
+                if len(self._parsed_subscriptions) >= _MAX_REMEMBERED_SUBSCRIPTIONS:
+                    self._parsed_subscriptions.clear()
+                self._parsed_subscriptions[key] = subscription
+        return subscription
+
+
+def _response_code(status: GetStatus, asked_offset: int) -> int:
+    if status in _NOTHING_YET:
+        return int(ResponseCode.PULL_OFFSET_MOVED if asked_offset != 0 else ResponseCode.PULL_NOT_FOUND)
+    return _CODES[status]
+
+
+def _tags_codes_of(subscription: Subscription) -> frozenset[int] | None:
+    """The tag hashes that a subscription selects by; None for all messages. Raises CommandError."""
+    if subscription.expression_type != TAG_EXPRESSION:
+        raise CommandError(
+            ResponseCode.SYSTEM_ERROR,
+            f"filtering by {subscription.expression_type} is not supported by this broker yet: use tags",
+        )
+    if subscription.takes_all or subscription.class_filter_mode:
+        return None
+    return subscription.code_set

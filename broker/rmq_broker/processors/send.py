@@ -1,0 +1,336 @@
+"""Sending: codes 10, 310 and 320 (Apache RocketMQ 5.3.3, SendMessageProcessor).
+
+Everything that depends on the target alone (is the topic there, may it be written, is the queue id in range)
+is decided once per target and table version and kept as a `_Route`; a message then costs its own checks, its
+record and its response.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+from struct import Struct, pack
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import CommandError
+from rmq_remoting.headers.send import (
+    SendHeaderDecoder,
+    SendMessageRequestHeader,
+    SendResponseEncoder,
+    SendTarget,
+)
+from rmq_remoting.message_properties import find_property
+from rmq_remoting.sys_flags import MessageSysFlag
+
+from ..store.consume_queue import ConsumeQueue
+from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.message_store import MessageStore
+from ..store.record import MAX_PROPERTIES_BYTES, BatchItem, RecordTemplate, pack_host
+from .send_properties import PropertiesEditor, transactions_unsupported
+from .send_target import TargetChecker
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+    from rmq_remoting.daemon.configuration import Change
+
+    from ..config import BrokerSettings
+    from ..statistics import BrokerStatistics, TopicStatistics
+
+_BORN_HOST: Final = "born_host"
+_BATCH_ITEM: Final = Struct(">12xii")
+_UINT16: Final = Struct(">H")
+_MAX_ROUTES: Final = 65_536
+# A target with longer texts than that is decided about anew each time, or it could fill the memory.
+_MAX_REMEMBERED_CHARACTERS: Final = 4096
+# The settings that what is remembered depends on.
+_SETTINGS_THAT_COUNT: Final = ("regionId", "traceOn", "startAcceptSendRequestTimeStamp")
+# Where the message came from and where it is stored is the broker's to say.
+_HOST_BITS: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
+
+
+@dataclass(slots=True)
+class _Route:
+    """What is known of a target that messages may be sent to."""
+
+    table_version: int
+    queue: ConsumeQueue
+    template: RecordTemplate
+    template_v6: RecordTemplate
+    statistics: TopicStatistics
+
+
+class SendProcessor:
+    """Stores messages and answers where they are."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        checker: TargetChecker,
+        store: MessageStore,
+        statistics: BrokerStatistics,
+        store_host: tuple[str, int],
+        new_unique_key: Callable[[], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._put_times = statistics.put_times
+        self._settings = settings
+        self._checker = checker
+        self._store = store
+        self._statistics = statistics
+        self._new_unique_key = new_unique_key
+        self._decoder = SendHeaderDecoder()
+        self._follow_settings()
+        self._store_host = pack_host(*store_host)
+        self._msg_id_prefix = self._store_host.hex().upper().encode()
+        self._routes: dict[tuple[SendTarget, int], _Route] = {}
+
+    def settings_changed(self, change: Change) -> None:
+        """To be called after each change of the settings."""
+        if any(key in change for key in _SETTINGS_THAT_COUNT):
+            self._follow_settings()
+            self._routes.clear()
+
+    def _follow_settings(self) -> None:
+        region_id, trace_on = self._settings.region_id, self._settings.trace_on
+        self._encoder = SendResponseEncoder(region_id, trace_on)
+        self._editor = PropertiesEditor(
+            self._settings.broker_cluster_name, region_id, trace_on, self._new_unique_key
+        )
+
+    def send(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | bytes:
+        """Store one message, or the messages of a batch."""
+        try:
+            header = self._decoder.decode(request)
+            target = header.target
+            queue_id = target.queue_id
+            if queue_id < 0:
+                queue_id = self._any_queue(target, connection)
+            route = self._routes.get((target, queue_id))
+            if route is None or route.table_version != self._checker.version:
+                route = self._resolve(target, queue_id, connection)
+            born_host = connection.attributes.get(_BORN_HOST) or _remember_born_host(connection)
+            template = route.template if len(born_host) == 8 else route.template_v6
+            if target.batch:
+                return self._put_batch(request, header, route, template, born_host)
+            return self._put(request, header, route, template, born_host)
+        except CommandError as error:
+            return request.response(error.code, error.remark, dict(self._encoder.constant_fields))
+
+    def _put(
+        self,
+        request: RemotingCommand,
+        header: SendMessageRequestHeader,
+        route: _Route,
+        template: RecordTemplate,
+        born_host: bytes,
+    ) -> RemotingCommand | bytes:
+        body = request.body
+        if not 0 < len(body) <= self._settings.max_message_size:
+            raise self._illegal_body(len(body))
+        editor = self._editor
+        properties, unique_key = editor.stored(header.properties)
+        queue = route.queue
+        began = self._clock()
+        try:
+            physical_offset, queue_offset = self._store.put(
+                queue,
+                template,
+                body,
+                properties,
+                tags_code=editor.tags_code(properties),
+                born_timestamp_ms=header.born_timestamp_ms,
+                born_host=born_host,
+            )
+        except (StoreUnavailable, MessageRejected) as error:
+            raise self._put_error(error) from error
+        statistics = route.statistics
+        size = template.fixed_bytes + len(body) + len(properties)
+        statistics.put_messages += 1
+        statistics.put_bytes += size
+        statistics.put_sizes.observe(size)
+        self._put_times.add(int((self._clock() - began) * 1000))
+        msg_id = b"%b%016X" % (self._msg_id_prefix, physical_offset)
+        return self._encoder.encode(request, msg_id, queue.queue_id, queue_offset, unique_key)
+
+    def _put_batch(
+        self,
+        request: RemotingCommand,
+        header: SendMessageRequestHeader,
+        route: _Route,
+        template: RecordTemplate,
+        born_host: bytes,
+    ) -> RemotingCommand | bytes:
+        body = request.body
+        if not 0 < len(body) <= self._settings.max_message_size:
+            raise self._illegal_body(len(body))
+        if header.target.topic.startswith("%RETRY%"):
+            raise CommandError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch cannot be sent to the retry topic {header.target.topic}",
+            )
+        items = self._batch_items(body, header.properties)
+        try:
+            packed, queue_offset = self._store.put_batch(
+                route.queue,
+                template,
+                items,
+                born_timestamp_ms=header.born_timestamp_ms,
+                born_host=born_host,
+            )
+        except (StoreUnavailable, MessageRejected) as error:
+            raise self._put_error(error) from error
+        statistics = route.statistics
+        statistics.put_messages += len(items)
+        statistics.put_bytes += len(packed.records)
+        statistics.put_sizes.observe_all(packed.sizes)
+        msg_id = self._msg_ids(packed.offsets)
+        unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
+        return self._encoder.encode(request, msg_id, route.queue.queue_id, queue_offset, unique_key)
+
+    def _msg_ids(self, offsets: list[int]) -> bytes:
+        """The offset message ids of a batch, with commas between; formatting each takes twice as long."""
+        prefix = self._msg_id_prefix.decode()
+        digits = pack(f">{len(offsets)}q", *offsets).hex().upper()
+        ids = [prefix + digits[at : at + 16] for at in range(0, len(digits), 16)]
+        return ",".join(ids).encode()
+
+    def _batch_items(self, body: bytes, batch_properties: bytes) -> list[BatchItem]:
+        """The messages of a client batch; each gets the properties of the batch appended, as in Apache's.
+
+        An item is `int32 size, int32 0, int32 0, int32 flag, int32 body length, body, int16 properties
+        length, properties`.
+        """
+        editor = self._editor
+        shared = editor.shared(batch_properties)
+        shared_tags_code = editor.tags_code(shared)
+        unpack_item, unpack_length, tags_code = _BATCH_ITEM.unpack_from, _UINT16.unpack_from, editor.tags_code
+        items: list[BatchItem] = []
+        position, end = 0, len(body)
+        while position < end:
+            if position + 22 > end:
+                raise _broken_batch(len(items), "ends within a message")
+            flag, body_length = unpack_item(body, position)
+            body_at = position + 20
+            properties_at = body_at + body_length + 2
+            if body_length < 0 or properties_at > end:
+                raise _broken_batch(len(items), f"has a body length of {body_length}")
+            (properties_length,) = unpack_length(body, properties_at - 2)
+            position = properties_at + properties_length
+            if position > end:
+                raise _broken_batch(len(items), f"has a properties length of {properties_length}")
+            own = body[properties_at:position]
+            if own and own[-1] != 2:
+                own += b"\x02"
+            if not own.isascii():
+                _check_utf8(own, len(items))
+            properties = own + shared
+            if len(properties) > MAX_PROPERTIES_BYTES:
+                raise _broken_batch(len(items), f"has properties of {len(properties)} bytes, too many")
+            code = tags_code(properties) if b"TAGS" in own else shared_tags_code
+            items.append((flag, body[body_at : properties_at - 2], properties, code))
+        return items
+
+    def _any_queue(self, target: SendTarget, connection: Connection) -> int:
+        """A negative queue id leaves the choice to the broker. Raises CommandError."""
+        topic = self._checker.check(target, connection.peer)
+        if topic.write_queue_nums <= 0:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER, f"topic {target.topic} has no queues to write to"
+            )
+        return random.randrange(topic.write_queue_nums)
+
+    def _resolve(self, target: SendTarget, queue_id: int, connection: Connection) -> _Route:
+        """Decide about a target. Raises CommandError."""
+        topic = self._checker.check(target, connection.peer)
+        sys_flag = _checked_sys_flag(target)
+        if topic.topic_filter_type == "MULTI_TAG":
+            sys_flag |= MessageSysFlag.MULTI_TAGS
+
+        def template(born_host_bytes: int) -> RecordTemplate:
+            return RecordTemplate(
+                target.topic,
+                queue_id,
+                flag=target.flag,
+                sys_flag=sys_flag,
+                reconsume_times=target.reconsume_times,
+                born_host_bytes=born_host_bytes,
+                store_host=self._store_host,
+            )
+
+        route = _Route(
+            self._checker.version,
+            self._store.queues.get_or_create(target.topic, queue_id),
+            template(8),
+            template(20),
+            self._statistics.of_topic(target.topic),
+        )
+        if _characters(target) <= _MAX_REMEMBERED_CHARACTERS:
+            if len(self._routes) >= _MAX_ROUTES:
+                self._routes.clear()
+            self._routes[target, queue_id] = route
+        return route
+
+    def _put_error(self, error: StoreUnavailable | MessageRejected) -> CommandError:
+        """The one table from what the store says to what travels."""
+        self._statistics.put_failures += 1
+        if isinstance(error, MessageRejected):
+            return CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error))
+        return CommandError(
+            ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}. Nothing was stored"
+        )
+
+    def _illegal_body(self, size: int) -> CommandError:
+        limit = self._settings.max_message_size
+        remark = (
+            "the message has no body"
+            if size == 0
+            else f"the message's body is {size} bytes, the limit is {limit} (maxMessageSize)"
+        )
+        return CommandError(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+
+def _checked_sys_flag(target: SendTarget) -> int:
+    """The system flag without bits that are not the producer's. Raises CommandError."""
+    sys_flag = target.sys_flag
+    transaction = MessageSysFlag.transaction_type(sys_flag)
+    if transaction in (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK):
+        raise transactions_unsupported()
+    if transaction and target.batch:
+        raise CommandError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction")
+    if sys_flag & MessageSysFlag.INNER_BATCH:
+        raise CommandError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "a batch that is stored as one message (system flag bit 7) is not supported by this broker",
+        )
+    return sys_flag & ~_HOST_BITS
+
+
+def _characters(target: SendTarget) -> int:
+    texts = (target.producer_group, target.default_topic, target.broker_name or "")
+    return sum(map(len, texts))
+
+
+def _broken_batch(index: int, problem: str) -> CommandError:
+    return CommandError(ResponseCode.MESSAGE_ILLEGAL, f"message {index} of the batch {problem}")
+
+
+def _check_utf8(properties: bytes, index: int) -> None:
+    try:
+        properties.decode()
+    except UnicodeDecodeError as error:
+        raise _broken_batch(index, "has properties that are not UTF-8") from error
+
+
+def _remember_born_host(connection: Connection) -> bytes:
+    host, port = connection.remote_address
+    # Of a peer that has gone already the system may not know the address any more.
+    address = ip_address(host or "0.0.0.0")
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    born_host = connection.attributes[_BORN_HOST] = pack_host(str(mapped or address), port)
+    return born_host

@@ -1,0 +1,145 @@
+"""What the broker does to a message's properties before it stores them, on their raw bytes.
+
+Apache RocketMQ 5.3.3, SendMessageProcessor and AbstractSendMessageProcessor: POP_CK is dropped, a missing
+unique key is made, region, trace switch and cluster are set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError, shown
+from rmq_remoting.java_hash import tags_code
+from rmq_remoting.message_properties import decode_properties, find_property, properties_to_string
+
+from ..store.record import MAX_PROPERTIES_BYTES
+
+_TAGS_MARK: Final = b"TAGS\x01"
+# Properties that send a message to the careful look. One search for them all takes 0.2 µs; asking for each
+# with `in` took 0.6 µs.
+_CAREFUL_NAMES: Final = (b"DELAY\x01", b"TIMER_D", b"TRAN_MSG\x01", b"POP_CK\x01", b"CLUSTER\x01")
+_find_careful: Final = re.compile(b"\x02(?:%b)" % b"|".join(_CAREFUL_NAMES)).search
+_TIMER_PROPERTIES: Final = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
+# What the broker says itself; a message that was consumed and is sent again brings it along.
+_BROKERS_OWN: Final = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK")
+_MAX_REMEMBERED_TAGS: Final = 10_000
+_MAX_REMEMBERED_TAGS_BYTES: Final = 255
+
+
+class PropertiesEditor:
+    """Makes the stored properties of a message out of those that its producer sent."""
+
+    def __init__(
+        self, cluster_name: str, region_id: str, trace_on: bool, new_unique_key: Callable[[], str]
+    ) -> None:
+        self._new_unique_key = new_unique_key
+        self._added = properties_to_string(
+            {
+                "MSG_REGION": region_id,
+                "TRACE_ON": "true" if trace_on else "false",
+                "CLUSTER": cluster_name,
+            }
+        ).encode()
+        self._tags_codes: dict[bytes, int] = {}
+
+    def stored(self, properties: bytes) -> tuple[bytes, bytes]:
+        """The properties to store, and the unique key among them.
+
+        Raises CommandError for what cannot be honoured yet, or is too long.
+        """
+        if properties.startswith(_CAREFUL_NAMES) or _find_careful(properties):
+            properties = _careful(properties)
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+        unique_key = find_property(properties, b"UNIQ_KEY")
+        if unique_key is None:
+            unique_key = self._new_unique_key().encode()
+            properties += b"UNIQ_KEY\x01%b\x02" % unique_key
+        properties += self._added
+        if len(properties) > MAX_PROPERTIES_BYTES:
+            raise _too_long(properties)
+        return properties, unique_key
+
+    def shared(self, properties: bytes) -> bytes:
+        """What all messages of a batch get, out of the properties of the batch. Raises CommandError.
+
+        A missing unique key is not made here: it would hide those that the messages have themselves. A delay
+        that only a message of the batch has counts for nothing, as in Apache's.
+        """
+        if properties.startswith(_CAREFUL_NAMES) or _find_careful(properties):
+            properties = _careful(properties)
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+        properties += self._added
+        if len(properties) > MAX_PROPERTIES_BYTES:
+            raise _too_long(properties)
+        return properties
+
+    def tags_code(self, properties: bytes) -> int:
+        """The hash of the message's tags; 0 without tags."""
+        if _TAGS_MARK not in properties:
+            return 0
+        tags = find_property(properties, b"TAGS")
+        if not tags:
+            return 0
+        code = self._tags_codes.get(tags)
+        if code is None:
+            code = tags_code(tags.decode())
+            if len(tags) <= _MAX_REMEMBERED_TAGS_BYTES:
+                if len(self._tags_codes) >= _MAX_REMEMBERED_TAGS:
+                    self._tags_codes.clear()
+                self._tags_codes[tags] = code
+        return code
+
+
+def _careful(properties: bytes) -> bytes:
+    """The properties without what the broker says itself. Raises CommandError for what is not there yet."""
+    fields = decode_properties(properties)
+    _refuse_delay(fields.get("DELAY", "0"))
+    for name in _TIMER_PROPERTIES:
+        if name in fields:
+            raise CommandError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "timer messages are not supported by this broker yet (property "
+                f"{name}={shown(fields[name])}); send the message without a delivery time",
+            )
+    if fields.get("TRAN_MSG", "").lower() == "true":
+        raise transactions_unsupported()
+    if not any(name in fields for name in _BROKERS_OWN):
+        return properties
+    for name in _BROKERS_OWN:
+        fields.pop(name, None)
+    return properties_to_string(fields).encode()
+
+
+def _refuse_delay(level: str) -> None:
+    try:
+        if int(level) <= 0:
+            return
+    except ValueError as error:
+        raise CommandError(
+            ResponseCode.MESSAGE_ILLEGAL, f"property DELAY={shown(level)} is no delay level: a whole number"
+        ) from error
+    raise CommandError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"delayed messages are not supported by this broker yet (property DELAY={shown(level)}); "
+        "send the message without a delay level",
+    )
+
+
+def _too_long(properties: bytes) -> CommandError:
+    return CommandError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the message's properties take {len(properties)} bytes, the limit is {MAX_PROPERTIES_BYTES}",
+    )
+
+
+def transactions_unsupported() -> CommandError:
+    """The refusal of a half message."""
+    return CommandError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        "transactional messages are not supported by this broker yet; send the message without a transaction",
+    )

@@ -1,0 +1,86 @@
+"""Whether a topic and queue may be sent to (Apache RocketMQ 5.3.3, AbstractSendMessageProcessor.msgCheck)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+
+from ..topics.names import is_send_prohibited, topic_name_problem
+
+if TYPE_CHECKING:
+    from rmq_remoting.bodies.topic import TopicConfig
+    from rmq_remoting.headers.send import SendTarget
+
+    from ..config import BrokerSettings
+    from ..persistence import ClockMs
+    from ..topics.table import TopicTable
+
+_PERM_WRITE = 2
+_RETRY_PREFIX = "%RETRY%"
+
+
+class TargetChecker:
+    """Finds the topic of a send, creating it where the rules allow."""
+
+    def __init__(self, settings: BrokerSettings, topics: TopicTable, now_ms: ClockMs) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._now_ms = now_ms
+
+    @property
+    def version(self) -> int:
+        """Grows whenever an earlier decision may no longer hold."""
+        return self._topics.version
+
+    def check(self, target: SendTarget, peer: str) -> TopicConfig:
+        """The topic's configuration. Raises CommandError with what is wrong."""
+        accepts_from_ms = self._settings.start_accept_send_request_timestamp_ms
+        if self._now_ms() < accepts_from_ms:
+            until = datetime.fromtimestamp(accepts_from_ms / 1000, UTC).isoformat(" ", "milliseconds")
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker takes no messages until {until} (startAcceptSendRequestTimeStamp)",
+            )
+        name = target.topic
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, problem)
+        if is_send_prohibited(name):
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, f"sending messages to {name} is forbidden: the broker writes it"
+            )
+        topic = self._topics.get(name) or self._create(target, peer)
+        if not topic.perm & _PERM_WRITE:
+            raise CommandError(ResponseCode.NO_PERMISSION, f"sending messages to topic {name} is forbidden")
+        # A broker without write permission is drained by way of its routes; only where order counts does it
+        # refuse at once, so that no queue gets messages behind those of its successor.
+        if topic.order and not self._settings.broker_permission & _PERM_WRITE:
+            raise CommandError(ResponseCode.NO_PERMISSION, "sending messages to this broker is forbidden")
+        queues = max(topic.write_queue_nums, topic.read_queue_nums)
+        if target.queue_id >= queues:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue id {target.queue_id} is illegal: topic {name} has {queues} queues, counted from 0",
+            )
+        return topic
+
+    def _create(self, target: SendTarget, peer: str) -> TopicConfig:
+        name = target.topic
+        sys_flag = 0
+        if target.unit_mode:
+            sys_flag = 2 if name.startswith(_RETRY_PREFIX) else 1
+        topic = self._topics.create_for_send(
+            name, target.default_topic, target.default_topic_queue_nums, sys_flag, peer
+        )
+        if topic is None and name.startswith(_RETRY_PREFIX):
+            topic = self._topics.create_for_group(name, 1, system_flag=sys_flag)
+        if topic is None:
+            raise CommandError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic {name} does not exist on this broker: create it, or start the broker with "
+                "autoCreateTopicEnable=true",
+            )
+        return topic

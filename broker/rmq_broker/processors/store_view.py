@@ -1,0 +1,47 @@
+"""The message store, as the processors that are not the hot path see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class StoreView(Protocol):
+    """Where queues begin and end, and when their messages were stored.
+
+    A queue that does not exist has no messages: its offsets are 0, times -1. What looks
+    into messages may read from disk: processors that use it run in a pool.
+    """
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Offset of the queue's first message."""
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Offset that the queue's next message gets."""
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
+        """Offset of the first message at or after a time; `upper`: of the last at or before it."""
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        """When the queue's first message was stored; -1 if there is none."""
+
+    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """When a message was stored; -1 if there is none at that offset."""
+
+    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether there is a message at that offset and it is young enough to be in memory still."""
+
+    def queues_of(self, topic: str) -> list[int]:
+        """The topic's queues that have files."""
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Remove the queues of topics; their messages go with the log files."""
+
+    def runtime_info(self) -> dict[str, str]:
+        """What the store adds to request 28: `commitLogMinOffset`, `commitLogMaxOffset`, disk ratios ..."""
+
+    def min_phy_offset(self) -> int:
+        """Where the log begins."""
+
+    def max_phy_offset(self) -> int:
+        """Where the log ends."""

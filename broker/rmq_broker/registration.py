@@ -1,0 +1,276 @@
+"""Registration with the name servers, so that clients find this broker and its topics.
+
+Each name server has a task of its own: one that is dead or hangs delays nobody. It is told everything when
+it is first reached, after its connection was lost (it forgets a broker whose connection ends), and every 30
+seconds; of topics that were created or changed it is told at once, of each alone, as far as that is enough.
+
+Source: Apache RocketMQ 5.3.3, BrokerOuterAPI, and BrokerController with its registerBrokerAll,
+registerIncrementBrokerData and sendHeartbeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from rmq_remoting.bodies.kv import KVTable
+from rmq_remoting.bodies.topic import DataVersion, TopicConfig
+from rmq_remoting.client import RemotingClient
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import BodyError, HeaderError, RequestError
+from rmq_remoting.headers.namesrv import QueryDataVersionResponseHeader, RegisterBrokerResponseHeader
+
+from .announcements import Announcements, BrokerIdentity
+from .config import RegistrationSettings, TopicSettings
+from .topics.table import TopicsChanged, TopicTable
+
+__all__ = ["BrokerIdentity", "NameServerLink", "Registrar", "RegistrationRefused"]
+
+log = logging.getLogger("rmq.broker.registration")
+
+_RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
+# More changed topics than that, and the whole table is sent.
+_MAX_SINGLE_TOPICS: Final = 64
+
+
+class RegistrationRefused(Exception):
+    """A name server answered a registration with an error."""
+
+
+class NameServerLink:
+    """Keeps one name server up to date. The public attributes are for metrics and logs."""
+
+    def __init__(self, address: str, registrar: Registrar) -> None:
+        self.address = address
+        self.is_registered = False
+        self.registrations = 0
+        self.failures = 0
+        # The version of the topic table that the name server has.
+        self.announced_version = -1
+        self._registrar = registrar
+        self._wake = asyncio.Event()
+        self._all_due = True
+        self._due: dict[str, TopicConfig] = {}
+
+    def topics_changed(self, change: TopicsChanged) -> None:
+        """Topics were created, changed or deleted."""
+        self._due.update((config.topic_name, config) for config in change.updated)
+        # A deletion shows in a full registration only; a change of nothing is one of the broker itself.
+        if change.removed or not change.updated or len(self._due) > _MAX_SINGLE_TOPICS:
+            self._all_due = True
+        self._wake.set()
+
+    def connection_lost(self) -> None:
+        """The name server has forgotten the broker, or is gone itself."""
+        self.is_registered = False
+        self._all_due = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Register, and register again, until cancelled."""
+        failures = 0
+        while True:
+            self._wake.clear()
+            try:
+                await self._announce()
+                failures = 0
+                pause = self._registrar.settings.registration_period_ms / 1000
+            except (RequestError, RegistrationRefused, HeaderError) as error:
+                self._failed(error, is_news=failures == 0)
+                pause = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
+                failures += 1
+            self._registrar.progressed()
+            if await self._pause(pause, interruptible=failures == 0):
+                self._all_due = True
+
+    async def _announce(self) -> None:
+        """Tell the name server what it does not know."""
+        registrar = self._registrar
+        version = registrar.topics.version
+        everything, changed = self._all_due, list(self._due.values())
+        self._all_due = False
+        self._due.clear()
+        try:
+            if not everything:
+                everything = not await self._takes(changed)
+            elif self.is_registered:
+                everything = await self._is_outdated()
+            if everything:
+                for request in await registrar.announcements.full():
+                    await self._send(request)
+        except BaseException:
+            self._all_due = True
+            raise
+        if not self.is_registered:
+            log.info("registered with name server %s", self.address)
+        self.is_registered = True
+        self.registrations += 1
+        self.announced_version = version
+
+    async def _takes(self, changed: list[TopicConfig]) -> bool:
+        """Tell the name server of some topics; False where it refuses, as it has forgotten the broker."""
+        try:
+            for request in self._registrar.announcements.changed(changed):
+                await self._send(request)
+        except RegistrationRefused as error:
+            log.info("name server %s is told everything: %s", self.address, error)
+            return False
+        return True
+
+    async def _is_outdated(self) -> bool:
+        """Whether the name server needs a full registration."""
+        registrar = self._registrar
+        if registrar.settings.force_register:
+            return True
+        response = await self._request(registrar.announcements.query_data_version())
+        if QueryDataVersionResponseHeader.decode(response.ext_fields).changed:
+            return True
+        try:
+            return not response.body or DataVersion.decode(response.body) != registrar.topics.data_version
+        except BodyError as error:
+            log.warning("name server %s: its data version cannot be read: %s", self.address, error)
+            return True
+
+    async def _send(self, request: RemotingCommand) -> None:
+        response = await self._request(request)
+        if request.code == RequestCode.REGISTER_BROKER:
+            self._registrar.answered(self.address, response)
+
+    async def _request(self, request: RemotingCommand) -> RemotingCommand:
+        timeout_seconds = self._registrar.settings.register_broker_timeout_ms / 1000
+        response = await self._registrar.client.request(self.address, request, timeout_seconds)
+        if response.code != ResponseCode.SUCCESS:
+            raise RegistrationRefused(f"code {response.code}, {response.remark}")
+        return response
+
+    def _failed(self, error: Exception, *, is_news: bool) -> None:
+        self.failures += 1
+        self.is_registered = False
+        level = logging.WARNING if is_news else logging.DEBUG
+        log.log(level, "not registered with name server %s, trying again: %s", self.address, error)
+
+    async def _pause(self, seconds: float, *, interruptible: bool) -> bool:
+        """Wait; whether the whole time has passed. After a failure nothing interrupts."""
+        if not interruptible:
+            await asyncio.sleep(seconds)
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return True
+        return False
+
+
+class Registrar:
+    """Keeps all name servers up to date.
+
+    To be built in the running loop: it has its own connections to the name servers.
+    """
+
+    def __init__(
+        self,
+        identity: BrokerIdentity,
+        settings: RegistrationSettings,
+        topic_settings: TopicSettings,
+        topics: TopicTable,
+    ) -> None:
+        self.settings = settings
+        self.topics = topics
+        self.announcements = Announcements(identity, settings, topic_settings, topics)
+        self.client = RemotingClient(on_close=self._connection_lost)
+        self.links = [NameServerLink(address, self) for address in settings.name_server_addresses]
+        # Where slaves find their master, as the name servers last said.
+        self.master = RegisterBrokerResponseHeader()
+        self._registered = asyncio.Event()
+        self._progress = asyncio.Event()
+        topics.on_change(self._topics_changed)
+
+    async def run(self) -> None:
+        """Register until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for link in self.links:
+                tasks.create_task(link.run(), name=f"register with {link.address}")
+
+    async def wait_registered(self, timeout_seconds: float) -> bool:
+        """Wait until at least one name server knows this broker; False if none does in time."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._registered.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def announced(self, timeout_seconds: float = 1.0) -> bool:
+        """Wait until every name server that is there knows the topics as they are now.
+
+        False if one does not in time.
+        """
+        version = self.topics.version
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while any(link.is_registered and link.announced_version < version for link in self.links):
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def heartbeat(self) -> None:
+        """Tell the name servers that this broker lives; nothing unless `enableSlaveActingMaster`.
+
+        To be called every `brokerHeartbeatInterval`.
+        """
+        if self.settings.enable_slave_acting_master:
+            self._tell_all(self.announcements.heartbeat)
+
+    async def stop(self) -> None:
+        """Tell the name servers that this broker is going, without waiting for answers.
+
+        To be called when `run` has ended.
+        """
+        self._tell_all(self.announcements.unregister)
+        await self.client.stop()
+
+    # --- for the links ---
+
+    def progressed(self) -> None:
+        """A link has succeeded or failed."""
+        if any(link.is_registered for link in self.links):
+            self._registered.set()
+        self._progress.set()
+
+    def answered(self, address: str, response: RemotingCommand) -> None:
+        """A name server has taken a registration: what it says about masters and order topics counts."""
+        self.master = RegisterBrokerResponseHeader.decode(response.ext_fields)
+        if not response.body:
+            return
+        try:
+            self.topics.mark_order_topics(KVTable.decode(response.body).table)
+        except BodyError as error:
+            log.warning("name server %s: its order topics cannot be read: %s", address, error)
+
+    # --- inside ---
+
+    def _tell_all(self, make: Callable[[], RemotingCommand]) -> None:
+        """Send something one-way to the name servers that are connected."""
+        for link in self.links:
+            connection = self.client.existing(link.address)
+            if connection is None:
+                continue
+            try:
+                connection.send_oneway(make())
+            except RequestError as error:
+                log.info("name server %s was not told: %s", link.address, error)
+
+    def _topics_changed(self, change: TopicsChanged) -> None:
+        for link in self.links:
+            link.topics_changed(change)
+
+    def _connection_lost(self, address: str) -> None:
+        for link in self.links:
+            if link.address == address:
+                link.connection_lost()

@@ -1,0 +1,114 @@
+"""What request 28 tells of a broker, for `mqadmin`, the exporter and the dashboard.
+
+Keys are those of Apache RocketMQ 5.3.3 (AdminBrokerProcessor.prepareRuntimeInfo, StoreStatsService,
+DefaultMessageStore.getRuntimeInfo): tools parse them, so each is there also where the broker has nothing to
+say about it yet.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.codes import VERSION_5_3_3
+
+from .delivery.held_pulls import HOLDING_TIERS
+
+if TYPE_CHECKING:
+    from rmq_remoting.dispatch import Dispatcher
+
+    from .config import BrokerSettings
+    from .processors.store_view import StoreView
+    from .statistics import BrokerStatistics
+
+_VERSION_TEXT: Final = "V5_3_3"
+
+# Figures of what does not exist here (the transient pool) or not yet (timers, schedule).
+_NOT_THERE: Final = {
+    "dispatchMaxBuffer": "0",
+    "getMessageEntireTimeMax": "0",
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+    "remainTransientStoreBufferNumbs": str(2**31 - 1),
+}
+# What the store says instead, where it can.
+_STORE_DEFAULTS: Final = {
+    "dispatchBehindBytes": "0",
+    "pageCacheLockTimeMills": "0",
+    "earliestMessageTimeStamp": "-1",
+    "flushBehindBytes": "0",
+}
+# Apache's pools by the tier that does their work here.
+_TIER_PREFIXES: Final = {
+    "send": "sendThreadPoolQueue",
+    "pull": "pullThreadPoolQueue",
+    "lite_pull": "litePullThreadPoolQueue",
+    "query": "queryThreadPoolQueue",
+    "ack": "ackThreadPoolQueue",
+}
+
+
+class RuntimeInfo:
+    """Gathers the figures; reads only."""
+
+    def __init__(
+        self,
+        statistics: BrokerStatistics,
+        store: StoreView,
+        dispatcher: Dispatcher,
+        settings: BrokerSettings,
+    ) -> None:
+        self._statistics = statistics
+        self._store = store
+        self._dispatcher = dispatcher
+        self._settings = settings
+
+    def collect(self) -> dict[str, str]:
+        """Key to figure. Asks the file system for its free space."""
+        store = _STORE_DEFAULTS | self._store.runtime_info()
+        return {
+            **_NOT_THERE,
+            **self._statistics.runtime_info(),
+            **store,
+            **self._queues(),
+            "brokerActive": "true",
+            "brokerVersion": str(VERSION_5_3_3),
+            "brokerVersionDesc": _VERSION_TEXT,
+            "startAcceptSendRequestTimeStamp": str(self._settings.start_accept_send_request_timestamp_ms),
+            "remainHowManyDataToFlush": _readable_bytes(int(store["flushBehindBytes"])),
+            "commitLogDirCapacity": self._capacity(),
+        }
+
+    def _queues(self) -> dict[str, str]:
+        """Sizes and capacities of the tiers' queues."""
+        tiers = {tier.name: tier for tier in self._dispatcher.tiers()}
+        figures: dict[str, str] = {}
+        for name, prefix in _TIER_PREFIXES.items():
+            tier = tiers.get(name)
+            waiting = tier.statistics.waiting if tier and name not in HOLDING_TIERS else 0
+            figures[f"{prefix}Size"] = str(waiting)
+            figures[f"{prefix}Capacity"] = str(tier.capacity if tier else 0)
+            # A request that has waited too long is refused when its turn comes: there is no head to look at.
+            figures[f"{prefix}HeadWaitTimeMills"] = "0"
+        figures["EndTransactionQueueSize"] = figures["EndTransactionThreadPoolQueueCapacity"] = "0"
+        return figures
+
+    def _capacity(self) -> str:
+        disk = os.statvfs(self._settings.store_path_root_dir)
+        total, free = disk.f_blocks * disk.f_frsize, disk.f_bfree * disk.f_frsize
+        return f"Total : {_readable_bytes(total)}, Free : {_readable_bytes(free)}."
+
+
+def _readable_bytes(count: int) -> str:
+    """As MixAll.humanReadableByteCount of Apache, e.g. `1.5 GiB`."""
+    if count < 1024:
+        return f"{count} B"
+    size = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} EiB"

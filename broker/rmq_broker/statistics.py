@@ -1,0 +1,322 @@
+"""What went in and out: plain integers that the hot path increments, sampled once a second.
+
+    statistics.of_topic("orders").put_messages += 1      # kept by who sends there: no look-up per message
+
+Totals and rates are made out of these when somebody asks (request 28, metrics), in the form of Apache
+RocketMQ 5.3.3's StoreStatsService and BrokerStats.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Container
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from rmq_remoting.daemon.exposition import Histogram
+
+from .persistence import ClockMs
+
+SAMPLE_SECONDS: Final = 1
+_RATE_WINDOWS_SECONDS: Final = (10, 60, 600)
+_TOPIC_SAMPLE_EVERY: Final = 10
+_TOPIC_SAMPLES: Final = 7  # a minute
+
+# Upper bounds in bytes of Apache's histogram of message sizes.
+MESSAGE_SIZE_BOUNDS: Final = (1024, 4096, 512 * 1024, 1024 * 1024, 2 * 1024 * 1024, 4 * 1024 * 1024)
+
+# Upper bounds in ms of what the percentiles are counted in (step, how many).
+_TIME_STEPS: Final = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9))
+_TIME_BOUNDS: Final = list(accumulate(step for step, times in _TIME_STEPS for _ in range(times)))
+# Lower bounds in ms of the ranges that the distribution is told in, and their names.
+_RANGE_BOUNDS: Final = [1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000]
+_RANGE_NAMES: Final = (
+    "<=0ms",
+    "0~10ms",
+    "10~50ms",
+    "50~100ms",
+    "100~200ms",
+    "200~500ms",
+    "500ms~1s",
+    "1~2s",
+    "2~3s",
+    "3~4s",
+    "4~5s",
+    "5~10s",
+    "10s~",
+)
+
+
+class TopicStatistics:
+    """What was written to one topic; `put_sizes` counts messages by size, see MESSAGE_SIZE_BOUNDS."""
+
+    __slots__ = ("put_bytes", "put_messages", "put_sizes")
+
+    def __init__(self) -> None:
+        self.put_messages = 0
+        self.put_bytes = 0
+        self.put_sizes = Histogram(MESSAGE_SIZE_BOUNDS)
+
+
+class GroupStatistics:
+    """What one group has read of one topic."""
+
+    __slots__ = ("got_bytes", "got_messages")
+
+    def __init__(self) -> None:
+        self.got_messages = 0
+        self.got_bytes = 0
+
+
+class PutTimes:
+    """How long writes took until they were answered, minute by minute."""
+
+    def __init__(self) -> None:
+        self.max_ms = 0
+        self._buckets, self._last_buckets = _empty_buckets(), _empty_buckets()
+        self._ranges, self._last_ranges = _empty_ranges(), _empty_ranges()
+
+    def add(self, elapsed_ms: int) -> None:
+        """Count one write."""
+        if elapsed_ms <= 0:
+            self._buckets[0] += 1
+            self._ranges[0] += 1
+            return
+        self._buckets[bisect_left(_TIME_BOUNDS, elapsed_ms)] += 1
+        self._ranges[bisect_right(_RANGE_BOUNDS, elapsed_ms)] += 1
+        self.max_ms = max(self.max_ms, elapsed_ms)
+
+    def end_minute(self) -> None:
+        """What was counted so far is now what is told."""
+        self._last_buckets, self._buckets = self._buckets, _empty_buckets()
+        self._last_ranges, self._ranges = self._ranges, _empty_ranges()
+
+    def percentile(self, share: float) -> float:
+        """Within so many ms the share (0 to 1) of the last minute's writes was answered, interpolated."""
+        wanted = int(sum(self._last_buckets) * share)
+        passed = 0
+        for index, count in enumerate(self._last_buckets[:-1]):
+            if wanted <= passed + count:
+                lower = _TIME_BOUNDS[index - 1] if index else 0
+                part = (wanted - passed) / count if count else 0.0
+                return lower + (_TIME_BOUNDS[index] - lower) * part
+            passed += count
+        return float(_TIME_BOUNDS[-1])
+
+    def distribution(self) -> str:
+        """The last minute's writes by range, e.g. `[<=0ms]:12 [0~10ms]:3 ...`."""
+        return "".join(
+            f"[{name}]:{count} " for name, count in zip(_RANGE_NAMES, self._last_ranges, strict=True)
+        )
+
+
+def _empty_buckets() -> list[int]:
+    return [0] * (len(_TIME_BOUNDS) + 1)
+
+
+def _empty_ranges() -> list[int]:
+    return [0] * len(_RANGE_NAMES)
+
+
+class _Sample(NamedTuple):
+    at_ms: int
+    put_messages: int
+    pulls_found: int
+    pulls_missed: int
+    got_messages: int
+
+
+class _DayTotals(NamedTuple):
+    """Messages of clients' topics since the start of the broker, at some midnight."""
+
+    put: int = 0
+    got: int = 0
+
+
+class BrokerStatistics:
+    """The counters of one broker. Everything belongs to the loop's thread; others may read."""
+
+    def __init__(self, system_topics: Container[str], now_ms: ClockMs) -> None:
+        self.started_at_ms = now_ms()
+        self.put_failures = 0
+        self.pulls_found = 0
+        self.pulls_missed = 0
+        self.put_times = PutTimes()
+        self.topics: dict[str, TopicStatistics] = {}
+        self.groups: dict[tuple[str, str], GroupStatistics] = {}
+        self._system_topics = system_topics
+        self._now_ms = now_ms
+        # What topics that are gone have counted, so that totals never fall.
+        self._gone_topics: dict[bool, TopicStatistics] = {True: TopicStatistics(), False: TopicStatistics()}
+        self._gone_groups: dict[bool, GroupStatistics] = {True: GroupStatistics(), False: GroupStatistics()}
+        self._samples: deque[_Sample] = deque(maxlen=max(_RATE_WINDOWS_SECONDS) // SAMPLE_SECONDS + 1)
+        self._topic_samples: deque[tuple[int, dict[str, int]]] = deque(maxlen=_TOPIC_SAMPLES)
+        self._sampled = 0
+        self._yesterday = _DayTotals()
+        self._today = _DayTotals()
+        self._midnight_ms = _next_midnight_ms(self.started_at_ms)
+        self._sample_rates(self.started_at_ms)
+        self._sample_topics(self.started_at_ms)
+
+    # --- counting ---
+
+    def of_topic(self, topic: str) -> TopicStatistics:
+        """A topic's counters; the same object until the topic is forgotten."""
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = TopicStatistics()
+        return found
+
+    def of_group(self, group: str, topic: str) -> GroupStatistics:
+        """A group's counters for a topic; the same object until either is forgotten."""
+        found = self.groups.get((group, topic))
+        if found is None:
+            found = self.groups[group, topic] = GroupStatistics()
+        return found
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: its counters go into the totals."""
+        counted = self.topics.pop(topic, None)
+        if counted is not None:
+            gone = self._gone_topics[topic in self._system_topics]
+            gone.put_messages += counted.put_messages
+            gone.put_bytes += counted.put_bytes
+        self._forget([key for key in self.groups if key[1] == topic])
+
+    def forget_group(self, group: str) -> None:
+        """The group was deleted: its counters go into the totals."""
+        self._forget([key for key in self.groups if key[0] == group])
+
+    # --- sampling ---
+
+    def sample(self) -> None:
+        """Note where the counters are now; to be called every `SAMPLE_SECONDS`."""
+        now_ms = self._now_ms()
+        self._sampled += 1
+        self._sample_rates(now_ms)
+        if self._sampled % _TOPIC_SAMPLE_EVERY == 0:
+            self._sample_topics(now_ms)
+        if self._sampled % 60 == 0:
+            self.put_times.end_minute()
+        if now_ms >= self._midnight_ms:
+            self._midnight_ms = _next_midnight_ms(now_ms)
+            self._yesterday, self._today = self._today, self._client_totals()
+
+    # --- asking ---
+
+    @property
+    def put_messages(self) -> int:
+        """Messages written since the start."""
+        return self._total_puts()[0]
+
+    @property
+    def put_bytes(self) -> int:
+        """Bytes written since the start."""
+        return self._total_puts()[1]
+
+    @property
+    def got_messages(self) -> int:
+        """Messages read since the start."""
+        counted = [*self.groups.values(), *self._gone_groups.values()]
+        return sum(group.got_messages for group in counted)
+
+    def topic_put_tps(self, topic: str) -> float:
+        """Messages per second written to a topic in the last minute."""
+        (first_ms, first), (last_ms, last) = self._topic_samples[0], self._topic_samples[-1]
+        elapsed_ms = last_ms - first_ms
+        if elapsed_ms <= 0:
+            return 0.0
+        return max(0, last.get(topic, 0) - first.get(topic, 0)) * 1000 / elapsed_ms
+
+    def runtime_info(self) -> dict[str, str]:
+        """The figures as request 28 tells them; rates over 10, 60 and 600 seconds."""
+        put_messages, put_bytes = self._total_puts()
+        client_totals = self._client_totals()
+        # Divisors and, as in Apache, the total itself: tools divide by it.
+        total = max(put_messages, 1)
+        put, found = self._rates("put_messages"), self._rates("pulls_found")
+        missed, got = self._rates("pulls_missed"), self._rates("got_messages")
+        return {
+            "bootTimestamp": str(self.started_at_ms),
+            "runtime": _duration_text(self._now_ms() - self.started_at_ms),
+            "putMessageEntireTimeMax": str(self.put_times.max_ms),
+            "putMessageTimesTotal": str(total),
+            "putMessageFailedTimes": str(self.put_failures),
+            "putMessageSizeTotal": str(put_bytes),
+            "putMessageDistributeTime": self.put_times.distribution(),
+            "putMessageAverageSize": str(put_bytes / total),
+            "putLatency99": f"{self.put_times.percentile(0.99):.2f}",
+            "putLatency999": f"{self.put_times.percentile(0.999):.2f}",
+            "putTps": _rates_text(put),
+            "getFoundTps": _rates_text(found),
+            "getMissTps": _rates_text(missed),
+            "getTotalTps": _rates_text([one + other for one, other in zip(found, missed, strict=True)]),
+            "getTransferredTps": _rates_text(got),
+            "msgPutTotalYesterdayMorning": str(self._yesterday.put),
+            "msgPutTotalTodayMorning": str(self._today.put),
+            "msgPutTotalTodayNow": str(client_totals.put),
+            "msgGetTotalYesterdayMorning": str(self._yesterday.got),
+            "msgGetTotalTodayMorning": str(self._today.got),
+            "msgGetTotalTodayNow": str(client_totals.got),
+        }
+
+    # --- inside ---
+
+    def _forget(self, keys: list[tuple[str, str]]) -> None:
+        for key in keys:
+            counted = self.groups.pop(key)
+            gone = self._gone_groups[key[1] in self._system_topics]
+            gone.got_messages += counted.got_messages
+            gone.got_bytes += counted.got_bytes
+
+    def _total_puts(self) -> tuple[int, int]:
+        counted = [*self.topics.values(), *self._gone_topics.values()]
+        return sum(topic.put_messages for topic in counted), sum(topic.put_bytes for topic in counted)
+
+    def _client_totals(self) -> _DayTotals:
+        system = self._system_topics
+        put = sum(topic.put_messages for name, topic in list(self.topics.items()) if name not in system)
+        got = sum(group.got_messages for key, group in list(self.groups.items()) if key[1] not in system)
+        return _DayTotals(
+            put + self._gone_topics[False].put_messages, got + self._gone_groups[False].got_messages
+        )
+
+    def _sample_rates(self, now_ms: int) -> None:
+        sample = _Sample(now_ms, self.put_messages, self.pulls_found, self.pulls_missed, self.got_messages)
+        self._samples.append(sample)
+
+    def _sample_topics(self, now_ms: int) -> None:
+        counted = {name: topic.put_messages for name, topic in self.topics.items()}
+        self._topic_samples.append((now_ms, counted))
+
+    def _rates(self, counter: str) -> list[float]:
+        """Per second over each window, or over what there is of it."""
+        samples = list(self._samples)
+        last = samples[-1]
+        rates: list[float] = []
+        for seconds in _RATE_WINDOWS_SECONDS:
+            first = samples[max(0, len(samples) - 1 - seconds // SAMPLE_SECONDS)]
+            elapsed_ms = last.at_ms - first.at_ms
+            increase: int = getattr(last, counter) - getattr(first, counter)
+            rates.append(increase * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0)
+        return rates
+
+
+def _rates_text(rates: list[float]) -> str:
+    return " ".join(map(str, rates))
+
+
+def _duration_text(elapsed_ms: int) -> str:
+    minutes, seconds = divmod(max(0, elapsed_ms) // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _next_midnight_ms(now_ms: int) -> int:
+    """The next start of a day in the local time zone."""
+    today = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
+    tomorrow = (today + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    return int(tomorrow.astimezone().timestamp() * 1000)

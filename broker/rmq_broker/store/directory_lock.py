@@ -1,0 +1,49 @@
+"""One broker per store directory."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+from .errors import StoreDamaged
+
+_IN_USE: Final = (errno.EAGAIN, errno.EACCES)
+# The folders, by device and inode, that stores of this process have open.
+_held_here: Final[set[tuple[int, int]]] = set()
+
+
+class DirectoryLock:
+    """Held from construction until `release`, or the end of the process.
+
+    The first byte of the file `lock` is locked, as by Apache's (FileChannel.tryLock, a POSIX record lock).
+    Such a lock does not keep its own process out, and is lost as soon as that closes any descriptor of the
+    file: a second store in this process is refused before it opens it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises StoreDamaged where somebody has it, OSError where it cannot be locked at all."""
+        status = folder.stat()
+        self._key = (status.st_dev, status.st_ino)
+        if self._key in _held_here:
+            raise _in_use(folder)
+        self._descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except OSError as error:
+            os.close(self._descriptor)
+            if error.errno in _IN_USE:
+                raise _in_use(folder) from error
+            raise
+        _held_here.add(self._key)
+
+    def release(self) -> None:
+        """Let the next one in."""
+        _held_here.discard(self._key)
+        os.close(self._descriptor)
+
+
+def _in_use(folder: Path) -> StoreDamaged:
+    return StoreDamaged(f"{folder} is in use by another broker; give each broker its own storePathRootDir")

@@ -1,0 +1,121 @@
+"""From a record in the log to the entries that find it: the one place that makes them.
+
+The append path hands over what it has in its hands; recovery hands over what it read from the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from rmq_remoting.java_hash import tags_code
+from rmq_remoting.message_properties import find_property
+from rmq_remoting.sys_flags import MessageSysFlag
+
+from .commit_log import CommitLog
+from .consume_queue import ConsumeQueue
+from .consume_queues import ConsumeQueues
+from .record import MIN_RECORD_BYTES, RecordSummary
+
+log = logging.getLogger("rmq.store.dispatch")
+
+_SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+# messageDelayLevel, as it is by default.
+DELAY_LEVELS_S: Final = (1, 5, 10, 30, *(60 * minutes for minutes in range(1, 11)), 1200, 1800, 3600, 7200)
+_WITHOUT_ENTRY: Final = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
+
+
+def tags_code_of(record: RecordSummary) -> int:
+    """The hash that consumers filter by, 0 for a message without tags; of a delayed one, when it is due."""
+    if record.topic == _SCHEDULE_TOPIC:
+        level = find_property(record.properties, b"DELAY")
+        if level is not None and level.isdigit() and int(level) > 0:
+            delay_s = DELAY_LEVELS_S[min(int(level), len(DELAY_LEVELS_S)) - 1]
+            return record.store_timestamp_ms + delay_s * 1000
+    tags = find_property(record.properties, b"TAGS")
+    return tags_code(tags.decode("utf-8", "replace")) if tags else 0
+
+
+class Dispatcher:
+    """Puts queue entries for the records of a log that is read in order.
+
+    The queues have been cut to what comes before the first record. A record's queue offset stands under no
+    checksum: where it does not follow, the record is not simply believed.
+    """
+
+    def __init__(
+        self, queues: ConsumeQueues, commit_log: CommitLog, deleted: Mapping[str, int], *, fill_gaps: bool
+    ) -> None:
+        self._queues = queues
+        self._log = commit_log
+        self._deleted = deleted
+        self._fill_gaps = fill_gaps
+        # With `fill_gaps` off: queues that lack entries from before, and the last of what they have.
+        self.gaps: dict[ConsumeQueue, int] = {}
+
+    def dispatch(self, record: RecordSummary) -> None:
+        """Make the record's entry. Raises OSError."""
+        if MessageSysFlag.transaction_type(record.sys_flag) in _WITHOUT_ENTRY:
+            return
+        if record.physical_offset < self._deleted.get(record.topic, 0):
+            return
+        queue = self._queues.get_or_create(record.topic, record.queue_id)
+        if record.queue_offset != queue.max_offset and not self._reach(queue, record):
+            return
+        queue.put(record.physical_offset, record.size, tags_code_of(record))
+
+    def _reach(self, queue: ConsumeQueue, record: RecordSummary) -> bool:
+        """Bring the queue to where the record says that it belongs; False where it gets no entry."""
+        if record.queue_offset < queue.max_offset:
+            return self._go_back(queue, record)
+        last = queue.last_entry()
+        known, behind = (0, 0) if last is None else (queue.max_offset, last[0] + last[1])
+        # Every message took its place in the log, so there cannot be more than fit.
+        if (record.queue_offset - known) * MIN_RECORD_BYTES > record.physical_offset - behind:
+            _complain(queue, record, "there cannot have been so many")
+            return False
+        if not queue.is_empty:
+            if not self._fill_gaps:
+                self.gaps.setdefault(queue, behind)
+                return False
+            _complain(queue, record, "those between are not in the log any more")
+        queue.fill_gap(record.queue_offset)
+        return True
+
+    def _go_back(self, queue: ConsumeQueue, record: RecordSummary) -> bool:
+        offset = record.queue_offset
+        if offset > 0 and record_of(self._log, queue, offset) is not None:
+            _complain(queue, record, "that one is another record")
+            return False
+        # A page of the queue that got lost; or, from 0 on, a topic deleted and made again by another broker.
+        queue.cut_at(offset)
+        return True
+
+
+def record_of(commit_log: CommitLog, queue: ConsumeQueue, offset: int) -> RecordSummary | None:
+    """The record of a queue's entry; None where the log has another one in that place, or none."""
+    entry = queue.entry(offset)
+    record = None if entry is None else commit_log.record_at(entry[0])
+    if (
+        entry is None
+        or record is None
+        or record.size != entry[1]
+        or record.topic != queue.topic
+        or record.queue_id != queue.queue_id
+        or record.queue_offset != offset
+    ):
+        return None
+    return record
+
+
+def _complain(queue: ConsumeQueue, record: RecordSummary, why: str) -> None:
+    log.error(
+        "the record at %d says that it is message %d of %s/%d, which has %d messages so far: %s",
+        record.physical_offset,
+        record.queue_offset,
+        queue.topic,
+        queue.queue_id,
+        queue.max_offset,
+        why,
+    )

@@ -1,0 +1,49 @@
+"""Deleting a topic everywhere in the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..offsets.table import ConsumerOffsetTable
+from ..statistics import BrokerStatistics
+from .names import pop_retry_topics
+from .table import TopicTable
+
+
+class QueueFiles(Protocol):
+    """The store, as far as it is needed here."""
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Remove the queues of topics."""
+
+
+class TopicDeletion:
+    """Takes a topic out of the configuration, the store, the offsets and the statistics."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        offsets: ConsumerOffsetTable,
+        store: QueueFiles,
+        statistics: BrokerStatistics,
+    ) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._store = store
+        self._statistics = statistics
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete topics; one that does not exist is no error, what is left of it goes all the same."""
+        self._topics.delete(names)
+        for name in names:
+            self._offsets.remove_topic(name)
+            self._statistics.forget_topic(name)
+        self._store.delete_topics(names)
+
+    def delete_with_retry_topics(self, topic: str) -> None:
+        """Delete a topic and the retry topics that POP groups have for it."""
+        candidates = [
+            name for group in self._offsets.groups_of(topic) for name in pop_retry_topics(topic, group)
+        ]
+        self.delete([topic, *(name for name in candidates if name in self._topics)])

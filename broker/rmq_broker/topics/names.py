@@ -1,0 +1,111 @@
+"""Names of topics: what is a good one, and which ones the system keeps for itself.
+
+Source: Apache RocketMQ 5.3.3, TopicValidator, MixAll, KeyBuilder, PopAckConstants, TimerMessageStore.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MAX_TOPIC_LENGTH: Final = 127
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+TRANSACTION_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANSACTION_OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANSACTION_CHECKED_OUT_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
+CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+
+# What every broker of 5.3.3 takes for a system topic; `SystemTopics` adds those named after one broker.
+ALWAYS_SYSTEM_TOPICS: Final = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        TRACE_TOPIC,
+        TRANSACTION_HALF_TOPIC,
+        TRANSACTION_OP_TOPIC,
+        TRANSACTION_CHECKED_OUT_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+        CHECKPOINT_TOPIC,
+    }
+)
+
+# Topics that clients cannot send to.
+SEND_PROHIBITED_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANSACTION_HALF_TOPIC,
+        TRANSACTION_OP_TOPIC,
+        TRANSACTION_CHECKED_OUT_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    }
+)
+
+_LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]*+", re.ASCII)
+
+
+def has_illegal_characters(name: str) -> bool:
+    """Whether a topic's or group's name has other characters than letters, digits, `%`, `|`, `_` and `-`."""
+    return _LEGAL.fullmatch(name) is None
+
+
+def topic_name_problem(name: str) -> str | None:
+    """What is wrong with a topic's name, as a remark for who sent it; None for a good one."""
+    if not name or name.isspace():
+        return "the topic's name is blank"
+    if has_illegal_characters(name):
+        return (
+            f"the topic name {name[:MAX_TOPIC_LENGTH]!r} is illegal: only letters, digits and the "
+            "characters % | _ - are allowed"
+        )
+    if len(name) > MAX_TOPIC_LENGTH:
+        return f"the topic name has {len(name)} characters, the limit is {MAX_TOPIC_LENGTH}"
+    return None
+
+
+def is_send_prohibited(topic: str) -> bool:
+    """Whether clients cannot send to the topic: only the broker itself writes there."""
+    return topic in SEND_PROHIBITED_TOPICS
+
+
+def retry_topic(group: str) -> str:
+    """Where a group's messages go that it could not consume."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Where a group's messages go that were redelivered too often."""
+    return DEAD_LETTER_PREFIX + group
+
+
+def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
+    """The retry topics of POP consumers, in the form of today and that of old brokers."""
+    return f"{RETRY_PREFIX}{group}+{topic}", f"{RETRY_PREFIX}{group}_{topic}"
+
+
+def reply_topic(cluster: str) -> str:
+    """Where replies go to whose requester is unknown."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
+def revive_topic(cluster: str) -> str:
+    """Where POP keeps its checkpoints and acknowledgements."""
+    return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
+
+
+def member_group_topic(broker_name: str) -> str:
+    """By whose route old name servers are asked for the members of a broker's group."""
+    return f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}"

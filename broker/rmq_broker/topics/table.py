@@ -1,0 +1,254 @@
+"""The broker's topics: one owner of their configuration."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from rmq_remoting.bodies import fastjson
+from rmq_remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+
+from ..config import TopicSettings
+from ..persistence import ClockMs
+from .attributes import TOPIC_ATTRIBUTES, altered_attributes
+from .names import AUTO_CREATE_TOPIC
+from .permissions import INHERIT, READ_WRITE, is_inherited, perm_text
+from .system_topics import SystemTopics
+
+log = logging.getLogger("rmq.broker.topics")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsChanged:
+    """What a change did: configurations created or updated, and names removed."""
+
+    updated: tuple[TopicConfig, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class TopicTable:
+    """Topics by name, with their persistent form (`topics.json`).
+
+    A configuration is replaced, never changed in place: one that was got stays as it was. `version` grows
+    with every change, for whoever keeps something made out of the table; `data_version` is Apache's, which
+    name servers compare.
+    """
+
+    def __init__(self, settings: TopicSettings, cluster: str, broker_name: str, now_ms: ClockMs) -> None:
+        self.system_topics = SystemTopics(settings, cluster, broker_name)
+        self.version = 0
+        self.data_version = DataVersion(timestamp=now_ms())
+        self._settings = settings
+        self._now_ms = now_ms
+        self._listeners: list[Callable[[TopicsChanged], None]] = []
+        self._table = {config.topic_name: config for config in self.system_topics.configs()}
+        # Entries of the file, made when first needed: a snapshot costs what has changed since the last.
+        self._entries: dict[str, bytes] = {}
+
+    # --- looking up ---
+
+    def get(self, name: str) -> TopicConfig | None:
+        """A topic's configuration."""
+        return self._table.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._table
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def configs(self) -> list[TopicConfig]:
+        """All configurations, as a list of its own."""
+        return list(self._table.values())
+
+    def is_order(self, name: str) -> bool:
+        """Whether the topic's routes keep its order configuration."""
+        config = self._table.get(name)
+        return config is not None and config.order
+
+    def on_change(self, listener: Callable[[TopicsChanged], None]) -> None:
+        """Have `listener` called after each change."""
+        self._listeners.append(listener)
+
+    # --- changing ---
+
+    def update(self, config: TopicConfig, attribute_changes: Mapping[str, str] | None = None) -> bool:
+        """Create or update a topic; False where it was so already. Its attributes follow the changes alone.
+
+        `attribute_changes` is by signed name. Raises AttributeProblem, with nothing changed.
+        """
+        return self.update_all([(config, attribute_changes or {})])
+
+    def update_all(self, changes: Iterable[tuple[TopicConfig, Mapping[str, str]]]) -> bool:
+        """Create or update several topics, all or none; False where all were so already."""
+        wanted = [self._with_attributes(config, attributes) for config, attributes in changes]
+        changed = [config for config in wanted if self._table.get(config.topic_name) != config]
+        for config in changed:
+            log.info("topic %s: %s", config.topic_name, _text(config))
+        self._replace(changed)
+        return bool(changed)
+
+    def delete(self, names: Collection[str]) -> list[str]:
+        """Remove topics; those that were there."""
+        removed = [name for name in names if self._table.pop(name, None) is not None]
+        if removed:
+            log.info("topics deleted: %s", ", ".join(removed))
+            self._forget_entries(removed)
+            self._publish(TopicsChanged(removed=tuple(removed)))
+        return removed
+
+    def create_for_send(
+        self,
+        topic: str,
+        default_topic: str,
+        client_queue_nums: int,
+        system_flag: int,
+        producer: str,
+    ) -> TopicConfig | None:
+        """The topic that a message was sent to, made after the default topic if it is unknown.
+
+        None where it may not be made: the default topic is unknown or lets nothing inherit from it
+        (TopicConfigManager.createTopicInSendMessageMethod). `client_queue_nums` bounds the queues;
+        `producer` is an address for the log.
+        """
+        existing = self._table.get(topic)
+        if existing is not None:
+            return existing
+        model = self._table.get(default_topic)
+        obstacle = self._obstacle_to_inheriting(model)
+        if model is None or obstacle is not None:
+            log.warning("topic %s not created for %s after %s: %s", topic, producer, default_topic, obstacle)
+            return None
+        queue_nums = max(0, min(client_queue_nums, model.write_queue_nums))
+        config = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=model.perm & ~INHERIT,
+            topic_sys_flag=system_flag,
+            topic_filter_type=model.topic_filter_type,
+        )
+        log.info("topic %s created for %s after %s: %s", topic, producer, default_topic, _text(config))
+        self._replace([config])
+        return config
+
+    def create_for_group(
+        self,
+        topic: str,
+        queue_nums: int,
+        *,
+        perm: int = READ_WRITE,
+        order: bool = False,
+        system_flag: int = 0,
+    ) -> TopicConfig:
+        """A group's retry or dead letter topic, made if it is unknown.
+
+        (TopicConfigManager.createTopicInSendMessageBackMethod.) An existing one only follows `order`.
+        """
+        existing = self._table.get(topic)
+        if existing is not None:
+            if existing.order == order:
+                return existing
+            config = existing.model_copy(update={"order": order})
+        else:
+            config = TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queue_nums,
+                write_queue_nums=queue_nums,
+                perm=perm,
+                topic_sys_flag=system_flag,
+                order=order,
+            )
+        log.info("topic %s: %s", topic, _text(config))
+        self._replace([config])
+        return config
+
+    def mark_order_topics(self, names: Iterable[str]) -> None:
+        """Mark the topics for which name servers have an order configuration."""
+        configs = [self._table[name] for name in names if name in self._table]
+        self._replace([config.model_copy(update={"order": True}) for config in configs if not config.order])
+
+    def ensure_system_topics(self) -> None:
+        """Create the system topics that the settings ask for by now and that are missing."""
+        self._replace(
+            [config for config in self.system_topics.configs() if config.topic_name not in self._table]
+        )
+        self._repair_auto_create_topic()
+
+    def next_data_version(self) -> None:
+        """Make name servers take the table as changed."""
+        self._publish(TopicsChanged())
+
+    # --- persistence ---
+
+    def encode(self) -> bytes:
+        """The content of `topics.json`."""
+        entries = b",".join([self._entry(config) for config in self._table.values()])
+        return b'{"dataVersion":%b,"topicConfigTable":{%b}}' % (self.data_version.encode(), entries)
+
+    def decode(self, content: bytes) -> None:
+        """Take over what `topics.json` holds, beside the system topics; raises BodyError."""
+        wrapper = TopicConfigSerializeWrapper.decode(content)
+        self._table.update(wrapper.topic_config_table)
+        self._entries.clear()
+        self.data_version = wrapper.data_version
+        self.version += 1
+        self._repair_auto_create_topic()
+
+    # --- inside ---
+
+    def _obstacle_to_inheriting(self, model: TopicConfig | None) -> str | None:
+        """Why no topic may be made after this one; None where it may."""
+        if model is None:
+            return "there is no such topic"
+        if model.topic_name == AUTO_CREATE_TOPIC and not self._settings.auto_create_topic_enable:
+            return "autoCreateTopicEnable is off"
+        return None if is_inherited(model.perm) else f"its permissions are {perm_text(model.perm)}"
+
+    def _repair_auto_create_topic(self) -> None:
+        """Where topics are to be created by sends, their model lets them inherit.
+
+        Apache takes that permission from it for good when auto-creation was switched off once.
+        """
+        model = self._table.get(AUTO_CREATE_TOPIC)
+        if model is not None and self._settings.auto_create_topic_enable and not is_inherited(model.perm):
+            self._replace([model.model_copy(update={"perm": model.perm | INHERIT})])
+
+    def _with_attributes(self, config: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
+        current = self._table.get(config.topic_name)
+        attributes = altered_attributes(
+            None if current is None else current.attributes, changes, TOPIC_ATTRIBUTES
+        )
+        return config.model_copy(update={"attributes": attributes})
+
+    def _replace(self, configs: Collection[TopicConfig]) -> None:
+        if configs:
+            self._table.update((config.topic_name, config) for config in configs)
+            self._forget_entries(config.topic_name for config in configs)
+            self._publish(TopicsChanged(updated=tuple(configs)))
+
+    def _entry(self, config: TopicConfig) -> bytes:
+        entry = self._entries.get(config.topic_name)
+        if entry is None:
+            entry = b"%b:%b" % (fastjson.dumps(config.topic_name), config.encode())
+            self._entries[config.topic_name] = entry
+        return entry
+
+    def _forget_entries(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._entries.pop(name, None)
+
+    def _publish(self, change: TopicsChanged) -> None:
+        self.version += 1
+        self.data_version = self.data_version.next(self._now_ms())
+        for listener in self._listeners:
+            listener(change)
+
+
+def _text(config: TopicConfig) -> str:
+    order = ", order" if config.order else ""
+    return (
+        f"{config.read_queue_nums} read and {config.write_queue_nums} write queues, "
+        f"{perm_text(config.perm)}{order}{f', {config.attributes}' if config.attributes else ''}"
+    )

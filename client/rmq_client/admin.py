@@ -1,0 +1,208 @@
+"""Administration that programs need at their start: topics, where they are, and how far they reach."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from rmq_remoting.bodies.route import MASTER_BROKER_ID, ClusterInfo
+from rmq_remoting.bodies.topic import PERM_READ_WRITE, TopicConfig, TopicOffset
+from rmq_remoting.message_queue import MessageQueue
+
+from .brokers import BrokerApi
+from .errors import ClientError, NotRunning, RouteError, TopicNotFound, UsageError
+from .instance import ClientInstance
+from .names import check_topic
+from .routing import TopicRoute
+from .settings import ClientSettings
+from .tasks import uninterrupted
+
+_DEFAULT_SETTINGS: Final = ClientSettings()
+_ROUTE_POLL_SECONDS: Final = 0.1
+
+
+class Admin:
+    """Orders and questions to a cluster.
+
+    ::
+
+        async with Admin("127.0.0.1:9876") as admin:
+            await admin.create_topic("orders", queues=8)
+    """
+
+    def __init__(
+        self, namesrv: str | Sequence[str] | None = None, *, settings: ClientSettings = _DEFAULT_SETTINGS
+    ) -> None:
+        self._namesrv = namesrv
+        self._settings = settings
+        self._instance: ClientInstance | None = None
+        self._api: BrokerApi
+
+    async def start(self) -> None:
+        """Begin. Raises UsageError."""
+        if self._instance is not None:
+            raise UsageError("this Admin has been started already")
+        self._instance = await ClientInstance.acquire(self._namesrv, self._settings)
+        self._api = BrokerApi(self._instance.crossing(), self._settings)
+
+    async def stop(self) -> None:
+        """Give the connections back."""
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            await uninterrupted(instance.release())
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # --- topics ---
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        permission: int = PERM_READ_WRITE,
+        attributes: Mapping[str, str] | None = None,
+        cluster: str | None = None,
+        broker_name: str | None = None,
+        timeout_seconds: float = 10.0,
+    ) -> None:
+        """Create a topic, or change it, on all masters (of one cluster, or on one broker), and wait until the
+        name servers know it there.
+
+        `queues` per broker; `permission`: 2 to write, 4 to read, 6 both; `attributes` as Apache's tools take
+        them, the name with a + before it. Raises ClientError.
+        """
+        check_topic(topic)
+        config = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=permission,
+            attributes=dict(attributes or {}),
+        )
+        masters = await self._masters(cluster, broker_name)
+        await asyncio.gather(*(self._api.create_topic(address, config) for address in masters.values()))
+        await self._wait_for_route(topic, set(masters), timeout_seconds)
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its messages from all brokers and name servers. Raises ClientError."""
+        instance = self._running()
+        info = await self.cluster_info()
+        addresses = [
+            address for broker in info.broker_addr_table.values() for address in broker.broker_addrs.values()
+        ]
+        await asyncio.gather(*(self._api.delete_topic(address, topic) for address in addresses))
+        await instance.run(instance.name_servers.delete_topic(topic))
+
+    async def topics(self) -> list[str]:
+        """Names of all topics. Raises ClientError."""
+        instance = self._running()
+        return sorted(await instance.run(instance.name_servers.topics()))
+
+    async def topic_route(self, topic: str) -> TopicRoute:
+        """Where a topic is now. Raises TopicNotFound and other ClientErrors."""
+        instance = self._running()
+        return await instance.run(instance.routes.refresh(topic))
+
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """How far every queue of a topic reaches. Raises ClientError."""
+        route = await self.topic_route(topic)
+        addresses = [address for name in route.brokers if (address := route.broker_address(name))]
+        tables = await asyncio.gather(*(self._api.topic_stats(address, topic) for address in addresses))
+        return {queue: reach for table in tables for queue, reach in table.offset_table.items()}
+
+    # --- clusters ---
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All brokers. Raises ClientError."""
+        instance = self._running()
+        return await instance.run(instance.name_servers.cluster_info())
+
+    # --- offsets ---
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the queue's next message will get. Raises ClientError."""
+        return await self._api.max_offset(await self._address_of(queue), queue)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the queue's oldest message. Raises ClientError."""
+        return await self._api.min_offset(await self._address_of(queue), queue)
+
+    async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """How far a group is in a queue, None if it never said. Raises ClientError."""
+        return await self._api.committed_offset(await self._address_of(queue), group, queue)
+
+    async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Set how far a group is in a queue; its consumers must not be running. Raises ClientError."""
+        await self._api.commit_offset(await self._address_of(queue), group, queue, offset)
+
+    async def consumer_ids(self, group: str, topic: str) -> list[str]:
+        """The client ids of a group's living consumers, as a broker of the topic knows them.
+
+        Raises ClientError.
+        """
+        route = await self.topic_route(topic)
+        for name in route.brokers:
+            address = route.broker_address(name)
+            if address is not None:
+                return await self._api.consumer_ids(address, group)
+        raise RouteError(f"topic {topic} has no broker that could be asked")
+
+    async def _masters(self, cluster: str | None, broker_name: str | None) -> dict[str, str]:
+        info = await self.cluster_info()
+        masters = {
+            name: broker.broker_addrs[MASTER_BROKER_ID]
+            for name, broker in info.broker_addr_table.items()
+            if MASTER_BROKER_ID in broker.broker_addrs
+            and (broker_name is None or name == broker_name)
+            and (cluster is None or name in info.cluster_addr_table.get(cluster, ()))
+        }
+        if not masters:
+            chosen = broker_name or cluster or "the cluster"
+            known = ", ".join(sorted(info.broker_addr_table)) or "none"
+            raise UsageError(f"there is no master of {chosen}; brokers known to the name servers: {known}")
+        return masters
+
+    async def _wait_for_route(self, topic: str, broker_names: set[str], timeout_seconds: float) -> None:
+        """Brokers tell the name servers of a new topic after they have answered."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        while True:
+            missing = broker_names
+            try:
+                route = await self.topic_route(topic)
+                missing = broker_names - {
+                    queue.broker_name for queue in (*route.write_queues, *route.read_queues)
+                }
+            except TopicNotFound:
+                pass
+            if not missing:
+                return
+            if loop.time() > deadline:
+                raise ClientError(
+                    f"topic {topic} was created on {', '.join(sorted(missing))}, but the name servers do not "
+                    f"know it there after {timeout_seconds} s: see whether those brokers can reach them"
+                )
+            await asyncio.sleep(_ROUTE_POLL_SECONDS)
+
+    async def _address_of(self, queue: MessageQueue) -> str:
+        instance = self._running()
+        route = instance.routes.existing.get(queue.topic) or await self.topic_route(queue.topic)
+        address = route.broker_address(queue.broker_name)
+        if address is None:
+            raise RouteError(f"broker {queue.broker_name} of {queue} is not in the route of its topic")
+        return address
+
+    def _running(self) -> ClientInstance:
+        if self._instance is None:
+            raise NotRunning("this Admin is not running: use `async with Admin(...)`")
+        return self._instance

@@ -1,0 +1,211 @@
+"""The same producers and consumers for programs without a loop.
+
+Every method here runs the asyncio one on a background loop and waits for it; arguments, results and errors
+are the same. Objects may be used from several threads.
+
+::
+
+    with Producer("127.0.0.1:9876", group="shop") as producer:
+        producer.send(Message("orders", b"..."))
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from rmq_remoting.message import MessageExt
+
+from . import admin as _admin
+from .consumer import pull as _pull
+from .consumer import push as _push
+from .loop_thread import LoopThread
+from .producer import producer as _producer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Startable(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+A = TypeVar("A", bound=_Startable)
+B = TypeVar("B")
+
+
+class _Background:
+    """The loop that all blocking objects of a process share, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: LoopThread | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and wait; an interrupted wait cancels it."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = LoopThread("rmq-blocking")
+        future = self._thread.submit(coroutine)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+_background = _Background()
+
+
+def _forget_background() -> None:
+    """A forked process does not have the thread."""
+    global _background  # noqa: PLW0603
+    _background = _Background()
+
+
+os.register_at_fork(after_in_child=_forget_background)
+
+
+class _Face(Generic[A]):
+    """Holds the asyncio object; knows how to start and stop it."""
+
+    _asyncio: A
+
+    def start(self) -> None:
+        """Begin."""
+        _background.run(self._asyncio.start())
+
+    def stop(self) -> None:
+        """End."""
+        _background.run(self._asyncio.stop())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _making(
+    kind: Callable[P, B],
+) -> Callable[[Callable[[Any], None]], Callable[Concatenate[Any, P], None]]:
+    """Turns `__init__` into one that takes the arguments of the asyncio class and makes such an object."""
+
+    def decorate(_: Callable[[Any], None]) -> Callable[Concatenate[Any, P], None]:
+        @functools.wraps(kind.__init__)
+        def make(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            self._asyncio = kind(*args, **kwargs)
+
+        return make
+
+    return decorate
+
+
+def _waiting(
+    method: Callable[Concatenate[B, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """A method that runs the asyncio one and waits for it."""
+
+    @functools.wraps(method)
+    def wait(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return _background.run(method(self._asyncio, *args, **kwargs))
+
+    return wait
+
+
+def _at_once(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A method for one that does not wait itself, run where the object lives."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async def there() -> T:
+            return method(self._asyncio, *args, **kwargs)
+
+        return _background.run(there())
+
+    return call
+
+
+class Producer(_Face[_producer.Producer]):
+    """Sends messages; see rmq_client.Producer."""
+
+    @_making(_producer.Producer)
+    def __init__(self) -> None:
+        """Arguments as there."""
+
+    send = _waiting(_producer.Producer.send)
+    send_oneway = _waiting(_producer.Producer.send_oneway)
+    send_batch = _waiting(_producer.Producer.send_batch)
+    queues = _waiting(_producer.Producer.queues)
+
+
+class PushConsumer(_Face[_push.PushConsumer]):
+    """Gives messages to a listener, which should be a function; see rmq_client.PushConsumer."""
+
+    @_making(_push.PushConsumer)
+    def __init__(self) -> None:
+        """Arguments as there."""
+
+    wait_stopped = _waiting(_push.PushConsumer.wait_stopped)
+    subscribe = _waiting(_push.PushConsumer.subscribe)
+    unsubscribe = _waiting(_push.PushConsumer.unsubscribe)
+    commit = _waiting(_push.PushConsumer.commit)
+    suspend = _at_once(_push.PushConsumer.suspend)
+    resume = _at_once(_push.PushConsumer.resume)
+    assigned_queues = _waiting(_push.PushConsumer.assigned_queues)
+
+
+class PullConsumer(_Face[_pull.PullConsumer]):
+    """Reads queues at the application's own pace; see rmq_client.PullConsumer."""
+
+    @_making(_pull.PullConsumer)
+    def __init__(self) -> None:
+        """Arguments as there."""
+
+    queues = _waiting(_pull.PullConsumer.queues)
+    assign = _waiting(_pull.PullConsumer.assign)
+    assignment = _at_once(_pull.PullConsumer.assignment)
+    pause = _at_once(_pull.PullConsumer.pause)
+    resume = _at_once(_pull.PullConsumer.resume)
+    seek = _waiting(_pull.PullConsumer.seek)
+    seek_to_beginning = _waiting(_pull.PullConsumer.seek_to_beginning)
+    seek_to_end = _waiting(_pull.PullConsumer.seek_to_end)
+    seek_to_time = _waiting(_pull.PullConsumer.seek_to_time)
+    position = _waiting(_pull.PullConsumer.position)
+    committed = _waiting(_pull.PullConsumer.committed)
+    commit = _waiting(_pull.PullConsumer.commit)
+    poll = _waiting(_pull.PullConsumer.poll)
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        """Message by message, until the consumer is stopped."""
+        while self._asyncio.is_running:
+            yield from self.poll()
+
+
+class Admin(_Face[_admin.Admin]):
+    """Orders and questions to a cluster; see rmq_client.Admin."""
+
+    @_making(_admin.Admin)
+    def __init__(self) -> None:
+        """Arguments as there."""
+
+    create_topic = _waiting(_admin.Admin.create_topic)
+    delete_topic = _waiting(_admin.Admin.delete_topic)
+    topics = _waiting(_admin.Admin.topics)
+    topic_route = _waiting(_admin.Admin.topic_route)
+    topic_stats = _waiting(_admin.Admin.topic_stats)
+    cluster_info = _waiting(_admin.Admin.cluster_info)
+    max_offset = _waiting(_admin.Admin.max_offset)
+    min_offset = _waiting(_admin.Admin.min_offset)
+    committed_offset = _waiting(_admin.Admin.committed_offset)
+    commit_offset = _waiting(_admin.Admin.commit_offset)
+    consumer_ids = _waiting(_admin.Admin.consumer_ids)

@@ -1,0 +1,82 @@
+"""What brokers and administrators see of a pull consumer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from rmq_remoting.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
+from rmq_remoting.bodies.running_info import (
+    PROP_CONSUME_TYPE,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+)
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+
+from ..instance import ClientInstance
+from .start_position import ConsumeFrom, to_wire
+from .subscription import Subscription
+
+log = logging.getLogger("rmq.client.pull_consumer")
+
+
+class PullMember:
+    """A pull consumer as a member of its group. Belongs to the network loop."""
+
+    def __init__(self, group: str, consume_from: ConsumeFrom) -> None:
+        self._group = group
+        self._consume_from = consume_from
+        self._subscriptions: list[Subscription] = []
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._group
+
+    async def subscribe(self, instance: ClientInstance, subscriptions: list[Subscription]) -> None:
+        """These are read now; the brokers are told. Raises ClientError for a topic without a route."""
+        self._subscriptions = subscriptions
+        for subscription in subscriptions:
+            instance.routes.watch(subscription.topic)
+            await instance.routes.route(subscription.topic)
+        await instance.announce()
+
+    def heartbeat_data(self) -> ConsumerData:
+        """Messages are fetched, not pushed."""
+        return ConsumerData(
+            group_name=self._group,
+            consume_type=ConsumeType.CONSUME_ACTIVELY,
+            message_model=MessageModel.CLUSTERING,
+            consume_from_where=to_wire(self._consume_from),
+            subscription_data_set=[subscription.data for subscription in self._subscriptions],
+        )
+
+    def rebalance_soon(self) -> None:
+        """Queues are the application's choice."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """The application seeks by itself; it sees the new offsets when it starts again."""
+        log.warning(
+            "group %s: an administrator's new offsets of %s count after a restart", self._group, topic
+        )
+
+    def positions(self, topic: str) -> dict[MessageQueue, int]:
+        """Known only to the application's loop."""
+        return {}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """What little there is to tell."""
+        return ConsumerRunningInfo(
+            properties={PROP_CONSUME_TYPE: ConsumeType.CONSUME_ACTIVELY.value},
+            subscription_set=[subscription.data for subscription in self._subscriptions],
+        )
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """There is no listener to give it to."""
+        raise CommandError(
+            ResponseCode.SYSTEM_ERROR,
+            f"group {self._group} pulls: it has no listener to give a message to",
+        )

@@ -1,0 +1,148 @@
+"""From thread to thread: requests of any loop, carried by the network thread.
+
+One wake-up of a loop costs some 10 µs, a handed-over item next to nothing: so items cross in batches. What is
+put while a wake-up is under way rides along with it. With 64 tasks that each wait for their answer, this way
+is as fast as a connection on the caller's own loop (measured: 134,000 to 142,000 against 141,000 requests/s);
+a single task pays about 15 µs for each of the two crossings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import RequestError
+from rmq_remoting.framing import encode_frame
+
+from .links import BrokerLinks
+
+log = logging.getLogger("rmq.client.crossing")
+
+T = TypeVar("T")
+
+
+class Mailbox(Generic[T]):
+    """Takes items from any thread and delivers them on one loop, in order, in batches.
+
+    It has no bound of its own: who puts must bound what is under way.
+    """
+
+    __slots__ = ("_deliver", "_items", "_loop", "_scheduled")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[list[T]], None]) -> None:
+        self._loop = loop
+        self._deliver = deliver
+        self._items: deque[T] = deque()
+        self._scheduled = False
+
+    def put(self, item: T) -> None:
+        """Hand `item` over; dropped if the loop has ended, since nobody is left who could want it."""
+        # Safe without a lock: the flag is cleared before the items are taken, so an item that was put while
+        # the flag was still set is among those that are taken then.
+        self._items.append(item)
+        if not self._scheduled:
+            self._scheduled = True
+            try:
+                self._loop.call_soon_threadsafe(self._run)
+            except RuntimeError:
+                if not self._loop.is_closed():
+                    raise
+                log.debug("the loop has ended: %d items dropped", len(self._items))
+                self._items.clear()
+
+    def _run(self) -> None:
+        self._scheduled = False
+        items = self._items
+        take = items.popleft
+        self._deliver([take() for _ in range(len(items))])
+
+
+_Outcome = tuple["asyncio.Future[RemotingCommand | None]", "RemotingCommand | BaseException | None"]
+_Request = tuple[str, int, bytes, float, "_CrossingReply"]
+
+
+class _CrossingReply:
+    """Stands in for a caller's future on the network thread."""
+
+    __slots__ = ("_future", "_outcomes")
+
+    def __init__(self, future: asyncio.Future[RemotingCommand | None], outcomes: Mailbox[_Outcome]) -> None:
+        self._future = future
+        self._outcomes = outcomes
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def set_result(self, result: RemotingCommand | None, /) -> None:
+        self._outcomes.put((self._future, result))
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self._outcomes.put((self._future, exception))
+
+
+# The opaque of a one-way request: it has no entry in the table of those who wait.
+_ONEWAY = -1
+
+
+class Crossing:
+    """Requests from one loop through the network thread. Its methods belong to the caller's loop."""
+
+    def __init__(
+        self,
+        links: BrokerLinks,
+        network_loop: asyncio.AbstractEventLoop,
+        caller_loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._links = links
+        self._create_future = caller_loop.create_future
+        self._requests: Mailbox[_Request] = Mailbox(network_loop, self._post)
+        self._outcomes: Mailbox[_Outcome] = Mailbox(caller_loop, _resolve)
+
+    def send(
+        self, address: str, opaque: int, frame: bytes, timeout_seconds: float
+    ) -> asyncio.Future[RemotingCommand]:
+        """Send an encoded request; the future gives the response, or ends with a RequestError."""
+        future = self._create_future()
+        reply = _CrossingReply(future, self._outcomes)
+        self._requests.put((address, opaque, frame, timeout_seconds, reply))
+        return future
+
+    def send_oneway(self, address: str, frame: bytes) -> asyncio.Future[None]:
+        """Send an encoded one-way request; the future ends when it is in the connection's buffer."""
+        future = self._create_future()
+        self._requests.put((address, _ONEWAY, frame, 0.0, _CrossingReply(future, self._outcomes)))
+        return future
+
+    async def request(
+        self, address: str, command: RemotingCommand, timeout_seconds: float
+    ) -> RemotingCommand:
+        """Send a request and wait for its response. Raises RequestError."""
+        return await self.send(address, command.opaque, encode_frame(command), timeout_seconds)
+
+    def _post(self, requests: list[_Request]) -> None:
+        """On the network thread: write what the caller's loop gave."""
+        links = self._links
+        for address, opaque, frame, timeout_seconds, reply in requests:
+            try:
+                if opaque != _ONEWAY:
+                    links.post(address, opaque, frame, timeout_seconds, reply)
+                else:
+                    links.post_oneway(address, frame)
+                    reply.set_result(None)
+            except RequestError as error:
+                reply.set_exception(error)
+
+
+def _resolve(outcomes: list[_Outcome]) -> None:
+    """On the caller's loop: wake who waits."""
+    for future, outcome in outcomes:
+        if future.done():
+            continue
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

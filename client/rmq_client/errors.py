@@ -1,0 +1,180 @@
+"""Errors of the SDK. Whoever catches ClientError catches all of them; the messages say what to do.
+
+ClientError
+├── UsageError             a call that cannot work: a bad name, a wrong state, a message that no broker takes
+│   └── NotRunning         the object was not started, or has been stopped
+├── RouteError             where a topic is cannot be told
+│   ├── TopicNotFound      the name servers do not know the topic
+│   └── NoQueue            the topic is there, but no queue of it can be written (or read)
+├── TooMuchUnderWay        this process has too much under way itself: nothing was sent
+├── UnreachableError       no answer: nobody there, or the connection ended
+│   ├── NameServerUnreachable
+│   ├── BrokerUnreachable
+│   └── TimedOut           no answer in time; whether the server acted on the request is unknown
+└── BrokerError            a server refused the request; has its code and remark, and whether to try again
+    ├── Busy               it has too much to do, or limits us: later it may work
+    ├── Unavailable        this broker cannot now, another one may: being stopped, a slave, a full disk
+    ├── PermissionDenied   the topic or the broker may not be written (or read)
+    ├── NotFound           no such group, offset or message on that broker
+    │   └── TopicNotOnBroker   nor such a topic, yet
+    ├── Rejected           the request itself is wrong: a bad message, a bad name, an unknown request
+    └── SubscriptionError  what the broker knows of the group's subscription is missing, old or wrong
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar, Final
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import BodyError, HeaderError, RequestError, RequestTimeout, TooManyRequests
+
+
+class ClientError(Exception):
+    """Root of all errors of this package."""
+
+
+class UsageError(ClientError, ValueError):
+    """A call that cannot work, whatever the servers say."""
+
+
+class NotRunning(UsageError):
+    """The object was not started, or has been stopped."""
+
+
+class RouteError(ClientError):
+    """Where a topic is cannot be told."""
+
+
+class TopicNotFound(RouteError):
+    """The name servers do not know the topic."""
+
+
+class NoQueue(RouteError):
+    """The topic is there, but no queue of it can be used as asked."""
+
+
+class TooMuchUnderWay(ClientError):
+    """This process has too much under way itself; nothing was sent."""
+
+
+class UnreachableError(ClientError):
+    """A request got no answer."""
+
+
+class NameServerUnreachable(UnreachableError):
+    """No name server of the list answers."""
+
+
+class BrokerUnreachable(UnreachableError):
+    """A broker cannot be reached, or its connection ended before it answered."""
+
+
+class TimedOut(UnreachableError):
+    """No answer came in time; whether the server acted on the request is unknown."""
+
+
+class BrokerError(ClientError):
+    """A server refused a request. `code` and `remark` are the server's own words.
+
+    `retryable`: the same request may succeed a little later, or on another broker.
+    """
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, code: int, remark: str | None, address: str, about: str = "") -> None:
+        self.code = code
+        self.remark = remark or ""
+        self.address = address
+        name = ResponseCode(code).name if code in _KNOWN_CODES else "unknown code"
+        what = f"{about}: " if about else ""
+        super().__init__(f"{what}{address} answered {code} ({name}): {self.remark or 'without a remark'}")
+
+
+class Busy(BrokerError):
+    """The server has too much to do, or limits this client."""
+
+    retryable = True
+
+
+class Unavailable(BrokerError):
+    """This broker cannot serve the request now; another one may."""
+
+    retryable = True
+
+
+class PermissionDenied(BrokerError):
+    """The topic or the broker may not be used like this. Another broker of the topic may allow it."""
+
+    retryable = True
+
+
+class NotFound(BrokerError):
+    """What the request is about does not exist on that broker."""
+
+
+class TopicNotOnBroker(NotFound):
+    """The broker does not have the topic (yet): another one may, and this one soon."""
+
+    retryable = True
+
+
+class Rejected(BrokerError):
+    """The request itself is wrong: it will not work anywhere."""
+
+
+class SubscriptionError(BrokerError):
+    """The broker's idea of the group's subscription does not fit the request."""
+
+
+_KNOWN_CODES: Final = frozenset(int(code) for code in ResponseCode)
+
+# What is worth another attempt follows Apache RocketMQ 5.3.3, DefaultMQProducer.retryResponseCodes.
+_CLASSES: Final[dict[int, type[BrokerError]]] = {
+    ResponseCode.SYSTEM_ERROR: Unavailable,
+    ResponseCode.SYSTEM_BUSY: Busy,
+    ResponseCode.FLOW_CONTROL: Busy,
+    ResponseCode.POLLING_FULL: Busy,
+    ResponseCode.SERVICE_NOT_AVAILABLE: Unavailable,
+    ResponseCode.NO_BUYER_ID: Unavailable,
+    ResponseCode.NOT_IN_CURRENT_UNIT: Unavailable,
+    ResponseCode.GO_AWAY: Unavailable,
+    ResponseCode.NO_PERMISSION: PermissionDenied,
+    ResponseCode.TOPIC_NOT_EXIST: TopicNotOnBroker,
+    ResponseCode.QUERY_NOT_FOUND: NotFound,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: NotFound,
+    ResponseCode.CONSUMER_NOT_ONLINE: NotFound,
+    ResponseCode.NO_MESSAGE: NotFound,
+    ResponseCode.MESSAGE_ILLEGAL: Rejected,
+    ResponseCode.INVALID_PARAMETER: Rejected,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: Rejected,
+    ResponseCode.VERSION_NOT_SUPPORTED: Rejected,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: SubscriptionError,
+    ResponseCode.SUBSCRIPTION_NOT_EXIST: SubscriptionError,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST: SubscriptionError,
+    ResponseCode.FILTER_DATA_NOT_EXIST: SubscriptionError,
+    ResponseCode.FILTER_DATA_NOT_LATEST: SubscriptionError,
+}
+
+
+def refusal(code: int, remark: str | None, address: str, about: str = "") -> BrokerError:
+    """The error for a response code that says 'no'. `about` names what was asked for."""
+    return _CLASSES.get(code, BrokerError)(code, remark, address, about)
+
+
+@contextmanager
+def readable(address: str, about: str) -> Iterator[None]:
+    """Turns what goes wrong in reading an answer into a BrokerError."""
+    try:
+        yield
+    except (HeaderError, BodyError) as error:
+        raise BrokerError(ResponseCode.SUCCESS, f"unreadable: {error}", address, about) from error
+
+
+def unanswered(error: RequestError, about: str = "") -> ClientError:
+    """The SDK's error for a request that got no answer from a broker."""
+    text = f"{about}: {error}" if about else str(error)
+    if isinstance(error, TooManyRequests):
+        return TooMuchUnderWay(text)
+    return TimedOut(text) if isinstance(error, RequestTimeout) else BrokerUnreachable(text)

@@ -1,0 +1,114 @@
+"""An event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+log = logging.getLogger("rmq.client.loop_thread")
+
+T = TypeVar("T")
+
+_EXIT_GRACE_SECONDS: Final = 1.0
+
+
+class LoopThread:
+    """Runs a loop (uvloop where it can be had) in a daemon thread until it is stopped."""
+
+    def __init__(self, name: str) -> None:
+        self._ready: Future[asyncio.AbstractEventLoop] = Future()
+        self._ended: Future[None] = Future()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self._thread.start()
+        _running.add(self)
+
+    async def ready(self) -> asyncio.AbstractEventLoop:
+        """The loop, once it runs."""
+        return await asyncio.shield(asyncio.wrap_future(self._ready))
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop; waits for the thread to come up."""
+        return self._ready.result()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the loop; cancelling the future cancels the coroutine."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop())
+
+    async def stop(self) -> None:
+        """End the loop and the thread; what still runs there is cancelled."""
+        self.signal_stop()
+        await asyncio.shield(asyncio.wrap_future(self._ended))
+        self._thread.join()
+
+    def signal_stop(self) -> None:
+        """Tell the loop to end, without waiting."""
+        if self._ended.done():
+            return
+        loop = self.loop()
+        with suppress(RuntimeError):  # it has been closed meanwhile
+            loop.call_soon_threadsafe(loop.stop)
+
+    def join(self, timeout_seconds: float | None = None) -> None:
+        """Wait for the thread's end."""
+        self._thread.join(timeout_seconds)
+
+    def _main(self) -> None:
+        try:
+            loop = _new_loop()
+            asyncio.set_event_loop(loop)
+            loop.call_soon(self._ready.set_result, loop)
+            try:
+                loop.run_forever()
+            finally:
+                _cancel_all(loop)
+                loop.run_until_complete(loop.shutdown_asyncgens())
+                asyncio.set_event_loop(None)
+                loop.close()
+        except BaseException as error:
+            log.exception("the loop of thread %s ended by an error", self._thread.name)
+            if not self._ready.done():
+                self._ready.set_exception(error)
+        finally:
+            _running.discard(self)
+            self._ended.set_result(None)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415  # not on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+
+_running: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+
+
+def _stop_all() -> None:
+    """A daemon thread that is in the middle of C code when the interpreter goes away can crash it."""
+    threads = list(_running)
+    for thread in threads:
+        thread.signal_stop()
+    for thread in threads:
+        thread.join(_EXIT_GRACE_SECONDS)
+
+
+atexit.register(_stop_all)
+# A forked process has none of the threads.
+os.register_at_fork(after_in_child=_running.clear)

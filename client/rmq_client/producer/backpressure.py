@@ -1,0 +1,110 @@
+"""How much may be under way at once: a bound of messages and one of bytes, first come first served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightLimits:
+    """Bounds of what one producer has under way; who sends more waits."""
+
+    max_messages: int = 10_000
+    max_bytes: int = 64 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that would let nothing through."""
+        if self.max_messages < 1 or self.max_bytes < 1:
+            raise UsageError(f"{self}: both bounds must be at least 1")
+
+
+class BackPressure:
+    """Admits sends up to the limits. Belongs to one loop.
+
+    A message that is larger than `max_bytes` by itself is admitted when nothing else is under way.
+    """
+
+    __slots__ = ("_bytes", "_count", "_idle", "_max_bytes", "_max_count", "_waiting")
+
+    def __init__(self, limits: InFlightLimits) -> None:
+        self._max_count = limits.max_messages
+        self._max_bytes = limits.max_bytes
+        self._count = 0
+        self._bytes = 0
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        self._idle: asyncio.Future[None] | None = None
+
+    @property
+    def messages(self) -> int:
+        """How many messages are under way."""
+        return self._count
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes are under way."""
+        return self._bytes
+
+    def try_acquire(self, size_bytes: int) -> bool:
+        """Admit at once, if there is room and nobody waits already."""
+        if self._waiting or not self._fits(size_bytes):
+            return False
+        self._count += 1
+        self._bytes += size_bytes
+        return True
+
+    async def acquire(self, size_bytes: int) -> None:
+        """Wait for admission. A cancelled wait leaves no trace."""
+        if self.try_acquire(size_bytes):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (turn, size_bytes)
+        self._waiting.append(entry)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self.release(size_bytes)  # admitted, and cancelled before it could go on
+            else:
+                self._waiting.remove(entry)
+                self._admit()  # who stood behind it may fit
+            raise
+
+    def release(self, size_bytes: int) -> None:
+        """What was admitted is no longer under way."""
+        self._count -= 1
+        self._bytes -= size_bytes
+        if self._waiting:
+            self._admit()
+        if self._idle is not None and not self._count:
+            if not self._idle.done():
+                self._idle.set_result(None)
+            self._idle = None
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing is under way."""
+        while self._count:
+            if self._idle is None:
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    def _fits(self, size_bytes: int) -> bool:
+        if self._count == 0:
+            return True
+        return self._count < self._max_count and self._bytes + size_bytes <= self._max_bytes
+
+    def _admit(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            turn, size_bytes = waiting[0]
+            if turn.done():  # cancelled, and about to take itself out: `remove` must find it
+                break
+            if not self._fits(size_bytes):
+                break
+            waiting.popleft()
+            self._count += 1
+            self._bytes += size_bytes
+            turn.set_result(None)

@@ -1,0 +1,75 @@
+"""Messages made ready to send: an id, the properties as bytes, the body compressed where that is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from rmq_remoting.compression import compress
+from rmq_remoting.message import Message
+from rmq_remoting.message_errors import MessageEncodeError
+from rmq_remoting.message_ids import UniqueKeyGenerator
+from rmq_remoting.message_properties import (
+    MAX_PROPERTIES_BYTES,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    encode_properties,
+)
+
+from ..errors import UsageError
+from .encoding import Outgoing
+from .policies import Compression
+
+# Compressing more than this takes longer than a loop should be held: it goes to a thread.
+_COMPRESS_IN_THREAD_BYTES: Final = 64 * 1024
+_UNIQUE_KEY_PROPERTY: Final = f"{PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX}\x01"
+
+
+class Preparer:
+    """Prepares the messages of one producer. Leaves the messages as they are: they can be sent again."""
+
+    __slots__ = ("_compression", "_next_key", "compress_from_bytes")
+
+    def __init__(self, unique_keys: UniqueKeyGenerator, compression: Compression | None) -> None:
+        self._next_key = unique_keys.next_key
+        self._compression = compression
+        # Never for None: no body is as large as this.
+        self.compress_from_bytes = compression.threshold_bytes if compression else 1 << 62
+
+    def properties(self, message: Message) -> tuple[bytes, str]:
+        """The encoded properties with the message's id, and the id. Raises UsageError."""
+        properties = message.properties
+        msg_id = properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+        if msg_id:
+            return _encode(properties, b""), msg_id
+        msg_id = self._next_key()
+        own = f"{_UNIQUE_KEY_PROPERTY}{msg_id}\x02".encode()
+        return (_encode(properties, own) if properties else own), msg_id
+
+    async def outgoing(self, message: Message) -> tuple[Outgoing, str]:
+        """The message as it is sent, and its id. Raises UsageError."""
+        properties, msg_id = self.properties(message)
+        body = message.body
+        compression = self._compression
+        if compression is None or len(body) < self.compress_from_bytes:
+            return Outgoing(body, properties, 0, message.flag), msg_id
+        if len(body) < _COMPRESS_IN_THREAD_BYTES:
+            packed = compress(body, compression.type, compression.level)
+        else:
+            loop = asyncio.get_running_loop()
+            packed = await loop.run_in_executor(None, compress, body, compression.type, compression.level)
+        return Outgoing(packed, properties, compression.type.sys_flag, message.flag), msg_id
+
+
+def _encode(properties: Mapping[str, str], own: bytes) -> bytes:
+    """A message's properties, and after them the SDK's own."""
+    try:
+        raw = encode_properties(properties) + own
+    except MessageEncodeError as error:
+        raise UsageError(str(error)) from error
+    if len(raw) > MAX_PROPERTIES_BYTES:
+        raise UsageError(
+            f"the properties take {len(raw)} bytes, {MAX_PROPERTIES_BYTES} are allowed: "
+            "move large values into the body"
+        )
+    return raw

@@ -1,0 +1,366 @@
+"""Producer: sends messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from rmq_remoting.message import Message
+from rmq_remoting.message_properties import PROPERTY_WAIT_STORE_MSG_OK
+from rmq_remoting.message_queue import MessageQueue
+
+from ..errors import NotRunning, TimedOut, UsageError
+from ..instance import ClientInstance
+from ..names import check_group
+from ..settings import ClientSettings
+from ..tasks import uninterrupted
+from .backpressure import BackPressure, InFlightLimits
+from .batching import Batch, Batcher, BatchPolicy, batch_item, can_batch
+from .delivery import Delivery
+from .encoding import Lane, Outgoing, Stored
+from .policies import Compression, RetryPolicy
+from .preparing import Preparer
+from .publishing import Publishing
+from .results import SendResult
+from .selection import QueueSelector, by_key_hash
+
+log = logging.getLogger("rmq.client.producer")
+
+_NOT_WAITING: Final = f"{PROPERTY_WAIT_STORE_MSG_OK}\x01false\x02".encode()
+_DEFAULT_RETRY: Final = RetryPolicy()
+_DEFAULT_COMPRESSION: Final = Compression()
+_DEFAULT_LIMITS: Final = InFlightLimits()
+_DEFAULT_SETTINGS: Final = ClientSettings()
+
+
+class Producer:
+    """Sends messages of one group to any topic.
+
+    ::
+
+        async with Producer("127.0.0.1:9876", group="shop") as producer:
+            result = await producer.send(Message("orders", b"...", tags="paid", keys=["4711"]))
+
+    It belongs to the loop that it was started on; any number of tasks may send at the same time.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        timeout_seconds: float = 3.0,
+        retry: RetryPolicy = _DEFAULT_RETRY,
+        batching: BatchPolicy | None = None,
+        compression: Compression | None = _DEFAULT_COMPRESSION,
+        limits: InFlightLimits = _DEFAULT_LIMITS,
+        max_message_bytes: int = 4 * 1024 * 1024,
+        new_topic_queues: int = 4,
+        settings: ClientSettings = _DEFAULT_SETTINGS,
+    ) -> None:
+        """`namesrv`: `host:port;host:port` (without one: the variable NAMESRV_ADDR).
+
+        `timeout_seconds` bounds a whole send, all attempts together. `batching` turns automatic batching on.
+        `new_topic_queues`: how many queues a broker gives a topic that it creates for the first message.
+        Raises UsageError for a bad group name.
+        """
+        check_group(group)
+        self.group = group
+        self._namesrv = namesrv
+        self._settings = settings
+        self._timeout_seconds = timeout_seconds
+        self._retry = retry
+        self._batch_policy = batching
+        self._compression = compression
+        self._max_message_bytes = max_message_bytes
+        self._new_topic_queues = new_topic_queues
+        self._pressure = BackPressure(limits)
+        self._running = False
+        self._instance: ClientInstance | None = None
+        # Made by start().
+        self._delivery: Delivery
+        self._preparer: Preparer
+        self._batcher: Batcher | None = None
+        self._loop: asyncio.AbstractEventLoop
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Begin; no request is sent before the first message. Raises UsageError."""
+        if self._instance is not None:
+            raise UsageError(f"producer {self.group} has been started already")
+        instance = await ClientInstance.acquire(self._namesrv, self._settings)
+        self._loop = asyncio.get_running_loop()
+        self._delivery = Delivery(instance, self.group, self._retry, self._new_topic_queues)
+        self._preparer = Preparer(instance.unique_keys, self._compression)
+        if self._batch_policy is not None:
+            self._batcher = Batcher(self._batch_policy, self._deliver_batch)
+        try:
+            await uninterrupted(instance.run(instance.add_producer(self.group)))
+        except BaseException:
+            await uninterrupted(self._leave(instance))
+            raise
+        self._instance = instance
+        self._running = True
+
+    async def stop(self) -> None:
+        """Wait for what is under way, leave the group, give the connections back."""
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            self._running = False
+            await uninterrupted(self._stop(instance))
+
+    async def _stop(self, instance: ClientInstance) -> None:
+        if self._batcher is not None:
+            self._batcher.flush()
+        # Every send ends within its timeout, and so does this.
+        await self._pressure.wait_idle()
+        await self._leave(instance)
+
+    async def _leave(self, instance: ClientInstance) -> None:
+        try:
+            await instance.run(instance.remove_producer(self.group))
+        finally:
+            await instance.release()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # --- sending ---
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = None,
+        timeout_seconds: float | None = None,
+    ) -> SendResult:
+        """Send a message and wait until the broker has it.
+
+        It goes to the topic's queues in turn; or to `queue`; or where `selector(queues, message, key)` says;
+        or, with a `key` alone, to the queue that the key's hash chooses. A message without an own choice of
+        queue is tried again on another broker. Raises ClientError: TopicNotFound, TimedOut, BrokerError …
+        """
+        size = self._check(message)
+        if timeout_seconds is None:
+            timeout_seconds = self._timeout_seconds
+        delivery = self._delivery
+        publishing = delivery.known(message.topic)
+        if publishing is None:
+            began = self._loop.time()
+            publishing = await delivery.publishing(message.topic, timeout_seconds)
+            timeout_seconds -= self._loop.time() - began
+        if selector is not None or key is not None:
+            queue = _select(publishing, message, queue, selector, key)
+        if not self._pressure.try_acquire(size):
+            timeout_seconds = await self._wait_for_admission(size, timeout_seconds)
+        try:
+            if self._batcher is not None and size < self._preparer.compress_from_bytes and can_batch(message):
+                properties, msg_id = self._preparer.properties(message)
+                item = batch_item(message.flag, message.body, properties)
+                return await self._batcher.add(message, queue, item, msg_id)
+            outgoing, msg_id = await self._preparer.outgoing(message)
+            lane, stored = await delivery.send(publishing, queue, outgoing, timeout_seconds)
+        finally:
+            self._pressure.release(size)
+        return SendResult(
+            stored.status, msg_id, _queue_of(lane, stored), stored.queue_offset, stored.offset_msg_ids
+        )
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = None,
+    ) -> str:
+        """Send a message without waiting for an answer; returns its id. Whether it arrives, nobody learns.
+
+        Raises ClientError where it cannot even be sent.
+        """
+        size = self._check(message)
+        publishing = await self._delivery.publishing(message.topic, self._timeout_seconds)
+        if selector is not None or key is not None:
+            queue = _select(publishing, message, queue, selector, key)
+        outgoing, msg_id = await self._preparer.outgoing(message)
+        lane = publishing.rotation.take() if queue is None else publishing.lane(queue)
+        await self._delivery.connect(lane)
+        if not self._pressure.try_acquire(size):
+            await self._wait_for_admission(size, self._timeout_seconds)
+        written = self._delivery.post(lane, outgoing)
+        written.add_done_callback(lambda ended: self._oneway_written(ended, size))
+        return msg_id
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_seconds: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic as one request, to one queue; one result for each.
+
+        They are stored together or not at all. Raises UsageError for messages that cannot go together, and
+        ClientError as `send`.
+        """
+        if timeout_seconds is None:
+            timeout_seconds = self._timeout_seconds
+        batch = self._make_batch(list(messages), queue)
+        size = batch.size_bytes
+        if size > self._max_message_bytes:
+            raise UsageError(
+                f"the batch takes {size} bytes, {self._max_message_bytes} are allowed: send it in parts"
+            )
+        if not self._pressure.try_acquire(size):
+            timeout_seconds = await self._wait_for_admission(size, timeout_seconds)
+        try:
+            return await self._send_batch(batch, timeout_seconds)
+        finally:
+            self._pressure.release(size)
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that messages of `topic` can go to now. Raises ClientError."""
+        self._check_running()
+        return (await self._delivery.publishing(topic, self._timeout_seconds)).queues
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages are under way (a batch sent as such counts as one)."""
+        return self._pressure.messages
+
+    # --- checks ---
+
+    def _check(self, message: Message) -> int:
+        """The body's size. Raises UsageError."""
+        size = len(message.body)
+        if not self._running or asyncio.get_running_loop() is not self._loop:
+            self._check_running()
+        if not size:
+            raise UsageError(f"a message to {message.topic} has an empty body: brokers do not take that")
+        if size > self._max_message_bytes:
+            raise UsageError(
+                f"a message to {message.topic} has {size} bytes, {self._max_message_bytes} are allowed: "
+                "raise max_message_bytes here and maxMessageSize at the broker, or send a reference"
+            )
+        return size
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise NotRunning(
+                f"producer {self.group} is not running: use `async with Producer(...)`, "
+                "or `await start()` first"
+            )
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError(
+                f"producer {self.group} belongs to another event loop: use one producer per loop, "
+                "or rmq_client.blocking"
+            )
+
+    async def _wait_for_admission(self, size: int, timeout_seconds: float) -> float:
+        """Wait for room; returns how much of the time is left."""
+        began = self._loop.time()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._pressure.acquire(size)
+        except TimeoutError:
+            raise TimedOut(
+                f"not sent within {timeout_seconds} s: {self._pressure.messages} messages "
+                f"({self._pressure.bytes} bytes) are under way; send slower, or allow more with "
+                "limits=InFlightLimits(...)"
+            ) from None
+        return timeout_seconds - (self._loop.time() - began)
+
+    def _oneway_written(self, ended: asyncio.Future[None], size: int) -> None:
+        self._pressure.release(size)
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            log.warning("a one-way message was not sent: %s", error)
+
+    # --- batches ---
+
+    def _make_batch(self, messages: list[Message], queue: MessageQueue | None) -> Batch:
+        if not messages:
+            raise UsageError("a batch needs at least one message")
+        first = messages[0]
+        batch = Batch(first.topic, queue, first.wait_store_ok)
+        for message in messages:
+            self._check(message)
+            if message.topic != first.topic or message.wait_store_ok != first.wait_store_ok:
+                raise UsageError("the messages of a batch must agree in topic and wait_store_ok")
+            if not can_batch(message):
+                raise UsageError("delayed, transactional and retried messages cannot go in a batch")
+            properties, msg_id = self._preparer.properties(message)
+            batch.add(batch_item(message.flag, message.body, properties), msg_id)
+        return batch
+
+    async def _send_batch(self, batch: Batch, timeout_seconds: float) -> list[SendResult]:
+        began = self._loop.time()
+        publishing = await self._delivery.publishing(batch.topic, timeout_seconds)
+        timeout_seconds -= self._loop.time() - began
+        # Its items carry all else. (Apache's client gives the batch an id of its own, which brokers then put
+        # into every message in the place of the message's: not so here.)
+        outgoing = Outgoing(b"".join(batch.items), b"" if batch.wait_store_ok else _NOT_WAITING, batch=True)
+        lane, stored = await self._delivery.send(publishing, batch.queue, outgoing, timeout_seconds)
+        return _batch_results(batch, _queue_of(lane, stored), stored)
+
+    async def _deliver_batch(self, batch: Batch) -> None:
+        """For the batcher: send, and tell everybody who waits."""
+        try:
+            results = await self._send_batch(batch, self._timeout_seconds)
+        except asyncio.CancelledError:
+            for future in batch.waiting:
+                future.cancel()
+            raise
+        except Exception as error:
+            for future in batch.waiting:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for future, result in zip(batch.waiting, results, strict=True):
+            if not future.done():
+                future.set_result(result)
+
+
+def _select(
+    publishing: Publishing,
+    message: Message,
+    queue: MessageQueue | None,
+    selector: QueueSelector | None,
+    key: object,
+) -> MessageQueue:
+    if queue is not None:
+        raise UsageError("give either a queue, or a selector or key that chooses one")
+    chosen = (selector or by_key_hash)(publishing.queues, message, key)
+    if not isinstance(chosen, MessageQueue):
+        raise UsageError(f"the selector must return one of the queues, not {chosen!r}")
+    return chosen
+
+
+def _queue_of(lane: Lane, stored: Stored) -> MessageQueue:
+    queue = lane.queue
+    if stored.queue_id == queue.queue_id:
+        return queue
+    return MessageQueue(queue.topic, queue.broker_name, stored.queue_id)
+
+
+def _batch_results(batch: Batch, queue: MessageQueue, stored: Stored) -> list[SendResult]:
+    status, first = stored.status, stored.queue_offset
+    offset_ids = stored.offset_msg_ids.split(",")
+    if len(offset_ids) != len(batch.msg_ids):
+        # A topic that stores a batch as one record: all of it has one place.
+        offset_ids = offset_ids[:1] * len(batch.msg_ids)
+    return [
+        SendResult(status, msg_id, queue, first + index, offset_id)
+        for index, (msg_id, offset_id) in enumerate(zip(batch.msg_ids, offset_ids, strict=True))
+    ]

@@ -1,0 +1,63 @@
+"""How to send to one topic: the lanes to its queues, made from a route and used until the route changes."""
+
+from __future__ import annotations
+
+from rmq_remoting.command import Serialization
+from rmq_remoting.headers.send import SendTarget
+from rmq_remoting.message_queue import MessageQueue
+
+from ..errors import NoQueue
+from ..names import AUTO_CREATE_TOPIC
+from ..routing import TopicRoute
+from .encoding import Lane
+from .selection import Rotation
+
+
+class Publishing:
+    """The lanes to the writable queues of one route."""
+
+    __slots__ = ("_by_queue", "_group", "_queue_count", "_serialization", "queues", "rotation", "route")
+
+    def __init__(
+        self, route: TopicRoute, group: str, default_queue_count: int, serialization: Serialization
+    ) -> None:
+        """Raises NoQueue where no queue can be written."""
+        self.route = route
+        self._group = group
+        self._queue_count = default_queue_count
+        self._serialization = serialization
+        self._by_queue = {
+            queue: lane for queue in route.write_queues if (lane := self._lane(queue)) is not None
+        }
+        self.queues = tuple(self._by_queue)
+        if not self.queues:
+            raise NoQueue(
+                f"topic {route.topic} has no queue that can be written: give it write permission and write "
+                "queues, and see that a master of its brokers is running"
+            )
+        self.rotation = Rotation(list(self._by_queue.values()))
+
+    def lane(self, queue: MessageQueue) -> Lane:
+        """The lane to a queue of the caller's choice. Raises NoQueue where its broker is not known."""
+        lane = self._by_queue.get(queue)
+        if lane is None:
+            # A queue beyond those that the route names may exist all the same: the broker decides.
+            lane = self._lane(queue) if queue.topic == self.route.topic else None
+        if lane is None:
+            brokers = ", ".join(sorted(self.route.brokers))
+            raise NoQueue(f"{queue} is not a queue of topic {self.route.topic}, which is on {brokers}")
+        return lane
+
+    def _lane(self, queue: MessageQueue) -> Lane | None:
+        address = self.route.brokers.get(queue.broker_name, {}).get(0)
+        if address is None:
+            return None
+        target = SendTarget(
+            producer_group=self._group,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=self._queue_count,
+            queue_id=queue.queue_id,
+            broker_name=queue.broker_name,
+        )
+        return Lane(queue, address, target, self._serialization)

@@ -1,0 +1,119 @@
+"""What brokers ask of clients: codes 40, 220, 221, 307 and 309."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from typing import Final
+
+from rmq_remoting.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.connection import Connection
+from rmq_remoting.dispatch import Answer, Dispatcher, InlineTier
+from rmq_remoting.errors import CommandError
+from rmq_remoting.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+from rmq_remoting.headers.consumer import GetConsumerStatusRequestHeader
+from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
+from rmq_remoting.message_codec import decode_messages
+
+from .members import ConsumerMember, Members
+
+log = logging.getLogger("rmq.client.server_requests")
+
+_CAPACITY: Final = 1_000
+_MAX_WAIT_MS: Final = 60_000
+
+
+class ServerRequests:
+    """Answers brokers. Belongs to the network loop."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Put the processors into the table."""
+        tier = InlineTier("client", capacity=_CAPACITY, max_wait_ms=_MAX_WAIT_MS)
+        for code, processor in (
+            (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self.consumer_ids_changed),
+            (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self.reset_offsets),
+            (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self.consumer_status),
+            (RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info),
+            (RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume_directly),
+        ):
+            dispatcher.register([code], processor, tier)
+
+    def consumer_ids_changed(self, connection: Connection, request: RemotingCommand) -> None:
+        """40: somebody came to a group or left it."""
+        group = NotifyConsumerIdsChangedRequestHeader.decode(request.ext_fields).consumer_group
+        member = self._members.consumers.get(group)
+        log.debug("%s: group %s has changed", connection.peer, group)
+        if member is not None:
+            member.rebalance_soon()
+
+    def reset_offsets(self, connection: Connection, request: RemotingCommand) -> None:
+        """220: an administrator moves a group."""
+        header = ResetOffsetRequestHeader.decode(request.ext_fields)
+        offsets = ResetOffsetBody.decode(request.body).offset_table if request.body else {}
+        log.info(
+            "%s: group %s is moved in %d queues of topic %s",
+            connection.peer,
+            header.group,
+            len(offsets),
+            header.topic,
+        )
+        self._member(header.group).reset_offsets(header.topic, offsets)
+
+    def consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """221: how far a consumer is."""
+        header = GetConsumerStatusRequestHeader.decode(request.ext_fields)
+        table = self._member(header.group).positions(header.topic)
+        return request.response(
+            ResponseCode.SUCCESS, body=GetConsumerStatusBody(message_queue_table=table).encode()
+        )
+
+    def running_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """307: everything about a consumer, and where its threads are if that is asked for."""
+        header = GetConsumerRunningInfoRequestHeader.decode(request.ext_fields)
+        info = self._member(header.consumer_group).running_info()
+        if header.jstack_enable:
+            info.jstack = thread_stacks()
+        return request.response(ResponseCode.SUCCESS, body=info.encode())
+
+    def consume_directly(self, connection: Connection, request: RemotingCommand) -> asyncio.Future[Answer]:
+        """309: an administrator has a consumer handle one message."""
+        return asyncio.ensure_future(self._consume_directly(request))
+
+    async def _consume_directly(self, request: RemotingCommand) -> Answer:
+        header = ConsumeMessageDirectlyResultRequestHeader.decode(request.ext_fields)
+        member = self._member(header.consumer_group)
+        messages = decode_messages(request.body)
+        if len(messages) != 1:
+            raise CommandError(
+                ResponseCode.MESSAGE_ILLEGAL, f"one message is needed in the body, not {len(messages)}"
+            )
+        messages[0].broker_name = header.stored_broker_name or ""
+        result = await member.consume_directly(messages[0])
+        return request.response(ResponseCode.SUCCESS, body=result.encode())
+
+    def _member(self, group: str) -> ConsumerMember:
+        member = self._members.consumers.get(group)
+        if member is None:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"this client has no consumer of group {group}")
+        return member
+
+
+def thread_stacks() -> str:
+    """Where every thread of this process is."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"{names.get(ident, '?')} ({ident})\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+    )

@@ -1,0 +1,59 @@
+"""Settings that everything which shares one client instance has in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rmq_remoting.client import split_address
+from rmq_remoting.command import Serialization
+from rmq_remoting.connection import ConnectionSettings
+from rmq_remoting.errors import ConnectError
+
+from .errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How this process talks to one cluster; producers and consumers with equal settings share connections.
+
+    Defaults follow Apache RocketMQ 5.3.3 (ClientConfig).
+    """
+
+    # Tells apart instances of one process, for what must not share a client id: two consumers of one group.
+    instance_name: str = "DEFAULT"
+    # Headers go in this form; servers answer to either. JSON is for servers that know nothing else.
+    serialization: Serialization = Serialization.BINARY
+    # Requests other than sends and pulls.
+    request_timeout_seconds: float = 3.0
+    connect_timeout_seconds: float = 3.0
+    heartbeat_seconds: float = 30.0
+    route_refresh_seconds: float = 30.0
+    # Messages of more than this are not unpacked, whatever they claim.
+    max_unpacked_body_bytes: int = 128 * 1024 * 1024
+    # Bounds of each connection; the default admits 65,535 requests under way.
+    connection: ConnectionSettings = field(default_factory=ConnectionSettings, hash=False)
+
+
+def name_server_list(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Name server addresses out of `host:port;host:port`, a sequence, or the variable NAMESRV_ADDR for None.
+
+    Raises UsageError.
+    """
+    if namesrv is None:
+        namesrv = os.environ.get("NAMESRV_ADDR", "")
+        if not namesrv:
+            raise UsageError(
+                "no name server is given: pass namesrv='host:9876', or set the variable NAMESRV_ADDR"
+            )
+    parts = namesrv.replace(",", ";").split(";") if isinstance(namesrv, str) else list(namesrv)
+    addresses = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    if not addresses:
+        raise UsageError("the list of name servers is empty: pass namesrv='host:9876;otherhost:9876'")
+    for address in addresses:
+        try:
+            split_address(address)
+        except ConnectError as error:
+            raise UsageError(f"name server {error}") from error
+    return addresses

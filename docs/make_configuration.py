@@ -1,0 +1,33 @@
+"""Writes docs/configuration.md from the settings themselves: `python docs/make_configuration.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmq_broker.config import BrokerSettings
+from rmq_namesrv.config import NamesrvSettings
+from rmq_remoting.daemon.reference import markdown_tables
+from rmq_remoting.daemon.settings import describe_settings
+
+_PAGE = Path(__file__).with_name("configuration.md")
+_HEAD = """\
+# Settings
+
+Given in a properties file (`-c FILE`), by `--set key=value`, and, where a setting says so, changed at
+run time with `mqadmin updateBrokerConfig` or `updateNamesrvConfig`. Keys and defaults are those of Apache
+RocketMQ 5.3.3 unless a row says otherwise. A key of Apache's that is not listed here is accepted with a
+warning and has no effect.
+
+This page is written by `python docs/make_configuration.py`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    broker = markdown_tables(describe_settings(BrokerSettings))
+    namesrv = markdown_tables(describe_settings(NamesrvSettings))
+    return f"{_HEAD}\n# Broker\n\n{broker}\n# Name server\n\n{namesrv}"
+
+
+if __name__ == "__main__":
+    _PAGE.write_text(page())

@@ -1,0 +1,118 @@
+"""The name server's settings: Apache RocketMQ 5.3.3's keys and defaults (NamesrvConfig, NamesrvStartup)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rmq_remoting.daemon.common_settings import DaemonSettings, MetricsSettings, ServerSettings
+from rmq_remoting.daemon.known_keys import NETWORK_TABLE, KnownKey, read_known_keys
+from rmq_remoting.daemon.settings import (
+    Count,
+    FilePath,
+    JavaBoolean,
+    JavaString,
+    Milliseconds,
+    Port,
+    SecondsOrZero,
+    SettingsGroup,
+    ThreadCount,
+    live,
+    setting,
+)
+
+_TABLE = Path(__file__).with_name("apache_settings.tsv")
+
+
+def known_keys() -> Mapping[str, KnownKey]:
+    """Every key that Apache's name server knows."""
+    return read_known_keys(_TABLE, NETWORK_TABLE)
+
+
+class RouteSettings(SettingsGroup):
+    """Routes and brokers"""
+
+    scan_not_active_broker_interval_ms: Milliseconds = setting(
+        5000, "scanNotActiveBrokerInterval", "How often brokers that have fallen silent are looked for."
+    )
+    unregister_broker_queue_capacity: Count = setting(
+        3000, "unRegisterBrokerQueueCapacity", "Registrations and unregistrations that may wait."
+    )
+    order_message_enable: JavaBoolean = live(
+        False, "orderMessageEnable", "Send the order-topic configuration along with routes."
+    )
+    return_order_topic_config_to_broker: JavaBoolean = live(
+        True,
+        "returnOrderTopicConfigToBroker",
+        "Answer a broker's registration with the order-topic configuration.",
+    )
+    delete_topic_with_broker_registration: JavaBoolean = live(
+        False,
+        "deleteTopicWithBrokerRegistration",
+        "Forget a broker's topics that its registration no longer lists. Only with brokers that have "
+        "enableSingleTopicRegister on, or new topics lose their routes for a while.",
+    )
+    support_acting_master: JavaBoolean = live(
+        False,
+        "supportActingMaster",
+        "Give out a slave as master, for reading, while the master of its group is away.",
+    )
+    notify_min_broker_id_changed: JavaBoolean = live(
+        False,
+        "notifyMinBrokerIdChanged",
+        "Tell the brokers of a group when the smallest broker id alive in it changes.",
+    )
+    enable_topic_list: JavaBoolean = live(
+        True, "enableTopicList", "Answer requests for lists of system and unit topics."
+    )
+    enable_all_topic_list: JavaBoolean = live(
+        True, "enableAllTopicList", "Answer requests for the list of all topics."
+    )
+    need_wait_for_service: JavaBoolean = live(
+        False,
+        "needWaitForService",
+        "Answer no route request in the first time after a start, until all brokers have registered.",
+    )
+    wait_seconds_for_service: SecondsOrZero = live(45, "waitSecondsForService", "How long that time is.")
+
+
+class NamesrvPoolSettings(SettingsGroup):
+    """Tiers of work"""
+
+    client_request_queue_capacity: Count = setting(
+        50000,
+        "clientRequestThreadPoolQueueCapacity",
+        "Route requests of clients that may wait; more are answered SYSTEM_BUSY.",
+    )
+    default_threads: ThreadCount = setting(
+        16, "defaultThreadPoolNums", "Threads for requests that may block."
+    )
+    default_queue_capacity: Count = setting(
+        10000,
+        "defaultThreadPoolQueueCapacity",
+        "Requests of brokers and operators that may wait; more are answered SYSTEM_BUSY.",
+    )
+
+
+class NamesrvSettings(RouteSettings, NamesrvPoolSettings, ServerSettings, MetricsSettings, DaemonSettings):
+    """The name server"""
+
+    listen_port: Port = setting(
+        9876, "listenPort", "Port that brokers and clients connect to; 0: any free port."
+    )
+    kv_config_path: FilePath = setting(
+        key="kvConfigPath",
+        meaning="File of the key-value configuration.",
+        default_factory=lambda: Path.home() / "namesrv" / "kvConfig.json",
+        default_text="${user.home}/namesrv/kvConfig.json",
+    )
+    config_black_list: JavaString = setting(
+        "configBlackList;configStorePath;kvConfigPath",
+        "configBlackList",
+        "Keys that nobody can change over the network, separated by semicolons.",
+    )
+
+    @property
+    def protected_keys(self) -> frozenset[str]:
+        """Keys that nobody can change over the network, those that never can included."""
+        return super().protected_keys | {"configStorePath", "kvConfigPath"}

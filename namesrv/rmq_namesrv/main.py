@@ -1,0 +1,76 @@
+"""The command `rmq-namesrv`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
+from rmq_remoting.daemon.configuration import Configuration
+from rmq_remoting.daemon.lifecycle import run_command, run_daemon
+
+from .config import NamesrvSettings, known_keys
+
+_DESCRIPTION: Final = "RocketMQ name server: tells clients which brokers have a topic."
+
+# A thread that computes (a list of all topics) is asked to let the loop go on after this long, not 5 ms.
+_SWITCH_SECONDS: Final = 0.0005
+
+
+def main() -> int:
+    """Run the command; the exit code."""
+    return run_command(_command)
+
+
+def _command(arguments: Sequence[str]) -> int:
+    parser = command_parser("rmq-namesrv", _DESCRIPTION)
+    parser.add_argument("--port", metavar="PORT", help="port to listen on (listenPort; 9876 by default)")
+    parser.add_argument(
+        "--print-processors", action="store_true", help="print which request runs in which tier, and end"
+    )
+    options = parser.parse_args(arguments)
+    configuration = load_from(options, NamesrvSettings, known_keys, {"--port": ("listenPort", options.port)})
+    if options.print_config:
+        print_config(configuration)
+        return 0
+    if options.print_processors:
+        _print_processors(configuration)
+        return 0
+    return _serve(configuration)
+
+
+def _print_processors(configuration: Configuration[NamesrvSettings]) -> None:
+    from rmq_remoting.daemon.processor_listing import processor_listing  # noqa: PLC0415
+
+    from .namesrv import Namesrv  # noqa: PLC0415
+
+    print(processor_listing(Namesrv(configuration).dispatcher), end="")
+
+
+def _serve(configuration: Configuration[NamesrvSettings]) -> int:
+    import gc  # noqa: PLC0415 (what serving needs is imported only now: --help and --print-config are quick)
+    import logging  # noqa: PLC0415
+
+    from rmq_remoting.daemon.logs import configure_logs, set_log_level  # noqa: PLC0415
+
+    from .namesrv import Namesrv  # noqa: PLC0415
+
+    settings = configuration.settings
+    configure_logs(settings.log_level, settings.log_format)
+    log = logging.getLogger("rmq.namesrv")
+    for note in configuration.notes:
+        log.warning("%s", note)
+    configuration.on_change(lambda _: set_log_level(settings.log_level))
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    # What has been loaded until now stays: the cycle collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    return run_daemon(
+        lambda supervisor: Namesrv(configuration, supervisor),
+        stop_timeout_seconds=settings.shutdown_wait_seconds,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

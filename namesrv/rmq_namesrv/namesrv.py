@@ -1,0 +1,210 @@
+"""The name server, put together: builds everything, wires it, starts and stops it in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from rmq_remoting.client import RemotingClient
+from rmq_remoting.connection import Connection, ConnectionSettings
+from rmq_remoting.daemon.configuration import Change, Configuration
+from rmq_remoting.daemon.exposition import Collector
+from rmq_remoting.daemon.lifecycle import StartError
+from rmq_remoting.daemon.metrics import (
+    GarbageCollectionProbe,
+    LoopLagProbe,
+    MetricsRegistry,
+    ProcessCollector,
+    TaskCollector,
+)
+from rmq_remoting.daemon.metrics_server import MetricsServer
+from rmq_remoting.daemon.remoting_metrics import RemotingCollector
+from rmq_remoting.daemon.tasks import TaskSupervisor
+from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.server import RemotingServer
+
+from .brokers import BrokerTable
+from .config import NamesrvSettings
+from .kv_config import KvConfig, KvConfigError
+from .liveness import LiveBrokers
+from .metrics import NODE_LABELS, NamesrvCollector
+from .notifications import MinBrokerNotifier
+from .processor_table import Processors, fill_table
+from .processors.config import ConfigProcessor
+from .processors.kv import KvProcessor
+from .processors.members import MemberProcessor
+from .processors.permissions import PermissionProcessor
+from .processors.registration import RegistrationProcessor
+from .processors.route import RouteProcessor
+from .processors.topics import TopicProcessor
+from .registry import BrokerRegistry
+from .route_bodies import RouteBodies
+from .routes import RouteTable
+from .slices import SerialLane
+
+log = logging.getLogger("rmq.namesrv")
+
+_ANSWER_SECONDS: Final = 5.0
+_EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+class Namesrv:
+    """A name server in this process: a daemon of its own, or part of a test or of a broker.
+
+    `supervisor` watches its background tasks; without one it brings its own. `clock` gives seconds.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration[NamesrvSettings],
+        supervisor: TaskSupervisor | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        settings = configuration.settings
+        self._settings = settings
+        self._own_supervisor = TaskSupervisor(_task_died) if supervisor is None else None
+        self._supervisor = supervisor or self._own_supervisor or TaskSupervisor(_task_died)
+        self._client = RemotingClient()
+        self._notifier = MinBrokerNotifier(self._client)
+        self._lane = SerialLane()
+        self._routes = RouteTable()
+        self._brokers = BrokerTable()
+        self._live = LiveBrokers(clock)
+        self._registry = BrokerRegistry(
+            self._routes, self._brokers, self._live, settings, self._notifier.notify
+        )
+        self._kv_config = KvConfig(settings.kv_config_path)
+        self.dispatcher = Dispatcher()
+        fill_table(self.dispatcher, self._processors(configuration, clock), settings)
+        self._server = RemotingServer(
+            self.dispatcher,
+            settings=ConnectionSettings(
+                write_high_bytes=settings.write_high_bytes, write_low_bytes=settings.write_low_bytes
+            ),
+            idle_seconds=settings.server_channel_max_idle_seconds,
+            backlog=settings.server_socket_backlog,
+            on_close=self._connection_closed,
+        )
+        self._lag_probe = LoopLagProbe()
+        self._gc_probe = GarbageCollectionProbe()
+        self._metrics_server: MetricsServer | None = None
+        self.metrics_port: int | None = None  # once started: where metrics are, if they are served
+        configuration.on_change(self._settings_changed)
+
+    def _processors(
+        self, configuration: Configuration[NamesrvSettings], clock: Callable[[], float]
+    ) -> Processors:
+        settings = configuration.settings
+        bodies = RouteBodies(self._routes, self._brokers, settings)
+        return Processors(
+            route=RouteProcessor(bodies, self._brokers, self._kv_config, settings, clock),
+            registration=RegistrationProcessor(
+                self._registry, self._live, self._lane, self._kv_config, settings
+            ),
+            topics=TopicProcessor(self._routes, self._brokers, self._registry, settings),
+            members=MemberProcessor(self._brokers),
+            permissions=PermissionProcessor(self._registry, self._lane),
+            kv=KvProcessor(self._kv_config),
+            config=ConfigProcessor(configuration),
+        )
+
+    # --- life ---
+
+    async def start(self) -> str:
+        """Begin to serve; the text of the ready line. Raises StartError."""
+        settings = self._settings
+        try:
+            await asyncio.to_thread(self._kv_config.load)
+            await self._server.start(settings.bind_address, settings.listen_port)
+        except KvConfigError as error:
+            raise StartError(str(error)) from error
+        except OSError as error:
+            raise StartError(
+                f"cannot listen on {settings.bind_address}:{settings.listen_port}: {error} (set listenPort)"
+            ) from error
+        self._supervisor.every(
+            "scan-silent-brokers",
+            lambda: settings.scan_not_active_broker_interval_ms / 1000,
+            self._drop_silent,
+        )
+        if settings.metrics_enabled:
+            await self._start_metrics()
+        log.info("name server listens on %s:%d", settings.bind_address, self.port)
+        return f"namesrv {self.address}"
+
+    async def stop(self) -> None:
+        """Accept nothing more, answer what is under way, end."""
+        self._server.stop_accepting()
+        if not await self.dispatcher.all_answered(_ANSWER_SECONDS):
+            log.warning("some requests are left without an answer")
+        if self._metrics_server is not None:
+            self._lag_probe.stop()
+            self._gc_probe.stop()
+            await self._metrics_server.stop()
+        if self._own_supervisor is not None:
+            await self._own_supervisor.stop()
+        await self._server.stop()
+        self._lane.stop()
+        await self._notifier.stop()
+        await self._client.stop()
+        self.dispatcher.stop()
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        return self._server.port
+
+    @property
+    def address(self) -> str:
+        """Where clients on this machine reach it, as host:port."""
+        host = self._settings.bind_address
+        host = "127.0.0.1" if host in _EVERY_INTERFACE else host
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    def collectors(self) -> list[Collector]:
+        """The name server's own metrics, for its registry or for that of the process that it is part of."""
+        return [
+            NamesrvCollector(self._routes, self._brokers, self._live, self._registry, self._lane),
+            RemotingCollector(self.dispatcher, {"namesrv": self._server}),
+        ]
+
+    # --- what happens ---
+
+    def _connection_closed(self, connection: Connection) -> None:
+        steps = self._registry.leave_by_connection(connection)
+        if steps is not None:
+            self._lane.submit("forgetting the brokers of a closed connection", steps)
+
+    def _drop_silent(self) -> None:
+        steps = self._registry.leave_silent()
+        if steps is not None:
+            self._lane.submit("forgetting silent brokers", steps)
+
+    def _settings_changed(self, _: Change) -> None:
+        self._brokers.touch()  # brokers' next registrations are read again, under the new rules
+
+    async def _start_metrics(self) -> None:
+        settings = self._settings
+        registry = MetricsRegistry({**NODE_LABELS, **settings.metrics_extra_labels})
+        self._lag_probe.start()
+        self._gc_probe.start()
+        for collector in (
+            *self.collectors(),
+            self._lag_probe,
+            self._gc_probe,
+            ProcessCollector(),
+            TaskCollector(self._supervisor),
+        ):
+            registry.register(collector)
+        self._metrics_server = MetricsServer(registry)
+        self.metrics_port = await self._metrics_server.start(
+            settings.metrics_host or settings.bind_address, settings.metrics_port
+        )
+
+
+def _task_died(name: str, error: BaseException) -> None:
+    log.error("task %s died: %s", name, error)

@@ -1,0 +1,1 @@
+"""What answers requests: one module per family, translating between the protocol and the tables."""

@@ -1,0 +1,382 @@
+"""What brokers and operators do to routes: register, leave, fall silent, lose and regain permissions.
+
+The rules are those of Apache RocketMQ 5.3.3, RouteInfoManager; where this differs, the reason stands there.
+Whatever goes through many topics is a job in steps (see slices.py); everything else is done at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rmq_remoting.bodies.route import MASTER_BROKER_ID
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.connection import Connection
+from rmq_remoting.errors import CommandError
+
+from .brokers import NO_ADDRESSES, BrokerGroup, BrokerTable
+from .config import RouteSettings
+from .liveness import BrokerIdentity, BrokerKey, LiveBroker, LiveBrokers
+from .registration_body import RegisteredTopics
+from .routes import PERM_READ, PERM_WRITE, TOPICS_PER_STEP, QueueNumbers, Route, RouteTable
+from .slices import Steps
+from .smallest_id import MinBrokerChange, smallest_came, smallest_left
+
+log = logging.getLogger("rmq.namesrv.registry")
+
+
+@dataclass(frozen=True, slots=True)
+class MasterOf:
+    """What a slave is told when it registers: its master, if there is one."""
+
+    address: str | None = None
+    ha_address: str | None = None
+
+
+NO_MASTER: Final = MasterOf()
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A broker that leaves."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+    @classmethod
+    def of(cls, identity: BrokerIdentity) -> Departure:
+        """The departure of a broker that had registered."""
+        return cls(identity.cluster, identity.name, identity.broker_id, identity.address)
+
+    @property
+    def key(self) -> BrokerKey:
+        """What the broker is known by."""
+        return self.cluster, self.address
+
+
+class BrokerRegistry:
+    """Brings what happens to brokers into the tables. `notify` sends word of a smallest broker id."""
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        brokers: BrokerTable,
+        live: LiveBrokers,
+        settings: RouteSettings,
+        notify: Callable[[MinBrokerChange], None],
+    ) -> None:
+        self._routes = routes
+        self._brokers = brokers
+        self._live = live
+        self._settings = settings
+        self._notify = notify
+        # For the metrics: registrations by how they ended, departures by reason.
+        self.registrations: Counter[str] = Counter()
+        self.departures: Counter[str] = Counter()
+
+    # --- registration ---
+
+    def refresh(
+        self, identity: BrokerIdentity, connection: Connection, fingerprint: bytes
+    ) -> MasterOf | None:
+        """Take a registration that says nothing new as a sign of life; None if it has to be read.
+
+        Brokers send all their topics every 30 seconds, as a rule the same bytes.
+        """
+        broker = self._live.get(identity.key)
+        if (
+            broker is None
+            or broker.identity != identity
+            or broker.fingerprint != fingerprint
+            or broker.table_version != self._brokers.version
+        ):
+            return None
+        self._live.put(identity, connection)
+        self.registrations["unchanged"] += 1
+        return self._master_of(identity)
+
+    def register(
+        self,
+        identity: BrokerIdentity,
+        connection: Connection | None,
+        registered: RegisteredTopics,
+        fingerprint: bytes = b"",
+    ) -> Steps[MasterOf]:
+        """Bring a registration into the tables; raises CommandError where it cannot be taken."""
+        old_group = self._brokers.get(identity.name)
+        group = _without_double(old_group, identity)
+        if self._is_outdated(identity, group, registered):
+            self._live.remove(identity.key)
+            self.registrations["outdated"] += 1
+            return NO_MASTER
+        is_new = identity.broker_id not in group.addresses
+        if is_new and len(registered.topics) == 1:
+            self.registrations["refused"] += 1
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker {identity.name} ({identity.broker_id}) at {identity.address} is not registered: a "
+                "single topic is taken only after all of the broker's have been registered once",
+            )
+        group = group.with_addresses({**group.addresses, identity.broker_id: identity.address})
+        self._brokers.put(group, identity.cluster)
+        table_version = self._brokers.version
+        known = self._live.get(identity.key)
+        is_changed = is_new or known is None or known.data_version != registered.data_version
+        broker = self._live.put(identity, connection)
+        if known is None:
+            log.info("broker registered: %s", _described(identity))
+
+        if _speaks_for_topics(identity, group):
+            done = yield from self._take_topics(broker, group, registered, is_new, is_changed)
+            if not done:
+                self.registrations["interrupted"] += 1
+                return NO_MASTER
+        broker.data_version = registered.data_version
+        broker.fingerprint = fingerprint
+        broker.table_version = table_version
+        self.registrations["changed" if is_changed else "repeated"] += 1
+        self._tell(smallest_came(old_group, group, identity.ha_address))
+        return self._master_of(identity)
+
+    def _is_outdated(
+        self, identity: BrokerIdentity, group: BrokerGroup, registered: RegisteredTopics
+    ) -> bool:
+        """Whether another address holds this broker id with a newer state (an old master that comes back)."""
+        old_address = group.addresses.get(identity.broker_id)
+        if old_address is None or old_address == identity.address:
+            return False
+        holder = self._live.get((identity.cluster, old_address))
+        if holder is None or holder.data_version is None:
+            return False
+        old, new = holder.data_version.state_version, registered.data_version.state_version
+        if old > new:
+            log.warning(
+                "registration ignored: %s has state version %d, and %s holds its id with version %d",
+                _described(identity),
+                new,
+                old_address,
+                old,
+            )
+        return old > new
+
+    def _take_topics(
+        self,
+        broker: LiveBroker,
+        group: BrokerGroup,
+        registered: RegisteredTopics,
+        is_new: bool,
+        is_changed: bool,
+    ) -> Steps[bool]:
+        """Bring the topics into the routes; False if the broker left meanwhile."""
+        identity, routes, name = broker.identity, self._routes, group.name
+        if self._settings.delete_topic_with_broker_registration and not registered.mappings:
+            yield from self._drop_unlisted(broker, registered.topics)
+            if self._live.get(identity.key) is not broker:
+                return False
+        wiped = identity.broker_id != MASTER_BROKER_ID and group.enable_acting_master
+        changes: dict[tuple[Route | None, QueueNumbers], Route] = {}
+        for count, (topic, numbers) in enumerate(registered.topics.items(), 1):
+            if count % TOPICS_PER_STEP == 0:
+                yield
+                if self._live.get(identity.key) is not broker:
+                    return False
+            route = routes.get(topic)
+            # Where the version is known, what operators did to the topic since (a write permission wiped)
+            # stays; only topics that are missing are brought in.
+            if not is_changed and route is not None and name in route.queues:
+                continue
+            new = changes.get((route, numbers))
+            if new is None:
+                taken = numbers.with_perm(numbers.perm & ~PERM_WRITE) if wiped else numbers
+                new = changes[route, numbers] = routes.with_queues(route, name, taken)
+            if new is not route:
+                routes.put(topic, new)
+        if is_changed or is_new:
+            for topic, mapping in registered.mappings.items():
+                routes.put_mapping(topic, mapping.broker_name or name, mapping)
+        return True
+
+    def _drop_unlisted(self, broker: LiveBroker, listed: Mapping[str, QueueNumbers]) -> Steps[None]:
+        """Take the broker out of the routes of all topics that it does not list."""
+        name, routes = broker.identity.name, self._routes
+        for count, topic in enumerate(routes.topics(), 1):
+            if count % TOPICS_PER_STEP == 0:
+                yield
+                if self._live.get(broker.identity.key) is not broker:
+                    return
+            route = routes.get(topic)
+            if topic not in listed and route is not None and name in route.queues:
+                log.info("topic %s is no longer on broker %s", topic, name)
+                routes.put(topic, routes.without(route, (name,)))
+
+    def _master_of(self, identity: BrokerIdentity) -> MasterOf:
+        group = self._brokers.get(identity.name)
+        if identity.broker_id == MASTER_BROKER_ID or group is None:
+            return NO_MASTER
+        address = group.addresses.get(MASTER_BROKER_ID)
+        master = None if address is None else self._live.get((identity.cluster, address))
+        return NO_MASTER if master is None else MasterOf(address, master.identity.ha_address)
+
+    # --- departure ---
+
+    def leave(self, departures: Iterable[Departure], reason: str) -> Steps[None]:
+        """Forget brokers: the addresses at once, what routes have of them step by step."""
+        gone: set[str] = set()
+        reduced: set[str] = set()
+        changes: dict[str, MinBrokerChange | None] = {}
+        for departure in departures:
+            name, before = departure.name, self._brokers.get(departure.name)
+            was_alive = self._live.remove(departure.key) is not None
+            after = None if before is None else before.without_address(departure.address)
+            if was_alive or after is not before:
+                self.departures[reason] += 1
+                log.info("broker left (%s): %s at %s", reason, name, departure.address)
+            if before is None or after is None or after is before:
+                continue
+            if after.addresses:
+                self._brokers.put(after)
+                reduced.add(name)
+                changes[name] = smallest_left(before, after, departure.address) or changes.get(name)
+            else:
+                self._brokers.remove(name)
+                gone.add(name)
+        for name, change in changes.items():
+            if name not in gone:
+                self._tell(change)
+        return self._forget(gone, reduced)
+
+    def _tell(self, change: MinBrokerChange | None) -> None:
+        if change is not None and self._settings.notify_min_broker_id_changed:
+            self._notify(change)
+
+    def _forget(self, gone: set[str], reduced: set[str]) -> Steps[None]:
+        """Take brokers that are gone out of all routes, and the write permission from the masterless."""
+        # A registration that was before this in the lane may have brought a broker back.
+        gone = {name for name in gone if self._brokers.get(name) is None}
+        masterless = {
+            name
+            for name in reduced
+            if (group := self._brokers.get(name)) is not None
+            and group.enable_acting_master
+            and not group.has_master
+        }
+        names = gone | masterless
+        if names:
+            yield from self._routes.sweep(names, lambda route: self._less(route, gone, masterless))
+
+    def _less(self, route: Route, gone: set[str], masterless: set[str]) -> Route:
+        routes = self._routes
+        route = routes.without(route, gone)
+        for name in masterless & route.queues.keys():
+            numbers = route.queues[name].numbers
+            route = routes.with_queues(route, name, numbers.with_perm(numbers.perm & ~PERM_WRITE))
+        return route
+
+    def leave_by_connection(self, connection: Connection) -> Steps[None] | None:
+        """Forget the brokers that registered over a connection which has ended; None if there are none.
+
+        Apache's name server forgets only one of several brokers that share a connection, as those of a
+        broker container do, and the others when they have been silent for long enough.
+        """
+        brokers = self._live.of_connection(connection)
+        if not brokers:
+            return None
+        return self.leave([Departure.of(broker.identity) for broker in brokers], "connection closed")
+
+    def leave_silent(self) -> Steps[None] | None:
+        """Forget the brokers that have been silent for too long, and close their connections."""
+        brokers = self._live.silent()
+        if not brokers:
+            return None
+        steps = self.leave([Departure.of(broker.identity) for broker in brokers], "silent")
+        for broker in brokers:
+            if broker.connection is not None:
+                broker.connection.close()
+        return steps
+
+    # --- topics and permissions ---
+
+    def register_topic(self, topic: str, queues: Iterable[tuple[str, QueueNumbers]]) -> None:
+        """Bring one topic in; raises CommandError, with nothing done, where a broker is not registered.
+
+        Apache's name server answers that case with success, having done nothing or half of it.
+        """
+        given = list(queues)
+        unknown = sorted({name for name, _ in given if self._brokers.get(name) is None})
+        if unknown:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {topic} is not registered: no broker {', '.join(unknown)} is registered here",
+            )
+        route = self._routes.get(topic)
+        for name, numbers in given:
+            route = self._routes.with_queues(route, name, numbers)
+        if route is not None:
+            self._routes.put(topic, route)
+
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """Forget a topic, or what the brokers of one cluster have of it; a registration may bring it back."""
+        if not cluster:
+            found = self._routes.delete(topic)
+        else:
+            route = self._routes.get(topic)
+            names = self._brokers.names_of(cluster)
+            found = route is not None and not names.isdisjoint(route.queues)
+            if route is not None and found:
+                self._routes.put(topic, self._routes.without(route, names))
+        if found:
+            log.info("topic deleted: %s%s", topic, f" in cluster {cluster}" if cluster else "")
+            self._brokers.touch()  # the next registration of every broker is read, even if nothing is new
+
+    def wipe_write_permission(self, broker_name: str) -> Steps[int]:
+        """Take the write permission from all queues of a broker name; how many topics it has."""
+        return self._change_permissions(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_permission(self, broker_name: str) -> Steps[int]:
+        """Make all queues of a broker name readable and writable; how many topics it has.
+
+        Apache sets the permission to just these two; here an inherited one (of TBW102) stays.
+        """
+        return self._change_permissions(broker_name, lambda perm: perm | PERM_READ | PERM_WRITE)
+
+    def _change_permissions(self, broker_name: str, changed: Callable[[int], int]) -> Steps[int]:
+        def change(route: Route) -> Route:
+            numbers = route.queues[broker_name].numbers
+            return self._routes.with_queues(route, broker_name, numbers.with_perm(changed(numbers.perm)))
+
+        return (yield from self._routes.sweep((broker_name,), change))
+
+
+def _without_double(group: BrokerGroup | None, identity: BrokerIdentity) -> BrokerGroup:
+    """The broker's group as it says it is, less the same address under another id.
+
+    A broker that changes from slave to master, or back, keeps its address.
+    """
+    known = NO_ADDRESSES if group is None else group.addresses
+    addresses = {
+        number: address
+        for number, address in known.items()
+        if address != identity.address or number == identity.broker_id
+    }
+    cluster = group.cluster if group is not None else identity.cluster
+    acting = bool(identity.enable_acting_master)
+    return BrokerGroup(cluster, identity.name, addresses, identity.zone_name, acting)
+
+
+def _speaks_for_topics(identity: BrokerIdentity, group: BrokerGroup) -> bool:
+    """Whether its topics are those of its name: a master's, or a slave's that may act as one."""
+    if identity.broker_id == MASTER_BROKER_ID:
+        return True
+    return identity.enable_acting_master is not None and identity.broker_id == group.smallest_id
+
+
+def _described(identity: BrokerIdentity) -> str:
+    return (
+        f"{identity.name} (id {identity.broker_id}, cluster {identity.cluster}) at {identity.address}, "
+        f"HA {identity.ha_address or '-'}"
+    )

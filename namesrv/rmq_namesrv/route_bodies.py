@@ -1,0 +1,120 @@
+"""Route answers as bytes: joined out of pieces that were encoded once, and kept while nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rmq_remoting.bodies import fastjson
+from rmq_remoting.bodies.static_topic import TopicQueueMappingInfo
+
+from .brokers import BrokerGroup, BrokerTable
+from .config import RouteSettings
+from .routes import BrokerQueues, Route, RouteTable
+
+# Brokers synchronize with each other through topics of this kind: they want to see who is really the master.
+_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+# Topics that look alike share a body, so this is rarely near. When it is reached, all are made afresh.
+_MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
+
+
+class RouteForm(NamedTuple):
+    """In which of its forms a route is wanted."""
+
+    standard: bool  # standard JSON, not fastjson's dialect
+    acting: bool  # a slave may stand in for a missing master
+
+
+class RouteBodies:
+    """Encodes routes (TopicRouteData) as a client sees them."""
+
+    def __init__(self, routes: RouteTable, brokers: BrokerTable, settings: RouteSettings) -> None:
+        self._routes = routes
+        self._brokers = brokers
+        self._settings = settings
+        self._kept: dict[tuple[Route, RouteForm], bytes] = {}
+        self._kept_bytes = 0
+        self._kept_version = -1
+
+    def get(
+        self, topic: str, *, standard: bool, zone_name: str | None = None, order_config: str | None = None
+    ) -> bytes | None:
+        """The body of the answer; None where no broker that is alive has the topic.
+
+        `zone_name` leaves out masters of other zones; `order_config` goes along as it is.
+        """
+        route = self._routes.get(topic)
+        if route is None:
+            return None
+        acting = self._settings.support_acting_master and not topic.startswith(_MEMBER_TOPIC_PREFIX)
+        form = RouteForm(standard, acting)
+        mapping = self._routes.mapping(topic)
+        if zone_name is not None or order_config is not None or mapping is not None:
+            members = [
+                (group, queues)
+                for group, queues in self._members(route, acting)
+                if zone_name is None or _is_near(group, zone_name)
+            ]
+            # A zone without brokers still has the topic: Apache answers it with empty lists.
+            if not members and not self._has_group(route):
+                return None
+            return _joined(members, standard, order_config, mapping)
+        return self._plain(route, form)
+
+    def _plain(self, route: Route, form: RouteForm) -> bytes | None:
+        if self._kept_version != self._brokers.version or self._kept_bytes > _MAX_KEPT_BYTES:
+            self._kept.clear()
+            self._kept_bytes = 0
+            self._kept_version = self._brokers.version
+        body = self._kept.get((route, form))
+        if body is None:
+            members = self._members(route, form.acting)
+            if not members:
+                return None
+            body = self._kept[route, form] = _joined(members, form.standard)
+            self._kept_bytes += len(body)
+        return body
+
+    def _members(self, route: Route, acting: bool) -> list[tuple[BrokerGroup, BrokerQueues]]:
+        """The brokers of the route that are there (one that has just gone may still be in routes)."""
+        members: list[tuple[BrokerGroup, BrokerQueues]] = []
+        for name, queues in route.queues.items():
+            group = self._brokers.get(name)
+            if group is not None:
+                stands_in = acting and group.enable_acting_master and not queues.numbers.writable
+                members.append((group.acting if stands_in else group, queues))
+        return members
+
+    def _has_group(self, route: Route) -> bool:
+        return any(self._brokers.get(name) is not None for name in route.queues)
+
+
+def _is_near(group: BrokerGroup, zone_name: str) -> bool:
+    """Whether a client in that zone may use the broker: one without a master may be read from anywhere.
+
+    (Apache RocketMQ 5.3.3, ZoneRouteRPCHook)
+    """
+    return not group.has_master or (group.zone_name or "").lower() == zone_name.lower()
+
+
+def _joined(
+    members: Sequence[tuple[BrokerGroup, BrokerQueues]],
+    standard: bool,
+    order_config: str | None = None,
+    mapping: Mapping[str, TopicQueueMappingInfo] | None = None,
+) -> bytes:
+    """What TopicRouteData encodes to, made out of pieces: 4 µs instead of 60 for 8 brokers."""
+    write = fastjson.dumps_standard if standard else fastjson.dumps
+    parts = [
+        b'{"brokerDatas":[',
+        b",".join([group.encoded[standard] for group, _ in members]),
+        b'],"filterServerTable":{},',
+    ]
+    if order_config is not None:
+        parts += (b'"orderTopicConf":', write(order_config), b",")
+    parts += (b'"queueDatas":[', b",".join([queues.encoded[standard] for _, queues in members]), b"]")
+    if mapping is not None:
+        parts += (b',"topicQueueMappingByBroker":', write(mapping))
+    parts.append(b"}")
+    return b"".join(parts)

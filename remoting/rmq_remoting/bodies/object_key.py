@@ -1,0 +1,36 @@
+"""A JSON object that stands where a map key stands, as Apache's fastjson writes maps with object keys."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from operator import itemgetter
+from typing import Self
+
+
+class ObjectKey(tuple[tuple[str, Hashable], ...]):
+    """The object's members as (name, value) pairs, sorted by name; inner objects and lists frozen too."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, members: Mapping[str, object]) -> Self:
+        """Freeze an object; raises TypeError where a value or a name cannot be part of a key."""
+        for name in members:
+            if not isinstance(name, str):
+                raise TypeError(f"{name!r} cannot be a name in a map key")
+        pairs = [(name, _frozen(value)) for name, value in members.items()]
+        return cls(sorted(pairs, key=itemgetter(0)))
+
+    def to_wire(self) -> dict[str, object]:
+        """The object as it was."""
+        return dict(self)
+
+
+def _frozen(value: object) -> Hashable:
+    if isinstance(value, dict):
+        return ObjectKey.of(value)
+    if isinstance(value, list):
+        return tuple(_frozen(item) for item in value)
+    if isinstance(value, Hashable):
+        return value
+    raise TypeError(f"{type(value).__name__} cannot be part of a map key")

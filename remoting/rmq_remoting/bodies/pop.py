@@ -1,0 +1,94 @@
+"""POP: acknowledgements in batches, and what the broker stores in its revive topic.
+
+The wire names are one or two letters; the long names are read too (Apache RocketMQ 5.3.3, BatchAck, AckMsg,
+BatchAckMsg, PopCheckPoint).
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from ..integers import Int32, Int64
+from .base import Body
+
+
+def _bits(value: Any) -> Any:
+    """Java's BitSet.toByteArray in base64: bit n is bit n % 8 of byte n // 8."""
+    return int.from_bytes(b64decode(value, validate=True), "little") if isinstance(value, str) else value
+
+
+class BatchAck(Body):
+    """Acknowledged messages of one pop: bit n of `bit_set` stands for the offset `start_offset` + n."""
+
+    bit_set: Annotated[int, BeforeValidator(_bits), Field(ge=0)] = Field(default=0, alias="b")
+    consumer_group: str = Field(alias="c")
+    invisible_time_ms: Int64 = Field(default=0, alias="it")
+    pop_time: Int64 = Field(default=0, alias="pt")
+    queue_id: Int32 = Field(default=0, alias="q")
+    # "1" when popped from the group's retry topic, "0" when not.
+    retry: str | None = Field(default=None, alias="r")
+    revive_queue_id: Int32 = Field(default=0, alias="rq")
+    start_offset: Int64 = Field(default=0, alias="so")
+    topic: str = Field(alias="t")
+
+    def to_wire(self) -> dict[str, object]:
+        """As of any body, the bits in base64."""
+        length = (self.bit_set.bit_length() + 7) // 8
+        return {**super().to_wire(), "b": b64encode(self.bit_set.to_bytes(length, "little")).decode()}
+
+
+class BatchAckMessageRequestBody(Body):
+    """Acknowledgements for one broker."""
+
+    acks: list[BatchAck] = Field(default_factory=list)
+    broker_name: str | None = None
+
+
+class AckMsg(Body):
+    """An acknowledgement as stored in the revive topic."""
+
+    ack_offset: Int64 = Field(default=0, alias="ao")
+    broker_name: str | None = Field(default=None, alias="bn")
+    consumer_group: str | None = Field(default=None, alias="c")
+    pop_time: Int64 = Field(default=0, alias="pt")
+    queue_id: Int32 = Field(default=0, alias="q")
+    start_offset: Int64 = Field(default=0, alias="so")
+    topic: str | None = Field(default=None, alias="t")
+
+
+class BatchAckMsg(AckMsg):
+    """Several acknowledgements of one pop."""
+
+    ack_offset_list: list[Int64] = Field(default_factory=list, alias="aol")
+
+
+class PopCheckPoint(Body):
+    """What was popped and must come again if it is not acknowledged by `revive_time`.
+
+    `queue_offset_diff` are the offsets of the messages less `start_offset`; bit n of `bit_map` says that the
+    n-th is acknowledged.
+    """
+
+    bit_map: Int32 = Field(default=0, alias="bm")
+    broker_name: str | None = Field(default=None, alias="bn")
+    consumer_group: str | None = Field(default=None, alias="c")
+    invisible_time_ms: Int64 = Field(default=0, alias="it")
+    message_count: int = Field(default=0, alias="n", ge=-128, le=127)
+    pop_time: Int64 = Field(default=0, alias="pt")
+    queue_id: Int32 = Field(default=0, alias="q")
+    queue_offset_diff: list[Int32] | None = Field(default=None, alias="d")
+    put_again_times: str | None = Field(default=None, alias="rp")
+    revive_offset: Int64 = Field(default=0, alias="ro")
+    start_offset: Int64 = Field(default=0, alias="so")
+    topic: str | None = Field(default=None, alias="t")
+
+    @property
+    def revive_time(self) -> int:
+        return self.pop_time + self.invisible_time_ms
+
+    def to_wire(self) -> dict[str, object]:
+        """As of any body, and the time of revival, which is not read back."""
+        return dict(sorted({**super().to_wire(), "reviveTime": self.revive_time}.items()))

@@ -1,0 +1,182 @@
+"""Connecting: one connection per address, made when it is needed and made again when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from .command import RemotingCommand
+from .connection import Connection, ConnectionSettings, ConnectionStatistics
+from .dispatch import Dispatcher
+from .errors import ConnectError
+
+_PORT_DIGITS: Final = 5
+
+
+class _Backoff:
+    """After a failed connect, how long the next one waits at least."""
+
+    __slots__ = ("delay_seconds", "not_before")
+
+    def __init__(self, first_seconds: float) -> None:
+        self.delay_seconds = first_seconds
+        self.not_before = 0.0
+
+
+class RemotingClient:
+    """Requests to addresses (`host:port`); requests that the peers send back go to the dispatcher.
+
+    Belongs to one loop. Connects are shared by all who wait for one, and after a failure the address is left
+    alone for a while that doubles up to `max_backoff_seconds`; callers get ConnectError at once meanwhile.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher | None = None,
+        *,
+        settings: ConnectionSettings | None = None,
+        connect_timeout_seconds: float = 3.0,
+        first_backoff_seconds: float = 0.05,
+        max_backoff_seconds: float = 3.0,
+        on_close: Callable[[str], None] | None = None,
+    ) -> None:
+        self.dispatcher = dispatcher or Dispatcher()
+        self.statistics = ConnectionStatistics()
+        self._settings = replace(settings or ConnectionSettings(), stops_reading=False)
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._first_backoff_seconds = first_backoff_seconds
+        self._max_backoff_seconds = max_backoff_seconds
+        self._on_close = on_close
+        self._connections: dict[str, Connection] = {}
+        # Those and the ones that are closing: a peer may take its time to read their last bytes.
+        self._not_ended: set[Connection] = set()
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._backoffs: dict[str, _Backoff] = {}
+        self._stopped = False
+
+    def existing(self, address: str) -> Connection | None:
+        """The live connection to `address`, if there is one: the way without an await."""
+        connection = self._connections.get(address)
+        return None if connection is None or connection.is_closed else connection
+
+    def addresses(self) -> list[str]:
+        """Every address with a live connection."""
+        return [address for address, connection in self._connections.items() if not connection.is_closed]
+
+    async def connect(self, address: str) -> Connection:
+        """The connection to `address`, made if need be. Raises ConnectError."""
+        connection = self.existing(address)
+        if connection is not None:
+            return connection
+        if self._stopped:
+            raise self._stopped_error(address)
+        task = self._connecting.get(address)
+        if task is None:
+            backoff = self._backoffs.get(address)
+            wait = backoff.not_before - asyncio.get_running_loop().time() if backoff is not None else 0.0
+            if wait > 0:
+                raise ConnectError(f"{address} could not be reached; next attempt in {wait:.2f} s")
+            task = asyncio.ensure_future(self._open(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda ended: self._connect_ended(address, ended))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and not _is_being_cancelled():  # by stop(), not the caller
+                raise self._stopped_error(address) from None
+            raise
+
+    async def request(
+        self, address: str, command: RemotingCommand, timeout_seconds: float
+    ) -> RemotingCommand:
+        """Send a request and wait for its response. Raises RequestError; a refusal is a response."""
+        connection = self.existing(address) or await self.connect(address)
+        return await connection.send_request(command, timeout_seconds)
+
+    async def oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send a request that gets no answer. Raises RequestError where it cannot be sent."""
+        connection = self.existing(address) or await self.connect(address)
+        connection.send_oneway(command)
+
+    def close_address(self, address: str) -> None:
+        """End the connection to `address`; the next request makes a new one."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    async def stop(self, grace_seconds: float = 1.0) -> None:
+        """End all connections."""
+        self._stopped = True
+        connecting = list(self._connecting.values())
+        for task in connecting:
+            task.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
+        connections = list(self._not_ended)
+        for connection in connections:
+            connection.close()
+        ends = [asyncio.ensure_future(connection.wait_closed()) for connection in connections]
+        if ends:
+            _, late = await asyncio.wait(ends, timeout=grace_seconds)
+            for connection in connections:
+                connection.abort()
+            for end in late:
+                end.cancel()
+        self._connections.clear()
+
+    async def _open(self, address: str) -> Connection:
+        loop = asyncio.get_running_loop()
+        host, port = split_address(address)
+        try:
+            async with asyncio.timeout(self._connect_timeout_seconds):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(
+                        self.dispatcher,
+                        self._settings,
+                        self.statistics,
+                        on_close=lambda closed: self._lost(address, closed),
+                    ),
+                    host,
+                    port,
+                )
+        except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: no host can have that name
+            backoff = self._backoffs.setdefault(address, _Backoff(self._first_backoff_seconds))
+            backoff.not_before = loop.time() + backoff.delay_seconds
+            backoff.delay_seconds = min(self._max_backoff_seconds, backoff.delay_seconds * 2)
+            reason = str(error) or f"no connection within {self._connect_timeout_seconds} s"
+            raise ConnectError(f"cannot connect to {address}: {reason}") from error
+        self._backoffs.pop(address, None)
+        self._connections[address] = connection
+        self._not_ended.add(connection)
+        return connection
+
+    def _connect_ended(self, address: str, task: asyncio.Task[Connection]) -> None:
+        self._connecting.pop(address, None)
+        if not task.cancelled():
+            task.exception()  # looked at, also where everybody who waited for it has been cancelled
+
+    def _lost(self, address: str, connection: Connection) -> None:
+        self._not_ended.discard(connection)
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+        if self._on_close is not None:
+            self._on_close(address)
+
+    @staticmethod
+    def _stopped_error(address: str) -> ConnectError:
+        return ConnectError(f"not connecting to {address}: this client has been stopped")
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` as a pair. Raises ConnectError for anything else."""
+    host, separator, port = address.rpartition(":")
+    is_number = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS
+    if not separator or not host or not is_number or not 0 < int(port) < 65_536:
+        raise ConnectError(f"{address!r} is not an address of the form host:port")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,148 @@
+"""RemotingCommand: one request or response, as a value."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final
+
+from .codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION_5_3_3, LanguageCode
+
+_OPAQUE_MASK: Final = 0x7FFFFFFF
+_opaque_counter: Final = itertools.count(1)
+
+
+class Serialization(IntEnum):
+    """How a header is written; the number is the high byte of the header length on the wire."""
+
+    JSON = 0
+    BINARY = 1
+
+
+def next_opaque() -> int:
+    """A request number, unique in this process until 2^31 requests later."""
+    return next(_opaque_counter) & _OPAQUE_MASK
+
+
+class RemotingCommand:
+    """A request or a response.
+
+    `ext_fields` is decoded from `raw_ext` when it is first looked at: processors of the hot path read the
+    bytes themselves and never pay for the map. Raises HeaderDecodeError then, if the bytes are damaged.
+    """
+
+    __slots__ = (
+        "_ext_fields",
+        "body",
+        "code",
+        "flag",
+        "language",
+        "opaque",
+        "raw_ext",
+        "remark",
+        "serialization",
+        "version",
+    )
+
+    # Set by serialization.binary, which knows how; a class attribute, so that a command stays a plain value.
+    decode_raw_ext: Callable[[bytes], dict[str, str]]
+
+    def __init__(
+        self,
+        code: int,
+        flag: int,
+        opaque: int,
+        language: int = LanguageCode.PYTHON,
+        version: int = VERSION_5_3_3,
+        remark: str | None = None,
+        ext_fields: dict[str, str] | None = None,
+        raw_ext: bytes | None = None,
+        body: bytes = b"",
+        serialization: Serialization = Serialization.JSON,
+    ) -> None:
+        self.code = code
+        self.flag = flag
+        self.opaque = opaque
+        self.language = language
+        self.version = version
+        self.remark = remark
+        self._ext_fields = ext_fields
+        self.raw_ext = raw_ext
+        self.body = body
+        self.serialization = serialization
+
+    @classmethod
+    def request(
+        cls,
+        code: int,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        oneway: bool = False,
+        serialization: Serialization = Serialization.JSON,
+    ) -> RemotingCommand:
+        """A new request with a fresh request number."""
+        return cls(
+            int(code),
+            FLAG_ONEWAY if oneway else 0,
+            next_opaque(),
+            ext_fields=ext_fields,
+            body=body,
+            serialization=serialization,
+        )
+
+    def response(
+        self,
+        code: int,
+        remark: str | None = None,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes = b"",
+    ) -> RemotingCommand:
+        """The answer to this request, in this request's serialization."""
+        return RemotingCommand(
+            int(code),
+            FLAG_RESPONSE,
+            self.opaque,
+            remark=remark,
+            ext_fields=ext_fields,
+            body=body,
+            serialization=self.serialization,
+        )
+
+    @property
+    def ext_fields(self) -> dict[str, str]:
+        """The header's string map."""
+        fields = self._ext_fields
+        if fields is None:
+            fields = {} if not self.raw_ext else RemotingCommand.decode_raw_ext(self.raw_ext)
+            self._ext_fields = fields
+        return fields
+
+    @property
+    def unread_raw_ext(self) -> bytes | None:
+        """The map's bytes while nobody has looked at the map: from then on it may have been changed."""
+        return self.raw_ext if self._ext_fields is None else None
+
+    @property
+    def has_ext_fields(self) -> bool:
+        """Whether there is a map at all (an empty one differs from none in JSON)."""
+        return self._ext_fields is not None or self.raw_ext is not None
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request."""
+        return self.flag & FLAG_RESPONSE != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether the sender wants no answer."""
+        return self.flag & FLAG_ONEWAY != 0
+
+    def __repr__(self) -> str:
+        kind = "response" if self.is_response else "request"
+        return (
+            f"<{kind} code={self.code} opaque={self.opaque} {self.serialization.name} "
+            f"remark={self.remark!r} ext={self._ext_fields if self._ext_fields is not None else '?'} "
+            f"body={len(self.body)} bytes>"
+        )

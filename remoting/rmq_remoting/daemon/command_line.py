@@ -1,0 +1,72 @@
+"""What the command lines of all daemons have in common: `-c FILE`, `--set key=value`, `--print-config`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .configuration import Configuration, KnownKeys, Override, SettingsT, load
+from .reference import sample_file
+
+
+def command_parser(program: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the common options; add the daemon's own, then hand its result to `load_from`."""
+    parser = argparse.ArgumentParser(prog=program, description=description, allow_abbrev=False)
+    parser.add_argument(
+        "-c", "--config", metavar="FILE", type=Path, help="properties file with settings, Apache's keys"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        type=_assignment,
+        action="append",
+        default=[],
+        help="a setting, over that of the file; may be given again",
+    )
+    parser.add_argument(
+        "-p", "--print-config", action="store_true", help="print all settings with their meaning and end"
+    )
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and end")
+    return parser
+
+
+def load_from(
+    options: argparse.Namespace,
+    model: type[SettingsT],
+    known_keys: KnownKeys,
+    shorthands: dict[str, tuple[str, Any]] | None = None,
+) -> Configuration[SettingsT]:
+    """The configuration: the file, then `--set`, then shorthands (`{"--port": ("listenPort", port)}`).
+
+    A shorthand whose value is None was not given. Raises SettingsError.
+    """
+    overrides = [Override(key, value) for key, value in options.set]
+    overrides += [
+        Override(key, str(value), option)
+        for option, (key, value) in (shorthands or {}).items()
+        if value is not None
+    ]
+    return load(model, options.config, overrides, known_keys)
+
+
+def print_config(configuration: Configuration[SettingsT]) -> None:
+    """Print every setting as a properties file, which can be loaded again."""
+    print(sample_file(configuration.describe(), configuration.unused), end="")
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
+    return key.strip(), value.strip()
+
+
+class _PrintVersion(argparse.Action):
+    """Finds out the version only when it is asked for: that takes longer than the rest of the parsing."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        print(f"{parser.prog} {version('rmq')}")
+        parser.exit()

@@ -1,0 +1,157 @@
+"""Settings that both daemons have: listening, connections, metrics, logs.
+
+Defaults are Apache RocketMQ 5.3.3's (NettyServerConfig, NettyClientConfig) unless the meaning says why not.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from .settings import (
+    ByteCount,
+    Count,
+    JavaString,
+    Port,
+    Seconds,
+    SettingsGroup,
+    live,
+    setting,
+)
+
+
+class LogLevel(enum.StrEnum):
+    """Least severity that is logged."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+class LogFormat(enum.StrEnum):
+    """How a log line looks."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+
+
+class MetricsExporterType(enum.StrEnum):
+    """Where metrics go (Apache RocketMQ 5.3.3, MetricsExporterType)."""
+
+    DISABLE = "DISABLE"
+    OTLP_GRPC = "OTLP_GRPC"
+    PROM = "PROM"
+    LOG = "LOG"
+
+
+class ServerSettings(SettingsGroup):
+    """Listening"""
+
+    bind_address: JavaString = setting(
+        "0.0.0.0", "bindAddress", "Address to listen on; 0.0.0.0 is every interface."
+    )
+    server_socket_backlog: Count = setting(
+        1024, "serverSocketBacklog", "Connections that the system holds before they are accepted."
+    )
+    server_channel_max_idle_seconds: Seconds = setting(
+        120,
+        "serverChannelMaxIdleTimeSeconds",
+        "A connection on which nothing came or went for so long is closed.",
+    )
+    write_buffer_high_water_mark_bytes: ByteCount = setting(
+        0,
+        "writeBufferHighWaterMark",
+        "Over so much unsent data, nothing more is read from a peer that does not read; 0: 4 MiB.",
+    )
+    write_buffer_low_water_mark_bytes: ByteCount = setting(
+        0,
+        "writeBufferLowWaterMark",
+        "Under so much, such a peer is read from again; 0: a quarter of the high mark.",
+    )
+    shutdown_wait_seconds: Seconds = setting(
+        30,
+        "shutdownWaitTimeSeconds",
+        "How long an orderly stop may take before the process ends without it.",
+        maximum=3600,
+    )
+
+    @property
+    def write_high_bytes(self) -> int:
+        """The high water mark in force."""
+        return self.write_buffer_high_water_mark_bytes or 4 * 1024 * 1024
+
+    @property
+    def write_low_bytes(self) -> int:
+        """The low water mark in force."""
+        return self.write_buffer_low_water_mark_bytes or self.write_high_bytes // 4
+
+    def settle(self) -> list[str]:
+        """Checks that the water marks are in order."""
+        if self.write_low_bytes > self.write_high_bytes:
+            raise ValueError(
+                f"writeBufferLowWaterMark={self.write_low_bytes} must not be above "
+                f"writeBufferHighWaterMark={self.write_high_bytes}"
+            )
+        return super().settle()
+
+
+class MetricsSettings(SettingsGroup):
+    """Metrics"""
+
+    metrics_exporter_type: MetricsExporterType = setting(
+        MetricsExporterType.PROM,
+        "metricsExporterType",
+        "PROM: Prometheus fetches them over HTTP; DISABLE: none. Apache starts with "
+        "DISABLE, which leaves an operator blind.",
+    )
+    metrics_port: Port = setting(
+        5557, "metricsPromExporterPort", "Port that Prometheus fetches /metrics from; 0: any free port."
+    )
+    metrics_host: JavaString = setting(
+        "", "metricsPromExporterHost", "Address to serve metrics on; empty: bindAddress."
+    )
+    metrics_label: JavaString = setting(
+        "", "metricsLabel", "Labels added to every metric: name:value pairs, separated by commas."
+    )
+
+    @property
+    def metrics_enabled(self) -> bool:
+        """Whether metrics are served."""
+        return self.metrics_exporter_type is MetricsExporterType.PROM
+
+    @property
+    def metrics_extra_labels(self) -> dict[str, str]:
+        """The labels of `metricsLabel`; a pair without a colon is left out, as by Apache."""
+        pairs = (pair.split(":") for pair in self.metrics_label.split(",") if pair.count(":") == 1)
+        return {name.strip(): value.strip() for name, value in pairs}
+
+    def settle(self) -> list[str]:
+        """Notes an exporter that is not there."""
+        notes = super().settle()
+        if self.metrics_exporter_type in (MetricsExporterType.OTLP_GRPC, MetricsExporterType.LOG):
+            notes.append(
+                f"metricsExporterType={self.metrics_exporter_type} does not exist here: no metrics; use PROM"
+            )
+        return notes
+
+
+class DaemonSettings(SettingsGroup):
+    """Logs and administration"""
+
+    log_level: LogLevel = live(LogLevel.INFO, "logLevel", "Least severity that is logged.", ours=True)
+    log_format: LogFormat = setting(
+        LogFormat.AUTO,
+        "logFormat",
+        "auto: text on a terminal, JSON otherwise; text and json: that, wherever it goes.",
+        ours=True,
+    )
+    config_black_list: JavaString = setting(
+        "", "configBlackList", "Keys that nobody can change over the network, separated by semicolons."
+    )
+
+    @property
+    def protected_keys(self) -> frozenset[str]:
+        """Keys that nobody can change over the network, those that never can included."""
+        listed = {key.strip() for key in self.config_black_list.split(";")}
+        return frozenset(listed | {"configBlackList", "rocketmqHome"}) - {""}

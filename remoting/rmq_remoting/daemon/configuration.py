@@ -1,0 +1,328 @@
+"""A daemon's configuration: settings loaded from a file and the command line, changed while it runs.
+
+    SettingsError
+    └── problems: list[Problem]     everything that was wrong, not only the first
+
+A key that Apache knows and that is not used here is accepted and noted; an unknown key or a bad value is
+refused, with the key that was probably meant.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from . import properties
+from .atomic_file import replace_file
+from .known_keys import KnownKey
+from .settings import (
+    SettingRow,
+    SettingsGroup,
+    Unacceptable,
+    allowed_text,
+    describe_settings,
+    fields_by_key,
+    to_text,
+)
+
+SettingsT = TypeVar("SettingsT", bound=SettingsGroup)
+KnownKeys = Callable[[], Mapping[str, KnownKey]]
+
+
+class ProblemKind(enum.Enum):
+    """What is wrong with a setting."""
+
+    UNREADABLE = "unreadable"
+    UNKNOWN_KEY = "unknown key"
+    BAD_VALUE = "bad value"
+    CONFLICT = "conflict"
+    NEEDS_RESTART = "needs restart"
+    PROTECTED = "protected"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One refused setting; `str()` of it is a line for the operator."""
+
+    kind: ProblemKind
+    key: str
+    value: str
+    source: str
+    reason: str
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.source}: " if self.source else ""
+        if not self.key:
+            return f"{where}{self.reason}"
+        hint = f"; did you mean {self.nearest}?" if self.nearest else ""
+        return f"{where}{self.key}={self.value}: {self.reason}{hint}"
+
+
+class SettingsError(Exception):
+    """Settings that were refused as a whole; the message has one line per problem."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class Override(NamedTuple):
+    """A setting from the command line; `source` is the option that gave it."""
+
+    key: str
+    value: str
+    source: str = "--set"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a change at run time did: `changed` maps a key to its (old, new) text."""
+
+    changed: Mapping[str, tuple[str, str]]
+    unused: Mapping[str, str]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.changed
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.unused)
+
+
+@dataclass(slots=True)
+class _Given:
+    """Settings as given, sorted into ours and Apache's others, with where each comes from."""
+
+    fields: dict[str, str] = dataclass_field(default_factory=dict)
+    unused: dict[str, str] = dataclass_field(default_factory=dict)
+    sources: dict[str, str] = dataclass_field(default_factory=dict)
+    problems: list[Problem] = dataclass_field(default_factory=list)
+
+
+def _no_known_keys() -> Mapping[str, KnownKey]:
+    return {}
+
+
+def load(
+    model: type[SettingsT],
+    file: Path | None = None,
+    overrides: Iterable[Override] = (),
+    known_keys: KnownKeys = _no_known_keys,
+) -> Configuration[SettingsT]:
+    """Settings out of a properties file, then the overrides; the last one of a key counts.
+
+    Raises SettingsError with everything that is wrong.
+    """
+    listed = [*(_read_file(file) if file is not None else ()), *overrides]
+    given = _sort(model, listed, known_keys)
+    settings = _validate(model, given)
+    try:
+        notes = settings.settle()
+    except ValueError as error:
+        raise SettingsError([Problem(ProblemKind.CONFLICT, "", "", "", str(error))]) from error
+    configuration = Configuration(settings, known_keys, file, given.fields)
+    configuration.unused.update(given.unused)
+    configuration.notes += [_unused_note(key, given, known_keys()) for key in given.unused] + notes
+    return configuration
+
+
+class Configuration(Generic[SettingsT]):
+    """The settings in force and what was given beside them.
+
+    `settings` is one object for the daemon's whole life: a change at run time sets its attributes, so who
+    wants to follow a changeable setting reads it from here whenever it is used. `notes` are lines for the
+    log at start; `unused` are keys of Apache's that were given and have no effect.
+    """
+
+    def __init__(
+        self,
+        settings: SettingsT,
+        known_keys: KnownKeys = _no_known_keys,
+        file: Path | None = None,
+        given: Iterable[str] = (),
+    ) -> None:
+        self.settings = settings
+        self.file = file
+        self.notes: list[str] = []
+        self.unused: dict[str, str] = {}
+        self._known_keys = known_keys
+        self._given = set(given)
+        self._listeners: list[Callable[[Change], None]] = []
+        self._lock = threading.Lock()
+
+    def on_change(self, listener: Callable[[Change], None]) -> None:
+        """Have `listener` called after each change, in the thread that made it."""
+        self._listeners.append(listener)
+
+    def update(self, changes: Mapping[str, str], *, protected: Iterable[str] = ()) -> Change:
+        """Change settings while running. A value equal to the one in force is always fine.
+
+        Raises SettingsError, with nothing changed, for an unknown key, a bad value, a setting that only
+        a restart can change, or a key in `protected`.
+        """
+        model = type(self.settings)
+        with self._lock:
+            listed = [Override(key, value, "") for key, value in changes.items()]
+            given = _sort(model, listed, self._known_keys)
+            candidate = self._candidate(given)
+            changed = self._differences(given, candidate)
+            unused = {key: value for key, value in given.unused.items() if self.unused.get(key) != value}
+            self._refuse([*changed, *unused], given, frozenset(protected))
+            names = fields_by_key(model)
+            for key in changed:
+                setattr(self.settings, names[key], getattr(candidate, names[key]))
+            self.unused.update(unused)
+            self._given.update(changed)
+            change = Change(changed, unused)
+        if change:
+            for listener in self._listeners:
+                listener(change)
+        return change
+
+    def persist(self, change: Change) -> bool:
+        """Write a change into the file that was loaded, leaving its other lines alone.
+
+        Blocks on the disk. False where no file was loaded: the change then ends with the process. Raises
+        OSError where the file cannot be written.
+        """
+        if self.file is None:
+            return False
+        with self._lock:
+            file = self.file.resolve()
+            new = {key: value for key, (_, value) in change.changed.items()} | dict(change.unused)
+            replace_file(file, properties.edit_bytes(file.read_bytes(), new))
+        return True
+
+    def to_properties(self) -> dict[str, str]:
+        """Every setting that has a value, and the unused keys that were given, sorted by key."""
+        texts = {
+            info.key: to_text(getattr(self.settings, info.name))
+            for info in describe_settings(type(self.settings))
+        }
+        given = {key: text for key, text in texts.items() if text is not None} | self.unused
+        return dict(sorted(given.items()))
+
+    def to_text(self) -> str:
+        """The configuration as the admin tools fetch it: `key=value` lines, sorted."""
+        return properties.render(self.to_properties())
+
+    def describe(self) -> list[SettingRow]:
+        """Every setting with its description and the value in force, group by group."""
+        return [
+            SettingRow(info, to_text(getattr(self.settings, info.name)) or "", info.key in self._given)
+            for info in describe_settings(type(self.settings))
+        ]
+
+    def _candidate(self, given: _Given) -> SettingsT:
+        """The settings as they would be, checked together."""
+        current = {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
+        names = fields_by_key(type(self.settings))
+        for key in given.fields:
+            del current[names[key]]
+        return _validate(type(self.settings), given, current)
+
+    def _differences(self, given: _Given, candidate: SettingsT) -> dict[str, tuple[str, str]]:
+        """Key -> (old, new) of what was given and is not so already."""
+        names = fields_by_key(type(self.settings))
+        pairs = {
+            key: (getattr(self.settings, names[key]), getattr(candidate, names[key])) for key in given.fields
+        }
+        return {
+            key: (to_text(old) or "", to_text(new) or "") for key, (old, new) in pairs.items() if old != new
+        }
+
+    def _refuse(self, keys: Iterable[str], given: _Given, protected: frozenset[str]) -> None:
+        """Raises SettingsError where one of the keys cannot be changed while running."""
+        infos = {info.key: info for info in describe_settings(type(self.settings))}
+        problems: list[Problem] = []
+        for key in keys:
+            info, value = infos.get(key), given.fields.get(key, given.unused.get(key, ""))
+            if key in protected:
+                reason = "cannot be changed remotely (configBlackList)"
+                problems.append(Problem(ProblemKind.PROTECTED, key, value, "", reason))
+            elif info is not None and not info.changeable:
+                now = to_text(getattr(self.settings, info.name))
+                reason = f"takes effect only at start: set it in the file and restart (in force: {now})"
+                problems.append(Problem(ProblemKind.NEEDS_RESTART, key, value, "", reason))
+        if problems:
+            raise SettingsError(problems)
+
+
+def _read_file(file: Path) -> list[Override]:
+    try:
+        text = properties.decode(file.read_bytes())
+        return [
+            Override(entry.key, entry.value, f"{file.name} line {entry.line}")
+            for entry in properties.entries(text)
+        ]
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        raise SettingsError([Problem(ProblemKind.UNREADABLE, "", "", str(file), reason)]) from error
+    except properties.PropertiesError as error:
+        raise SettingsError([Problem(ProblemKind.UNREADABLE, "", "", str(file), str(error))]) from error
+
+
+def _sort(model: type[SettingsGroup], listed: Iterable[Override], known_keys: KnownKeys) -> _Given:
+    given = _Given()
+    ours = fields_by_key(model)
+    for key, value, source in listed:
+        given.sources[key] = source
+        if key in ours:
+            given.fields[key] = value
+            continue
+        known = known_keys().get(key)
+        if known is None:
+            nearest = _nearest(key, [*ours, *known_keys()])
+            reason = "no such setting" if nearest else "no such setting (--print-config lists them all)"
+            given.problems.append(Problem(ProblemKind.UNKNOWN_KEY, key, value, source, reason, nearest))
+        elif (problem := known.problem_with(value)) is not None:
+            given.problems.append(Problem(ProblemKind.BAD_VALUE, key, value, source, f"must be {problem}"))
+        else:
+            given.unused[key] = value
+    return given
+
+
+def _validate(model: type[SettingsT], given: _Given, others: Mapping[str, object] | None = None) -> SettingsT:
+    """The model with the given settings (by key) and others (by name). Raises SettingsError."""
+    try:
+        settings = model.model_validate({**(others or {}), **given.fields})
+    except ValidationError as error:
+        names = fields_by_key(model)
+        for item in error.errors(include_url=False, include_input=False):
+            key = str(item["loc"][0]) if item["loc"] else ""
+            cause = item.get("ctx", {}).get("error")
+            if key not in names:
+                reason = str(cause) if cause is not None else item["msg"]
+                given.problems.append(Problem(ProblemKind.CONFLICT, "", "", "", reason))
+                continue
+            field = model.model_fields[names[key]]
+            must = str(cause) if isinstance(cause, Unacceptable) else allowed_text(field)
+            value, source = given.fields.get(key, ""), given.sources.get(key, "")
+            given.problems.append(Problem(ProblemKind.BAD_VALUE, key, value, source, f"must be {must}"))
+        raise SettingsError(given.problems) from error
+    if given.problems:
+        raise SettingsError(given.problems)
+    return settings
+
+
+def _nearest(key: str, candidates: Iterable[str]) -> str | None:
+    """The key that was probably meant: the same but for upper and lower case, or spelled much alike."""
+    import difflib  # noqa: PLC0415 (used only where a daemon refuses to start)
+
+    by_lower: dict[str, str] = {}
+    for candidate in candidates:
+        by_lower.setdefault(candidate.lower(), candidate)
+    close = difflib.get_close_matches(key.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[close[0]] if close else None
+
+
+def _unused_note(key: str, given: _Given, known_keys: Mapping[str, KnownKey]) -> str:
+    owner = known_keys[key].owner
+    return f"{given.sources[key]}: {key} ({owner} of Apache RocketMQ) is accepted, but has no effect here"

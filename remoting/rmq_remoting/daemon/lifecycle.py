@@ -1,0 +1,223 @@
+"""The life of a daemon's process: from the command line to the exit code.
+
+    0  a clean stop                   (SIGTERM or SIGINT)
+    1  a failure: it could not start, could not go on, or did not stop in time
+    2  a bad command line or configuration: the message says what, no stack trace
+
+A daemon prints one line to standard output, which begins with `ready`, when it serves; everything else it
+has to say goes to standard error. The first signal begins an orderly stop; a second one ends the process
+at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn, Protocol
+
+from .configuration import SettingsError
+from .tasks import TaskSupervisor
+
+log = logging.getLogger("rmq.daemon")
+
+EXIT_CLEAN: Final = 0
+EXIT_FAILURE: Final = 1
+EXIT_BAD_CONFIGURATION: Final = 2
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class StartError(Exception):
+    """A daemon cannot start for a reason that the operator can mend: shown without a stack trace."""
+
+
+class Daemon(Protocol):
+    """What is run: a name server, a broker."""
+
+    async def start(self) -> str:
+        """Start; when it serves, return what follows `ready ` (name, address …). Raises StartError.
+
+        When this raises or is cancelled, `stop` is called all the same.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Stop in order: accept no more, answer what is in flight, flush, unregister."""
+        ...
+
+
+# Builds a daemon in the running loop; its background tasks belong to the supervisor.
+Build = Callable[[TaskSupervisor], Daemon]
+
+
+def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code. Bad settings become a message and exit code 2.
+
+    `command` gets the arguments (those of the process where none are given) and returns its exit code.
+    """
+    try:
+        code = command(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+        return code
+    except SettingsError as error:
+        print(f"{_program_name()}: bad configuration", file=sys.stderr)
+        for problem in error.problems:
+            print(f"  {problem}", file=sys.stderr)
+        return EXIT_BAD_CONFIGURATION
+    except KeyboardInterrupt:
+        return EXIT_FAILURE
+    except BrokenPipeError:
+        # `--print-config | head`: whoever read has gone, and Python would complain of it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+
+
+def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_seconds: float = 5.0) -> int:
+    """Run a daemon until a signal or a failure ends it; the exit code.
+
+    Where the orderly stop takes longer than its time, the process ends here and now with exit code 1; and
+    so it does where the loop is stuck or threads do not end, `watchdog_seconds` later.
+    """
+    raise_file_limit()
+    threads_before = set(threading.enumerate())
+    life = _Life(build, stop_timeout_seconds, watchdog_seconds)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(life.run())
+            if life.overdue:
+                _exit_now(EXIT_FAILURE)
+        for thread in set(threading.enumerate()) - threads_before:
+            if not thread.daemon:
+                thread.join()  # as the interpreter would at its end, but within the watchdog's time
+    finally:
+        life.watchdog.cancel()
+    return EXIT_FAILURE if life.failed else EXIT_CLEAN
+
+
+def raise_file_limit() -> None:
+    """Allow this process as many open files as the system lets it have; connections and queues need them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError) as error:
+            log.warning("the limit of %d open files cannot be raised to %d: %s", soft, hard, error)
+
+
+class _Life:
+    """One run of a daemon: start, ready line, wait for the end, stop."""
+
+    def __init__(self, build: Build, stop_timeout_seconds: float, watchdog_seconds: float) -> None:
+        self._build = build
+        self._stop_timeout_seconds = stop_timeout_seconds
+        self._end = asyncio.Event()
+        self.failed = False
+        self.overdue = False
+        # Ends a process whose loop is stuck, or which threads keep from ending, after its time to stop.
+        self.watchdog = threading.Timer(stop_timeout_seconds + watchdog_seconds, _give_up)
+        self.watchdog.daemon = True
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._signalled, number)
+        supervisor = TaskSupervisor(self._task_died)
+        try:
+            daemon = self._build(supervisor)
+        except StartError as error:
+            self._fail("cannot start: %s", error)
+            return
+        try:
+            await self._start(daemon)
+            await self._end.wait()
+        finally:
+            await self._stop(daemon, supervisor)
+
+    async def _start(self, daemon: Daemon) -> None:
+        """Start, unless a signal comes first."""
+        starting = asyncio.ensure_future(daemon.start())
+        ending = asyncio.ensure_future(self._end.wait())
+        await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait((starting,), timeout=self._stop_timeout_seconds)
+        if not starting.done():
+            log.error("the start could not be broken off")
+            self.overdue = self.failed = True
+            return
+        try:
+            print(f"ready {await starting}", flush=True)
+        except asyncio.CancelledError:
+            log.info("stopped before it was ready")
+        except StartError as error:
+            self._fail("cannot start: %s", error)
+        except Exception:
+            self._fail("cannot start", exc_info=True)
+
+    async def _stop(self, daemon: Daemon, supervisor: TaskSupervisor) -> None:
+        self.watchdog.start()
+        try:
+            async with asyncio.timeout(self._stop_timeout_seconds):
+                await daemon.stop()
+                await supervisor.stop()
+        except TimeoutError:
+            self.overdue = True
+            limit = self._stop_timeout_seconds
+            self._fail("the stop took longer than %.1f s: ending without it", limit, exc_info=True)
+        except Exception:
+            self._fail("the stop failed", exc_info=True)
+        else:
+            log.info("stopped")
+
+    def _signalled(self, number: signal.Signals) -> None:
+        log.info("%s: stopping", number.name)
+        # From here on the system itself ends the process, even if the interpreter is stuck somewhere.
+        loop = asyncio.get_running_loop()
+        for each in _SIGNALS:
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+        self._end.set()
+
+    def _task_died(self, name: str, error: BaseException) -> None:
+        self._fail("stopping: task %s died: %s", name, error)
+
+    def _fail(self, message: str, *arguments: object, exc_info: bool = False) -> None:
+        log.error(message, *arguments, exc_info=exc_info)
+        self.failed = True
+        self._end.set()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, which moves twice the messages; asyncio's own where it cannot be had."""
+    with contextlib.suppress(ImportError):
+        import uvloop  # noqa: PLC0415 (not there on every platform)
+
+        return uvloop.new_event_loop
+    return None
+
+
+def _give_up() -> None:
+    log.error("the process does not end: giving up; its threads are doing this:")
+    faulthandler.dump_traceback(all_threads=True)
+    _exit_now(EXIT_FAILURE)
+
+
+def _exit_now(code: int) -> NoReturn:
+    """End without waiting for threads or tasks that hang."""
+    logging.shutdown()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(code)
+
+
+def _program_name() -> str:
+    return os.path.basename(sys.argv[0]) or "daemon"  # noqa: PTH119 (a name, not a file)

@@ -1,0 +1,183 @@
+"""The metrics that every daemon has, and the registry that a scrape goes through.
+
+Names: `rocketmq_…` are Apache RocketMQ 5.3.3's, `process_…` and `python_…` those of Prometheus' own Python
+client, which dashboards know; `rmq_…` are ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from .exposition import Collector, Family, Field, Histogram, counter, fields_of, gauge, render
+from .tasks import TaskSupervisor
+
+log = logging.getLogger("rmq.metrics")
+
+_PAUSE_BOUNDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
+_PROBE_SECONDS: Final = 0.1
+_TASK_FIELDS: Final = {
+    "running": Field("rmq_task_running", "gauge", "Whether a background task runs: 1 or 0."),
+    "failures": Field("rmq_task_failures_total", "counter", "Failures of a background task."),
+}
+
+
+class MetricsRegistry:
+    """The collectors of one process and the labels that all their series carry."""
+
+    def __init__(self, common_labels: Mapping[str, str] | None = None) -> None:
+        self.common_labels = dict(common_labels or {})
+        self.failures = 0
+        self._collectors: list[Collector] = []
+
+    def register(self, collector: Collector) -> None:
+        """Ask this collector at every scrape."""
+        self._collectors.append(collector)
+
+    def render(self) -> Iterator[str]:
+        """The exposition, piece by piece. A collector that fails is logged, counted and left out."""
+        for collector in self._collectors:
+            try:
+                yield from render(collector.collect(), self.common_labels)
+            except Exception:
+                self.failures += 1
+                log.exception("metrics of %s cannot be collected", type(collector).__name__)
+        failures = counter(
+            "rmq_scrape_failures_total", "Collectors that failed during a scrape.", self.failures
+        )
+        yield from render([failures], self.common_labels)
+
+
+class LoopLagProbe:
+    """How late a timer of the event loop fires: what every request on the loop waits at that moment."""
+
+    def __init__(self, period_seconds: float = _PROBE_SECONDS) -> None:
+        self.lags = Histogram(_PAUSE_BOUNDS)
+        self.last_seconds = 0.0
+        self._period_seconds = period_seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure the running loop."""
+        # Not loop.time(): uvloop's stands still during an iteration and counts whole milliseconds.
+        due = time.monotonic() + self._period_seconds
+        self._timer = asyncio.get_running_loop().call_later(self._period_seconds, self._fired, due)
+
+    def stop(self) -> None:
+        """Measure no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def collect(self) -> Iterable[Family]:
+        """The lag's distribution and its last value."""
+        yield Family(
+            "rmq_event_loop_lag_seconds",
+            "histogram",
+            f"How late a timer fired on the event loop, sampled every {self._period_seconds} s.",
+            [((), self.lags)],
+        )
+        yield gauge("rmq_event_loop_lag_last_seconds", "How late it fired last.", self.last_seconds)
+
+    def _fired(self, due: float) -> None:
+        self.last_seconds = max(0.0, time.monotonic() - due)
+        self.lags.observe(self.last_seconds)
+        self.start()
+
+
+class GarbageCollectionProbe:
+    """How often Python's cycle collector runs and how long it holds everything up."""
+
+    def __init__(self) -> None:
+        self.pauses = Histogram(_PAUSE_BOUNDS)
+        self._began = 0.0
+
+    def start(self) -> None:
+        """Begin to measure."""
+        gc.callbacks.append(self._called)
+
+    def stop(self) -> None:
+        """Measure no more."""
+        if self._called in gc.callbacks:
+            gc.callbacks.remove(self._called)
+
+    def collect(self) -> Iterable[Family]:
+        """Collections by generation, and the pauses."""
+        generations = gc.get_stats()
+        for key, name, meaning in (
+            ("collections", "python_gc_collections_total", "Runs of the cycle collector."),
+            ("collected", "python_gc_objects_collected_total", "Objects that it freed."),
+            ("uncollectable", "python_gc_objects_uncollectable_total", "Objects that it could not free."),
+        ):
+            series = [((str(number),), stats[key]) for number, stats in enumerate(generations)]
+            yield Family(name, "counter", meaning, series, ("generation",))
+        yield Family(
+            "rmq_gc_pause_seconds",
+            "histogram",
+            "How long a run of the cycle collector took.",
+            [((), self.pauses)],
+        )
+
+    def _called(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            self.pauses.observe(time.perf_counter() - self._began)
+
+
+class ProcessCollector:
+    """Memory, processor time, threads and open files of this process, as Linux tells them."""
+
+    def __init__(self, proc: Path = Path("/proc/self")) -> None:
+        self._proc = proc
+        self._page_bytes = resource.getpagesize()
+        self._started_at = time.time()
+
+    def collect(self) -> Iterable[Family]:
+        """The figures now; those of /proc are left out where there is none."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        yield counter("process_cpu_seconds_total", "Processor time used.", usage.ru_utime + usage.ru_stime)
+        yield gauge("process_start_time_seconds", "When the process began, since 1970.", self._started_at)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        yield gauge("process_max_fds", "Files and connections that may be open.", limit)
+        version = ".".join(map(str, sys.version_info[:3]))
+        yield Family("python_info", "gauge", "Python's version.", [((version,), 1)], ("version",))
+        try:
+            yield from self._of_proc()
+        except OSError as error:
+            log.debug("no process figures: %s", error)
+
+    def _of_proc(self) -> Iterable[Family]:
+        virtual, resident, shared = (
+            int(text) * self._page_bytes for text in (self._proc / "statm").read_text().split()[:3]
+        )
+        yield gauge("process_virtual_memory_bytes", "Address space in use.", virtual)
+        yield gauge("process_resident_memory_bytes", "Memory in use, mapped files included.", resident)
+        yield gauge("rmq_process_own_memory_bytes", "Memory in use, without mapped files.", resident - shared)
+        open_files = _entries(self._proc / "fd")
+        yield gauge("process_open_fds", "Files and connections open now.", open_files)
+        yield gauge("rmq_process_threads", "Threads of the process.", _entries(self._proc / "task"))
+
+
+def _entries(folder: Path) -> int:
+    with os.scandir(folder) as entries:  # no path objects: there may be 50,000 connections
+        return sum(1 for _ in entries)
+
+
+class TaskCollector:
+    """The background tasks of a daemon."""
+
+    def __init__(self, supervisor: TaskSupervisor) -> None:
+        self._supervisor = supervisor
+
+    def collect(self) -> Iterable[Family]:
+        """By task: whether it runs, how often it failed."""
+        yield from fields_of("task", self._supervisor.statistics, _TASK_FIELDS)

@@ -1,0 +1,125 @@
+"""Prometheus' side of a daemon: GET /metrics over HTTP.
+
+Served by the daemon's own loop in slices of half a millisecond with pauses between. Rendering in a thread,
+as prometheus_client's server does, was tried and holds the loop up more, because thread and loop take turns
+of 5 ms on one interpreter: with 20,000 series the slowest request beside a scrape took 11–16 ms with the
+thread and 2–4 ms, as much as without a scrape, with slices (2 cores, uvloop). The few lines of HTTP here
+also save 60 ms of imports at start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Final
+
+from .exposition import CONTENT_TYPE
+from .metrics import MetricsRegistry
+
+log = logging.getLogger("rmq.metrics")
+
+_SLICE_SECONDS: Final = 0.0005
+_PAUSE_SECONDS: Final = 0.002
+_REQUEST_SECONDS: Final = 5.0
+_RESPONSE_SECONDS: Final = 30.0
+_MAX_REQUEST_BYTES: Final = 16 * 1024
+_MAX_CONNECTIONS: Final = 8
+
+
+class MetricsServer:
+    """Serves one registry. All methods belong to the loop's thread."""
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self._registry = registry
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._rendering = asyncio.Lock()
+
+    async def start(self, host: str, port: int) -> int | None:
+        """Listen; the port, or None where that cannot be: a daemon without metrics is better than none."""
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, host, port, limit=_MAX_REQUEST_BYTES, backlog=128
+            )
+        except OSError as error:
+            log.warning(
+                "no metrics: cannot listen on %s:%d: %s (set metricsPromExporterPort)", host, port, error
+            )
+            return None
+        actual = int(self._server.sockets[0].getsockname()[1])
+        log.info("metrics on http://%s:%d/metrics", host, actual)
+        return actual
+
+    async def stop(self) -> None:
+        """End; scrapes under way are cut."""
+        if self._server is None:
+            return
+        self._server.close()
+        connections = list(self._connections)
+        for task in connections:
+            task.cancel()
+        if connections:
+            await asyncio.wait(connections)
+        await self._server.wait_closed()
+        self._server = None
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            # `stop` cancels this task; asyncio 3.11's stream server would take that for an error.
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._serve(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            log.debug("a scrape ended early: %r", error)
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        too_many = len(self._connections) > _MAX_CONNECTIONS
+        async with asyncio.timeout(_REQUEST_SECONDS):
+            # Read even where it is refused: closing before that would reset the connection.
+            head = await reader.readuntil(b"\r\n\r\n")
+        if too_many:
+            response = _response("503 Service Unavailable", b"too many scrapes at a time\n")
+        else:
+            response = await self._answer(head.split(b"\r\n", 1)[0].split(b" "))
+        async with asyncio.timeout(_RESPONSE_SECONDS):
+            writer.write(response)
+            await writer.drain()
+
+    async def _answer(self, request_line: list[bytes]) -> bytes:
+        method, target = request_line[0], request_line[1] if len(request_line) == 3 else b""
+        if not target:
+            return _response("400 Bad Request", b"not an HTTP request\n")
+        if method not in (b"GET", b"HEAD"):
+            return _response("405 Method Not Allowed", b"only GET\n")
+        if target.split(b"?", 1)[0] != b"/metrics":
+            return _response("404 Not Found", b"metrics are at /metrics\n")
+        async with self._rendering:
+            body = await self._render()
+        return _response("200 OK", body, CONTENT_TYPE, head_only=method == b"HEAD")
+
+    async def _render(self) -> bytes:
+        pieces: list[str] = []
+        due = time.monotonic() + _SLICE_SECONDS
+        for piece in self._registry.render():
+            pieces.append(piece)
+            if time.monotonic() >= due:
+                await asyncio.sleep(_PAUSE_SECONDS)
+                due = time.monotonic() + _SLICE_SECONDS
+        return "".join(pieces).encode()
+
+
+def _response(
+    status: str, body: bytes, content_type: str = "text/plain; charset=utf-8", *, head_only: bool = False
+) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (b"" if head_only else body)

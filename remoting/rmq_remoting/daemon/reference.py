@@ -1,0 +1,59 @@
+"""Settings as text for people: what `--print-config` prints, and the reference page of the docs."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from .properties import render
+from .settings import SettingInfo, SettingRow
+
+
+def sample_file(rows: Iterable[SettingRow], unused: Mapping[str, str]) -> str:
+    """All settings as a properties file with comments; what nobody has set is commented out."""
+    sections = [
+        f"#### {title}\n\n" + "\n".join(map(_sample_entry, group))
+        for title, group in groupby(rows, key=lambda row: row.info.group)
+    ]
+    if unused:
+        sections.append("#### Given, and without effect here\n\n" + render(unused))
+    return "\n".join(sections)
+
+
+def markdown_tables(infos: Iterable[SettingInfo]) -> str:
+    """All settings as Markdown, one table per group."""
+    head = "| key | default | unit | meaning |\n|---|---|---|---|\n"
+    return "\n".join(
+        f"## {title}\n\n{head}" + "".join(map(_markdown_row, group))
+        for title, group in groupby(infos, key=lambda info: info.group)
+    )
+
+
+def _sample_entry(row: SettingRow) -> str:
+    info = row.info
+    comment = textwrap.fill(
+        f"{info.meaning} {_traits(info)}", 108, initial_indent="# ", subsequent_indent="# "
+    )
+    line = render({info.key: row.current})
+    return f"{comment}\n{line}" if row.given else f"{comment}\n# {line}"
+
+
+def _traits(info: SettingInfo) -> str:
+    """Unit, allowed values, default, and what else an operator has to know, in brackets."""
+    traits = [
+        info.unit,
+        info.choices,
+        f"default {info.default or 'empty'}",
+        "changeable while running" if info.changeable else "",
+        "not a key of Apache's" if info.ours else "",
+    ]
+    return "[" + "; ".join(trait for trait in traits if trait) + "]"
+
+
+def _markdown_row(info: SettingInfo) -> str:
+    marks = (" Changeable while running." if info.changeable else "") + (
+        " Not a key of Apache's." if info.ours else ""
+    )
+    cells = (f"`{info.key}`", f"`{info.default}`" if info.default else "", info.unit, info.meaning + marks)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"

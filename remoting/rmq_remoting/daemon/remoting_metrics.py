@@ -1,0 +1,141 @@
+"""Metrics of a daemon's network side: listeners, tiers of work, requests by code."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from ..codes import ResponseCode
+from ..dispatch import LATENCY_BOUNDS_MS, Dispatcher, Registration
+from ..server import RemotingServer
+from .exposition import Family, Field, Histogram, counter, fields_of
+
+_TIER_FIELDS: Final = {
+    "capacity": Field("rmq_tier_capacity", "gauge", "How many requests may wait in a tier."),
+    "threads": Field("rmq_tier_threads", "gauge", "Threads of a tier; 0: it runs on the loop."),
+}
+_TIER_STATISTICS: Final = {
+    "waiting": Field("rmq_tier_waiting", "gauge", "Requests that wait in a tier now."),
+    "max_waiting": Field("rmq_tier_waiting_max", "gauge", "Most that ever waited."),
+    "accepted": Field("rmq_tier_accepted_total", "counter", "Requests taken in."),
+    "failed": Field("rmq_tier_failed_total", "counter", "Requests whose processor failed."),
+    "wait_seconds_total": Field("rmq_tier_wait_seconds_total", "counter", "Time that requests waited."),
+}
+_CONNECTION_STATISTICS: Final = {
+    "opened": Field("rmq_connections_opened_total", "counter", "Connections made."),
+    "closed": Field("rmq_connections_closed_total", "counter", "Connections ended."),
+    "protocol_errors": Field(
+        "rmq_connections_protocol_errors_total", "counter", "Ended because the peer broke the protocol."
+    ),
+    "idle_closed": Field("rmq_connections_idle_closed_total", "counter", "Ended because nothing came."),
+    "reads_paused": Field(
+        "rmq_connections_reads_paused_total", "counter", "Times a peer that did not read was not read from."
+    ),
+    "bytes_read": Field("rmq_connections_read_bytes_total", "counter", "Bytes received."),
+    "bytes_written": Field("rmq_connections_written_bytes_total", "counter", "Bytes sent."),
+}
+
+
+class RemotingCollector:
+    """The processor table and the listeners of one daemon; `servers` maps a listener's name to it.
+
+    Where a listener has a dispatcher of its own, its requests are counted with those of the others.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, servers: Mapping[str, RemotingServer]) -> None:
+        self._dispatcher = dispatcher
+        self._servers = servers
+        # Each once, in a fixed order.
+        self._dispatchers = list(
+            dict.fromkeys([dispatcher, *(server.dispatcher for server in servers.values())])
+        )
+
+    def collect(self) -> Iterable[Family]:
+        """Tiers, requests, connections."""
+        yield from self._of_tiers()
+        yield from self._of_requests()
+        yield from self._of_listeners()
+
+    def _of_tiers(self) -> Iterator[Family]:
+        tiers = {tier.name: tier for tier in self._dispatcher.tiers()}
+        statistics = {name: tier.statistics for name, tier in tiers.items()}
+        yield from fields_of("tier", tiers, _TIER_FIELDS)
+        yield from fields_of("tier", statistics, _TIER_STATISTICS)
+        yield Family(
+            "rmq_tier_rejected_total",
+            "counter",
+            "Requests refused because their tier was full, or because they had waited too long.",
+            [
+                ((name, reason), count)
+                for name, tier in statistics.items()
+                for reason, count in (("full", tier.rejected_full), ("late", tier.rejected_late))
+            ],
+            ("tier", "reason"),
+        )
+
+    def _of_requests(self) -> Iterator[Family]:
+        counts: dict[tuple[str, str], int] = {}
+        for dispatcher in self._dispatchers:
+            for row in dispatcher.registrations():
+                for code, count in row.answered.items():
+                    labels = (row.name.lower(), _response_name(code))
+                    counts[labels] = counts.get(labels, 0) + count
+        yield Family(
+            "rmq_requests_total",
+            "counter",
+            "Requests by the response they got.",
+            counts.items(),
+            ("request_code", "response_code"),
+        )
+        yield Family(
+            "rocketmq_rpc_latency_milliseconds",
+            "histogram",
+            "From the read of a request to its answer; a held pull counts with the time it was held.",
+            self._latencies().items(),
+            ("request_code", "response_code", "result", "protocol_type"),
+        )
+        yield counter(
+            "rmq_requests_unsupported_total",
+            "Requests whose code nobody takes.",
+            sum(dispatcher.unsupported_requests for dispatcher in self._dispatchers),
+        )
+
+    def _latencies(self) -> dict[tuple[str, ...], Histogram]:
+        histograms: dict[tuple[str, ...], Histogram] = {}
+        for dispatcher in self._dispatchers:
+            for row in dispatcher.registrations():
+                for code, count in row.answered.items():
+                    result = "success" if code >= 0 else "oneway"
+                    labels = (row.name.lower(), _response_name(code), result, "remoting")
+                    _add_latency(
+                        histograms.setdefault(labels, Histogram(LATENCY_BOUNDS_MS)), row, code, count
+                    )
+        return histograms
+
+    def _of_listeners(self) -> Iterator[Family]:
+        servers = self._servers
+        open_now = [((name,), len(server.connections)) for name, server in servers.items()]
+        yield Family("rmq_connections_open", "gauge", "Connections open now.", open_now, ("listener",))
+        statistics = {name: server.statistics for name, server in servers.items()}
+        yield from fields_of("listener", statistics, _CONNECTION_STATISTICS)
+
+
+def _add_latency(histogram: Histogram, row: Registration, code: int, answered: int) -> None:
+    """Count all answers of a code in; those that were fast are counted as a whole."""
+    slow = row.slow.get(code)
+    if slow is not None:
+        answered -= sum(slow.counts)
+        histogram.counts = [before + more for before, more in zip(histogram.counts, slow.counts, strict=True)]
+        histogram.total += slow.total_seconds * 1000
+    histogram.counts[0] += answered
+
+
+@functools.cache
+def _response_name(code: int) -> str:
+    if code < 0:
+        return "none"
+    try:
+        return ResponseCode(code).name.lower()
+    except ValueError:
+        return str(code)

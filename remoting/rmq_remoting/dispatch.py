@@ -1,0 +1,369 @@
+"""The processor table: request code to processor, and the tier that it runs in.
+
+Three tiers. *inline*: on the loop that owns the connection, for work of microseconds that never blocks.
+*pool*: a named, bounded thread pool, for what can block. *deferred*: an inline processor that returns an
+awaitable; the response goes out when it ends, and how many are under way is bounded.
+A full tier, or a request that has waited too long for one, is answered SYSTEM_BUSY at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+from .codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode, ResponseCode
+from .command import RemotingCommand
+from .errors import BodyError, CommandError, HeaderError, ProtocolError, RemotingError
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+log = logging.getLogger("rmq.remoting.dispatch")
+
+# What a processor gives back: a response, an already encoded response frame, a promise of one, or nothing.
+Answer = RemotingCommand | bytes | None
+Result = Answer | asyncio.Future[Answer]
+Processor = Callable[["Connection", RemotingCommand], Result]
+Clock = Callable[[], float]
+
+# After so many requests of one read it is asked again how late it is, and whether the peer takes its answers.
+_RECHECK_EVERY: Final = 32
+# Apache's bounds of rocketmq_rpc_latency (RemotingMetricsConstant).
+LATENCY_BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
+_FAST_SECONDS: Final = LATENCY_BOUNDS_MS[0] / 1000
+
+_ANSWER_POLL_SECONDS: Final = 0.01
+
+
+@dataclass(slots=True)
+class TierStatistics:
+    """Plain counters of one tier, read by the metrics collector."""
+
+    accepted: int = 0
+    rejected_full: int = 0
+    rejected_late: int = 0
+    failed: int = 0
+    waiting: int = 0
+    running: int = 0  # in a thread of a pool
+    max_waiting: int = 0
+    wait_seconds_total: float = 0.0
+
+
+class InlineTier:
+    """Runs processors on the loop; bounds the answers that they defer."""
+
+    kind: Final = "inline"
+
+    def __init__(self, name: str, *, capacity: int, max_wait_ms: int) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.max_wait_ms = max_wait_ms
+        self.max_wait_seconds = max_wait_ms / 1000
+        self.threads = 0
+        self.statistics = TierStatistics()
+
+    def stop(self) -> None:
+        """Nothing to stop: the loop is not ours."""
+
+
+class PoolTier:
+    """A bounded thread pool. Its processors run in a thread and may block; they never touch a connection."""
+
+    kind: Final = "pool"
+
+    def __init__(self, name: str, *, threads: int, capacity: int, max_wait_ms: int) -> None:
+        self.name = name
+        self.threads = threads
+        self.capacity = capacity
+        self.max_wait_ms = max_wait_ms
+        self.max_wait_seconds = max_wait_ms / 1000
+        self.statistics = TierStatistics()
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Queue `work`; the caller has checked the capacity."""
+        self._executor.submit(work)
+
+    def stop(self) -> None:
+        """Drop what is queued and let what runs end."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+Tier = InlineTier | PoolTier
+
+
+class Latency:
+    """How long the slow requests of a code took that got the same response code."""
+
+    __slots__ = ("counts", "total_seconds")
+
+    def __init__(self) -> None:
+        # Answers by bound; the first bucket is what `Registration.answered` has beyond the others.
+        self.counts = [0] * (len(LATENCY_BOUNDS_MS) + 1)
+        self.total_seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count an answer that took at least the first bound."""
+        self.counts[bisect_left(LATENCY_BOUNDS_MS, seconds * 1000)] += 1
+        self.total_seconds += seconds
+
+
+@dataclass(slots=True)
+class Registration:
+    """One row of the processor table."""
+
+    code: int
+    processor: Processor
+    tier: Tier
+    # Requests by response code, for the metrics; -1 counts requests that get no answer (one-way).
+    answered: dict[int, int] = field(default_factory=dict)
+    # Of those, the ones that took longer than the first bound, from the read to the answer.
+    slow: dict[int, Latency] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The request code's name."""
+        try:
+            return RequestCode(self.code).name
+        except ValueError:
+            return str(self.code)
+
+
+class Dispatcher:
+    """Takes requests, runs the registered processor in its tier, and sends the answer."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._table: dict[int, Registration] = {}
+        self._clock = clock
+        self.unsupported_requests = 0
+
+    def register(self, codes: Iterable[int], processor: Processor, tier: Tier) -> None:
+        """Let `processor` answer these codes in `tier`. A code can be registered once."""
+        for code in codes:
+            if code in self._table:
+                raise ValueError(f"request code {code} is registered already")
+            self._table[int(code)] = Registration(int(code), processor, tier)
+
+    def registrations(self) -> Iterator[Registration]:
+        """The table, by code."""
+        return iter(sorted(self._table.values(), key=lambda row: row.code))
+
+    def tiers(self) -> list[Tier]:
+        """Every tier in use, by name."""
+        return sorted({id(row.tier): row.tier for row in self._table.values()}.values(), key=lambda t: t.name)
+
+    async def all_answered(self, timeout_seconds: float) -> bool:
+        """Wait until no request waits or runs any more; False where some still do after that time."""
+        # What has just been promised is on its way: it needs an iteration of the loop.
+        await asyncio.sleep(0)
+        deadline = time.monotonic() + timeout_seconds
+        while any(tier.statistics.waiting or tier.statistics.running for tier in self.tiers()):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(_ANSWER_POLL_SECONDS)
+        return True
+
+    def stop(self) -> None:
+        """End the pools."""
+        for tier in self.tiers():
+            tier.stop()
+
+    def dispatch_all(
+        self,
+        connection: Connection,
+        requests: list[RemotingCommand],
+        received_at: float,
+        now: float | None = None,
+    ) -> list[RemotingCommand]:
+        """Run the requests of one read; responses among them came after their time and are dropped.
+
+        Returns the requests that were not run because the connection has no room for more answers: they are
+        to be given again when it has, with the same `received_at` and with `now` (seconds on the clock).
+        Raises ProtocolError where a request turns out to be damaged.
+        """
+        table = self._table
+        if now is None:
+            now = received_at
+        for index, request in enumerate(requests):
+            if request.flag & FLAG_RESPONSE:
+                continue
+            if index % _RECHECK_EVERY == _RECHECK_EVERY - 1:
+                now = self._clock()
+                if not connection.has_room():
+                    return requests[index:]
+            row = table.get(request.code)
+            if row is None:
+                self._refuse_unknown(connection, request)
+                continue
+            tier = row.tier
+            statistics = tier.statistics
+            if now - received_at > tier.max_wait_seconds:
+                self._refuse_late(connection, request, row, now - received_at)
+                continue
+            if statistics.waiting >= tier.capacity:
+                self._refuse_full(connection, request, row, now - received_at)
+                continue
+            statistics.accepted += 1
+            if tier.kind == "pool":
+                self._submit(connection, request, row, received_at)
+                continue
+            try:
+                result = row.processor(connection, request)
+            except ProtocolError:
+                raise
+            except Exception as error:
+                result = self._failure(row, request, error)
+            if isinstance(result, asyncio.Future):
+                self._defer(connection, request, row, result, received_at)
+            else:
+                self._answer(connection, request, row, result, now - received_at)
+        return []
+
+    def _answer(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        row: Registration,
+        answer: Answer,
+        elapsed_seconds: float,
+    ) -> None:
+        code = 0
+        if answer is None or request.flag & FLAG_ONEWAY:
+            code = -1
+        elif type(answer) is bytes:
+            connection.write_frame(answer)
+        else:
+            try:
+                connection.write(cast(RemotingCommand, answer))
+            except Exception as error:  # no answer at all, or one that does not fit a frame
+                answer = self._failure(row, request, error)
+                connection.write(answer)
+            code = cast(RemotingCommand, answer).code
+        answered = row.answered
+        answered[code] = answered.get(code, 0) + 1
+        if elapsed_seconds > _FAST_SECONDS:
+            row.slow.setdefault(code, Latency()).add(elapsed_seconds)
+
+    def _defer(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        row: Registration,
+        future: asyncio.Future[Answer],
+        received_at: float,
+    ) -> None:
+        statistics = row.tier.statistics
+        statistics.waiting += 1
+        statistics.max_waiting = max(statistics.max_waiting, statistics.waiting)
+        began = self._clock()
+
+        def done(ended: asyncio.Future[Answer]) -> None:
+            statistics.waiting -= 1
+            statistics.wait_seconds_total += self._clock() - began
+            error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
+            if isinstance(error, ProtocolError):
+                connection.fail(error)
+            else:
+                answer = ended.result() if error is None else self._failure(row, request, error)
+                self._answer(connection, request, row, answer, self._clock() - received_at)
+
+        future.add_done_callback(done)
+
+    def _submit(
+        self, connection: Connection, request: RemotingCommand, row: Registration, received_at: float
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        tier = row.tier
+        assert isinstance(tier, PoolTier)
+        statistics = tier.statistics
+        statistics.waiting += 1
+        statistics.max_waiting = max(statistics.max_waiting, statistics.waiting)
+
+        def started(waited: float) -> None:
+            statistics.waiting -= 1
+            statistics.running += 1
+            statistics.wait_seconds_total += waited
+
+        def too_late(waited: float) -> None:
+            statistics.running -= 1
+            self._refuse_late(connection, request, row, waited)
+
+        def ended(result: Result | BaseException) -> None:
+            statistics.running -= 1
+            if isinstance(result, ProtocolError):
+                connection.fail(result)
+            elif isinstance(result, BaseException):
+                failure = self._failure(row, request, result)
+                self._answer(connection, request, row, failure, self._clock() - received_at)
+            elif isinstance(result, asyncio.Future):
+                self._defer(connection, request, row, result, received_at)
+            else:
+                self._answer(connection, request, row, result, self._clock() - received_at)
+
+        def work() -> None:
+            waited = self._clock() - received_at
+            loop.call_soon_threadsafe(started, waited)
+            if waited > tier.max_wait_seconds:
+                loop.call_soon_threadsafe(too_late, waited)
+                return
+            try:
+                outcome: Result | BaseException = row.processor(connection, request)
+            except BaseException as error:
+                outcome = error
+            loop.call_soon_threadsafe(ended, outcome)
+
+        try:
+            tier.submit(work)
+        except RuntimeError:  # the pool has been stopped
+            statistics.waiting -= 1
+            remark = f"[REJECTREQUEST]system busy: tier {tier.name} is shutting down"
+            refusal = request.response(ResponseCode.SYSTEM_BUSY, remark)
+            self._answer(connection, request, row, refusal, self._clock() - received_at)
+
+    def _failure(self, row: Registration, request: RemotingCommand, error: BaseException) -> RemotingCommand:
+        if isinstance(error, CommandError):
+            return request.response(error.code, error.remark)
+        if isinstance(error, asyncio.CancelledError):
+            remark = f"{row.name} was given up by the server; try again"
+            return request.response(ResponseCode.SYSTEM_BUSY, remark)
+        if isinstance(error, (HeaderError, BodyError)):
+            return request.response(ResponseCode.SYSTEM_ERROR, f"{row.name}: {error}")
+        row.tier.statistics.failed += 1
+        log.error("%s failed", row.name, exc_info=error)
+        detail = str(error) if isinstance(error, (RemotingError, OSError)) else type(error).__name__
+        return request.response(
+            ResponseCode.SYSTEM_ERROR, f"{row.name} failed: {detail}; the server's log has the details"
+        )
+
+    def _refuse_unknown(self, connection: Connection, request: RemotingCommand) -> None:
+        self.unsupported_requests += 1
+        if not request.is_oneway:
+            remark = f"request code {request.code} is not supported by this server"
+            connection.write(request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+
+    def _refuse_full(
+        self, connection: Connection, request: RemotingCommand, row: Registration, waited: float
+    ) -> None:
+        tier = row.tier
+        tier.statistics.rejected_full += 1
+        remark = (
+            f"[REJECTREQUEST]system busy: {tier.capacity} requests of tier {tier.name} are under way already"
+        )
+        self._answer(connection, request, row, request.response(ResponseCode.SYSTEM_BUSY, remark), waited)
+
+    def _refuse_late(
+        self, connection: Connection, request: RemotingCommand, row: Registration, waited: float
+    ) -> None:
+        tier = row.tier
+        tier.statistics.rejected_late += 1
+        remark = (
+            f"[TIMEOUT_CLEAN_QUEUE]broker busy: waited {waited * 1000:.0f} ms in tier {tier.name}, "
+            f"the limit is {tier.max_wait_ms} ms; {tier.statistics.waiting} requests wait there"
+        )
+        self._answer(connection, request, row, request.response(ResponseCode.SYSTEM_BUSY, remark), waited)

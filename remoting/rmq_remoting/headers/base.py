@@ -1,0 +1,52 @@
+"""What all typed headers share: out of a string map, into a string map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+
+from ..errors import HeaderError, shown
+
+
+class Header(BaseModel):
+    """A command's ext fields as typed attributes; the wire name of a field is its alias."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        defer_build=True,
+        extra="ignore",
+    )
+
+    @classmethod
+    def decode(cls, ext_fields: Mapping[str, str]) -> Self:
+        """Read the header out of ext fields.
+
+        Raises HeaderError naming the header and the field where one is missing or has a bad value.
+        """
+        try:
+            return cls.model_validate(ext_fields)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
+                + (f" (got {shown(item['input'])})" if item["type"] != "missing" else "")
+                for item in error.errors(include_url=False)
+            )
+            raise HeaderError(f"{cls.__name__}: {problems}") from error
+
+    def encode(self) -> dict[str, str]:
+        """The ext fields of this header: absent values left out, booleans as `true` and `false`."""
+        return {
+            name: _text(value) for name, value in self.model_dump(by_alias=True, exclude_none=True).items()
+        }
+
+
+def _text(value: object) -> str:
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    return str(value)

@@ -1,0 +1,219 @@
+"""Headers of pulling: codes 11 and 361, and their response.
+
+Source: Apache RocketMQ 5.3.3, PullMessageRequestHeader, PullMessageResponseHeader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from ..codes import FLAG_RESPONSE, VERSION_5_3_3, LanguageCode
+from ..command import RemotingCommand, Serialization
+from ..errors import HeaderError, shown
+from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+
+_REQUIRED_TEXTS: Final = ("consumerGroup", "topic")
+_INTEGER_FIELDS: Final = (
+    (("queueId", "maxMsgNums", "sysFlag", "maxMsgBytes", "requestSource"), INT32_MIN, INT32_MAX),
+    (("queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion"), INT64_MIN, INT64_MAX),
+)
+_OPTIONAL_INTEGERS: Final = frozenset({"maxMsgBytes", "requestSource"})
+
+
+@dataclass(slots=True)
+class PullMessageRequestHeader:
+    """What a consumer asks of one queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int
+    sys_flag: int
+    commit_offset: int
+    suspend_timeout_ms: int
+    subscription: str | None
+    sub_version: int
+    expression_type: str | None
+    max_msg_bytes: int | None
+    request_source: int | None = None
+    broker_name: str | None = None
+
+    @classmethod
+    def decode(cls, fields: Mapping[str, str]) -> PullMessageRequestHeader:
+        """Read the header out of ext fields. Raises HeaderError."""
+        get = fields.get
+        try:
+            max_bytes = get("maxMsgBytes")
+            source = get("requestSource")
+            header = cls(
+                fields["consumerGroup"],
+                fields["topic"],
+                int(fields["queueId"]),
+                int(fields["queueOffset"]),
+                int(fields["maxMsgNums"]),
+                int(fields["sysFlag"]),
+                int(fields["commitOffset"]),
+                int(fields["suspendTimeoutMillis"]),
+                get("subscription"),
+                int(fields["subVersion"]),
+                get("expressionType"),
+                None if max_bytes is None else int(max_bytes),
+                None if source is None else int(source),
+                get("bname"),
+            )
+        except (KeyError, ValueError) as error:
+            raise _header_error(fields) from error
+        if not (
+            INT32_MIN <= header.queue_id <= INT32_MAX
+            and INT64_MIN <= header.queue_offset <= INT64_MAX
+            and INT32_MIN <= header.max_msg_nums <= INT32_MAX
+            and INT32_MIN <= header.sys_flag <= INT32_MAX
+            and INT64_MIN <= header.commit_offset <= INT64_MAX
+            and INT64_MIN <= header.suspend_timeout_ms <= INT64_MAX
+            and INT64_MIN <= header.sub_version <= INT64_MAX
+            and INT32_MIN <= (header.max_msg_bytes or 0) <= INT32_MAX
+            and INT32_MIN <= (header.request_source or 0) <= INT32_MAX
+        ):
+            raise _header_error(fields)
+        return header
+
+    def encode(self) -> dict[str, str]:
+        """The ext fields."""
+        fields = {
+            "consumerGroup": self.consumer_group,
+            "topic": self.topic,
+            "queueId": str(self.queue_id),
+            "queueOffset": str(self.queue_offset),
+            "maxMsgNums": str(self.max_msg_nums),
+            "sysFlag": str(self.sys_flag),
+            "commitOffset": str(self.commit_offset),
+            "suspendTimeoutMillis": str(self.suspend_timeout_ms),
+            "subVersion": str(self.sub_version),
+        }
+        optional = (
+            ("subscription", self.subscription),
+            ("expressionType", self.expression_type),
+            ("maxMsgBytes", self.max_msg_bytes),
+            ("requestSource", self.request_source),
+            ("bname", self.broker_name),
+        )
+        fields.update((name, str(value)) for name, value in optional if value is not None)
+        return fields
+
+
+def _header_error(fields: Mapping[str, str]) -> HeaderError:
+    """What is wrong with a request header that could not be read."""
+    problems = [f"required field {name} is missing" for name in _REQUIRED_TEXTS if name not in fields]
+    for names, lowest, highest in _INTEGER_FIELDS:
+        for name in names:
+            text = fields.get(name)
+            if text is None:
+                if name not in _OPTIONAL_INTEGERS:
+                    problems.append(f"required field {name} is missing")
+                continue
+            try:
+                fits = lowest <= int(text) <= highest
+            except ValueError:
+                fits = False
+            if not fits:
+                problems.append(f"{name} must be an integer from {lowest} to {highest}, got {shown(text)}")
+    return HeaderError(f"PullMessageRequestHeader: {'; '.join(problems)}")
+
+
+@dataclass(slots=True)
+class PullMessageResponseHeader:
+    """Where the queue stands and where to go on."""
+
+    suggest_which_broker_id: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    offset_delta: int | None = None
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None
+    forbidden_type: int | None = None
+
+    @classmethod
+    def decode(cls, fields: Mapping[str, str]) -> PullMessageResponseHeader:
+        """Read the header out of ext fields. Raises HeaderError."""
+        try:
+            optional = [
+                int(text) if (text := fields.get(name)) is not None else None
+                for name in ("offsetDelta", "topicSysFlag", "groupSysFlag", "forbiddenType")
+            ]
+            return cls(
+                int(fields["suggestWhichBrokerId"]),
+                int(fields["nextBeginOffset"]),
+                int(fields["minOffset"]),
+                int(fields["maxOffset"]),
+                *optional,
+            )
+        except (KeyError, ValueError) as error:
+            raise HeaderError(f"PullMessageResponseHeader: bad or missing field: {error}") from error
+
+    def encode(self) -> dict[str, str]:
+        """The ext fields."""
+        fields = {
+            "suggestWhichBrokerId": str(self.suggest_which_broker_id),
+            "nextBeginOffset": str(self.next_begin_offset),
+            "minOffset": str(self.min_offset),
+            "maxOffset": str(self.max_offset),
+        }
+        optional = (
+            ("offsetDelta", self.offset_delta),
+            ("topicSysFlag", self.topic_sys_flag),
+            ("groupSysFlag", self.group_sys_flag),
+            ("forbiddenType", self.forbidden_type),
+        )
+        fields.update((name, str(value)) for name, value in optional if value is not None)
+        return fields
+
+
+_HEAD: Final = Struct(">iIhbhiiii")
+
+
+def encode_pull_response(
+    request: RemotingCommand, code: int, header: PullMessageResponseHeader, body: bytes
+) -> bytes | RemotingCommand:
+    """The answer to a pull that found messages, written in one go when the request was binary."""
+    if request.serialization is not Serialization.BINARY:
+        return request.response(code, ext_fields=header.encode(), body=body)
+    numbers = [
+        (b"\x00\x14suggestWhichBrokerId", header.suggest_which_broker_id),
+        (b"\x00\x0fnextBeginOffset", header.next_begin_offset),
+        (b"\x00\x09minOffset", header.min_offset),
+        (b"\x00\x09maxOffset", header.max_offset),
+        (b"\x00\x0boffsetDelta", header.offset_delta),
+        (b"\x00\x0ctopicSysFlag", header.topic_sys_flag),
+        (b"\x00\x0cgroupSysFlag", header.group_sys_flag),
+        (b"\x00\x0dforbiddenType", header.forbidden_type),
+    ]
+    ext = b"".join(
+        [
+            b"%b\x00\x00\x00%c%b" % (name, len(text := b"%d" % value), text)
+            for name, value in numbers
+            if value is not None
+        ]
+    )
+    header_length = 21 + len(ext)
+    return b"".join(
+        (
+            _HEAD.pack(
+                4 + header_length + len(body),
+                0x01000000 | header_length,
+                code,
+                LanguageCode.PYTHON,
+                VERSION_5_3_3,
+                request.opaque,
+                FLAG_RESPONSE,
+                0,
+                len(ext),
+            ),
+            ext,
+            body,
+        )
+    )

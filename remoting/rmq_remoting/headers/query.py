@@ -1,0 +1,47 @@
+"""Headers of looking messages up (codes 12, 33, 321)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ..integers import Int32, Int64
+from .base import Header
+from .rpc import TopicHeader
+
+
+class QueryMessageRequestHeader(TopicHeader):
+    """12: messages with a key, stored between two times (ms)."""
+
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    key: str
+    max_num: Int32
+    topic: str
+
+
+class QueryMessageResponseHeader(Header):
+    """How far the index has come; the body is the stored messages one after the other."""
+
+    index_last_update_physical_offset: Int64 = Field(alias="indexLastUpdatePhyoffset")
+    index_last_update_timestamp: Int64
+
+
+class ViewMessageRequestHeader(Header):
+    """33: the message at a physical offset of the commit log."""
+
+    offset: Int64
+    topic: str | None = None
+
+
+class ViewMessageResponseHeader(Header):
+    """Nothing to say; the body is the stored message."""
+
+
+class QueryConsumeQueueRequestHeader(TopicHeader):
+    """321; the body of the answer is a QueryConsumeQueueResponseBody."""
+
+    consumer_group: str | None = None
+    count: Int32 = 0
+    index: Int64 = 0
+    queue_id: Int32 = 0
+    topic: str | None = None

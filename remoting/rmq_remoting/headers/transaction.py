@@ -1,0 +1,51 @@
+"""Headers of transactions (codes 37, 39, 323)."""
+
+from __future__ import annotations
+
+from ..integers import Int32, Int64
+from .base import Header
+from .rpc import RpcHeader
+
+
+class EndTransactionRequestHeader(RpcHeader):
+    """37: `commit_or_rollback` is a transaction state of the system flag, 0 if it is not known yet."""
+
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    from_transaction_check: bool = False
+    msg_id: str
+    producer_group: str
+    topic: str | None = None
+    tran_state_table_offset: Int64
+    transaction_id: str | None = None
+
+
+class EndTransactionResponseHeader(Header):
+    """Nothing to say."""
+
+
+class CheckTransactionStateRequestHeader(RpcHeader):
+    """39: a broker asks a producer what became of a half message, which is the body."""
+
+    commit_log_offset: Int64
+    msg_id: str | None = None
+    offset_msg_id: str | None = None
+    topic: str | None = None
+    tran_state_table_offset: Int64
+    transaction_id: str | None = None
+
+
+class CheckTransactionStateResponseHeader(Header):
+    """Not in use: producers answer with END_TRANSACTION."""
+
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    producer_group: str
+    tran_state_table_offset: Int64
+
+
+class ResumeCheckHalfMessageRequestHeader(Header):
+    """323: ask the producer again about a half message that was given up."""
+
+    msg_id: str | None = None
+    topic: str | None = None

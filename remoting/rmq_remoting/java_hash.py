@@ -1,0 +1,65 @@
+"""Java's `String.hashCode`, by which Apache RocketMQ finds tags in consume queues and keys in index files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+_MASK: Final = 0xFFFFFFFF
+_SIGN_BIT: Final = 0x80000000
+_UTF16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+
+# Up to this length the running value is cut to 32 bits once, at the end: big integers are cheaper than a
+# mask for every character (measured: 1.1 against 1.5 µs for 32 characters; they meet near 80).
+_UNMASKED_LENGTH: Final = 64
+
+
+def string_hash_code(text: str, seed: int = 0) -> int:
+    """The hash of `text` as a signed 32 bit integer: s[0]*31^(n-1) + ... + s[n-1] over UTF-16 code units.
+
+    `seed` is the hash of what goes before `text`: `string_hash_code(b, string_hash_code(a))` is the hash of
+    `a + b`. A prefix that many texts share is so hashed only once.
+    """
+    if text.isascii():
+        return _hash_units(text.encode("ascii"), seed)
+    # A lone surrogate is an ordinary code unit to Java.
+    return _hash_units(memoryview(text.encode(_UTF16, "surrogatepass")).cast("H"), seed)
+
+
+def utf8_hash_code(raw: bytes, seed: int = 0) -> int:
+    """The hash of the string that `raw` is the UTF-8 form of; malformed bytes count as U+FFFD, as in Java."""
+    if raw.isascii():
+        return _hash_units(raw, seed)
+    return string_hash_code(raw.decode("utf-8", "replace"), seed)
+
+
+@lru_cache(maxsize=4096)
+def prefix_hash_code(prefix: str, seed: int = 0) -> int:
+    """`string_hash_code`, remembered: for prefixes that come again and again, such as `topic#`.
+
+    The first 20 (IPv4) or 44 (IPv6) characters of a client's unique keys are another such prefix.
+    """
+    return string_hash_code(prefix, seed)
+
+
+def tags_code(tags: str | None) -> int:
+    """What a consume queue entry holds for a message's tags; 0 for none.
+
+    Apache RocketMQ 5.3.3, MessageExtBrokerInner.tagsString2tagsCode: the text is hashed as it is, also one
+    that looks like several tags.
+    """
+    return string_hash_code(tags) if tags else 0
+
+
+def _hash_units(units: Sequence[int], seed: int) -> int:
+    value = seed & _MASK
+    if len(units) <= _UNMASKED_LENGTH:
+        for unit in units:
+            value = value * 31 + unit
+        value &= _MASK
+    else:
+        for unit in units:
+            value = (value * 31 + unit) & _MASK
+    return value - 0x100000000 if value & _SIGN_BIT else value

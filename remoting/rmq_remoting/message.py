@@ -1,0 +1,225 @@
+"""Messages: `Message` is what a producer sends, `MessageExt` what a consumer gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from .message_errors import InvalidPropertyError
+from .message_ids import offset_message_id
+from .message_properties import (
+    KEY_SEPARATOR,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_SHARDING_KEY,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    PROPERTY_WAIT_STORE_MSG_OK,
+    RESERVED_NAMES,
+    check_property,
+    check_user_property,
+)
+from .socket_addresses import HostPort
+
+
+@dataclass(slots=True, init=False, repr=False)
+class Message:
+    """A message to send: `Message("orders", b"...", tags="paid", keys=["4711"], properties={"shop": "7"})`.
+
+    `properties` holds all that travels beside the body, what RocketMQ itself uses (tags, keys, delay ...)
+    included; the attributes below are views of it. `flag` is the application's own 32 bits.
+    """
+
+    topic: str
+    body: bytes = b""
+    flag: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview = b"",
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        delay_level: int = 0,
+    ) -> None:
+        """`properties` are the user's own. Raises InvalidPropertyError for what could not be read back, and
+        TypeError for a body that is a text.
+        """
+        self.topic = topic
+        self.body = body if type(body) is bytes else _body_bytes(body)
+        self.flag = flag
+        self.properties = {}
+        if tags:
+            self.tags = tags
+        if keys:
+            self.keys = keys
+        if delay_level:
+            self.delay_level = delay_level
+        if properties:
+            for name, value in properties.items():
+                check_user_property(name, value)
+            self.properties.update(properties)
+
+    @property
+    def tags(self) -> str | None:
+        """The tag that consumers filter by; one per message."""
+        return self.properties.get(PROPERTY_TAGS)
+
+    @tags.setter
+    def tags(self, tags: str | None) -> None:
+        self._set(PROPERTY_TAGS, tags)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys that the message can be looked up by; set to a list, or a text of keys and spaces."""
+        return [key for key in self.properties.get(PROPERTY_KEYS, "").split(KEY_SEPARATOR) if key]
+
+    @keys.setter
+    def keys(self, keys: str | Iterable[str]) -> None:
+        if not isinstance(keys, str):
+            keys = list(keys)
+            for key in keys:
+                if not key or KEY_SEPARATOR in key:
+                    raise InvalidPropertyError(f"key {key!r}: a key is not empty and holds no space")
+            keys = KEY_SEPARATOR.join(keys)
+        self._set(PROPERTY_KEYS, keys)
+
+    @property
+    def delay_level(self) -> int:
+        """The delay level (1 is the shortest), 0 for none."""
+        return self._int(PROPERTY_DELAY_TIME_LEVEL)
+
+    @delay_level.setter
+    def delay_level(self, level: int) -> None:
+        self._set(PROPERTY_DELAY_TIME_LEVEL, str(level) if level else None)
+
+    @property
+    def delay_ms(self) -> int:
+        """Milliseconds after which the message is to be delivered, 0 for at once."""
+        return self._int(PROPERTY_TIMER_DELAY_MS)
+
+    @delay_ms.setter
+    def delay_ms(self, delay_ms: int) -> None:
+        self._set(PROPERTY_TIMER_DELAY_MS, str(delay_ms) if delay_ms else None)
+
+    @property
+    def deliver_at_ms(self) -> int:
+        """When the message is to be delivered, in milliseconds since 1970 UTC, 0 for at once."""
+        return self._int(PROPERTY_TIMER_DELIVER_MS)
+
+    @deliver_at_ms.setter
+    def deliver_at_ms(self, deliver_at_ms: int) -> None:
+        self._set(PROPERTY_TIMER_DELIVER_MS, str(deliver_at_ms) if deliver_at_ms else None)
+
+    @property
+    def sharding_key(self) -> str | None:
+        """Messages with the same sharding key belong to one queue."""
+        return self.properties.get(PROPERTY_SHARDING_KEY)
+
+    @sharding_key.setter
+    def sharding_key(self, sharding_key: str | None) -> None:
+        self._set(PROPERTY_SHARDING_KEY, sharding_key)
+
+    @property
+    def wait_store_ok(self) -> bool:
+        """Whether the broker answers only after the flush and the replication that it is set up for."""
+        return self.properties.get(PROPERTY_WAIT_STORE_MSG_OK, "true").lower() == "true"
+
+    @wait_store_ok.setter
+    def wait_store_ok(self, wait: bool) -> None:
+        # True is what a missing property means.
+        self._set(PROPERTY_WAIT_STORE_MSG_OK, None if wait else "false")
+
+    @property
+    def unique_key(self) -> str | None:
+        """The id that the sending client gave the message."""
+        return self.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+
+    @unique_key.setter
+    def unique_key(self, key: str | None) -> None:
+        self._set(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, key)
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """A copy of the properties without those that RocketMQ uses itself."""
+        return {name: value for name, value in self.properties.items() if name not in RESERVED_NAMES}
+
+    def put_user_property(self, name: str, value: str) -> None:
+        """Sets one property. Raises InvalidPropertyError for a reserved name and what cannot be stored."""
+        check_user_property(name, value)
+        self.properties[name] = value
+
+    def _set(self, name: str, value: str | None) -> None:
+        if value:
+            check_property(name, value)
+            self.properties[name] = value
+        else:
+            self.properties.pop(name, None)
+
+    def _int(self, name: str) -> int:
+        """A property as a number; 0 where it is missing or, written by another program, no number."""
+        try:
+            return int(self.properties.get(name, "0"))
+        except ValueError:
+            return 0
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(topic={self.topic!r}, body=<{len(self.body)} bytes>, flag={self.flag}, "
+            f"properties={self.properties!r})"
+        )
+
+
+@dataclass(slots=True, repr=False)
+class MessageExt(Message):
+    """A message as a broker stored it.
+
+    Sizes are in bytes, timestamps in milliseconds since 1970 UTC; hosts are (IP address, port). `body` is
+    what the producer gave, decompressed; `body_crc` (31 bits) is of the body as it is stored. `version` is 1,
+    or 2 for a record whose topic may be longer than 127 bytes. `broker_name` is not stored: who pulls fills
+    it in.
+    """
+
+    queue_id: int = 0
+    queue_offset: int = 0
+    physical_offset: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: HostPort = ("0.0.0.0", 0)
+    store_timestamp: int = 0
+    store_host: HostPort = ("0.0.0.0", 0)
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    store_size: int = 0
+    body_crc: int = 0
+    version: int = 1
+    broker_name: str = ""
+
+    @property
+    def msg_id(self) -> str:
+        """The id that the sending client gave the message, or else the offset message id."""
+        return self.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) or self.offset_msg_id
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The id that tells where the message lies: its broker's address and its offset in the commit log."""
+        return offset_message_id(self.store_host, self.physical_offset)
+
+    def __repr__(self) -> str:
+        return (
+            f"MessageExt(topic={self.topic!r}, broker_name={self.broker_name!r}, queue_id={self.queue_id}, "
+            f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r}, body=<{len(self.body)} bytes>, "
+            f"reconsume_times={self.reconsume_times}, properties={self.properties!r})"
+        )
+
+
+def _body_bytes(body: object) -> bytes:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise TypeError(f"the body must be bytes, not {type(body).__name__}: encode texts with .encode()")

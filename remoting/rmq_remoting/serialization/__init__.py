@@ -1,0 +1,1 @@
+"""Header serializations: JSON and ROCKETMQ (binary)."""

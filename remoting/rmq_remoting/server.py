@@ -1,0 +1,127 @@
+"""Listening: accepts connections, keeps them in a set, closes the idle ones."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from .connection import Connection, ConnectionSettings, ConnectionStatistics
+from .dispatch import Dispatcher
+from .errors import RemotingError
+
+
+class RemotingServer:
+    """The boss tier: one listener per port, whose connections share a dispatcher."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        settings: ConnectionSettings | None = None,
+        idle_seconds: float = 120.0,
+        backlog: int = 1024,
+        on_open: Callable[[Connection], None] | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.statistics = ConnectionStatistics()
+        self.connections: set[Connection] = set()
+        self._settings = settings or ConnectionSettings()
+        self._idle_seconds = idle_seconds
+        self._backlog = backlog
+        self._on_open = on_open
+        self._on_close = on_close
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._socket: socket.socket | None = None
+
+    def bind(self, host: str, port: int) -> int:
+        """Take the port without accepting anything yet; returns it (asked for as 0: the one that was given).
+
+        For who has to know the port before the first connection may come. Raises OSError.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+        except OSError:
+            self._socket.close()
+            self._socket = None
+            raise
+        return int(self._socket.getsockname()[1])
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, on the port that was bound if one was; returns the port. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._stopped = False
+        if self._socket is None:
+            self.bind(host, port)
+        listening, self._socket = self._socket, None
+        assert listening is not None
+        self._server = await loop.create_server(self._accept, sock=listening, backlog=self._backlog)
+        self._sweeper = loop.call_later(self._sweep_seconds, self._close_idle)
+        return self.port
+
+    @property
+    def port(self) -> int:
+        """The port listened on."""
+        if self._server is None or not self._server.sockets:
+            raise RemotingError("the server does not listen")
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def stop_accepting(self) -> None:
+        """No new connections; those that are there go on."""
+        if self._server is not None:
+            self._server.close()
+
+    async def stop(self, grace_seconds: float = 1.0) -> None:
+        """End all connections; what does not take its last bytes in time is cut."""
+        self._stopped = True
+        self.stop_accepting()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._socket is not None:  # bound, but never listened on
+            self._socket.close()
+            self._socket = None
+        for connection in list(self.connections):
+            connection.close()
+        ends = [asyncio.ensure_future(connection.wait_closed()) for connection in list(self.connections)]
+        if ends:
+            _, late = await asyncio.wait(ends, timeout=grace_seconds)
+            for connection in list(self.connections):
+                connection.abort()
+            for end in late:
+                end.cancel()
+        if self._server is not None:
+            await self._server.wait_closed()
+            self._server = None
+
+    def _accept(self) -> Connection:
+        return Connection(self.dispatcher, self._settings, self.statistics, self._opened, self._closed)
+
+    def _opened(self, connection: Connection) -> None:
+        if self._stopped:  # accepted before the end, and made only now
+            connection.abort()
+        self.connections.add(connection)
+        if self._on_open is not None:
+            self._on_open(connection)
+
+    def _closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self._on_close is not None:
+            self._on_close(connection)
+
+    @property
+    def _sweep_seconds(self) -> float:
+        return max(0.05, min(5.0, self._idle_seconds / 4))
+
+    def _close_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        before = loop.time() - self._idle_seconds
+        for connection in [c for c in self.connections if c.last_active < before and not c.is_closed]:
+            self.statistics.idle_closed += 1
+            connection.close()
+        self._sweeper = loop.call_later(self._sweep_seconds, self._close_idle)

@@ -1,0 +1,221 @@
+"""A broker's metrics as Prometheus reads them: Apache's names and labels, and those of the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from rmq_remoting.bodies.heartbeat import ConsumeType
+from rmq_remoting.codes import RequestCode
+from tests.support.broker_requests import (
+    ask_among_notifications,
+    create_topic,
+    heartbeat,
+    pull,
+    pulled,
+    request,
+    send,
+    sent,
+)
+from tests.support.brokers import RunningBroker, running_broker
+from tests.support.ports import LOOPBACK
+from tests.support.raw_client import raw_client
+from tests.support.waiting import until
+
+_COMMON = {"cluster", "node_type", "node_id"}
+_STORE = {"storage_type", "storage_medium"}
+_OUT = {"topic", "consumer_group", "is_retry", "is_system"}
+_IN = {"topic", "message_type", "is_system"}
+# Apache RocketMQ 5.3.3, BrokerMetricsConstant, DefaultStoreMetricsConstant: name of the samples, own labels.
+_APACHE = {
+    "rocketmq_broker_permission": set(),
+    "rocketmq_topic_number": set(),
+    "rocketmq_consumer_group_number": set(),
+    "rocketmq_processor_watermark": {"processor"},
+    "rocketmq_producer_connections": {"language", "version", "protocol_type"},
+    "rocketmq_consumer_connections": {
+        "consumer_group",
+        "language",
+        "version",
+        "consume_mode",
+        "protocol_type",
+        "is_system",
+    },
+    "rocketmq_rpc_latency_milliseconds_bucket": {
+        "request_code",
+        "response_code",
+        "result",
+        "protocol_type",
+        "le",
+    },
+    "rocketmq_messages_in_total": _IN,
+    "rocketmq_throughput_in_total": _IN,
+    "rocketmq_message_size_bucket": _IN | {"le"},
+    "rocketmq_messages_out_total": _OUT,
+    "rocketmq_throughput_out_total": _OUT,
+    "rocketmq_consumer_lag_messages": _OUT,
+    "rocketmq_storage_size_bytes": _STORE,
+    "rocketmq_storage_flush_behind_bytes": _STORE,
+    "rocketmq_storage_dispatch_behind_bytes": _STORE,
+}
+_PROCESS = {
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_open_fds",
+    "process_start_time_seconds",
+    "python_gc_collections_total",
+    "rmq_event_loop_lag_seconds_bucket",
+    "rmq_gc_pause_seconds_bucket",
+    "rmq_task_running",
+    "rmq_connections_open",
+    "rmq_tier_waiting",
+    "rmq_tier_rejected_total",
+    "rmq_requests_total",
+    "rmq_held_pulls",
+    "rmq_scrape_failures_total",
+}
+
+
+class _Scrape:
+    """The samples of one scrape."""
+
+    def __init__(self, text: str) -> None:
+        families: list[Metric] = list(text_string_to_metric_families(text))
+        self.samples = [sample for family in families for sample in family.samples]
+        self.names = {sample.name for sample in self.samples}
+        # One block for each name, or Prometheus refuses the whole page.
+        types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
+        assert len(types) == len(set(types))
+
+    def value(self, name: str, **labels: str) -> float:
+        """The value of the one sample of that name with at least these labels."""
+        (found,) = [
+            sample.value
+            for sample in self.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        return float(found)
+
+
+async def _scrape(broker: RunningBroker) -> _Scrape:
+    port = broker.broker.metrics.port
+    assert port is not None
+    reader, writer = await asyncio.open_connection(LOOPBACK, port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n")
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    return _Scrape(body.decode())
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
+    keys = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0, "metricsLabel": "zone:z1,team:a"}
+    async with running_broker(tmp_path, **keys) as running:
+        yield running
+
+
+async def test_names_and_labels_are_apaches(broker: RunningBroker) -> None:
+    async with broker.client() as client, broker.client() as member:
+        await ask_among_notifications(member, heartbeat("c1", "CG", {"T": "*"}, producer_groups=["PG"]))
+        sent(await client.ask(send("T", b"x" * 100)))
+        await client.ask(pull("T", "CG", commit=0))
+
+        scrape = await _scrape(broker)
+
+    common = _COMMON | {"zone", "team"}
+    for name, own in _APACHE.items():
+        labels = [set(sample.labels) for sample in scrape.samples if sample.name == name]
+        assert labels, f"{name} is missing"
+        assert all(found == own | common for found in labels), f"{name}: {labels[0]}"
+    missing = _PROCESS - scrape.names
+    assert not missing
+    assert scrape.value("rmq_scrape_failures_total") == 0
+    for sample in scrape.samples:
+        assert sample.labels["node_type"] == "broker"
+        assert sample.labels["node_id"] == "broker-a"
+        assert sample.labels["cluster"] == "DefaultCluster"
+
+
+async def test_messages_are_counted_in_and_out(broker: RunningBroker) -> None:
+    async with broker.client() as client, raw_client(broker.fast_port) as fast:
+        sizes = []
+        for body in (b"x" * 100, b"y" * 2000):
+            sent(await client.ask(send("T", body)))
+        sent(await fast.ask(send("T", b"fast")))
+        messages = pulled(await client.ask(pull("T", "CG", commit=0)))
+        sizes = [message.store_size for message in messages]
+        await client.ask(pull("T", "CG", offset=2, commit=2))
+
+        scrape = await _scrape(broker)
+
+    kind = {"topic": "T", "message_type": "normal", "is_system": "false"}
+    assert scrape.value("rocketmq_messages_in_total", **kind) == 3
+    assert scrape.value("rocketmq_throughput_in_total", **kind) == sum(sizes)
+    assert scrape.value("rocketmq_message_size_count", **kind) == 3
+    assert scrape.value("rocketmq_message_size_sum", **kind) == sum(sizes)
+    assert scrape.value("rocketmq_message_size_bucket", **kind, le="1024.0") == 2
+    reader = {"topic": "T", "consumer_group": "CG", "is_retry": "false", "is_system": "false"}
+    assert scrape.value("rocketmq_messages_out_total", **reader) == 4
+    assert scrape.value("rocketmq_throughput_out_total", **reader) == sum(sizes) + sizes[2]
+    assert scrape.value("rocketmq_consumer_lag_messages", **reader) == 1
+    assert scrape.value("rocketmq_storage_size_bytes") == sum(sizes)
+    # Both ports together.
+    answered = {"request_code": "send_message_v2", "response_code": "success", "result": "success"}
+    assert scrape.value("rocketmq_rpc_latency_milliseconds_count", **answered) == 3
+    assert scrape.value("rmq_requests_total", request_code="send_message_v2", response_code="success") == 3
+    assert scrape.value("rmq_connections_open", listener="main") == 1
+    assert scrape.value("rmq_connections_open", listener="fast") == 1
+
+
+async def test_clients_are_counted_by_what_they_are(broker: RunningBroker) -> None:
+    async with broker.client() as first, broker.client() as second:
+        await ask_among_notifications(first, heartbeat("c1", "CG", {"T": "*"}, producer_groups=["PG"]))
+        pulling = heartbeat("c2", "PullCG", {"T": "*"}, consume_type=ConsumeType.CONSUME_ACTIVELY)
+        old = heartbeat("c3", None, producer_groups=["PG"])
+        old.version, old.language = 337, 9
+        await ask_among_notifications(second, pulling)
+        await ask_among_notifications(second, old)
+
+        scrape = await _scrape(broker)
+
+    push = {"consumer_group": "CG", "consume_mode": "push", "language": "python", "version": "v5_3_3"}
+    assert scrape.value("rocketmq_consumer_connections", **push, protocol_type="remoting") == 1
+    assert scrape.value("rocketmq_consumer_connections", consumer_group="PullCG", consume_mode="pull") == 1
+    assert scrape.value("rocketmq_producer_connections", language="python", version="v5_3_3") == 1
+    assert scrape.value("rocketmq_producer_connections", language="go", version="v4_6_2") == 1
+
+
+async def test_what_waits_and_what_is_refused_shows(broker: RunningBroker) -> None:
+    async with broker.client() as client:
+        await client.ask(create_topic("T"))
+        client.send(pull("T", suspend_ms=20_000))
+        await until(lambda: broker.broker.held_pulls.count == 1)
+        async with broker.client() as other:
+            await other.ask(request(RequestCode.QUERY_MESSAGE))
+            await other.ask(send("No topic!"))
+
+        scrape = await _scrape(broker)
+
+    assert scrape.value("rmq_held_pulls") == 1
+    assert scrape.value("rmq_tier_waiting", tier="pull") == 1
+    assert scrape.value("rocketmq_processor_watermark", processor="pull") == 0
+    assert scrape.value("rmq_requests_unsupported_total") == 1
+    refused = {"request_code": "send_message_v2", "response_code": "invalid_parameter"}
+    assert scrape.value("rmq_requests_total", **refused) == 1
+    assert scrape.value("rocketmq_broker_permission") == 6
+    assert scrape.value("rocketmq_topic_number") == len(broker.broker.topics)
+
+
+async def test_a_taken_metrics_port_does_not_keep_the_broker_from_serving(
+    tmp_path: Path, broker: RunningBroker
+) -> None:
+    keys = {"metricsExporterType": "PROM", "metricsPromExporterPort": broker.broker.metrics.port}
+    async with running_broker(tmp_path / "second", **keys) as second, second.client() as client:
+        assert second.broker.metrics.port is None
+        sent(await client.ask(send("T")))

@@ -1,0 +1,251 @@
+"""Nobody holds up anybody else: full and blocked tiers, and peers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rmq_remoting.codes import RequestCode as Code
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.dispatch import PoolTier, Tier
+from rmq_remoting.framing import encode_frame
+from tests.support.broker_requests import create_topic, pull, pulled, request, send, sent
+from tests.support.brokers import RunningBroker, running_broker
+from tests.support.raw_client import RawClient
+from tests.support.waiting import until
+
+_LONG_MS = 20_000
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
+    async with running_broker(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
+    async with broker.client() as connected:
+        yield connected
+
+
+def _tier(broker: RunningBroker, name: str) -> Tier:
+    return {tier.name: tier for tier in broker.broker.dispatcher.tiers()}[name]
+
+
+# --- tiers ---
+
+
+async def test_a_full_pull_tier_is_busy_at_once_and_other_tiers_are_not(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, pullThreadPoolQueueCapacity=3) as broker, broker.client() as client:
+        await client.ask(create_topic("T", 4))
+        client.send(*[pull("T", queue_id=queue, suspend_ms=_LONG_MS) for queue in range(3)])
+        await until(lambda: broker.broker.held_pulls.count == 3)
+
+        refused = await client.ask(pull("T", queue_id=3, suspend_ms=_LONG_MS))
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert str(refused.remark).startswith("[REJECTREQUEST]")
+        assert _tier(broker, "pull").statistics.rejected_full == 1
+
+        lite = await client.ask(pull("T", queue_id=3, code=Code.LITE_PULL_MESSAGE))
+        assert lite.code == ResponseCode.PULL_NOT_FOUND
+        async with broker.client() as producer:
+            sent(await producer.ask(send("T", queue_id=0)))
+        assert len(pulled(await client.receive())) == 1
+        # There is room again.
+        client.send(pull("T", queue_id=3, suspend_ms=_LONG_MS))
+        await until(lambda: broker.broker.held_pulls.count == 3)
+
+
+async def test_a_blocked_pool_delays_no_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        running_broker(tmp_path, adminBrokerThreadPoolNums=2, adminBrokerThreadPoolQueueCapacity=2) as broker,
+        broker.client() as client,
+        broker.client() as admin,
+    ):
+        await client.ask(create_topic("T"))
+        release, blocked = threading.Event(), threading.Semaphore(0)
+
+        def block(*_: object) -> int:
+            blocked.release()
+            assert release.wait(20)
+            return 0
+
+        monkeypatch.setattr(broker.broker.store, "earliest_store_time", block)
+        asked = [request(Code.GET_EARLIEST_MSG_STORETIME, topic="T", queueId=0) for _ in range(5)]
+        try:
+            for command in asked[:2]:
+                admin.send(command)
+                await asyncio.to_thread(blocked.acquire)
+            admin.send(*asked[2:])  # two wait, the fifth finds the tier full
+            refused = await admin.receive()
+            assert (refused.opaque, refused.code) == (asked[4].opaque, ResponseCode.SYSTEM_BUSY)
+
+            slowest = 0.0
+            for number in range(100):
+                began = time.perf_counter()
+                assert sent(await client.ask(send("T"))).queue_offset == number
+                slowest = max(slowest, time.perf_counter() - began)
+            assert slowest < 1.0
+            tier = _tier(broker, "admin_reads")
+            assert isinstance(tier, PoolTier)
+            assert (tier.statistics.waiting, tier.statistics.rejected_full) == (2, 1)
+        finally:
+            release.set()
+        answers = [await admin.receive() for _ in range(4)]
+        assert {answer.opaque for answer in answers} == {command.opaque for command in asked[:4]}
+        assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+
+
+async def test_a_request_that_has_waited_too_long_is_refused(tmp_path: Path) -> None:
+    """Behind many others of one read: its client has given up by then."""
+    async with running_broker(tmp_path, waitTimeMillsInSendQueue=1) as broker, broker.client() as client:
+        await client.ask(create_topic("T"))
+        commands = [send("T", b"x" * 100) for _ in range(3000)]
+        client.send(*commands)
+
+        answers = [await client.receive() for _ in commands]
+
+        late = [answer for answer in answers if answer.code != ResponseCode.SUCCESS]
+        assert late
+        assert all(answer.code == ResponseCode.SYSTEM_BUSY for answer in late)
+        assert all("[TIMEOUT_CLEAN_QUEUE]" in str(answer.remark) for answer in late)
+        stored = broker.broker.store.max_offset("T", 0)
+        assert stored == len(answers) - len(late)
+
+
+async def test_without_fast_failure_nothing_is_refused_for_its_wait(tmp_path: Path) -> None:
+    async with (
+        running_broker(tmp_path, waitTimeMillsInSendQueue=1, brokerFastFailureEnable=False) as broker,
+        broker.client() as client,
+    ):
+        await client.ask(create_topic("T"))
+        client.send(*[send("T", b"x" * 100) for _ in range(3000)])
+        for _ in range(3000):
+            sent(await client.receive())
+
+
+# --- peers that misbehave ---
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100),  # who tries TLS
+        struct.pack(">iI", 0x7FFFFFFF, 10) + b"x" * 100,
+        struct.pack(">iI", -5, 10),
+        struct.pack(">iI", 100, 0x02000010) + bytes(96),
+        struct.pack(">iI", 20, 0x00000010) + b"not JSON at all!",
+        struct.pack(">iI", 20, 0x01000010) + b"\xff" * 16,
+        b"\x00" * 64,
+    ],
+)
+async def test_garbage_ends_its_own_connection_only(
+    broker: RunningBroker, client: RawClient, garbage: bytes
+) -> None:
+    async with broker.client() as bad:
+        bad.send_bytes(garbage)
+        assert await bad.until_closed() == []
+    assert broker.broker.server.statistics.protocol_errors == 1
+
+    sent(await client.ask(send("T")))
+
+
+async def test_what_came_before_the_garbage_is_answered(broker: RunningBroker) -> None:
+    async with broker.client() as bad:
+        bad.send_bytes(encode_frame(send("T", b"good")) + b"\xff" * 20)
+        (answer,) = await bad.until_closed()
+    assert sent(answer).queue_offset == 0
+    assert broker.broker.store.max_offset("T", 0) == 1
+
+
+async def test_half_a_frame_holds_up_nobody(broker: RunningBroker, client: RawClient) -> None:
+    frame = encode_frame(send("T", b"in two parts"))
+    async with broker.client() as slow, broker.client() as leaving:
+        slow.send_bytes(frame[:-5])
+        leaving.send_bytes(frame[:30])
+        leaving.writer.transport.abort()
+        sent(await client.ask(send("T", b"whole")))
+
+        slow.send_bytes(frame[-5:])
+        assert sent(await slow.receive()).queue_offset == 1
+    assert [message.body for message in pulled(await client.ask(pull("T")))] == [b"whole", b"in two parts"]
+
+
+async def test_a_peer_that_never_reads_is_not_read_from_and_holds_up_nobody(tmp_path: Path) -> None:
+    marks = {"writeBufferHighWaterMark": 100_000, "writeBufferLowWaterMark": 10_000}
+    async with running_broker(tmp_path, **marks) as broker, broker.client() as client:
+        for _ in range(4):
+            sent(await client.ask(send("T", b"x" * 60_000)))
+        async with broker.client() as deaf:
+            deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            wanted = [pull("T") for _ in range(200)]  # 48 MB of answers
+            deaf.send(*wanted)
+            await until(lambda: broker.broker.server.statistics.reads_paused > 0)
+            bounded = broker.broker.server.statistics.bytes_written
+
+            for number in range(50):
+                assert sent(await client.ask(send("U"))).queue_offset == number
+            # What it has not been given stays in the log, not in the broker's memory.
+            assert broker.broker.server.statistics.bytes_written - bounded < 1_000_000
+            assert bounded < 20_000_000
+
+            deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            answers = {(await deaf.receive()).opaque for _ in wanted}
+            assert answers == {command.opaque for command in wanted}
+
+
+async def test_a_peer_that_never_reads_gets_no_held_pulls_heaped_up(tmp_path: Path) -> None:
+    marks = {"writeBufferHighWaterMark": 100_000, "writeBufferLowWaterMark": 10_000}
+    async with running_broker(tmp_path, **marks) as broker, broker.client() as client:
+        await client.ask(create_topic("T"))
+        held = broker.broker.held_pulls
+        async with broker.client() as deaf:
+            deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            deaf.send(*[pull("T", suspend_ms=_LONG_MS) for _ in range(2000)])
+            await until(lambda: held.count == 2000)
+
+            sent(await client.ask(send("T", b"x" * 100_000)))
+            await until(lambda: broker.broker.server.statistics.reads_paused > 0)
+            assert held.count > 0
+            written = broker.broker.server.statistics.bytes_written
+            assert written < 50_000_000  # of 200 MB
+            sent(await client.ask(send("U")))
+
+            deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            answered = 0
+            while answered < 2000:
+                held.check_all()
+                assert len(pulled(await deaf.receive())) == 1
+                answered += 1
+        assert held.count == 0
+
+
+async def test_many_connections_come_and_go(broker: RunningBroker, client: RawClient) -> None:
+    for _ in range(5):
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(40):
+                tasks.create_task(_one_send_and_away(broker, number))
+    await until(lambda: len(broker.broker.server.connections) == 1)
+    assert broker.broker.server.statistics.opened == 201
+    reach = [broker.broker.store.max_offset("T", queue) for queue in range(4)]
+    assert sum(reach) == 200
+
+
+async def _one_send_and_away(broker: RunningBroker, number: int) -> None:
+    async with broker.client() as client:
+        sent(await client.ask(send("T", queue_id=number % 4)))
+
+
+async def test_idle_connections_are_closed(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, serverChannelMaxIdleTimeSeconds=1) as broker:
+        async with broker.client() as idle:
+            assert await idle.until_closed() == []
+        assert broker.broker.server.statistics.idle_closed == 1

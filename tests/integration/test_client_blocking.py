@@ -1,0 +1,124 @@
+"""The blocking face, used from threads without a loop; the cluster lives in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import rmq_client
+from rmq_client import Message, MessageExt, MessageQueue, TopicNotFound, blocking
+from rmq_client.loop_thread import LoopThread
+from tests.support.waiting import until_in_thread
+from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    thread = LoopThread("fake-cluster")
+    cluster = FakeCluster({"broker-a": {"T": 2}})
+    thread.submit(cluster.__aenter__()).result()
+    yield cluster
+    thread.submit(cluster.__aexit__()).result()
+    thread.signal_stop()
+    thread.join()
+
+
+def test_sending_and_reading(cluster: FakeCluster) -> None:
+    with blocking.Producer(cluster.address, group="p") as producer:
+        result = producer.send(Message("T", b"1"), queue=MessageQueue("T", "broker-a", 0))
+        assert result.queue_offset == 0
+        assert len(producer.send_batch([Message("T", b"2"), Message("T", b"3")])) == 2
+        with pytest.raises(TopicNotFound):
+            producer.send(Message("Nowhere", b"x"))
+        assert len(producer.queues("T")) == 2
+    with blocking.PullConsumer(cluster.address, group="g", consume_from="first") as consumer:
+        consumer.assign(consumer.queues("T"))
+        bodies = set()
+        for message in consumer:
+            bodies.add(message.body)
+            if len(bodies) == 3:
+                break
+        assert bodies == {b"1", b"2", b"3"}
+        consumer.commit()
+        assert sum(consumer.committed(queue) or 0 for queue in consumer.assignment()) == 3
+    with blocking.Admin(cluster.address) as admin:
+        admin.create_topic("U", queues=1)
+        assert admin.topics() == ["T", "U"]
+
+
+def test_listening(cluster: FakeCluster) -> None:
+    got: list[MessageExt] = []
+    consumer = blocking.PushConsumer(
+        cluster.address, group="g", topics=["T"], listener=got.extend, consume_from="first"
+    )
+    with consumer:
+        cluster.broker.put("T", b"x")
+        until_in_thread(lambda: len(got) == 1)
+        assert len(consumer.assigned_queues()) == 2
+    assert cluster.broker.offsets["g", "T", 0] == 1
+
+
+def test_many_threads_share_a_producer(cluster: FakeCluster) -> None:
+    with (
+        blocking.Producer(cluster.address, group="p") as producer,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        results = list(threads.map(lambda n: producer.send(Message("T", b"%d" % n)), range(100)))
+    assert len({result.msg_id for result in results}) == 100
+    assert len(cluster.broker.bodies) == 100
+
+
+def test_inside_a_loop_it_would_only_block_it(cluster: FakeCluster) -> None:
+    async def send() -> int:
+        with blocking.Producer(cluster.address, group="p") as producer:
+            return producer.send(Message("T", b"x")).queue_offset
+
+    assert asyncio.run(send()) == 0
+
+
+# Python 3.12 and later warn of any fork in a process with threads: here it is what is tested.
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_forked_process_begins_anew(cluster: FakeCluster) -> None:
+    with blocking.Producer(cluster.address, group="p") as producer:
+        producer.send(Message("T", b"parent"))
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                with blocking.Producer(cluster.address, group="p") as own:
+                    own.send(Message("T", b"child"))
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        producer.send(Message("T", b"parent again"))
+    assert sorted(cluster.broker.bodies) == [b"child", b"parent", b"parent again"]
+
+
+def test_it_has_everything_that_the_asyncio_objects_have() -> None:
+    for name in ("Producer", "PushConsumer", "PullConsumer", "Admin"):
+        original, face = getattr(rmq_client, name), getattr(blocking, name)
+        methods = {
+            method
+            for method, value in inspect.getmembers(original, inspect.isfunction)
+            if not method.startswith("_")
+        }
+        if name == "PullConsumer":
+            methods -= {"first_offset", "pull"}  # for the part that fetches ahead
+        assert methods <= set(dir(face)), methods - set(dir(face))
+        assert inspect.signature(face) == inspect.signature(original)
+
+
+def test_no_threads_are_left(cluster: FakeCluster) -> None:
+    with blocking.Producer(cluster.address, group="p") as producer:
+        producer.send(Message("T", b"x"))
+        assert [thread for thread in threading.enumerate() if thread.name.startswith("rmq-client")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("rmq-client")]

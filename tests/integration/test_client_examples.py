@@ -1,0 +1,67 @@
+"""The quick-start programs do what they say."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_client.loop_thread import LoopThread
+from tests.unit.client.fake_cluster import FakeCluster
+
+_EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    thread = LoopThread("fake-cluster")
+    cluster = FakeCluster({"broker-a": {"Quickstart": 2}})
+    thread.submit(cluster.__aenter__()).result()
+    yield cluster
+    thread.submit(cluster.__aexit__()).result()
+    thread.signal_stop()
+    thread.join()
+
+
+def _command(name: str, cluster: FakeCluster) -> list[str]:
+    return [sys.executable, "-W", "error", str(_EXAMPLES / f"quickstart_{name}.py"), cluster.address]
+
+
+def _run(name: str, cluster: FakeCluster) -> list[str]:
+    done = subprocess.run(_command(name, cluster), capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_send_consume_and_pull(cluster: FakeCluster) -> None:
+    sent = _run("send", cluster)
+    assert len(sent) == 10
+    assert all(line.startswith("SEND_OK ") for line in sent)
+
+    with subprocess.Popen(
+        _command("consume", cluster), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        assert "waiting for messages" in consumer.stdout.readline()
+        got = [consumer.stdout.readline().strip() for _ in range(10)]
+        consumer.send_signal(signal.SIGINT)
+        assert consumer.wait(20) == 0
+        assert consumer.stderr.read() == ""
+    assert sorted(line.partition(": ")[2] for line in got) == [f"hello {number}" for number in range(10)]
+    offsets = {
+        key: offset for key, offset in cluster.broker.offsets.items() if key[0] == "quickstart-consumer"
+    }
+    assert sum(offsets.values()) == 10
+
+    assert sorted(_run("pull", cluster)) == sorted(got)
+    assert _run("pull", cluster) == []
+
+
+def test_blocking(cluster: FakeCluster) -> None:
+    sent, read = _run("blocking", cluster)
+    assert read.startswith("read " + sent.removeprefix("sent "))

@@ -1,0 +1,269 @@
+"""The pull consumer against brokers in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rmq_client import (
+    BrokerError,
+    FlowControl,
+    MessageExt,
+    MessageQueue,
+    NotRunning,
+    PullConsumer,
+    PullSettings,
+    TopicNotFound,
+    UsageError,
+)
+from rmq_remoting.bodies.heartbeat import ConsumeType, HeartbeatData
+from rmq_remoting.codes import RequestCode, ResponseCode
+from tests.support.waiting import until
+from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
+from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+_Q0 = MessageQueue("T", "broker-a", 0)
+_Q1 = MessageQueue("T", "broker-a", 1)
+
+
+@asynccontextmanager
+async def _reader(cluster: FakeCluster, **options: Any) -> AsyncIterator[PullConsumer]:
+    async with PullConsumer(cluster.address, **{"group": "g", "consume_from": "first", **options}) as reader:
+        yield reader
+
+
+async def _read(reader: PullConsumer, count: int, **options: Any) -> list[MessageExt]:
+    messages: list[MessageExt] = []
+    async with asyncio.timeout(5):
+        while len(messages) < count:
+            messages += await reader.poll(**options)
+    return messages
+
+
+def _put(cluster: FakeCluster, count: int, queues: int = 1) -> None:
+    for number in range(count):
+        cluster.broker.put("T", b"%03d" % number, queue_id=number % queues)
+
+
+async def test_assigned_queues_are_read_in_order() -> None:
+    async with FakeCluster({"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
+        _put(cluster, 100, queues=2)
+        assert await reader.queues("T") == [_Q0, _Q1]
+        await reader.assign([_Q0, _Q1])
+        assert reader.assignment() == [_Q0, _Q1]
+        messages = await _read(reader, 100)
+        for queue_id in (0, 1):
+            offsets = [message.queue_offset for message in messages if message.queue_id == queue_id]
+            assert offsets == list(range(50))
+        assert messages[0].broker_name == "broker-a"
+        assert (await reader.position(_Q0), await reader.position(_Q1)) == (50, 50)
+
+
+async def test_poll_gives_no_more_than_is_asked_for_and_waits_no_longer() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+        _put(cluster, 10)
+        await reader.assign([_Q0])
+        assert len(await reader.poll(max_messages=3)) == 3
+        assert len(await _read(reader, 7, max_messages=4)) == 7
+        assert await reader.poll(timeout_seconds=0) == []
+        assert await reader.poll(timeout_seconds=0.05) == []
+        waiting = asyncio.ensure_future(reader.poll(timeout_seconds=5))
+        await asyncio.sleep(0.02)
+        cluster.broker.put("T", b"new")
+        assert [message.body for message in await waiting] == [b"new"]
+
+
+async def test_messages_can_be_iterated_over() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+        _put(cluster, 5)
+        await reader.assign([_Q0])
+        bodies = []
+        async for message in reader:
+            bodies.append(message.body)
+            if len(bodies) == 5:
+                await reader.stop()
+        assert bodies == [b"%03d" % number for number in range(5)]
+
+
+async def test_a_group_goes_on_where_it_committed() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        _put(cluster, 10)
+        async with _reader(cluster) as reader:
+            await reader.assign([_Q0])
+            assert await reader.committed(_Q0) is None
+            await reader.poll(max_messages=4)
+            await reader.commit()
+            assert await reader.committed(_Q0) == 4
+            await reader.poll(max_messages=4)
+        async with _reader(cluster) as reader:
+            await reader.assign([_Q0])
+            assert (await reader.poll())[0].queue_offset == 4
+            await reader.commit({_Q0: 7})
+        assert cluster.broker.offsets["g", "T", 0] == 7
+
+
+async def test_seeking() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        _reader(cluster, consume_from="last") as reader,
+    ):
+        _put(cluster, 10)
+        await reader.assign([_Q0])
+        assert await reader.position(_Q0) == 10
+        await reader.seek(_Q0, 7)
+        assert await reader.position(_Q0) == 7
+        assert [message.queue_offset for message in await _read(reader, 3)] == [7, 8, 9]
+        await reader.seek_to_beginning(_Q0)
+        assert [message.queue_offset for message in await _read(reader, 10)] == list(range(10))
+        await reader.seek_to_end(_Q0)
+        assert await reader.position(_Q0) == 10
+        assert await reader.poll(timeout_seconds=0.05) == []
+        moment = datetime.fromtimestamp(BORN_MS / 1000, UTC)
+        await reader.seek_to_time(_Q0, moment)
+        assert await reader.position(_Q0) == 0
+        await reader.seek_to_time(_Q0, moment + timedelta(seconds=1))
+        assert await reader.position(_Q0) == 10
+        with pytest.raises(UsageError, match="offsets begin at 0"):
+            await reader.seek(_Q0, -1)
+        with pytest.raises(UsageError, match="is not assigned to this consumer"):
+            await reader.seek(_Q1, 0)
+
+
+async def test_seeking_drops_what_was_fetched_ahead() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+        _put(cluster, 100)
+        await reader.assign([_Q0])
+        await reader.poll(max_messages=1)
+        for _ in range(20):
+            await reader.seek(_Q0, 50)
+            assert (await reader.poll(max_messages=1))[0].queue_offset == 50
+
+
+async def test_paused_queues_give_nothing() -> None:
+    async with FakeCluster({"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
+        _put(cluster, 20, queues=2)
+        await reader.assign([_Q0, _Q1])
+        reader.pause([_Q0])
+        messages = await _read(reader, 10)
+        assert {message.queue_id for message in messages} == {1}
+        assert await reader.poll(timeout_seconds=0.05) == []
+        reader.resume([_Q0])
+        assert {message.queue_id for message in await _read(reader, 10)} == {0}
+
+
+async def test_tags_are_matched_exactly_and_can_be_changed() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+        for number in range(12):
+            cluster.broker.put("T", b"%d" % number, tags="abc"[number % 3])
+        await reader.assign([_Q0], "a")
+        assert [message.tags for message in await _read(reader, 4)] == ["a"] * 4
+        await until(lambda: len(cluster.broker.requests(RequestCode.PULL_MESSAGE)) > 1)
+        assert await reader.position(_Q0) == 12
+        pull = cluster.broker.requests(RequestCode.PULL_MESSAGE)[0].ext_fields
+        assert (pull["subscription"], pull["sysFlag"]) == ("a", "6")
+        await reader.seek(_Q0, 0)
+        await reader.assign([_Q0], {"T": "b || c"})
+        assert len(await _read(reader, 8)) == 8
+
+
+async def test_assigning_anew_keeps_positions_and_drops_the_rest() -> None:
+    async with FakeCluster({"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
+        _put(cluster, 20, queues=2)
+        await reader.assign([_Q0])
+        await reader.poll(max_messages=3)
+        await reader.assign([_Q0, _Q1])
+        assert await reader.position(_Q0) == 3
+        await reader.assign([_Q1])
+        assert {message.queue_id for message in await _read(reader, 10)} == {1}
+        await reader.assign([])
+        assert await reader.poll(timeout_seconds=0.02) == []
+        with pytest.raises(TopicNotFound):
+            await reader.assign([MessageQueue("Nowhere", "broker-a", 0)])
+
+
+async def test_no_more_is_fetched_ahead_than_is_allowed() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        _put(cluster, 100)
+        limits, pull = FlowControl(max_messages=20), PullSettings(batch_size=10)
+        async with _reader(cluster, buffer=limits, pull=pull) as reader:
+            await reader.assign([_Q0])
+            await until(lambda: len(cluster.broker.requests(RequestCode.PULL_MESSAGE)) == 2)
+            await asyncio.sleep(0.05)
+            assert len(cluster.broker.requests(RequestCode.PULL_MESSAGE)) == 2
+            assert len(await _read(reader, 100)) == 100
+
+
+async def test_an_offset_that_the_broker_does_not_have() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+        cluster.broker.queues["T", 0].base = 10
+        _put(cluster, 5)
+        cluster.broker.offsets["g", "T", 0] = 3
+        await reader.assign([_Q0])
+        assert (await reader.poll())[0].queue_offset == 10
+        await reader.seek(_Q0, 1000)
+        await until(lambda: cluster.broker.requests(RequestCode.PULL_MESSAGE))
+        async with asyncio.timeout(5):
+            while await reader.position(_Q0) != 15:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_failures_are_told_once_and_reading_goes_on() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+        _put(cluster, 1)
+        cluster.broker.order(
+            RequestCode.PULL_MESSAGE,
+            Fault(code=ResponseCode.NO_PERMISSION, remark="not for you"),
+        )
+        await reader.assign([_Q0])
+        with pytest.raises(BrokerError, match="not for you"):
+            await reader.poll()
+        assert len(await reader.poll()) == 1
+
+
+async def test_busy_brokers_are_asked_again_at_once() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+        _put(cluster, 1)
+        cluster.broker.order(RequestCode.PULL_MESSAGE, Fault(code=ResponseCode.SYSTEM_BUSY))
+        await reader.assign([_Q0])
+        assert len(await reader.poll(timeout_seconds=0.9)) == 1
+
+
+async def test_brokers_know_the_reader() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        async with _reader(cluster) as reader:
+            await reader.assign([_Q0], "a")
+            assert cluster.broker.members("g")
+            (request, *_) = cluster.broker.requests(RequestCode.HEART_BEAT)[-1:]
+            (data,) = HeartbeatData.decode(request.body).consumer_data_set
+            assert data.consume_type is ConsumeType.CONSUME_ACTIVELY
+            assert [subscription.tags_set for subscription in data.subscription_data_set] == [["a"]]
+        assert not cluster.broker.members("g")
+        with pytest.raises(NotRunning):
+            await reader.poll()
+        assert cluster.broker.connections == set()
+
+
+async def test_a_poll_that_waits_ends_with_the_consumer() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+        await reader.assign([_Q0])
+        waiting = asyncio.ensure_future(reader.poll(timeout_seconds=60))
+        await asyncio.sleep(0.01)
+        await reader.stop()
+        assert await waiting == []
+
+
+async def test_a_cancelled_poll_loses_nothing() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+        await reader.assign([_Q0])
+        for _ in range(5):
+            waiting = asyncio.ensure_future(reader.poll(timeout_seconds=60))
+            await asyncio.sleep(0.001)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        _put(cluster, 3)
+        assert len(await _read(reader, 3)) == 3

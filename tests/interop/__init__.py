@@ -1,0 +1,1 @@
+"""Foreign clients against our servers, and our SDK against Apache's."""

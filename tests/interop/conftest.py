@@ -1,0 +1,112 @@
+"""Fixtures of the tests with foreign programs: builds (or visible skips) and Apache's own cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from rmq_client.admin import Admin
+from tests.interop.foreign import JavaClient, JavaShell
+from tests.support import toolchain
+from tests.support.apache import ApacheBroker, ApacheNamesrv, apache_cluster
+from tests.support.own_servers import OwnBroker, OwnNamesrv, own_cluster
+from tests.support.requirements import built_or_skip
+from tests.support.toolchain import JavaProgram, NodeProgram
+
+_TEST_TIMEOUT_SECONDS = 120
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The time limit holds for the test alone: the first fixture of a fresh checkout builds for minutes."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TEST_TIMEOUT_SECONDS, func_only=True))
+
+
+@pytest.fixture(scope="session")
+def apache_program() -> JavaProgram:
+    return built_or_skip(toolchain.apache_servers)
+
+
+@pytest.fixture(scope="session")
+def java_program() -> JavaProgram:
+    return built_or_skip(toolchain.java_client)
+
+
+@pytest.fixture(scope="session")
+def go_program() -> Path:
+    return built_or_skip(toolchain.go_client)
+
+
+@pytest.fixture(scope="session")
+def node_program() -> NodeProgram:
+    return built_or_skip(toolchain.node_client)
+
+
+@pytest.fixture(scope="session")
+def apache(apache_program: JavaProgram) -> Iterator[tuple[ApacheNamesrv, ApacheBroker]]:
+    """Apache's name server and broker, one pair for all tests: each uses topics and groups of its own."""
+    # In a loop of its own: the servers are bound to none, while an asynchronous fixture would have to start
+    # again for every loop that tests run on.
+    with asyncio.Runner() as runner:
+        cluster = apache_cluster(apache_program)
+        yield runner.run(cluster.__aenter__())
+        runner.run(cluster.__aexit__(None, None, None))
+
+
+@pytest.fixture(autouse=True)
+def apache_is_alive(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Says so when one of Apache's servers died, rather than that everything times out from there on."""
+    yield
+    if "apache" in request.fixturenames:
+        for server in request.getfixturevalue("apache"):
+            ended = server.process.exit_code
+            assert ended is None, f"Apache's {server.name} ended with {ended}; see {server.log_path}"
+
+
+@pytest.fixture(scope="session")
+def own() -> Iterator[tuple[OwnNamesrv, OwnBroker]]:
+    """Our name server and broker, one pair for all tests. They have to stop cleanly, and to log no error."""
+    with asyncio.Runner() as runner:
+        cluster = own_cluster()
+        namesrv, broker = runner.run(cluster.__aenter__())
+        try:
+            yield namesrv, broker
+            for server in (broker, namesrv):
+                runner.run(server.stop())
+                assert not server.logged_errors(), "\n".join(server.logged_errors())
+        finally:
+            runner.run(cluster.__aexit__(None, None, None))
+
+
+@pytest.fixture(scope="session")
+def own_java(
+    java_program: JavaProgram, own: tuple[OwnNamesrv, OwnBroker], tmp_path_factory: pytest.TempPathFactory
+) -> JavaClient:
+    return JavaClient(java_program, own[0].address, tmp_path_factory.mktemp("java"), header="ROCKETMQ")
+
+
+@pytest.fixture(scope="session")
+def own_shell(own_java: JavaClient) -> Iterator[JavaShell]:
+    with own_java.shell() as shell:
+        yield shell
+
+
+@pytest_asyncio.fixture
+async def own_topic(own: tuple[OwnNamesrv, OwnBroker], name: str) -> str:
+    """A topic of this test on our broker, with four queues."""
+    async with Admin(own[0].address) as admin:
+        await admin.create_topic(name, queues=4)
+    return name
+
+
+@pytest.fixture
+def name() -> str:
+    """A name for this test's topic and groups."""
+    return "t" + uuid.uuid4().hex[:12]

@@ -1,0 +1,199 @@
+"""Apache's Java client, its admin tool, its Go client and ali-ons, as objects of the tests.
+
+Each is given the name server's address (anybody's) and a folder for its files. `run` runs one sub-command to
+its end, `start` one that goes on while the test does something else. The sub-commands and their options are
+those of `interop.Main` (Java), `main.go` and `main.js`; `--namesrv` is added here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.jvm import java_command
+from tests.support.outcome import Option, Outcome, command_line, outcome_in_shell, outcome_of
+from tests.support.processes import run_command
+from tests.support.running import RunningProgram
+from tests.support.toolchain import JavaProgram, NodeProgram
+
+_DEFAULT_TIMEOUT_SECONDS = 60.0
+
+
+class ForeignClient:
+    """What all of them have in common: a program that takes sub-commands and prints events."""
+
+    def __init__(self, namesrv: str, home: Path) -> None:
+        self.namesrv = namesrv
+        self.home = home
+        home.mkdir(parents=True, exist_ok=True)
+
+    def command(self, arguments: list[str]) -> list[str]:
+        """The whole command line that runs the program with these arguments."""
+        raise NotImplementedError
+
+    def environment(self) -> Mapping[str, str]:
+        return {**os.environ, "HOME": str(self.home)}
+
+    async def run(
+        self, *words: str, timeout_s: float = _DEFAULT_TIMEOUT_SECONDS, **options: Option
+    ) -> Outcome:
+        """`run("send", topic="T", count=3)`: run it to its end.
+
+        The outcome may be not ok (the client was refused). ForeignProgramFailed when the program itself went
+        wrong, TimeoutError when it took longer than `timeout_s` (which should be more than a `wait_s` of the
+        command's own: how long it waits for messages).
+        """
+        finished = await run_command(
+            self._command(words, options), timeout_s=timeout_s, environment=self.environment()
+        )
+        return outcome_of(finished)
+
+    def start(self, *words: str, **options: Option) -> RunningProgram:
+        """`with client.start("consume", topic="T", group="G") as consumer: …`"""
+        return RunningProgram(
+            self._command(words, options), self.home / "stderr.log", environment=self.environment()
+        )
+
+    def _command(self, words: tuple[str, ...], options: Mapping[str, Option]) -> list[str]:
+        return self.command(command_line(words, {"namesrv": self.namesrv, **options}))
+
+
+@dataclass(frozen=True, slots=True)
+class AdminOutput:
+    """What mqadmin printed. There is no exit code to go by: it is 0 after most failures."""
+
+    text: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether an exception was printed, or the command line not understood."""
+        return any(sign in self.text for sign in ("Exception", "usage: mqadmin", "not exist"))
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The lines of a table, cut at white space, without its heading (lines that begin with #)."""
+        lines = [line for line in self.text.splitlines() if line.strip()]
+        return [line.split() for line in lines if not line.startswith("#")]
+
+    def check(self) -> AdminOutput:
+        """Itself, unless `failed`: AssertionError with everything that was printed."""
+        assert not self.failed, self.text
+        return self
+
+
+class JavaClient(ForeignClient):
+    """org.apache.rocketmq:rocketmq-client and the admin API; sub-commands send, consume, pull, admin."""
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        namesrv: str,
+        home: Path,
+        *,
+        header: str = "JSON",
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """`header`: JSON or ROCKETMQ, the header serialization of its requests."""
+        super().__init__(namesrv, home)
+        self._program = program
+        self._properties = {"rocketmq.serialize.type": header, **(properties or {})}
+
+    def command(self, arguments: list[str]) -> list[str]:
+        return java_command(
+            self._program, "interop.Main", arguments, home=self.home, properties=self._properties
+        )
+
+    @contextmanager
+    def shell(self) -> Iterator[JavaShell]:
+        """One JVM for many commands, one after the other: saves the second that each start takes."""
+        command = self.command(["shell"])
+        with RunningProgram(command, self.home / "stderr.log", self.environment()) as program:
+            yield JavaShell(program, self.namesrv)
+
+
+class JavaShell:
+    """A JVM that reads commands; made by JavaClient.shell()."""
+
+    def __init__(self, program: RunningProgram, namesrv: str) -> None:
+        self._program = program
+        self._namesrv = namesrv
+
+    async def run(
+        self, *words: str, timeout_s: float = _DEFAULT_TIMEOUT_SECONDS, **options: Option
+    ) -> Outcome:
+        """As ForeignClient.run()."""
+        return await self._run(command_line(words, {"namesrv": self._namesrv, **options}), timeout_s)
+
+    async def admin(self, action: str, **options: Option) -> Outcome:
+        """One call of DefaultMQAdminExt: `admin("examineTopicRouteInfo", topic="T")`."""
+        arguments = command_line(("admin", action), {"namesrv": self._namesrv, **options})
+        return await self._run(arguments, _DEFAULT_TIMEOUT_SECONDS)
+
+    async def mqadmin(
+        self, name: str, *arguments: str, timeout_s: float = _DEFAULT_TIMEOUT_SECONDS
+    ) -> AdminOutput:
+        """As MqAdmin.run(), in this JVM. A command line that mqadmin does not understand ends the shell."""
+        outcome = await self._run(["mqadmin", name, "-n", self._namesrv, *arguments], timeout_s)
+        return AdminOutput(str(outcome.check().result["text"]))
+
+    async def _run(self, arguments: list[str], timeout_s: float) -> Outcome:
+        before = len(self._program.events)
+        results = len(self._program.named("result"))
+        self._program.write_line(json.dumps(arguments))
+        try:
+            await self._program.wait_for("result", results + 1, timeout_s)
+        except TimeoutError:
+            # Its result would be taken for the next command's.
+            self._program.kill()
+            raise
+        return outcome_in_shell(self._program.events[before:], arguments)
+
+
+class GoClient(ForeignClient):
+    """github.com/apache/rocketmq-client-go/v2; sub-commands send and consume."""
+
+    def __init__(self, executable: Path, namesrv: str, home: Path) -> None:
+        super().__init__(namesrv, home)
+        self._executable = executable
+
+    def command(self, arguments: list[str]) -> list[str]:
+        return [str(self._executable), *arguments]
+
+
+class NodeClient(ForeignClient):
+    """ali-ons; sub-commands send and consume."""
+
+    def __init__(self, program: NodeProgram, namesrv: str, home: Path) -> None:
+        super().__init__(namesrv, home)
+        self._program = program
+
+    def command(self, arguments: list[str]) -> list[str]:
+        return [str(self._program.node), str(self._program.script), *arguments]
+
+
+class MqAdmin:
+    """Apache's command-line tool: `await mqadmin.run("topicRoute", "-t", "T")`; `-n` is added here."""
+
+    def __init__(self, program: JavaProgram, namesrv: str, home: Path, *, header: str = "JSON") -> None:
+        self._program = program
+        self._namesrv = namesrv
+        self._home = home
+        self._header = header
+        home.mkdir(parents=True, exist_ok=True)
+
+    async def run(
+        self, name: str, *arguments: str, timeout_s: float = _DEFAULT_TIMEOUT_SECONDS
+    ) -> AdminOutput:
+        command = java_command(
+            self._program,
+            "org.apache.rocketmq.tools.command.MQAdminStartup",
+            [name, "-n", self._namesrv, *arguments],
+            home=self._home,
+            properties={"rocketmq.serialize.type": self._header},
+        )
+        finished = await run_command(command, timeout_s=timeout_s)
+        return AdminOutput(finished.stdout + finished.stderr)

@@ -1,0 +1,241 @@
+"""The same calls of Apache's Java client to Apache's servers and to ours: the answers must not differ."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.interop.foreign import JavaShell
+from tests.support.apache import ApacheBroker, ApacheNamesrv
+from tests.support.outcome import Event, Option, Outcome
+from tests.support.own_servers import OwnBroker, OwnNamesrv
+
+Own = tuple[OwnNamesrv, OwnBroker]
+Apache = tuple[ApacheNamesrv, ApacheBroker]
+Call = tuple[str, dict[str, Option]]
+
+BROKER = "broker-a"
+TOPIC_NAME = "TOPIC"
+
+pytestmark = pytest.mark.java
+
+
+class Pair:
+    """One Java client, and the two clusters that it asks."""
+
+    def __init__(self, shell: JavaShell, own: Own, apache: Apache) -> None:
+        self._shell = shell
+        self._clusters: dict[str, Own | Apache] = {"ours": own, "apache": apache}
+
+    async def run(self, *words: str, **options: Any) -> dict[str, Outcome]:
+        """The outcome of one command with each cluster."""
+        return {
+            name: await self._shell.run(*words, **{**options, "namesrv": namesrv.address})
+            for name, (namesrv, _) in self._clusters.items()
+        }
+
+    async def check_admin(self, action: str, options: Mapping[str, Option]) -> None:
+        """That an administrative call has the same result, or is refused with the same code."""
+        outcomes = await self.run("admin", action, **options)
+        answers = {name: self._answer(name, outcome) for name, outcome in outcomes.items()}
+        assert answers["ours"] == answers["apache"], f"{action} {options}"
+
+    def _answer(self, name: str, outcome: Outcome) -> object:
+        if outcome.error is not None:
+            return outcome.error["class"], outcome.error["code"]
+        text = json.dumps(outcome.result, sort_keys=True)
+        text = text.replace(self._clusters[name][1].address, "ADDRESS")
+        # Points in time.
+        return json.loads(re.sub(r"\b1[78]\d{11}\b", "0", text))
+
+
+@pytest.fixture(scope="module")
+def pair(own_shell: JavaShell, own: Own, apache: Apache) -> Pair:
+    return Pair(own_shell, own, apache)
+
+
+async def both_have_topic(pair: Pair, topic: str) -> None:
+    created = await pair.run("admin", "createAndUpdateTopicConfig", topic=topic, queues=4)
+    assert all(outcome.check().result["routeVisible"] for outcome in created.values())
+
+
+QUESTIONS_ABOUT_TOPICS: list[Call] = [
+    ("examineTopicConfig", {"topic": TOPIC_NAME}),
+    ("examineTopicConfig", {"topic": "no-such-topic"}),
+    ("examineTopicRouteInfo", {"topic": TOPIC_NAME}),
+    ("examineTopicRouteInfo", {"topic": "no-such-topic"}),
+    ("examineTopicStats", {"topic": TOPIC_NAME}),
+    ("examineTopicStats", {"topic": "no-such-topic"}),
+    ("maxOffset", {"topic": TOPIC_NAME, "queue": 1}),
+    ("maxOffset", {"topic": TOPIC_NAME, "queue": 2}),
+    ("maxOffset", {"topic": TOPIC_NAME, "queue": 77}),
+    ("maxOffset", {"topic": "no-such-topic", "broker": BROKER}),
+    ("minOffset", {"topic": TOPIC_NAME, "queue": 1}),
+    ("minOffset", {"topic": TOPIC_NAME, "queue": 77}),
+    ("searchOffset", {"topic": TOPIC_NAME, "queue": 1, "timestamp": 0}),
+    ("searchOffset", {"topic": TOPIC_NAME, "queue": 1, "timestamp": 99_999_999_999_999}),
+    ("searchOffset", {"topic": TOPIC_NAME, "queue": 2, "timestamp": 0}),
+    ("earliestMsgStoreTime", {"topic": TOPIC_NAME, "queue": 1}),
+    ("earliestMsgStoreTime", {"topic": TOPIC_NAME, "queue": 2}),
+    ("examineBrokerClusterInfo", {}),
+    ("fetchTopicsByCluster", {"cluster": "no-such-cluster"}),
+    ("examineConsumerConnectionInfo", {"group": "no-such-group"}),
+    ("examineProducerConnectionInfo", {"group": "no-such-group", "topic": TOPIC_NAME}),
+    ("examineProducerConnectionInfo", {"group": "no-such-group", "topic": "no-such-topic"}),
+]
+
+
+async def test_questions(pair: Pair, name: str) -> None:
+    await both_have_topic(pair, name)
+    sent = await pair.run("send", topic=name, count=5, mode="queue", queue=1)
+    assert all(outcome.ok for outcome in sent.values())
+    for action, options in QUESTIONS_ABOUT_TOPICS:
+        mine = {key: name if value == TOPIC_NAME else value for key, value in options.items()}
+        await pair.check_admin(action, mine)
+
+
+async def test_the_topics_of_a_new_broker(pair: Pair) -> None:
+    """System topics and groups, with all their settings."""
+    topics = await pair.run("admin", "getAllTopicConfig")
+    ours, apaches = ({**outcome.check().result["topics"]} for outcome in topics.values())
+    system = {
+        topic for topic in apaches if topic in SYSTEM_TOPICS or topic.startswith(("rmq_sys", "RMQ_SYS"))
+    }
+    assert len(system) > 10
+    assert {topic: ours.get(topic) for topic in system} == {topic: apaches[topic] for topic in system}
+    groups = await pair.run("admin", "getAllSubscriptionGroup")
+    ours, apaches = ({**outcome.check().result["groups"]} for outcome in groups.values())
+    system = {group for group in apaches if group.startswith(("CID_", "TOOLS_", "SELF_TEST", "FILTERSRV"))}
+    assert len(system) > 5
+    assert {group: ours.get(group) for group in system} == {group: apaches[group] for group in system}
+
+
+SYSTEM_TOPICS = {
+    "TBW102",
+    "SELF_TEST_TOPIC",
+    "BenchmarkTest",
+    "DefaultCluster",
+    "broker-a",
+    "OFFSET_MOVED_EVENT",
+    "SCHEDULE_TOPIC_XXXX",
+    "DefaultCluster_REPLY_TOPIC",
+}
+
+TOPIC_CHANGES: list[Call] = [
+    ("createAndUpdateTopicConfig", {"read_queues": 3, "write_queues": 5, "order": True}),
+    ("createAndUpdateTopicConfig", {"queues": 4, "attribute": {"+message.type": "FIFO"}}),
+    ("createAndUpdateTopicConfig", {"queues": 4, "attribute": {"+message.type": "nonsense"}}),
+    ("createAndUpdateTopicConfig", {"queues": 4, "attribute": {"+no.such.attribute": "1"}}),
+    ("createAndUpdateTopicConfig", {"queues": 6, "perm": 4}),
+    ("createAndUpdateTopicConfig", {"queues": 6, "perm": 99}),
+    ("createAndUpdateTopicConfig", {"queues": 0}),
+]
+REFUSED_NAMES = ["bad topic", "SCHEDULE_TOPIC_XXXX", "x" * 128]
+
+
+async def test_changes_of_topics(pair: Pair, name: str) -> None:
+    for action, options in TOPIC_CHANGES:
+        await pair.check_admin(action, {"topic": name, "await_route_ms": 2000, **options})
+        await pair.check_admin("examineTopicConfig", {"topic": name})
+        await pair.check_admin("examineTopicRouteInfo", {"topic": name})
+    for refused in REFUSED_NAMES:
+        await pair.check_admin("createAndUpdateTopicConfig", {"topic": refused})
+        await pair.check_admin("deleteTopicInBroker", {"topic": refused})
+    for topic in (name, "no-such-topic"):
+        await pair.check_admin("deleteTopicInBroker", {"topic": topic})
+        await pair.check_admin("deleteTopicInNameServer", {"topic": topic})
+        await pair.check_admin("examineTopicConfig", {"topic": topic})
+        await pair.check_admin("examineTopicRouteInfo", {"topic": topic})
+
+
+async def test_changes_of_groups(pair: Pair, name: str) -> None:
+    for options in ({}, {"retry_max_times": 3, "retry_queues": 2, "orderly": True}, {"disable": True}):
+        await pair.check_admin("createAndUpdateSubscriptionGroupConfig", {"group": name, **options})
+        groups = await pair.run("admin", "getAllSubscriptionGroup")
+        ours, apaches = (outcome.check().result["groups"][name] for outcome in groups.values())
+        assert ours == apaches
+    for group in (name, "no-such-group"):
+        await pair.check_admin("deleteSubscriptionGroup", {"group": group, "remove_offset": True})
+    groups = await pair.run("admin", "getAllSubscriptionGroup")
+    assert all(name not in outcome.check().result["groups"] for outcome in groups.values())
+
+
+async def test_key_value_configuration(pair: Pair, name: str) -> None:
+    entry: dict[str, Option] = {"namespace": name, "key": "k"}
+    await pair.check_admin("getKVListByNamespace", {"namespace": name})
+    await pair.check_admin("putKVConfig", {**entry, "value": "väl → ue"})
+    await pair.check_admin("getKVConfig", entry)
+    await pair.check_admin("getKVListByNamespace", {"namespace": name})
+    await pair.check_admin("deleteKvConfig", entry)
+    await pair.check_admin("deleteKvConfig", entry)
+    await pair.check_admin("getKVConfig", entry)
+    await pair.check_admin("getKVListByNamespace", {"namespace": name})
+
+
+async def test_write_permission_and_settings(pair: Pair, name: str) -> None:
+    await both_have_topic(pair, name)
+    # The numbers of topics differ: other tests made some.
+    for action in ("wipeWritePerm", "addWritePerm"):
+        changed = await pair.run("admin", action, broker=BROKER)
+        assert all(outcome.check().result["topics"] > 10 for outcome in changed.values())
+        await pair.check_admin("examineTopicRouteInfo", {"topic": name})
+    await pair.check_admin("wipeWritePerm", {"broker": "no-such-broker"})
+    await pair.check_admin("updateBrokerConfig", {"set": {"maxMessageSize": "100000"}})
+    await pair.check_admin("updateBrokerConfig", {"set": {"maxMessageSize": str(4 * 1024 * 1024)}})
+    await pair.check_admin("updateBrokerConfig", {"set": {"brokerConfigPath": "elsewhere"}})
+    for permission in ("4", "6"):
+        await pair.check_admin("updateBrokerConfig", {"set": {"brokerPermission": permission}})
+        await pair.check_admin("examineTopicRouteInfo", {"topic": name})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tag": "A", "keys": "k{}"},
+        {"mode": "batch", "batch": 2, "keys": "k{}", "property": {"mine": "ä"}},
+        {"size": 20_000, "compress": "zlib"},
+        {"size": 20_000, "compress": "zstd"},
+        {"mode": "oneway"},
+        {"size": 1, "compress_over": 0},
+    ],
+    ids=["plain", "batch", "zlib", "zstd", "oneway", "tiny"],
+)
+async def test_messages_are_stored_alike(pair: Pair, name: str, options: dict[str, Option]) -> None:
+    await both_have_topic(pair, name)
+    sent = await pair.run("send", topic=name, count=2, **{"mode": "selector", **options})
+    ours, apaches = (outcome.check().sent for outcome in sent.values())
+    if options.get("mode") != "batch":
+        assert [answer_in_short(result) for result in ours] == [answer_in_short(result) for result in apaches]
+    pulled = await pair.run("pull", topic=name, group=name, count=2)
+    stored = [sorted(map(message_in_short, outcome.check().messages)) for outcome in pulled.values()]
+    assert stored[0] == stored[1]
+
+
+def answer_in_short(result: Event) -> dict[str, Any]:
+    """All that both brokers must have answered alike."""
+    places = {name: result.get(name) for name in ("queueId", "queueOffset", "status", "regionId", "traceOn")}
+    return {**places, "transactionId is msgId": result.get("transactionId") == result.get("msgId")}
+
+
+def message_in_short(message: Event) -> str:
+    """All that both brokers must have stored in the same way."""
+    fields: dict[str, Any] = {
+        key: message[key]
+        for key in (
+            "queueOffset",
+            "storeSize",
+            "flag",
+            "sysFlag",
+            "reconsumeTimes",
+            "tags",
+            "keys",
+            "bodySha256",
+        )
+    }
+    properties = dict(message["properties"])
+    properties["UNIQ_KEY"] = len(properties["UNIQ_KEY"])
+    return json.dumps({**fields, "properties": properties}, sort_keys=True)

@@ -1,0 +1,1 @@
+"""What tests and benchmarks share: builds of foreign programs, processes, and Apache's own servers."""

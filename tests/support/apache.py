@@ -1,0 +1,293 @@
+"""Apache RocketMQ's own name server and broker as async context managers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Self
+
+from tests.support.jvm import java_command
+from tests.support.ports import LOOPBACK, free_broker_port, free_port
+from tests.support.probe import cluster_info, has_broker, is_listening, register_again
+from tests.support.processes import ServerProcess, Usage
+from tests.support.toolchain import JavaProgram
+
+SMALL_HEAP = ("-Xms256m", "-Xmx512m", "-XX:+UseG1GC")
+_READY_POLL_SECONDS = 0.05
+_REGISTRATION_LOST_SECONDS = 1.0
+# Apache's broker stops taking messages when the disk is 90 % full: a well filled laptop is no reason.
+_ANY_DISK = {
+    "rocketmq.broker.diskSpaceWarningLevelRatio": "0.99",
+    "rocketmq.broker.diskSpaceCleanForciblyRatio": "0.98",
+}
+
+
+class _ApacheServer:
+    """One JVM server: its home folder, configuration file, process and readiness.
+
+    Leaving an `async with` block kills it, because Apache's clean shutdown takes 9 s: await stop() before,
+    where the files that it leaves matter.
+    """
+
+    main_class: str
+    name: str
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        *,
+        port: int,
+        home: Path | None,
+        jvm_options: Sequence[str],
+        properties: Mapping[str, str],
+    ) -> None:
+        self.port = port
+        self.address = f"{LOOPBACK}:{port}"
+        self._program = program
+        self._owns_home = home is None
+        self.home = home if home is not None else Path(tempfile.mkdtemp(prefix=f"apache-{self.name}-"))
+        self._jvm_options = tuple(jvm_options)
+        self._properties = dict(properties)
+        self._process: ServerProcess | None = None
+
+    @property
+    def log_path(self) -> Path:
+        """What it writes to stdout and stderr."""
+        return self.home / f"{self.name}.out"
+
+    @property
+    def log_folder(self) -> Path:
+        """Apache's own log files."""
+        return self.home / "logs" / "rocketmqlogs"
+
+    @property
+    def process(self) -> ServerProcess:
+        """The process of the last start."""
+        if self._process is None:
+            raise RuntimeError(f"Apache's {self.name} was not started: await start(), or use `async with`")
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def usage(self) -> Usage:
+        """CPU and memory that the process has used so far."""
+        return self.process.usage()
+
+    def configuration(self) -> Mapping[str, str]:
+        """The keys and values of its configuration file."""
+        raise NotImplementedError
+
+    async def is_ready(self) -> bool:
+        raise NotImplementedError
+
+    async def start(self, ready_timeout_s: float = 60) -> float:
+        """Start it, also again after stop() or kill() on the same files; the seconds until it was ready."""
+        started = time.monotonic()
+        self.home.mkdir(parents=True, exist_ok=True)
+        file = self.home / f"{self.name}.conf"
+        file.write_text("".join(f"{key}={value}\n" for key, value in self.configuration().items()))
+        command = java_command(
+            self._program,
+            self.main_class,
+            ["-c", str(file)],
+            home=self.home,
+            jvm_options=self._jvm_options,
+            properties=self._properties,
+        )
+        environment = {**os.environ, "ROCKETMQ_HOME": str(self.home)}
+        environment.pop("NAMESRV_ADDR", None)
+        self._process = ServerProcess(command, log_path=self.log_path, environment=environment)
+        try:
+            await self._await_ready(started + ready_timeout_s)
+        except BaseException:
+            self.kill()
+            raise
+        return time.monotonic() - started
+
+    async def _await_ready(self, deadline: float) -> None:
+        while not await self.is_ready():
+            if self.process.exit_code is not None:
+                raise RuntimeError(
+                    f"Apache's {self.name} ended with {self.process.exit_code}:\n{self._last_words()}"
+                )
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Apache's {self.name} is not ready in time:\n{self._last_words()}")
+            await asyncio.sleep(_READY_POLL_SECONDS)
+
+    def _last_words(self) -> str:
+        # Logback tells its whole configuration first.
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        return "\n".join([line for line in lines if "|-INFO in" not in line][-40:])
+
+    async def stop(self, timeout_s: float = 30) -> None:
+        """SIGTERM and wait: Apache's clean shutdown."""
+        await self.process.stop(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL; the files stay as they are."""
+        self.process.kill()
+
+    def close(self) -> None:
+        """Kill it if it runs, and delete the home folder if this object made it."""
+        if self._process is not None:
+            self._process.kill()
+        if self._owns_home:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+class ApacheNamesrv(_ApacheServer):
+    """Apache's name server on a free port, or `port`.
+
+    `home` keeps its files (a temporary folder otherwise); `settings` are further lines of its configuration.
+    """
+
+    main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
+    name = "namesrv"
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        *,
+        port: int | None = None,
+        home: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        serialize_type: str = "JSON",
+        jvm_options: Sequence[str] = SMALL_HEAP,
+    ) -> None:
+        super().__init__(
+            program,
+            port=port or free_port(),
+            home=home,
+            jvm_options=jvm_options,
+            properties={"rocketmq.serialize.type": serialize_type},
+        )
+        self.settings = dict(settings or {})
+
+    def configuration(self) -> Mapping[str, str]:
+        return {
+            "listenPort": str(self.port),
+            "kvConfigPath": str(self.home / "kvConfig.json"),
+            **self.settings,
+        }
+
+    async def is_ready(self) -> bool:
+        try:
+            await cluster_info(self.address)
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+
+class ApacheBroker(_ApacheServer):
+    """Apache's broker, registered with `namesrv_address` (Apache's or anybody's; several with `;` between).
+
+    Ready means: the first name server knows it. `listenPort`, the fast port and the HA port are free ones.
+    """
+
+    main_class = "org.apache.rocketmq.broker.BrokerStartup"
+    name = "broker"
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        namesrv_address: str,
+        *,
+        broker_name: str = "broker-a",
+        cluster: str = "DefaultCluster",
+        broker_id: int = 0,
+        port: int | None = None,
+        home: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        serialize_type: str = "JSON",
+        jvm_options: Sequence[str] = SMALL_HEAP,
+    ) -> None:
+        super().__init__(
+            program,
+            port=port or free_broker_port(),
+            home=home,
+            jvm_options=jvm_options,
+            properties={"rocketmq.serialize.type": serialize_type, **_ANY_DISK},
+        )
+        self.namesrv_address = namesrv_address
+        self.broker_name = broker_name
+        self.cluster = cluster
+        self.broker_id = broker_id
+        self.settings = dict(settings or {})
+        self._listens_since: float | None = None
+
+    @property
+    def fast_address(self) -> str:
+        """Where senders with the VIP channel go."""
+        return f"{LOOPBACK}:{self.port - 2}"
+
+    @property
+    def store_path(self) -> Path:
+        """Its store directory: commitlog, consumequeue, index, config …"""
+        return self.home / "store"
+
+    def configuration(self) -> Mapping[str, str]:
+        return {
+            "brokerClusterName": self.cluster,
+            "brokerName": self.broker_name,
+            "brokerId": str(self.broker_id),
+            "brokerIP1": LOOPBACK,
+            "listenPort": str(self.port),
+            "haListenPort": str(self.port + 1),
+            "namesrvAddr": self.namesrv_address,
+            "storePathRootDir": str(self.store_path),
+            "storePathCommitLog": str(self.store_path / "commitlog"),
+            **self.settings,
+        }
+
+    async def is_ready(self) -> bool:
+        # Listening comes first: a name server may still know the broker that was killed a moment ago.
+        if not await is_listening(self.address):
+            return False
+        if await has_broker(self.namesrv_address.split(";", maxsplit=1)[0], self.address):
+            self._listens_since = None
+            return True
+        await self._hurry_registration()
+        return False
+
+    async def _hurry_registration(self) -> None:
+        """Make it register again when its first registration was lost.
+
+        A 5.3.3 broker that starts to register before its connection to the name server stands (a matter of
+        milliseconds) sends nothing, and tries again 10 s later.
+        """
+        if self._listens_since is None:
+            self._listens_since = time.monotonic()
+        elif time.monotonic() - self._listens_since > _REGISTRATION_LOST_SECONDS:
+            self._listens_since = None
+            await register_again(self.address)
+
+
+@asynccontextmanager
+async def apache_cluster(
+    program: JavaProgram, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[ApacheNamesrv, ApacheBroker]]:
+    """A name server and one broker; `settings` go into the broker's configuration file."""
+    async with (
+        ApacheNamesrv(program) as namesrv,
+        ApacheBroker(program, namesrv.address, settings=settings) as broker,
+    ):
+        yield namesrv, broker

@@ -1,0 +1,99 @@
+"""A broker in this process, on free ports. (As a process of its own: `own_servers`.)"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from rmq_broker.broker import Broker
+from rmq_broker.config import BrokerSettings, known_keys
+from rmq_remoting.daemon.configuration import Configuration, Override, load
+from rmq_remoting.daemon.tasks import TaskSupervisor
+from tests.support.ports import LOOPBACK
+from tests.support.raw_client import RawClient, raw_client
+
+
+def broker_configuration(
+    folder: Path, file: Path | None = None, /, **keys: object
+) -> Configuration[BrokerSettings]:
+    """Settings by Apache's keys; without more: free ports on loopback, small files, no name server."""
+    chosen = {
+        "brokerName": "broker-a",
+        "brokerIP1": LOOPBACK,
+        "brokerIP2": LOOPBACK,
+        "bindAddress": LOOPBACK,
+        "listenPort": 0,
+        "namesrvAddr": "",
+        "storePathRootDir": folder / "store",
+        "mappedFileSizeCommitLog": 16 * 1024 * 1024,
+        "mappedFileSizeConsumeQueue": 20_000,
+        "metricsExporterType": "DISABLE",
+        "readyWaitMillis": 200,
+        # A well filled laptop is no reason to refuse messages.
+        "diskSpaceWarningLevelRatio": 99,
+        **keys,
+    }
+    overrides = [Override(key, str(value)) for key, value in chosen.items()]
+    return load(BrokerSettings, file, overrides, known_keys)
+
+
+class RunningBroker:
+    """A broker that serves; fails who stops it when one of its background tasks has failed meanwhile."""
+
+    def __init__(self, configuration: Configuration[BrokerSettings]) -> None:
+        self.configuration = configuration
+        self.deaths: list[str] = []
+        self.supervisor = TaskSupervisor(lambda name, error: self.deaths.append(f"{name}: {error!r}"))
+        self.broker = Broker(configuration, self.supervisor)
+        self.ready_text = ""
+
+    async def start(self) -> str:
+        """Start it; what its ready line says."""
+        self.ready_text = await self.broker.start()
+        return self.ready_text
+
+    async def stop(self) -> None:
+        """Stop it in order."""
+        await self.broker.stop()
+        await self.supervisor.stop()
+        failed = {name: task.failures for name, task in self.supervisor.statistics.items() if task.failures}
+        assert not self.deaths and not failed, f"background tasks failed: {self.deaths} {failed}"
+
+    @property
+    def port(self) -> int:
+        """The main port."""
+        return self.broker.port
+
+    @property
+    def fast_port(self) -> int:
+        """The port that is for sends."""
+        return self.broker.fast_server.port
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[RawClient]:
+        """A connection to the main port."""
+        async with raw_client(self.port) as client:
+            yield client
+
+    def change(self, **keys: object) -> None:
+        """Change settings while it runs, as request 25 does."""
+        self.configuration.update({key: str(value) for key, value in keys.items()})
+
+
+@asynccontextmanager
+async def running_broker(
+    folder: Path, file: Path | None = None, /, **keys: object
+) -> AsyncIterator[RunningBroker]:
+    """A broker with its files in `folder`, stopped in order at the end."""
+    broker = RunningBroker(broker_configuration(folder, file, **keys))
+    try:
+        await broker.start()
+        yield broker
+    finally:
+        await broker.stop()

@@ -1,0 +1,187 @@
+"""Our own name server and broker as processes: async context managers of the same shape as Apache's."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Self
+
+from tests.support.ports import LOOPBACK, free_broker_port, free_port
+from tests.support.processes import ServerProcess, Usage
+
+_BIN = Path(sys.executable).parent
+_READY_POLL_SECONDS = 0.01
+# A well filled laptop is no reason to refuse messages.
+_ANY_DISK = {"diskSpaceWarningLevelRatio": "99", "diskSpaceCleanForciblyRatio": "98"}
+
+
+class _OwnServer:
+    """One daemon: its folder, settings, process and ready line. Killed at the end of an `async with`."""
+
+    name: str
+
+    def __init__(self, *, port: int, home: Path | None, settings: Mapping[str, str] | None) -> None:
+        self.port = port
+        self.address = f"{LOOPBACK}:{port}"
+        self.settings = dict(settings or {})
+        self._owns_home = home is None
+        self.home = home if home is not None else Path(tempfile.mkdtemp(prefix=f"own-{self.name}-"))
+        self._process: ServerProcess | None = None
+
+    @property
+    def log_path(self) -> Path:
+        """What it writes to stdout and stderr."""
+        return self.home / f"{self.name}.out"
+
+    @property
+    def process(self) -> ServerProcess:
+        """The process of the last start."""
+        if self._process is None:
+            raise RuntimeError(f"the {self.name} was not started: await start(), or use `async with`")
+        return self._process
+
+    def usage(self) -> Usage:
+        """CPU and memory that the process has used so far."""
+        return self.process.usage()
+
+    def logged_errors(self) -> list[str]:
+        """The lines of its log that tell of something gone wrong in it, of all starts so far."""
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        return [line for line in lines if '"level":"error"' in line or line.startswith("Traceback")]
+
+    def configuration(self) -> Mapping[str, str]:
+        """The keys and values that it is started with."""
+        raise NotImplementedError
+
+    async def start(self, ready_timeout_s: float = 20) -> str:
+        """Start it, also again after stop() or kill() on the same files; its ready line."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        seen = self.log_path.stat().st_size if self.log_path.exists() else 0
+        self._process = ServerProcess(self._command(), log_path=self.log_path)
+        deadline = time.monotonic() + ready_timeout_s
+        try:
+            while (line := self._ready_line(seen)) is None:
+                if self.process.exit_code is not None:
+                    raise RuntimeError(f"the {self.name} ended: {self.process.log_tail()}")
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the {self.name} is not ready in time: {self.process.log_tail()}")
+                await asyncio.sleep(_READY_POLL_SECONDS)
+        except BaseException:
+            self.kill()
+            raise
+        return line
+
+    def _command(self) -> Sequence[str]:
+        settings = [f"{key}={value}" for key, value in self.configuration().items()]
+        return [str(_BIN / f"rmq-{self.name}"), *(word for pair in settings for word in ("--set", pair))]
+
+    def _ready_line(self, seen_bytes: int) -> str | None:
+        written = self.log_path.read_bytes()[seen_bytes:].decode(errors="replace")
+        return next((line for line in written.splitlines() if line.startswith("ready ")), None)
+
+    async def stop(self, timeout_s: float = 30) -> None:
+        """SIGTERM and wait; AssertionError when it does not end cleanly."""
+        code = await self.process.stop(timeout_s)
+        assert code == 0, f"the {self.name} ended with {code}: {self.process.log_tail()}"
+
+    def kill(self) -> None:
+        """SIGKILL; the files stay as they are."""
+        self.process.kill()
+
+    def close(self) -> None:
+        """Kill it if it runs, and delete the folder if this object made it."""
+        if self._process is not None:
+            self._process.kill()
+        if self._owns_home:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+class OwnNamesrv(_OwnServer):
+    """`rmq-namesrv` on a free port, or `port`; `settings` are further keys and values."""
+
+    name = "namesrv"
+
+    def __init__(
+        self,
+        *,
+        port: int | None = None,
+        home: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(port=port or free_port(), home=home, settings=settings)
+
+    def configuration(self) -> Mapping[str, str]:
+        return {
+            "listenPort": str(self.port),
+            "bindAddress": LOOPBACK,
+            "kvConfigPath": str(self.home / "kvConfig.json"),
+            "metricsExporterType": "DISABLE",
+            **self.settings,
+        }
+
+
+class OwnBroker(_OwnServer):
+    """`rmq-broker`, registered with `namesrv_address` (ours or Apache's; several with `;` between)."""
+
+    name = "broker"
+
+    def __init__(
+        self,
+        namesrv_address: str,
+        *,
+        broker_name: str = "broker-a",
+        cluster: str = "DefaultCluster",
+        port: int | None = None,
+        home: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(port=port or free_broker_port(), home=home, settings=settings)
+        self.namesrv_address = namesrv_address
+        self.broker_name = broker_name
+        self.cluster = cluster
+
+    @property
+    def store_path(self) -> Path:
+        """Its store directory: commitlog, consumequeue, config …"""
+        return self.home / "store"
+
+    def configuration(self) -> Mapping[str, str]:
+        return {
+            "brokerClusterName": self.cluster,
+            "brokerName": self.broker_name,
+            "brokerIP1": LOOPBACK,
+            "brokerIP2": LOOPBACK,
+            "bindAddress": LOOPBACK,
+            "listenPort": str(self.port),
+            "namesrvAddr": self.namesrv_address,
+            "storePathRootDir": str(self.store_path),
+            "metricsExporterType": "DISABLE",
+            **_ANY_DISK,
+            **self.settings,
+        }
+
+
+@asynccontextmanager
+async def own_cluster(
+    settings: Mapping[str, str] | None = None,
+) -> AsyncIterator[tuple[OwnNamesrv, OwnBroker]]:
+    """A name server and one broker; `settings` are the broker's."""
+    async with OwnNamesrv() as namesrv, OwnBroker(namesrv.address, settings=settings) as broker:
+        yield namesrv, broker

@@ -1,0 +1,44 @@
+"""Free TCP ports on the loopback address."""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import ExitStack
+
+LOOPBACK = "127.0.0.1"
+# Below the range that kernels hand out to outgoing connections (32768 on Linux), so that a port which is free
+# now is not taken by somebody's client connection before the server that it is meant for listens.
+_PORTS = range(20_000, 32_000)
+_ATTEMPTS = 200
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    return _free_base((0,))
+
+
+def free_broker_port() -> int:
+    """A `listenPort` for a broker: it, the fast port (listenPort - 2) and the port after it are free."""
+    return _free_base((0, -2, 1))
+
+
+def _free_base(offsets: tuple[int, ...]) -> int:
+    for _ in range(_ATTEMPTS):
+        base = random.choice(_PORTS)
+        if _all_free([base + offset for offset in offsets]):
+            return base
+    raise OSError(f"no free ports found in {_PORTS} after {_ATTEMPTS} attempts")
+
+
+def _all_free(ports: list[int]) -> bool:
+    with ExitStack() as stack:
+        for port in ports:
+            probe = stack.enter_context(socket.socket())
+            # As servers do: a port whose last connections are in TIME_WAIT is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                return False
+    return True

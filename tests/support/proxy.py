@@ -1,0 +1,129 @@
+"""A TCP proxy that makes the network bad: it stalls, cuts, and swallows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from tests.support.ports import LOOPBACK
+
+_CHUNK_BYTES: Final = 65_536
+
+
+class FaultProxy:
+    """Stands between a client and a server. Every connection through it shares the fault that is set."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.port = 0
+        self.accepted = 0
+        # How many more bytes of the server's answers pass before all connections are cut; None: all pass.
+        self.cut_after_bytes: int | None = None
+        self._target = host, port
+        self._server: asyncio.Server | None = None
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._links: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """What clients connect to."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def open_connections(self) -> int:
+        """How many clients are connected through it."""
+        return len(self._writers) // 2
+
+    def stall(self) -> None:
+        """Nothing passes any more, in either direction; connections stay open."""
+        self._flowing.clear()
+
+    def resume(self) -> None:
+        """What was held back passes, and all that follows."""
+        self._flowing.set()
+
+    def cut(self) -> None:
+        """Reset every connection."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def listen(self) -> None:
+        """Start listening; after `refuse`, on the same port again."""
+        self._server = await asyncio.start_server(self._accept, LOOPBACK, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def refuse(self) -> None:
+        """New connections are refused from now on; `cut` ends the old ones."""
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        """End everything."""
+        self.refuse()
+        self.cut()
+        for link in list(self._links):
+            link.cancel()
+        await asyncio.gather(*self._links, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        link = asyncio.ensure_future(self._link(reader, writer))
+        self._links.add(link)
+        link.add_done_callback(self._links.discard)
+
+    async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            server_reader, server_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        writers = {writer, server_writer}
+        self._writers |= writers
+        pumps = [
+            asyncio.ensure_future(self._pump(reader, server_writer, from_server=False)),
+            asyncio.ensure_future(self._pump(server_reader, writer, from_server=True)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            self._writers -= writers
+            for each in writers:
+                each.close()
+                with suppress(OSError):
+                    await each.wait_closed()
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, from_server: bool
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(_CHUNK_BYTES):
+                await self._flowing.wait()
+                if from_server and self.cut_after_bytes is not None:
+                    data, rest = data[: self.cut_after_bytes], data[self.cut_after_bytes :]
+                    self.cut_after_bytes -= len(data)
+                    writer.write(data)
+                    if rest or self.cut_after_bytes == 0:
+                        await writer.drain()
+                        writer.close()
+                        self.cut_after_bytes = None
+                        return
+                else:
+                    writer.write(data)
+                await writer.drain()
+
+
+@asynccontextmanager
+async def fault_proxy(host: str, port: int) -> AsyncIterator[FaultProxy]:
+    """A proxy to host:port that listens on a port of its own."""
+    proxy = FaultProxy(host, port)
+    await proxy.listen()
+    try:
+        yield proxy
+    finally:
+        await proxy.close()

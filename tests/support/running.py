@@ -1,0 +1,133 @@
+"""A foreign program that is still running: its events as they come, and lines for its standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Self
+
+from tests.support.outcome import Event, ForeignProgramFailed, Outcome, outcome_of
+from tests.support.processes import Finished, kill_group
+
+_POLL_SECONDS = 0.01
+
+
+class RunningProgram:
+    """`with RunningProgram(command, stderr_path) as program`: killed at the end if it still runs.
+
+    Not bound to an event loop: a fixture of a session may hold it for tests that have a loop each.
+    """
+
+    def __init__(
+        self, command: Sequence[str], stderr_path: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._command = tuple(command)
+        self._stderr_path = stderr_path
+        self._lines: list[str] = []
+        self._events: list[Event] = []
+        self._started = time.monotonic()
+        with stderr_path.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=None if environment is None else dict(environment),
+                start_new_session=True,
+            )
+        self._stdin, stdout = _pipes(self._process)
+        self._reader = threading.Thread(target=self._read, args=(stdout,), name="foreign-program-reader")
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def events(self) -> list[Event]:
+        """All events so far."""
+        return list(self._events)
+
+    def named(self, name: str) -> list[Event]:
+        """The events of that name so far."""
+        return [event for event in self.events if event["event"] == name]
+
+    async def wait_for(self, name: str, count: int = 1, timeout_s: float = 30) -> list[Event]:
+        """All events of that name, as soon as there are `count`; ForeignProgramFailed when it ends before."""
+        await self._wait_until(lambda: len(self.named(name)) >= count, f"{count} x {name!r}", timeout_s)
+        return self.named(name)
+
+    def write_line(self, line: str) -> None:
+        """ForeignProgramFailed when it has ended."""
+        try:
+            self._stdin.write(line.encode() + b"\n")
+            self._stdin.flush()
+        except (BrokenPipeError, ValueError) as error:
+            raise ForeignProgramFailed(f"has ended, cannot be told {line!r}: {self._story()}") from error
+
+    async def stop(self, timeout_s: float = 30) -> Outcome:
+        """Ask it to come to its end (it shuts its client down properly), and return what it said."""
+        with suppress(ForeignProgramFailed):  # it ended by itself: its outcome says why
+            self.write_line("stop")
+        return await self.outcome(timeout_s)
+
+    async def outcome(self, timeout_s: float) -> Outcome:
+        """Wait for its end by itself, and return what it said."""
+        await self._wait_until(lambda: not self._reader.is_alive(), "its end", timeout_s)
+        seconds = time.monotonic() - self._started
+        exit_code = self._process.wait()
+        return outcome_of(
+            Finished(self._command, exit_code, "".join(self._lines), self._stderr(), seconds=seconds)
+        )
+
+    def kill(self) -> None:
+        """SIGKILL to its process group: no good-bye to any server."""
+        if self._process.poll() is None:
+            kill_group(self._process.pid)
+            self._process.wait()
+        self._reader.join()
+        with suppress(BrokenPipeError):  # a line that it did not live to read
+            self._stdin.close()
+
+    def _read(self, stdout: IO[bytes]) -> None:
+        with stdout:
+            for line in stdout:
+                text = line.decode(errors="replace")
+                self._lines.append(text)
+                with suppress(ValueError):  # told by outcome(), which reads the lines again
+                    self._events.append(json.loads(text))
+
+    async def _wait_until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            # Whether it had ended has to be known before the condition is looked at for the last time.
+            if not self._reader.is_alive() and not condition():
+                raise ForeignProgramFailed(f"ended before {what}: {self._story()}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no {what} in {timeout_s:g} s: {self._story()}")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _story(self) -> str:
+        said = "".join(self._lines[-20:])
+        return f"{' '.join(self._command[-12:])}\n{said}\n--- stderr\n{self._stderr()}"
+
+    def _stderr(self) -> str:
+        return self._stderr_path.read_text(errors="replace")[-4000:]
+
+
+def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process.stdin, process.stdout

@@ -1,0 +1,195 @@
+"""Foreign programs: where their tools are, and their builds, made once per state of their sources.
+
+`python -m tests.support.toolchain` builds everything ahead, so that no test waits for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+APACHE_SERVERS = ROOT / "tests" / "support" / "apache_servers"
+JAVA_CLIENT = ROOT / "tests" / "interop" / "java"
+GO_CLIENT = ROOT / "tests" / "interop" / "go"
+NODE_CLIENT = ROOT / "tests" / "interop" / "node"
+BENCH_CLIENT = ROOT / "benchmarks" / "java"
+
+OLDEST_JAVA = 17
+_BUILD_TIMEOUT_SECONDS = 900
+_OUTPUT_FOLDERS = {"target", "node_modules"}
+
+
+class ToolMissing(Exception):
+    """A tool that the build or the program needs is not on this machine."""
+
+
+class BuildFailed(Exception):
+    """The tools are there, but the build did not work; the text holds what it printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaProgram:
+    """A built Maven project: the `java` to run it with and its class path."""
+
+    java: Path
+    class_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProgram:
+    node: Path
+    script: Path
+
+
+def apache_servers() -> JavaProgram:
+    """Apache's name server and broker."""
+    return _maven_project(APACHE_SERVERS, ["dependency:copy-dependencies"])
+
+
+def java_client() -> JavaProgram:
+    """The interop program over Apache's Java client, and mqadmin."""
+    return _maven_project(JAVA_CLIENT, ["compile", "dependency:copy-dependencies"])
+
+
+def bench_client() -> JavaProgram:
+    """The load program of the benchmarks."""
+    return _maven_project(BENCH_CLIENT, ["compile", "dependency:copy-dependencies"])
+
+
+def go_client() -> Path:
+    """The interop program over Apache's Go client: an executable."""
+    go = _tool("go", "a Go toolchain")
+    executable = GO_CLIENT / "target" / "interop-go"
+    with _build_needed(GO_CLIENT, GO_CLIENT / "target", [executable]) as needed:
+        if needed:
+            _run([str(go), "build", "-trimpath", "-o", str(executable), "."], GO_CLIENT)
+    return executable
+
+
+def node_client() -> NodeProgram:
+    """The interop program over ali-ons."""
+    node = _tool("node", "Node.js")
+    npm = _tool("npm", "npm")
+    modules = NODE_CLIENT / "node_modules"
+    with _build_needed(NODE_CLIENT, modules, [modules / "ali-ons" / "package.json"]) as needed:
+        if needed:
+            options = ["--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund"]
+            _run([str(npm), "install", *options], NODE_CLIENT)
+    return NodeProgram(node=node, script=NODE_CLIENT / "main.js")
+
+
+def _maven_project(project: Path, goals: Sequence[str]) -> JavaProgram:
+    java = _java()
+    maven = _tool("mvn", "Maven")
+    target = project / "target"
+    libraries = target / "lib"
+    with _build_needed(project, target, [libraries]) as needed:
+        if needed:
+            _run([str(maven), "-q", "-B", *goals], project)
+    return JavaProgram(java=java, class_path=f"{target / 'classes'}:{libraries}/*")
+
+
+def _java() -> Path:
+    java = _tool("java", f"a JDK of version {OLDEST_JAVA} or later")
+    _tool("javac", f"a JDK of version {OLDEST_JAVA} or later (there is only a run-time environment)")
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    version = int(printed.split('"')[1].split(".")[0])
+    if version < OLDEST_JAVA:
+        raise ToolMissing(f"{java} is of version {version}; {OLDEST_JAVA} or later is needed")
+    return java
+
+
+def _tool(name: str, what: str) -> Path:
+    found = shutil.which(name)
+    if found is None:
+        raise ToolMissing(f"{what} is needed: there is no `{name}` on the PATH")
+    return Path(found)
+
+
+@contextmanager
+def _build_needed(project: Path, output: Path, products: Sequence[Path]) -> Iterator[bool]:
+    """Hold the project's build lock; yield whether to build; remember the sources' state when that worked."""
+    output.mkdir(exist_ok=True)
+    with (output / ".build-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = output / ".built-from"
+        state = _source_state(project)
+        needed = (
+            not all(product.exists() for product in products)
+            or not stamp.exists()
+            or stamp.read_text() != state
+        )
+        yield needed
+        if needed:
+            stamp.write_text(state)
+
+
+def _source_state(project: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(project.rglob("*")):
+        if path.is_file() and not _OUTPUT_FOLDERS & set(path.relative_to(project).parts):
+            digest.update(f"{path.relative_to(project)}\0{path.stat().st_size}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _run(command: Sequence[str], cwd: Path) -> None:
+    # A build that asks something on the terminal would hang: it gets no standard input.
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_BUILD_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BuildFailed(f"{' '.join(command)} in {cwd} took over {_BUILD_TIMEOUT_SECONDS} s") from error
+    if done.returncode != 0:
+        raise BuildFailed(
+            f"{' '.join(command)} in {cwd} ended with {done.returncode}:\n{done.stdout[-6000:]}"
+        )
+
+
+BUILDS: dict[str, Callable[[], object]] = {
+    "apache-servers": apache_servers,
+    "java": java_client,
+    "go": go_client,
+    "node": node_client,
+    "bench": bench_client,
+}
+
+
+def main(names: Sequence[str]) -> int:
+    """Build what is named, or everything; a missing tool is an error only for a name that was given."""
+    exit_code = 0
+    for name in names or BUILDS:
+        if name not in BUILDS:
+            print(f"{name}: no such build; there are {', '.join(BUILDS)}", file=sys.stderr)
+            return os.EX_USAGE
+        try:
+            BUILDS[name]()
+            print(f"{name}: built")
+        except ToolMissing as missing:
+            print(f"{name}: left out: {missing}", file=sys.stderr)
+            exit_code |= bool(names)
+        except BuildFailed as failed:
+            print(f"{name}: {failed}", file=sys.stderr)
+            exit_code = 1
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

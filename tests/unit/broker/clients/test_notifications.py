@@ -1,0 +1,87 @@
+"""Members are told of changes at once."""
+
+from __future__ import annotations
+
+from rmq_broker.clients.client import ConnectedClient
+from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
+from rmq_broker.clients.notifications import MemberChangeNotifier
+from rmq_broker.config import BrokerSettings
+from rmq_broker.groups.table import SubscriptionGroupTable
+from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
+from rmq_remoting.codes import LanguageCode, RequestCode
+from tests.support.waiting import loop_passes
+from tests.unit.broker.parts import START_MS, Clock, Peer, broker_settings
+
+
+class _Broker:
+    """A table of consumers whose changes are told."""
+
+    def __init__(self, settings: BrokerSettings | None = None) -> None:
+        settings = settings or broker_settings()
+        self.groups = SubscriptionGroupTable(settings, Clock())
+        self.consumers = ConsumerTable()
+        self.notifier = MemberChangeNotifier(self.groups, settings)
+        self.consumers.on_change(self.notifier.changed)
+
+    def heartbeat(self, peer: Peer, model: MessageModel = MessageModel.CLUSTERING) -> None:
+        data = ConsumerData(
+            group_name="CG", message_model=model, subscription_data_set=[SubscriptionData(topic="T")]
+        )
+        client = ConnectedClient(peer.connection, str(id(peer)), LanguageCode.JAVA, 479, START_MS)
+        self.consumers.register(Heartbeat(data), client)
+
+
+async def test_all_members_are_told_once() -> None:
+    broker, peers = _Broker(), [Peer() for _ in range(3)]
+    for peer in peers:
+        broker.heartbeat(peer)
+    await loop_passes()
+    for peer in peers:
+        (command,) = peer.received()
+        assert command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and command.is_oneway
+        assert command.ext_fields == {"consumerGroup": "CG"}
+    broker.consumers.connection_closed(peers[0].connection)
+    await loop_passes()
+    assert [len(peer.received()) for peer in peers] == [1, 2, 2]
+    assert broker.notifier.sent == 5
+
+
+async def test_heartbeats_that_change_nothing_are_not_told() -> None:
+    broker, peer = _Broker(), Peer()
+    for _ in range(3):
+        broker.heartbeat(peer)
+        await loop_passes()
+    assert len(peer.received()) == 1
+
+
+async def test_who_is_not_told() -> None:
+    off = _Broker(broker_settings(notifyConsumerIdsChangedEnable="false"))
+    group_off = _Broker()
+    group_off.groups.update(
+        SubscriptionGroupConfig(group_name="CG", notify_consumer_ids_changed_enable=False)
+    )
+    for broker in (off, group_off):
+        peer = Peer()
+        broker.heartbeat(peer)
+        await loop_passes()
+        assert peer.received() == []
+    peer = Peer()
+    _Broker().heartbeat(peer, MessageModel.BROADCASTING)
+    await loop_passes()
+    assert peer.received() == []
+
+
+async def test_a_member_that_is_gone_keeps_nobody_from_being_told() -> None:
+    broker, gone, there = _Broker(), Peer(), Peer()
+    broker.heartbeat(gone)
+    broker.heartbeat(there)
+    gone.transport.abort()
+    await gone.connection.wait_closed()
+    await loop_passes()
+    broker.consumers.register(
+        Heartbeat(ConsumerData(group_name="CG", subscription_data_set=[SubscriptionData(topic="U")])),
+        ConnectedClient(there.connection, "there", LanguageCode.JAVA, 479, START_MS),
+    )
+    await loop_passes()
+    assert len(there.received()) == 2

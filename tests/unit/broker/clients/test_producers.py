@@ -1,0 +1,55 @@
+"""Producers as heartbeats make them."""
+
+from __future__ import annotations
+
+from rmq_broker.clients.client import ConnectedClient
+from rmq_broker.clients.producers import ProducerTable
+from rmq_remoting.codes import LanguageCode
+from rmq_remoting.command import RemotingCommand
+from tests.unit.broker.parts import START_MS, Peer
+
+
+def _client(peer: Peer, client_id: str, seen_ms: int = START_MS) -> ConnectedClient:
+    return ConnectedClient(peer.connection, client_id, LanguageCode.GO, 479, seen_ms)
+
+
+async def test_producers_join_stay_and_leave() -> None:
+    table, one, two = ProducerTable(), Peer(), Peer()
+    assert table.find_group("PG") is None
+    table.register("PG", _client(one, "1"))
+    table.register("PG", _client(one, "1", START_MS + 5))
+    table.register("PG", _client(two, "2"))
+    table.register("Other", _client(one, "1"))
+    members = table.find_group("PG")
+    assert members is not None
+    assert [(client.client_id, client.last_seen_ms) for client in members] == [
+        ("1", START_MS + 5),
+        ("2", START_MS),
+    ]
+    assert {name: len(clients) for name, clients in table.groups().items()} == {"PG": 2, "Other": 1}
+    assert len(table.clients()) == 2
+    assert table.unregister("PG", one.connection) and not table.unregister("PG", one.connection)
+    assert not table.unregister("Unknown", one.connection)
+    table.connection_closed(one.connection)
+    assert list(table.groups()) == ["PG"]
+    table.connection_closed(two.connection)
+    assert table.groups() == {}
+
+
+async def test_silent_producers_expire() -> None:
+    table, one, two = ProducerTable(), Peer(), Peer()
+    table.register("PG", _client(one, "1", START_MS))
+    table.register("PG", _client(two, "2", START_MS + 10))
+    assert [client.client_id for client in table.expire(START_MS + 10)] == ["1"]
+    assert [client.client_id for client in table.clients()] == ["2"]
+
+
+async def test_a_client_is_who_its_request_says() -> None:
+    peer = Peer()
+    request = RemotingCommand(34, 0, 1, language=LanguageCode.RUST, version=400)
+    client = ConnectedClient.of(peer.connection, request, "me@1", START_MS)
+    body = client.to_body()
+    assert (body.client_id, body.language, body.version) == ("me@1", LanguageCode.RUST, 400)
+    assert body.client_addr == "192.0.2.1:40000"
+    request.language = 99
+    assert ConnectedClient.of(peer.connection, request, "me@1", 0).language is LanguageCode.OTHER

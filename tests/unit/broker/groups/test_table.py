@@ -1,0 +1,99 @@
+"""The group table: system groups, creation, persistence in Apache's form."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmq_broker.config import BrokerSettings
+from rmq_broker.groups.names import SYSTEM_GROUPS, group_name_problem
+from rmq_broker.groups.table import SubscriptionGroupTable
+from rmq_broker.topics.attributes import AttributeProblem
+from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.errors import BodyError
+from tests.support.golden import DATA
+from tests.unit.broker.parts import Clock, broker_settings
+
+_APACHES_FILE = DATA / "protocol" / "config" / "subscriptionGroup.json"
+
+
+def _table(settings: BrokerSettings | None = None) -> SubscriptionGroupTable:
+    return SubscriptionGroupTable(settings or broker_settings(), Clock())
+
+
+def test_system_groups_are_those_of_apaches_broker() -> None:
+    apaches = json.loads(_APACHES_FILE.read_text())["subscriptionGroupTable"]
+    table = _table()
+    assert len(table) == len(SYSTEM_GROUPS)
+    for config in table.configs():
+        assert config == SubscriptionGroupConfig.from_wire(apaches[config.group_name])
+
+
+def test_unknown_groups_are_created_and_told() -> None:
+    table = _table()
+    told: list[int] = []
+    table.on_change(lambda: told.append(table.version))
+    assert table.get("CG") is None
+    config = table.find("CG")
+    assert config is not None and config is table.get("CG") and "CG" in table
+    assert table.find("CG") is config
+    assert len(told) == 1 and table.data_version.counter == 1
+
+
+def test_where_groups_are_not_created() -> None:
+    table = _table(broker_settings(autoCreateSubscriptionGroup="false"))
+    assert table.find("CG") is None
+    assert table.find("CID_RMQ_SYS_MORE") is not None
+    for name in ("", " ", "a b", "a@b", "x" * 256, "组"):
+        assert _table().find(name) is None
+        assert group_name_problem(name) is not None
+    assert group_name_problem("x" * 255) is None
+
+
+def test_updates_replace_and_deletion_forgets() -> None:
+    table = _table()
+    table.update_all([SubscriptionGroupConfig(group_name="A"), SubscriptionGroupConfig(group_name="B")])
+    before = table.get("A")
+    table.update(SubscriptionGroupConfig(group_name="A", retry_max_times=3))
+    assert before is not None and before.retry_max_times == 16
+    assert table.get("A").retry_max_times == 3  # type: ignore[union-attr]
+    assert table.delete("A") and not table.delete("A")
+    assert "A" not in table and "B" in table
+
+
+def test_unknown_attributes_are_refused() -> None:
+    table = _table()
+    with pytest.raises(AttributeProblem):
+        table.update_all(
+            [
+                SubscriptionGroupConfig(group_name="A"),
+                SubscriptionGroupConfig(group_name="B", attributes={"+a": "b"}),
+            ]
+        )
+    assert "A" not in table
+
+
+def test_apaches_file_is_read_and_written_as_it_was() -> None:
+    content = _APACHES_FILE.read_bytes()
+    table = _table()
+    table.decode(content)
+    assert json.loads(table.encode()) == json.loads(content)
+
+
+def test_what_is_forbidden_is_kept() -> None:
+    table = _table()
+    table.decode(b'{"forbiddenTable":{"CG":{"T":2}},"subscriptionGroupTable":{"CG":{"groupName":"CG"}}}')
+    assert (table.forbidden("CG", "T"), table.forbidden("CG", "U"), table.forbidden("X", "T")) == (2, 0, 0)
+    assert json.loads(table.encode())["forbiddenTable"] == {"CG": {"T": 2}}
+    table.delete("CG")
+    assert table.forbidden("CG", "T") == 0
+
+
+def test_a_damaged_file_changes_nothing() -> None:
+    table = _table()
+    before = table.encode()
+    for content in (b"{", b'{"subscriptionGroupTable":{"A":{"brokerId":[]}}}'):
+        with pytest.raises(BodyError):
+            table.decode(content)
+    assert table.encode() == before

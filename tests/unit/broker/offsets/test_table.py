@@ -1,0 +1,158 @@
+"""The offset table: committing, resetting, persistence in Apache's form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_broker.offsets.flusher import OffsetFlusher
+from rmq_broker.offsets.table import NO_OFFSET, ConsumerOffsetTable
+from rmq_broker.persistence import ConfigFile
+from rmq_remoting.bodies import fastjson
+from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
+from rmq_remoting.errors import BodyError
+from tests.support.golden import DATA
+from tests.unit.broker.parts import Clock, broker_settings
+
+_APACHES_FILE = DATA / "protocol" / "config" / "consumerOffset.json"
+
+
+def _table() -> ConsumerOffsetTable:
+    return ConsumerOffsetTable(Clock())
+
+
+def _offsets(content: bytes) -> dict[str, dict[int, int]]:
+    return ConsumerOffsetSerializeWrapper.decode(content).offset_table
+
+
+def test_what_is_committed_is_found() -> None:
+    table = _table()
+    assert table.query("CG", "T", 0) == NO_OFFSET
+    table.commit("CG", "T", 0, 7)
+    table.commit("CG", "T", 1, 0)
+    assert [table.query("CG", "T", queue_id) for queue_id in range(3)] == [7, 0, NO_OFFSET]
+    assert table.query("T", "CG", 0) == NO_OFFSET
+    assert table.offsets_of("CG", "T") == {0: 7, 1: 0}
+    table.commit("CG", "T", 0, 5)
+    assert (table.query("CG", "T", 0), table.backward_commits) == (5, 1)
+
+
+def test_who_consumes_what() -> None:
+    table = _table()
+    for group, topic in (("A", "T"), ("B", "T"), ("A", "%RETRY%A")):
+        table.commit(group, topic, 0, 1)
+    assert table.groups_of("T") == {"A", "B"}
+    assert table.topics_of("A") == {"T", "%RETRY%A"}
+    assert len(table) == 3
+
+
+def test_a_reset_counts_until_it_is_taken() -> None:
+    table = _table()
+    table.commit("CG", "T", 0, 90)
+    table.assign_reset("CG", "T", 0, 10)
+    assert table.has_reset("CG", "T", 0) and not table.has_reset("CG", "T", 1)
+    table.commit("CG", "T", 0, 95)
+    assert table.query("CG", "T", 0) == 10
+    assert table.take_reset("CG", "T", 0) == 10
+    assert table.take_reset("CG", "T", 0) == NO_OFFSET
+    assert not table.has_reset("CG", "T", 0)
+
+
+def test_topics_and_groups_are_forgotten_whole() -> None:
+    table = _table()
+    for group, topic in (("A", "T"), ("B", "T"), ("A", "TT"), ("AA", "T2")):
+        table.commit(group, topic, 0, 1)
+        table.assign_reset(group, topic, 0, 1)
+    table.encode()
+    assert table.remove_topic("T") == 2
+    assert _offsets(table.encode()) == {"TT@A": {0: 1}, "T2@AA": {0: 1}}
+    assert table.remove_group("A") == 1
+    assert _offsets(table.encode()) == {"T2@AA": {0: 1}}
+    assert not table.has_reset("A", "TT", 0) and table.query("B", "T", 0) == NO_OFFSET
+    assert table.remove_group("A") == 0
+
+
+def test_a_group_gets_the_offsets_of_another() -> None:
+    table = _table()
+    table.commit("A", "T", 0, 5)
+    table.copy_group("A", "B", "T")
+    table.commit("A", "T", 0, 6)
+    assert table.query("B", "T", 0) == 5
+    assert _offsets(table.encode())["T@B"] == {0: 5}
+
+
+def test_the_data_version_grows_now_and_then() -> None:
+    table = _table()
+    for offset in range(1000):
+        table.commit("CG", "T", 0, offset)
+    assert table.data_version.counter == 2
+
+
+def test_apaches_file_is_read_and_written_as_it_was() -> None:
+    content = _APACHES_FILE.read_bytes()
+    before = fastjson.loads(content)
+    assert isinstance(before, dict)
+    table = _table()
+    table.decode(content)
+    written = fastjson.loads(table.encode())
+    # groupTopicMap is what a getter of Apache's class makes of the same offsets; nothing reads it.
+    assert written == {name: before[name] for name in ("dataVersion", "offsetTable")}
+    assert table.query("CG_single", "TopicSingle", 0) == 123
+
+
+def test_a_damaged_file_changes_nothing() -> None:
+    table = _table()
+    table.commit("CG", "T", 0, 1)
+    before = table.encode()
+    for content in (b"{", b'{"offsetTable":{"T@CG":{0:"x"}}}', b"null"):
+        with pytest.raises(BodyError):
+            table.decode(content)
+    assert table.encode() == before
+
+
+_names = st.sampled_from(["A", "B", "%RETRY%A", 'a"b\\', "主题"])
+
+
+@given(st.lists(st.tuples(_names, _names, st.integers(0, 3), st.integers(0, 2**62), st.booleans())))
+def test_a_snapshot_holds_what_was_committed_whenever_it_was_made_before(
+    commits: list[tuple[str, str, int, int, bool]],
+) -> None:
+    table = _table()
+    expected: dict[str, dict[int, int]] = {}
+    for group, topic, queue_id, offset, encode_now in commits:
+        table.commit(group, topic, queue_id, offset)
+        expected.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        if encode_now:
+            table.encode()
+    assert _offsets(table.encode()) == expected
+
+
+async def test_only_what_is_new_is_written(tmp_path: Path) -> None:
+    table = _table()
+    file = ConfigFile(tmp_path / "consumerOffset.json", table)
+    flusher = OffsetFlusher(table, file, broker_settings(flushConsumerOffsetInterval="2500"))
+    assert flusher.period_seconds() == 2.5
+    flusher.flush()
+    await file.save()
+    assert file.writes == 0
+    table.commit("CG", "T", 0, 1)
+    # Somebody asks for all offsets between the commit and the flush.
+    table.encode()
+    flusher.flush()
+    await file.save()
+    flusher.flush()
+    await file.save()
+    assert file.writes == 1
+    table.commit("CG", "T", 0, 2)
+    await flusher.close()
+    assert json.loads(file.path.read_bytes().replace(b"{0:", b'{"0":'))["offsetTable"] == {"T@CG": {"0": 2}}
+
+
+def test_a_standard_json_file_is_read_too() -> None:
+    table = _table()
+    table.decode(json.dumps({"offsetTable": {"T@CG": {"0": 4}}}).encode())
+    assert table.query("CG", "T", 0) == 4

@@ -1,0 +1,98 @@
+"""Consumers' offsets (codes 14 and 15)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmq_broker.groups.table import SubscriptionGroupTable
+from rmq_broker.offsets.table import ConsumerOffsetTable
+from rmq_broker.processors.consumer import ConsumerOffsetProcessor
+from rmq_broker.topics.table import TopicTable
+from rmq_remoting.bodies.topic import TopicConfig
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import CommandError, HeaderError
+from tests.unit.broker.parts import Clock, FakeStore, Peer, broker_settings
+
+
+class _Broker:
+    def __init__(self) -> None:
+        settings = broker_settings()
+        self.offsets = ConsumerOffsetTable(Clock())
+        self.groups = SubscriptionGroupTable(settings, Clock())
+        self.topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
+        self.store = FakeStore()
+        self.processor = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
+        self.connection = Peer().connection
+
+    def query(self, **more: str) -> RemotingCommand:
+        fields = {"consumerGroup": "CG", "topic": "T", "queueId": "0", **more}
+        request = RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        return self.processor.query(self.connection, request)
+
+    def update(self, offset: int = 5, **more: str) -> RemotingCommand:
+        fields = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "commitOffset": str(offset), **more}
+        request = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        return self.processor.update(self.connection, request)
+
+    def code_of_refused_update(self, offset: int = 5, **more: str) -> int:
+        with pytest.raises(CommandError) as refusal:
+            self.update(offset, **more)
+        return refusal.value.code
+
+
+async def test_a_committed_offset_is_found() -> None:
+    broker = _Broker()
+    broker.groups.find("CG")
+    broker.topics.update(TopicConfig(topic_name="T"))
+    assert broker.update(5).code == ResponseCode.SUCCESS
+    assert broker.query().ext_fields == {"offset": "5"}
+    assert broker.query(setZeroIfNotFound="false").ext_fields == {"offset": "5"}
+
+
+async def test_a_new_group_of_a_young_queue_starts_at_its_beginning() -> None:
+    broker = _Broker()
+    broker.store.queues["T", 0] = [100, 200]
+    assert broker.query().ext_fields == {"offset": "0"}
+    assert broker.query(setZeroIfNotFound="true").ext_fields == {"offset": "0"}
+
+
+@pytest.mark.parametrize("why", ["no queue", "first message deleted", "no longer in memory", "not wanted"])
+async def test_otherwise_a_new_group_has_no_offset(why: str) -> None:
+    broker = _Broker()
+    fields = {"setZeroIfNotFound": "false"} if why == "not wanted" else {}
+    if why != "no queue":
+        broker.store.queues["T", 0] = [100, 200]
+    if why == "first message deleted":
+        broker.store.first_offsets["T", 0] = 7
+    if why == "no longer in memory":
+        broker.store.recent_from_ms = 150
+    with pytest.raises(CommandError, match="has no offset for queue 0 of T") as refusal:
+        broker.query(**fields)
+    assert refusal.value.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_commits_for_what_does_not_exist_are_refused() -> None:
+    broker = _Broker()
+    assert broker.code_of_refused_update() == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    broker.groups.find("CG")
+    assert broker.code_of_refused_update() == ResponseCode.TOPIC_NOT_EXIST
+    broker.topics.update(TopicConfig(topic_name="T"))
+    assert broker.code_of_refused_update(queueId="-1") == ResponseCode.INVALID_PARAMETER
+    assert broker.code_of_refused_update(-2) == ResponseCode.INVALID_PARAMETER
+    assert len(broker.offsets) == 0
+    with pytest.raises(HeaderError, match="commitOffset"):
+        broker.update(commitOffset="x")
+
+
+async def test_a_commit_does_not_undo_a_reset() -> None:
+    broker = _Broker()
+    broker.groups.find("CG")
+    broker.topics.update(TopicConfig(topic_name="T"))
+    broker.offsets.assign_reset("CG", "T", 0, 2)
+    response = broker.update(9)
+    assert response.code == ResponseCode.SUCCESS and "reset" in (response.remark or "")
+    assert broker.query().ext_fields == {"offset": "2"}
+    broker.offsets.take_reset("CG", "T", 0)
+    broker.update(3)
+    assert broker.query().ext_fields == {"offset": "3"}

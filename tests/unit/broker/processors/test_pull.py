@@ -1,0 +1,285 @@
+"""The pull processor in virtual time: how long pulls are held, and what they are told at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.clients.client import ConnectedClient
+from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
+from rmq_broker.delivery.held_pulls import TICK_SECONDS, HeldPulls
+from rmq_broker.groups.table import SubscriptionGroupTable
+from rmq_broker.offsets.table import ConsumerOffsetTable
+from rmq_broker.processors.pull import PullProcessor
+from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.record import RecordTemplate, pack_host
+from rmq_broker.topics.table import TopicTable
+from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from rmq_remoting.bodies.topic import TopicConfig
+from rmq_remoting.codes import LanguageCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.errors import CommandError
+from rmq_remoting.framing import encode_frame
+from rmq_remoting.headers.pull import PullMessageResponseHeader
+from rmq_remoting.java_hash import string_hash_code
+from tests.support.broker_requests import offsets, pull, pulled
+from tests.support.frames import decode_one
+from tests.support.waiting import loop_passes
+from tests.unit.broker.parts import Clock, Peer, broker_settings
+
+_HOST = pack_host("10.0.0.1", 10911)
+
+
+class _Broker:
+    def __init__(self, folder: Path, **keys: object) -> None:
+        settings = self.settings = broker_settings(
+            storePathRootDir=folder,
+            mappedFileSizeCommitLog=1 << 20,
+            mappedFileSizeConsumeQueue=20_000,
+            **keys,
+        )
+        self.seconds = 1000.0
+        self.topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
+        self.groups = SubscriptionGroupTable(settings, Clock())
+        self.consumers = ConsumerTable()
+        self.offsets = ConsumerOffsetTable(Clock())
+        self.statistics = BrokerStatistics(self.topics.system_topics, Clock())
+        self.store = MessageStore(settings, settings, time.time)
+        self.store.open()
+        self.held = HeldPulls(lambda: self.seconds)
+        self.store.on_arrival = self.held.arrived
+        self.processor = PullProcessor(
+            settings,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.offsets,
+            self.store,
+            self.held,
+            self.statistics,
+        )
+        self.topics.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
+
+    def pull(self, command: RemotingCommand, peer: Peer | None = None) -> Result:
+        return self.processor.pull((peer or Peer()).connection, decode_one(encode_frame(command)))
+
+    def put(self, tag: str = "", count: int = 1) -> None:
+        for _ in range(count):
+            self.store.put(
+                self.store.queues.get_or_create("T", 0),
+                RecordTemplate(
+                    "T", 0, flag=0, sys_flag=0, reconsume_times=0, born_host_bytes=8, store_host=_HOST
+                ),
+                b"body",
+                b"TAGS\x01%b\x02" % tag.encode() if tag else b"",
+                tags_code=string_hash_code(tag) if tag else 0,
+                born_timestamp_ms=0,
+                born_host=_HOST,
+            )
+
+    def subscribe(self, expression: str, version: int, *, peer: Peer | None = None) -> None:
+        subscription = SubscriptionData(
+            topic="T",
+            sub_string=expression,
+            sub_version=version,
+            tags_set=[expression],
+            code_set=[string_hash_code(expression)],
+        )
+        data = ConsumerData(group_name="CG", subscription_data_set=[subscription])
+        client = ConnectedClient((peer or Peer()).connection, "c1", LanguageCode.PYTHON, 479, 0)
+        self.consumers.register(Heartbeat(data), client)
+
+    async def seconds_until_answered(self, future: asyncio.Future[Answer]) -> float:
+        """Let time pass until the pull is answered; how much."""
+        began = self.seconds
+        while not future.done():
+            assert self.seconds - began < 60
+            self.seconds += TICK_SECONDS
+            self.held.expire()
+            await loop_passes()
+        return self.seconds - began
+
+
+def _answer(result: Result) -> RemotingCommand:
+    """What an answer says that is there."""
+    if isinstance(result, asyncio.Future):
+        result = result.result()
+    assert result is not None
+    assert not isinstance(result, asyncio.Future)
+    return decode_one(result) if isinstance(result, bytes) else result
+
+
+def _held(result: Result) -> asyncio.Future[Answer]:
+    """The promise of an answer."""
+    assert isinstance(result, asyncio.Future)
+    assert not result.done()
+    return result
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[_Broker]:
+    broker = _Broker(tmp_path)
+    yield broker
+    broker.store.close()
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "held_seconds"), [(15_000, 15), (20_000, 20), (30_000, 30), (90_000, 30), (0, 0), (-5, 0)]
+)
+async def test_a_pull_is_held_as_long_as_asked_and_30_s_at_most(
+    broker: _Broker, asked_ms: int, held_seconds: float
+) -> None:
+    result = broker.pull(pull("T", suspend_ms=asked_ms))
+
+    seconds = await broker.seconds_until_answered(_held(result))
+
+    assert held_seconds <= seconds <= held_seconds + 3 * TICK_SECONDS
+    assert _answer(result).code == ResponseCode.PULL_NOT_FOUND
+    assert broker.held.count == 0
+
+
+async def test_without_long_polling_a_pull_is_held_for_a_second(tmp_path: Path) -> None:
+    broker = _Broker(tmp_path, longPollingEnable="false")
+    result = broker.pull(pull("T", suspend_ms=15_000))
+
+    seconds = await broker.seconds_until_answered(_held(result))
+
+    assert 1.0 <= seconds <= 1.0 + 3 * TICK_SECONDS
+    broker.store.close()
+
+
+async def test_the_settings_of_the_moment_count(broker: _Broker) -> None:
+    broker.settings.long_polling_max_hold_ms = 5000
+    result = broker.pull(pull("T", suspend_ms=15_000))
+    assert await broker.seconds_until_answered(_held(result)) < 6
+
+
+async def test_at_the_end_of_its_time_a_pull_gets_what_has_come_unnoticed(broker: _Broker) -> None:
+    result = broker.pull(pull("T", suspend_ms=15_000))
+    broker.store.on_arrival = lambda queue: None
+    broker.put()
+
+    await broker.seconds_until_answered(_held(result))
+
+    assert len(pulled(_answer(result))) == 1
+
+
+async def test_what_was_passed_over_is_told_at_the_end(broker: _Broker) -> None:
+    broker.put("a")
+    result = broker.pull(pull("T", offset=1, subscription="a", suspend_ms=15_000))
+    broker.put("b", 3)
+    await loop_passes()
+
+    await broker.seconds_until_answered(_held(result))
+
+    answer = _answer(result)
+    assert (answer.code, answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
+    assert offsets(answer) == (4, 0, 4)
+
+
+async def test_after_many_messages_for_others_the_client_asks_on(tmp_path: Path) -> None:
+    broker = _Broker(tmp_path, maxFilterMessageSize=640)  # 32 entries at a look, one of 20 bytes each
+    result = broker.pull(pull("T", subscription="a", suspend_ms=15_000))
+    broker.put("b", 1000)
+    await loop_passes()
+
+    answer = _answer(result)
+    assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert offsets(answer) == (640, 0, 1000)
+    broker.store.close()
+
+
+async def test_a_queue_that_loses_its_messages_meanwhile_is_told_of(broker: _Broker) -> None:
+    broker.put(count=5)
+    result = broker.pull(pull("T", offset=5, suspend_ms=15_000))
+    queue = broker.store.queues.get("T", 0)
+    assert queue is not None
+    broker.put()
+    queue.min_offset = 6  # all of them were deleted by age
+    queue.max_offset = 8
+    await loop_passes()
+
+    answer = _answer(result)
+    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+    assert offsets(answer) == (6, 6, 8)
+
+
+async def test_what_is_not_allowed_any_more_is_refused_when_it_would_be_answered(broker: _Broker) -> None:
+    result = broker.pull(pull("T", suspend_ms=15_000))
+    broker.groups.update(SubscriptionGroupConfig(group_name="CG", consume_enable=False))
+    broker.put()
+    await loop_passes()
+
+    assert isinstance(result, asyncio.Future)
+    error = result.exception()
+    assert isinstance(error, CommandError)
+    assert error.code == ResponseCode.NO_PERMISSION
+
+
+async def test_a_changed_subscription_has_the_pull_begin_again(broker: _Broker) -> None:
+    broker.subscribe("a", 1)
+    result = broker.pull(pull("T", subscription=None, sub_version=1, suspend_ms=15_000))
+    broker.put("b", 2)
+    await loop_passes()
+    _held(result)
+
+    broker.subscribe("b", 2)
+    broker.put("c")
+    await loop_passes()
+
+    assert [message.queue_offset for message in pulled(_answer(result))] == [0, 1]
+
+
+async def test_forbidden_by_topic_and_group(broker: _Broker) -> None:
+    broker.subscribe("a", 1)
+    command = pull("T", subscription=None, sub_version=1)
+    assert _answer(broker.pull(command)).code == ResponseCode.PULL_NOT_FOUND
+
+    broker.groups.decode(b'{"subscriptionGroupTable":{},"forbiddenTable":{"CG":{"T":4}},"dataVersion":{}}')
+
+    with pytest.raises(CommandError) as refused:
+        broker.pull(command)
+    assert refused.value.code == ResponseCode.NO_PERMISSION
+
+
+async def test_system_flags_travel_with_the_answer(broker: _Broker) -> None:
+    broker.topics.update(TopicConfig(topic_name="T", topic_sys_flag=1))
+    broker.groups.update(SubscriptionGroupConfig(group_name="CG", group_sys_flag=2))
+    broker.put()
+
+    for offset in (0, 1):
+        answer = _answer(broker.pull(pull("T", offset=offset)))
+        header = PullMessageResponseHeader.decode(answer.ext_fields)
+        assert (header.topic_sys_flag, header.group_sys_flag) == (1, 2)
+
+
+async def test_what_was_given_and_what_was_not_is_counted(broker: _Broker) -> None:
+    broker.put(count=3)
+    found = pulled(_answer(broker.pull(pull("T"))))
+    broker.pull(pull("T", offset=3))
+    broker.pull(pull("T", offset=9))
+
+    assert (broker.statistics.pulls_found, broker.statistics.pulls_missed) == (1, 2)
+    counted = broker.statistics.groups["CG", "T"]
+    assert counted.got_messages == 3
+    assert counted.got_bytes == sum(message.store_size for message in found)
+
+
+async def test_expressions_are_remembered_within_bounds(
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmq_broker.processors.pull._MAX_REMEMBERED_SUBSCRIPTIONS", 10)
+    for number in range(25):
+        broker.pull(pull("T", subscription=f"tag-{number}"))
+    assert 0 < len(broker.processor._parsed_subscriptions) <= 10
+
+    broker.processor._parsed_subscriptions.clear()
+    broker.pull(pull("T", subscription="t" * 10_000))
+    assert broker.processor._parsed_subscriptions == {}

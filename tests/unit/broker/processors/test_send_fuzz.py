@@ -1,0 +1,150 @@
+"""Whatever a producer sends: it is refused with a code, or stored so that everybody can read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmq_broker.processors.send import SendProcessor
+from rmq_broker.processors.send_target import TargetChecker
+from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.store.message_store import MessageStore
+from rmq_broker.topics.table import TopicTable
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.connection import Connection
+from rmq_remoting.framing import encode_frame
+from rmq_remoting.message import Message
+from rmq_remoting.message_batch import encode_batch
+from rmq_remoting.message_codec import decode_messages
+from tests.support.broker_requests import send
+from tests.support.frames import decode_one
+from tests.unit.broker.parts import Clock, broker_settings
+
+_INT32 = st.one_of(st.integers(0, 8), st.integers(-(1 << 31), (1 << 31) - 1))
+_TEXT = st.text(alphabet="\x01\x02ab=TAGSDELY0Ü", max_size=40)
+_PROPERTIES = st.one_of(
+    _TEXT,
+    st.lists(
+        st.tuples(
+            st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "DELAY", "TRAN_MSG", "POP_CK", "CLUSTER", "a"]),
+            _TEXT,
+        ),
+        max_size=4,
+    ).map(lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs)),
+)
+
+
+@st.composite
+def _batch_bodies(draw: st.DrawFn) -> bytes:
+    """Batches, mostly with a byte or two that lie."""
+    count = draw(st.integers(1, 4))
+    batch = bytearray(
+        encode_batch([Message("T", b"x" * number, properties={"a": "b"}) for number in range(count)])
+    )
+    for _ in range(draw(st.integers(0, 2))):
+        batch[draw(st.integers(0, len(batch) - 1))] = draw(st.integers(0, 255))
+    return bytes(batch[: draw(st.integers(0, len(batch)))] if draw(st.booleans()) else batch)
+
+
+@st.composite
+def _sends(draw: st.DrawFn) -> RemotingCommand:
+    batch = draw(st.booleans())
+    return send(
+        draw(st.sampled_from(["T", "U", "%RETRY%CG", "bad topic", " "])),
+        draw(_batch_bodies() if batch else st.binary(max_size=50)),
+        code=draw(
+            st.sampled_from(
+                [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
+            )
+        ),
+        queue_id=draw(st.integers(-2, 5)),
+        properties=draw(_PROPERTIES).encode(),
+        sys_flag=draw(_INT32),
+        flag=draw(_INT32),
+        reconsume_times=draw(_INT32),
+        born_ms=draw(st.one_of(st.just(1_700_000_000_000), st.integers(-(1 << 63), (1 << 63) - 1))),
+        batch=batch,
+        unit_mode=draw(st.booleans()),
+    )
+
+
+class _NoConnection:
+    """What the processor needs of a connection."""
+
+    attributes: dict[str, object] = {}  # noqa: RUF012 (one for all, on purpose)
+    remote_address = ("10.0.0.7", 40_000)
+    peer = "10.0.0.7:40000"
+
+
+class _Broker:
+    def __init__(self, settings_root: object) -> None:
+        settings = self.settings = broker_settings(
+            storePathRootDir=settings_root, mappedFileSizeCommitLog=1 << 20, mappedFileSizeConsumeQueue=6000
+        )
+        topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
+        self.store = MessageStore(settings, settings, time.time)
+        self.store.open()
+        self.processor = SendProcessor(
+            settings,
+            TargetChecker(settings, topics, Clock()),
+            self.store,
+            BrokerStatistics(topics.system_topics, Clock()),
+            ("10.0.0.1", 10911),
+            lambda: "MADE",
+        )
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        return {(queue.topic, queue.queue_id): queue.max_offset for queue in self.store.queues}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Broker]:
+    root = tmp_path_factory.mktemp("store")
+    broker = _Broker(root)
+    yield broker
+    broker.store.close()
+    # After all of that, a start that has to read the whole log finds the same.
+    (root / "rmq_boot_id").write_text("another boot")
+    again = MessageStore(broker.settings, broker.settings, time.time)
+    again.open()
+    assert again.max_phy_offset() == _LOG_END[-1]
+    again.close()
+
+
+_LOG_END = [0]
+
+
+@settings(max_examples=300)
+@given(_sends())
+def test_it_is_refused_or_can_be_read(broker: _Broker, command: RemotingCommand) -> None:
+    before = broker.ends()
+    connection: Connection = _NoConnection()  # type: ignore[assignment]
+
+    answer = broker.processor.send(connection, decode_one(encode_frame(command)))
+
+    response = decode_one(answer) if isinstance(answer, bytes) else answer
+    stored = {queue: end - before.get(queue, 0) for queue, end in broker.ends().items()}
+    if response.code != ResponseCode.SUCCESS:
+        assert response.code in (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER)
+        assert response.remark
+        assert not any(stored.values())
+        return
+    topic, queue_id = (
+        command.ext_fields.get("b") or command.ext_fields["topic"],
+        int(response.ext_fields["queueId"]),
+    )
+    offset = int(response.ext_fields["queueOffset"])
+    message_ids = response.ext_fields["msgId"].split(",")
+    assert stored.pop((topic, queue_id)) == len(message_ids)
+    assert not any(stored.values())
+    read = broker.store.get(topic, queue_id, offset, 32, None)
+    messages = decode_messages(read.body, decompress_bodies=False, check_crc=True)
+    assert [message.offset_msg_id for message in messages] == message_ids
+    assert [message.queue_offset for message in messages] == list(range(offset, offset + len(messages)))
+    assert {(message.topic, message.queue_id) for message in messages} == {(topic, queue_id)}
+    _LOG_END[0] = broker.store.max_phy_offset()

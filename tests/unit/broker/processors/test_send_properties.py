@@ -1,0 +1,108 @@
+"""What becomes of a message's properties on their way into the store."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_broker.processors.send_properties import PropertiesEditor
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+from rmq_remoting.java_hash import tags_code
+from rmq_remoting.message_properties import decode_properties, encode_properties
+
+_ADDED = {"MSG_REGION": "R", "TRACE_ON": "true", "CLUSTER": "C"}
+_NAMES = st.sampled_from(
+    [
+        *("UNIQ_KEY", "TAGS", "KEYS", "WAIT", "a", "POP_CK", "CLUSTER", "MSG_REGION", "TRACE_ON", "TRAN_MSG"),
+        *("DELAY", "XDELAY", "DELAYED", "MY_POP_CK", "TIMER_D", "TIMER_DEL_UNIQKEY", "_CLUSTER"),
+    ]
+)
+_VALUES = st.sampled_from(["", "x", "false", "0", "ü", "DELAY\x013", "a\x01b", "UNIQ_KEY\x01no"])
+
+
+def _editor(trace_on: bool = True) -> PropertiesEditor:
+    return PropertiesEditor("C", "R", trace_on, lambda: "MADE")
+
+
+def _as_apache(raw: bytes) -> dict[str, str]:
+    """What a consumer reads of a message that Apache's broker has stored."""
+    properties = decode_properties(raw)
+    properties.pop("POP_CK", None)
+    if not properties.get("UNIQ_KEY"):
+        properties["UNIQ_KEY"] = "MADE"
+    return properties | _ADDED
+
+
+def _numbers_only(fields: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, "0" if name == "DELAY" else value) for name, value in fields]
+
+
+@given(st.lists(st.tuples(_NAMES, _VALUES), max_size=8).map(_numbers_only), st.booleans())
+def test_consumers_read_what_they_would_read_from_apache(fields: list[tuple[str, str]], ended: bool) -> None:
+    raw = "\x02".join(f"{name}\x01{value}" for name, value in fields).encode() + (b"\x02" if ended else b"")
+
+    assert decode_properties(_editor().stored(raw)[0]) == _as_apache(raw)
+
+
+@given(st.text(alphabet="\x01\x02ABÜ", max_size=40))
+def test_any_text_is_read_back_as_apache_reads_it(text: str) -> None:
+    assert decode_properties(_editor().stored(text.encode())[0]) == _as_apache(text.encode())
+
+
+@given(st.lists(st.tuples(_NAMES, _VALUES), max_size=8))
+def test_the_code_of_the_tags_is_that_of_the_last_ones(fields: list[tuple[str, str]]) -> None:
+    raw = "".join(f"{name}\x01{value}\x02" for name, value in fields).encode()
+
+    assert _editor().tags_code(raw) == tags_code(decode_properties(raw).get("TAGS"))
+
+
+def test_the_trace_switch_can_be_off() -> None:
+    assert decode_properties(_editor(trace_on=False).stored(b"")[0])["TRACE_ON"] == "false"
+
+
+def test_a_batch_gets_no_key_of_its_own() -> None:
+    shared = _editor().shared(b"WAIT\x01true\x02POP_CK\x01x")
+    assert decode_properties(shared) == {"WAIT": "true"} | _ADDED
+
+
+@pytest.mark.parametrize("name", ["DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"])
+@pytest.mark.parametrize("others_before", [0, 1, 5])
+def test_a_delay_is_refused_wherever_it_stands(name: str, others_before: int) -> None:
+    others = {f"other{number}": "x" for number in range(others_before)}
+    raw = encode_properties({**others, name: "7", "last": "y"})
+    for edit in (_editor().stored, _editor().shared):
+        with pytest.raises(CommandError) as refused:
+            edit(raw)
+        assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+        assert f"{name}='7'" in refused.value.remark
+
+
+def test_a_remark_shows_no_endless_value() -> None:
+    with pytest.raises(CommandError) as refused:
+        _editor().stored(b"DELAY\x01" + b"9" * 10_000)
+    assert len(refused.value.remark) < 300
+
+
+@pytest.mark.parametrize("first", [b"", b"CLUSTER\x01c\x02"])
+def test_the_limit_holds_for_all_that_is_stored(first: bytes) -> None:
+    key = b"UNIQ_KEY\x01K\x02v\x01"
+    added = len(encode_properties(_ADDED))
+    longest = 32_767 - added - len(key) - 1
+
+    assert len(_editor().stored(first + key + b"x" * longest)[0]) == 32_767
+    with pytest.raises(CommandError, match="the limit is 32767") as refused:
+        _editor().stored(first + key + b"x" * (longest + 1))
+    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+    with pytest.raises(CommandError, match="the limit is 32767"):
+        _editor().shared(first + key + b"x" * 40_000)
+
+
+def test_tags_are_remembered_within_bounds() -> None:
+    editor = _editor()
+    for number in range(20_001):
+        editor.tags_code(b"TAGS\x01%d\x02" % number)
+    assert len(editor._tags_codes) <= 10_000
+    editor.tags_code(b"TAGS\x01%b\x02" % (b"t" * 256))
+    assert max(map(len, editor._tags_codes)) <= 255

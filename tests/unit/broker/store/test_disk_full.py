@@ -1,0 +1,234 @@
+"""A full disk: what cannot be stored is refused as a whole, and all goes on when there is space again."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.message_store import MessageStore
+from tests.unit.broker.store.parts import (
+    LOG_FILE_BYTES,
+    bodies,
+    check_agreement,
+    fill,
+    log_file,
+    opened,
+    put,
+    put_batch,
+)
+
+
+class Disk:
+    """Lets `posix_fallocate` fail while it is full."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.left = 0  # calls that go well yet
+        self._fallocate = os.posix_fallocate
+
+    def fallocate(self, descriptor: int, offset: int, length: int) -> None:
+        if self.is_full:
+            if self.left <= 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.left -= 1
+        self._fallocate(descriptor, offset, length)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    monkeypatch.setattr(os, "posix_fallocate", disk.fallocate)
+    return disk
+
+
+def state(store: MessageStore) -> tuple[int, dict[tuple[str, int], int]]:
+    return store.commit_log.max_offset, {
+        (q.topic, q.queue_id): q.max_offset for q in store.queues if q.max_offset
+    }
+
+
+def refused(store: MessageStore, attempt: Callable[[], object]) -> None:
+    """The attempt says what is wrong, and leaves everything as it was."""
+    before = state(store)
+    failed = store.statistics.puts_failed
+    with pytest.raises(StoreUnavailable, match=r"no room .* on the disk of .*: .*No space left on device"):
+        attempt()
+    assert state(store) == before
+    assert store.statistics.puts_failed == failed + 1
+
+
+def test_the_first_message_of_a_store(tmp_path: Path, disk: Disk) -> None:
+    store = opened(tmp_path)
+    disk.is_full = True
+    for calls in range(2):
+        disk.left = calls
+        refused(store, lambda: put(store))
+        refused(store, lambda: put_batch(store, [b"a", b"b"]))
+    disk.is_full = False
+    assert put(store) == (0, 0)
+    store.close()
+    assert check_agreement(tmp_path) == 1
+
+
+def test_while_the_log_rolls(tmp_path: Path, disk: Disk) -> None:
+    """No blank is written before there is a next file, and none twice."""
+    store = opened(tmp_path)
+    first = b"x" * (LOG_FILE_BYTES - 400)
+    put(store, first)
+    disk.is_full = True
+    for _ in range(3):
+        refused(store, lambda: put(store, b"y" * 1000))
+    assert len(list((tmp_path / "commitlog").iterdir())) == 1
+    disk.left = 1
+    put(store, b"")  # what finds space without a new file is still taken
+    disk.is_full = False
+    assert put(store, b"y" * 1000) == (LOG_FILE_BYTES, 2)
+    assert bodies(store) == [first, b"", b"y" * 1000]
+    store.close()
+    assert check_agreement(tmp_path) == 3
+
+
+def test_while_the_blank_is_reserved(tmp_path: Path, disk: Disk) -> None:
+    store = opened(tmp_path)
+    put(store, b"x" * (16 * 1024 - 97))  # exactly what was reserved
+    assert store.commit_log.files[0].reserved == store.commit_log.max_offset
+    disk.is_full = True
+    disk.left = 1  # for the next file
+    refused(store, lambda: put(store, b"y" * (LOG_FILE_BYTES - 200)))
+    disk.is_full = False
+    put(store, b"y" * (LOG_FILE_BYTES - 200))
+    store.close()
+    assert check_agreement(tmp_path) == 2
+
+
+def test_while_a_queue_rolls(tmp_path: Path, disk: Disk) -> None:
+    store = opened(tmp_path)
+    fill(store, 300)
+    disk.is_full = True
+    refused(store, lambda: put(store, topic="Topic0"))
+    refused(store, lambda: put_batch(store, [b"a"] * 10, "Topic0"))
+    disk.is_full = False
+    assert put(store, topic="Topic0")[1] == 300
+    store.close()
+    assert check_agreement(tmp_path) == 301
+
+
+@pytest.mark.parametrize("calls", range(4))
+def test_a_batch_that_needs_more_queue_files(tmp_path: Path, disk: Disk, calls: int) -> None:
+    """However far it gets with them: the log is not written before all of them are there."""
+    store = opened(tmp_path, log_file_bytes=1 << 20)
+    fill(store, 290)
+    disk.is_full, disk.left = True, calls
+    batch = [b"%d" % number for number in range(1000)]
+    refused(store, lambda: put_batch(store, batch, "Topic0"))
+    disk.is_full = False
+    assert put_batch(store, batch, "Topic0")[1] == 290
+    store.close()
+    assert check_agreement(tmp_path) == 1290
+
+
+@pytest.mark.parametrize("calls", range(6))
+def test_stopped_while_full(tmp_path: Path, disk: Disk, calls: int) -> None:
+    """What was made in vain is no message to the next start."""
+    store = opened(tmp_path, log_file_bytes=1 << 20)
+    fill(store, 290)
+    disk.is_full, disk.left = True, calls
+    batch = [b"x" * 1000] * 900
+    with contextlib.suppress(StoreUnavailable):
+        put_batch(store, batch, "Topic0")
+    stored = store.max_offset("Topic0", 0)
+    store.close()
+    disk.is_full = False
+    store = opened(tmp_path, log_file_bytes=1 << 20)
+    assert store.max_offset("Topic0", 0) == stored
+    assert put_batch(store, batch, "Topic0")[1] == stored
+    store.close()
+    assert check_agreement(tmp_path) == stored + 900
+
+
+def test_full_while_it_recovers(tmp_path: Path, disk: Disk) -> None:
+    """Queues need space to be built again: the start fails, and succeeds later."""
+    store = opened(tmp_path)
+    fill(store, 400)
+    store.close()
+    for path in (tmp_path / "consumequeue/Topic0/0").iterdir():
+        path.unlink()
+    for calls in range(2):  # there are two files to be made
+        disk.is_full, disk.left = True, calls
+        with pytest.raises(OSError, match="No space left"):
+            opened(tmp_path)
+    disk.is_full = False
+    opened(tmp_path).close()
+    assert check_agreement(tmp_path) == 400
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EDQUOT, r"no room for the message on the disk of .*quota"),
+        (errno.EMFILE, r"too many files are open, each queue has one; raise ulimit -n"),
+        (errno.EIO, r"no file for the message can be made in .*: .*Input/output error"),
+    ],
+)
+def test_other_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str) -> None:
+    store = opened(tmp_path)
+
+    def fail(descriptor: int, offset: int, length: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    with pytest.raises(StoreUnavailable, match=said):
+        put(store)
+    store.close()
+
+
+# --- a disk that is really full ---
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB, where this process may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_small_disk_filled_to_the_brim(small_disk: Path) -> None:
+    root = small_disk / "store"
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(300_000))
+    store = opened(root)
+    stored = 0
+    with pytest.raises(StoreUnavailable, match="No space left on device"):
+        while True:
+            fill(store, 1, topics=1, size=500)
+            stored += 1
+    assert stored > 500
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            put(store, b"y" * 20_000, "Topic0")
+    assert store.max_offset("Topic0", 0) == stored
+    assert len(bodies(store, "Topic0")) == stored
+    ballast.unlink()
+    while stored < 900:
+        fill(store, 1, topics=1, size=500)
+        stored += 1
+    log_files = len(list((root / "commitlog").iterdir()))
+    store.close()
+    assert log_files > 5 and log_file(root).stat().st_size == LOG_FILE_BYTES
+    assert check_agreement(root) == stored

@@ -1,0 +1,126 @@
+"""Power cuts: of what was not flushed, each page of each file got to the disk, or did not."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.store.mapped_file import PAGE_BYTES
+from rmq_broker.store.message_store import MessageStore
+from tests.unit.broker.store.parts import (
+    Clock,
+    check_agreement,
+    content_of,
+    machine_crashed,
+    opened,
+    put,
+    put_batch,
+    records_on_disk,
+)
+
+LOG_FILE_BYTES = 128 * 1024
+QUEUE_FILE_BYTES = 600 * 20
+
+
+def write(store: MessageStore, chance: random.Random, messages: int) -> None:
+    """Messages and batches of all sizes, into few queues and many."""
+    for _ in range(messages):
+        topic = f"Topic{chance.randrange(3)}"
+        size = chance.choice((0, 20, 100, 300, 5000))
+        if chance.random() < 0.2:
+            put_batch(store, [chance.randbytes(size // 3) for _ in range(chance.randrange(1, 12))], topic)
+        else:
+            properties = b"name\x01" + b"v" * chance.choice((3, 50, 6000)) + b"\x02"
+            put(store, chance.randbytes(size), topic, chance.randrange(2), properties=properties)
+
+
+def cut_power(root: Path, flushed: dict[str, bytes], chance: random.Random) -> None:
+    """Make of a directory what a power cut may leave: every page as it was flushed, or as it was written."""
+    share_written = chance.choice((0.05, 0.5, 0.95))
+    for folder in ("commitlog", "consumequeue"):
+        for path in sorted((root / folder).rglob("*")):
+            if not path.is_file():
+                continue
+            written = path.read_bytes()
+            before = flushed.get(str(path.relative_to(root)))
+            if before is None and chance.random() < 0.2 and folder == "consumequeue":
+                path.unlink()  # not even its name
+                continue
+            pages = bytearray(before or bytes(len(written)))
+            for page in range(0, len(written), PAGE_BYTES):
+                if chance.random() < share_written:
+                    pages[page : page + PAGE_BYTES] = written[page : page + PAGE_BYTES]
+            path.write_bytes(pages)
+    (root / "checkpoint").write_bytes(flushed["checkpoint"])
+    machine_crashed(root)
+
+
+def appended(root: Path) -> list[bytes]:
+    return [stored.raw for stored in records_on_disk(root)]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_was_flushed_stays_and_the_rest_is_a_prefix(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    clock = Clock(step_ms=chance.choice((1, 40, 1000)))
+    root = tmp_path / "store"
+
+    def open_again() -> MessageStore:
+        return opened(root, log_file_bytes=LOG_FILE_BYTES, queue_file_bytes=QUEUE_FILE_BYTES, clock=clock)
+
+    for _ in range(3):
+        store = open_again()
+        write(store, chance, chance.randrange(1, 120))
+        store._flusher.flush()
+        flushed = content_of(root)
+        certain = appended(root)
+        write(store, chance, chance.randrange(1, 120))
+        store.close()
+        everything = appended(root)
+        cut_power(root, flushed, chance)
+
+        open_again().close()
+        found = appended(root)
+        assert found == everything[: len(found)]
+        assert len(found) >= len(certain)
+        assert check_agreement(root) == len(found)
+
+        once_more = content_of(root)
+        machine_crashed(root)
+        open_again().close()
+        once_more["rmq_boot_id"] = (root / "rmq_boot_id").read_bytes()
+        assert content_of(root) == once_more
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_power_cut_while_it_recovers(tmp_path: Path, seed: int) -> None:
+    """Recovery changes files, too, and nothing of that was flushed."""
+    chance = random.Random(100 + seed)
+    clock = Clock(step_ms=40)
+    root = tmp_path / "store"
+
+    def open_again() -> MessageStore:
+        return opened(root, log_file_bytes=LOG_FILE_BYTES, queue_file_bytes=QUEUE_FILE_BYTES, clock=clock)
+
+    store = open_again()
+    write(store, chance, 80)
+    store._flusher.flush()
+    flushed = content_of(root)
+    certain = appended(root)
+    write(store, chance, 80)
+    store.close()
+    everything = appended(root)
+    cut_power(root, flushed, chance)
+    for _ in range(3):
+        on_disk = content_of(root)
+        open_again().close()
+        cut_power(root, on_disk, chance)
+    shutil.copytree(root, tmp_path / "before")
+    open_again().close()
+    found = appended(root)
+    assert found == everything[: len(found)]
+    assert len(found) >= len(certain)
+    assert check_agreement(root) == len(found)

@@ -1,0 +1,177 @@
+"""The broker's settings against Apache's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.config import BrokerRole, BrokerSettings, FlushDiskType, StoreSettings, known_keys
+from rmq_remoting.daemon.configuration import Configuration, Override, SettingsError, load
+from rmq_remoting.daemon.settings import describe_settings
+from tests.support.golden import json_file
+
+# Where a default differs from the class that declares the key in Apache, and why.
+_OTHER_DEFAULTS = {
+    "listenPort": "10911",  # BrokerStartup sets it
+    "haListenPort": "0",  # BrokerStartup sets it; it then becomes listenPort + 1
+    "metricsExporterType": "PROM",  # ours: an operator should not be blind
+    "brokerName": "<host name>",
+    "brokerIP1": "<address of the interface that leads outside>",
+    "brokerIP2": "<address of the interface that leads outside>",
+    "namesrvAddr": "${NAMESRV_ADDR}",
+}
+
+
+def _load(*pairs: tuple[str, str]) -> Configuration[BrokerSettings]:
+    return load(BrokerSettings, None, [Override(*pair) for pair in pairs], known_keys)
+
+
+def _refusal(*pairs: tuple[str, str]) -> str:
+    with pytest.raises(SettingsError) as caught:
+        _load(*pairs)
+    return str(caught.value)
+
+
+def test_every_key_of_apaches_broker_is_known() -> None:
+    golden = json_file("settings/apache_defaults.json")
+    for owner in (
+        "BrokerConfig",
+        "MessageStoreConfig",
+        "NettyServerConfig",
+        "NettyClientConfig",
+        "AuthConfig",
+    ):
+        missing = set(golden[owner]) - set(known_keys())
+        assert not missing, owner
+
+
+def test_the_table_has_apaches_defaults() -> None:
+    golden = json_file("settings/apache_defaults.json")
+    table = known_keys()
+    for owner in ("BrokerConfig", "MessageStoreConfig", "AuthConfig"):
+        for key, default in golden[owner].items():
+            if default is not None:  # None: it depends on the machine
+                assert table[key].default == default, key
+
+
+def test_defaults_are_apaches_unless_there_is_a_reason() -> None:
+    table = known_keys()
+    for info in describe_settings(BrokerSettings):
+        if info.ours:
+            assert info.key not in table, info.key
+        else:
+            assert info.default == _OTHER_DEFAULTS.get(info.key, table[info.key].default), info.key
+
+
+def test_an_example_of_apaches_distribution_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "brokerClusterName = DefaultCluster\nbrokerName = broker-a\nbrokerId = 0\ndeleteWhen = 04\n"
+        "fileReservedTime = 48\nbrokerRole = ASYNC_MASTER\nflushDiskType = ASYNC_FLUSH\n"
+    )
+    configuration = load(BrokerSettings, path, (), known_keys)
+    assert configuration.settings.broker_name == "broker-a"
+    assert configuration.unused == {"deleteWhen": "04", "fileReservedTime": "48"}
+
+
+def test_a_master_has_id_0() -> None:
+    configuration = _load(("brokerId", "3"))
+    assert configuration.settings.broker_id == 0
+    assert configuration.notes == ["brokerId=3 is ignored: a master's id is 0"]
+
+
+def test_a_slave_is_refused_while_there_is_no_replication() -> None:
+    assert "replication does not exist here yet" in _refusal(("brokerRole", "SLAVE"), ("brokerId", "1"))
+
+
+def test_a_synchronous_master_is_told_that_there_are_no_slaves() -> None:
+    configuration = _load(("brokerRole", "SYNC_MASTER"))
+    assert configuration.settings.broker_role is BrokerRole.SYNC_MASTER
+    assert "sends wait for no slave" in configuration.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "ports"),
+    [
+        ({}, (10911, 10909, 10912)),
+        ({"listenPort": "7000"}, (7000, 6998, 7001)),
+        ({"listenPort": "0"}, (0, 0, 0)),
+        ({"listenPort": "7000", "fastListenPort": "0", "haListenPort": "8000"}, (7000, 0, 8000)),
+    ],
+)
+def test_ports_follow_the_listen_port(given: dict[str, str], ports: tuple[int, int, int]) -> None:
+    settings = _load(*given.items()).settings
+    assert (settings.listen_port, settings.fast_listen_port, settings.ha_listen_port) == ports
+
+
+def test_folders_follow_the_root() -> None:
+    store = StoreSettings(store_path_root_dir=Path("/data"))
+    assert store.commit_log_dir == Path("/data/commitlog")
+    assert store.consume_queue_dir == Path("/data/consumequeue")
+    assert store.config_dir == Path("/data/config")
+    elsewhere = StoreSettings(store_path_root_dir=Path("/data"), store_path_commit_log=Path("/log"))
+    assert elsewhere.commit_log_dir == Path("/log")
+
+
+def test_consume_queue_files_hold_whole_entries() -> None:
+    assert StoreSettings(mapped_file_size_consume_queue=6001).consume_queue_file_bytes == 6020
+    assert StoreSettings().consume_queue_file_bytes == 6_000_000
+
+
+@pytest.mark.parametrize(("given", "in_force"), [("1000", 10_000), ("30000", 30_000), ("90000", 60_000)])
+def test_the_registration_period_is_taken_into_apaches_bounds(given: str, in_force: int) -> None:
+    assert _load(("registerNameServerPeriod", given)).settings.registration_period_ms == in_force
+
+
+def test_name_servers_are_a_list() -> None:
+    settings = _load(("namesrvAddr", "a:1; b:2 ;")).settings
+    assert settings.name_server_addresses == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize("bad", ["127.0.0.1", "a:0", "a:b", ":9876", "a:1;b"])
+def test_bad_name_servers_are_refused(bad: str) -> None:
+    assert "must be host:port" in _refusal(("namesrvAddr", bad))
+
+
+def test_name_servers_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "ns:9876")
+    assert _load().settings.name_server_addresses == ["ns:9876"]
+    assert _load(("namesrvAddr", "other:1")).settings.name_server_addresses == ["other:1"]
+
+
+def test_water_marks_must_be_in_order() -> None:
+    assert "writeBufferLowWaterMark=9000000" in _refusal(("writeBufferLowWaterMark", "9000000"))
+    assert _load(("writeBufferHighWaterMark", "65536")).settings.write_low_bytes == 16384
+
+
+def test_metrics_labels_are_pairs() -> None:
+    settings = _load(("metricsLabel", "zone:a, team : b,broken")).settings
+    assert settings.metrics_extra_labels == {"zone": "a", "team": "b"}
+
+
+def test_an_exporter_that_is_not_there_is_told() -> None:
+    configuration = _load(("metricsExporterType", "OTLP_GRPC"))
+    assert not configuration.settings.metrics_enabled
+    assert "does not exist here" in configuration.notes[0]
+
+
+def test_what_cannot_be_changed_remotely() -> None:
+    settings = _load(("configBlackList", "a; b")).settings
+    assert settings.protected_keys == {"a", "b", "configBlackList", "brokerConfigPath", "rocketmqHome"}
+
+
+def test_the_flush_type_needs_a_restart() -> None:
+    configuration = _load()
+    assert configuration.settings.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+    with pytest.raises(SettingsError, match="flushDiskType=SYNC_FLUSH: takes effect only at start"):
+        configuration.update({"flushDiskType": "SYNC_FLUSH"})
+
+
+def test_a_loopback_nobody_asked_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    field = BrokerSettings.model_fields["broker_ip1"]
+    monkeypatch.setattr("rmq_remoting.host._route_source", lambda *_: None)
+    monkeypatch.setattr("rmq_remoting.host._address_of_host_name", lambda: "127.0.0.1")
+    assert field.get_default(call_default_factory=True) == "127.0.0.1"
+    assert "clients on other machines cannot connect" in _load().notes[0]
+    assert _load(("brokerIP1", "127.0.0.1")).notes == []

@@ -1,0 +1,80 @@
+"""The command `rmq-broker` up to where it serves. (What it does then: `test_broker_life.py`.)"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.main import main
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> _Run:
+    return _Run(monkeypatch, capsys)
+
+
+class _Run:
+    """Runs the command in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        self._monkeypatch.setattr("sys.argv", ["rmq-broker", *arguments])
+        code = main()
+        printed = self._capsys.readouterr()
+        return code, printed.out, printed.err
+
+
+def test_shorthands_stand_for_settings(run: _Run, tmp_path: Path) -> None:
+    code, out, _ = run("--print-config", "-n", "10.0.0.1:9876;10.0.0.2:9876", "--store", str(tmp_path))
+
+    assert code == 0
+    lines = out.splitlines()
+    assert "namesrvAddr=10.0.0.1:9876;10.0.0.2:9876" in lines
+    assert f"storePathRootDir={tmp_path}" in lines
+
+
+def test_a_later_setting_counts_over_the_file(run: _Run, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=of-the-file\nmaxMessageSize=1000\n")
+
+    _, out, _ = run("--print-config", "-c", str(file), "--set", "brokerName=of-the-line")
+
+    assert "brokerName=of-the-line" in out.splitlines()
+    assert "maxMessageSize=1000" in out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--set", "brokerNmae=x"], "--set: brokerNmae=x: no such setting; did you mean brokerName?"),
+        (["--set", "maxMessageSize=lots"], "maxMessageSize=lots: must be a whole number"),
+        (["-n", "nowhere"], "-n: namesrvAddr=nowhere: must be host:port"),
+        (["--set", "brokerRole=SLAVE"], "replication does not exist here yet"),
+        (["-c", "no/such/file"], "no/such/file: cannot be read"),
+    ],
+)
+def test_bad_settings_end_it_with_2_and_a_line_that_says_why(
+    run: _Run, arguments: list[str], said: str
+) -> None:
+    code, out, err = run("--print-config", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_the_processor_table_is_printed_without_touching_the_store(run: _Run, tmp_path: Path) -> None:
+    unknown_host = "brokerIP1=no.such.host.invalid"
+    code, out, _ = run("--print-processors", "--store", str(tmp_path / "store"), "--set", unknown_host)
+    assert code == 0
+    assert "SEND_MESSAGE_V2" in out
+    assert not (tmp_path / "store").exists()
+
+
+def test_unknown_options_are_refused(run: _Run) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run("--prot", "1")
+    assert ended.value.code == 2

@@ -1,0 +1,101 @@
+"""The broker's collectors: figures out of counters. (The page as a whole: `test_broker_metrics.py`.)"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.clients.consumers import ConsumerTable
+from rmq_broker.clients.producers import ProducerTable
+from rmq_broker.delivery.held_pulls import HeldPulls
+from rmq_broker.groups.table import SubscriptionGroupTable
+from rmq_broker.metrics import BrokerCollector, Observed, _version_text
+from rmq_broker.offsets.table import ConsumerOffsetTable
+from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.store.message_store import MessageStore
+from rmq_broker.topics.table import TopicTable
+from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.daemon.exposition import Family
+from rmq_remoting.dispatch import Dispatcher
+from tests.unit.broker.parts import Clock, broker_settings
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        (479, "v5_3_3"),
+        (478, "v5_3_3_snapshot"),
+        (212, "v4_0_0_snapshot"),
+        (213, "v4_0_0"),
+        (411, "v4_9_9"),
+        (412, "v5_0_0_snapshot"),
+        (611, "v5_9_9"),
+        (612, "higher_version"),
+        (-1, "-1"),
+        (211, "211"),
+    ],
+)
+def test_versions_have_apaches_names(version: int, text: str) -> None:
+    assert _version_text(version) == text
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Observed:
+    settings = broker_settings(storePathRootDir=tmp_path)
+    topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
+    return Observed(
+        settings=settings,
+        topics=topics,
+        groups=SubscriptionGroupTable(settings, Clock()),
+        offsets=ConsumerOffsetTable(Clock()),
+        consumers=ConsumerTable(),
+        producers=ProducerTable(),
+        statistics=BrokerStatistics(topics.system_topics, Clock()),
+        store=MessageStore(settings, settings),
+        held_pulls=HeldPulls(lambda: 0.0),
+        dispatcher=Dispatcher(),
+    )
+
+
+def _families(broker: Observed) -> dict[str, Family]:
+    return {family.name: family for family in BrokerCollector(broker).collect()}
+
+
+def test_the_lag_is_what_groups_have_not_committed(broker: Observed) -> None:
+    for group in ("CG", "CID_RMQ_SYS_X"):
+        broker.groups.update(SubscriptionGroupConfig(group_name=group))
+    queue = broker.store.queues.get_or_create("T", 1)
+    queue.max_offset = 10
+    broker.offsets.commit("CG", "T", 1, 4)
+    broker.offsets.commit("CG", "T", 0, 7)  # of a queue that is gone
+    broker.offsets.commit("CG", "%RETRY%CG", 0, 0)
+    broker.offsets.commit("CID_RMQ_SYS_X", "T", 1, 10)
+    broker.offsets.commit("Deleted", "T", 1, 1)
+
+    families = _families(broker)
+
+    assert dict(families["rocketmq_consumer_lag_messages"].series) == {
+        ("T", "CG", "false", "false"): 6,
+        ("%RETRY%CG", "CG", "true", "false"): 0,
+        ("T", "CID_RMQ_SYS_X", "false", "true"): 0,
+    }
+
+
+def test_counters_of_topics_and_groups_become_series(broker: Observed) -> None:
+    topic = broker.statistics.of_topic("T")
+    topic.put_messages, topic.put_bytes = 3, 300
+    topic.put_sizes.observe(100)
+    broker.statistics.of_topic("TBW102").put_messages = 1
+    group = broker.statistics.of_group("CG", "T")
+    group.got_messages, group.got_bytes = 2, 200
+
+    families = _families(broker)
+
+    assert dict(families["rocketmq_messages_in_total"].series) == {
+        ("T", "normal", "false"): 3,
+        ("TBW102", "normal", "true"): 1,
+    }
+    assert dict(families["rocketmq_throughput_in_total"].series)["T", "normal", "false"] == 300
+    assert dict(families["rocketmq_messages_out_total"].series) == {("T", "CG", "false", "false"): 2}
+    assert dict(families["rocketmq_throughput_out_total"].series) == {("T", "CG", "false", "false"): 200}

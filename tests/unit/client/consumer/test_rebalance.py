@@ -1,0 +1,87 @@
+"""Shares of a group: what is asked of whom, and what happens when nobody can tell."""
+
+from __future__ import annotations
+
+from rmq_client.consumer.allocation import averagely
+from rmq_client.consumer.rebalance import Rebalancer, Share
+from rmq_client.consumer.subscription import Subscription
+from rmq_client.errors import BrokerUnreachable, NameServerUnreachable, TopicNotFound
+from rmq_client.routing import TopicRoute
+from rmq_remoting.message_queue import MessageQueue
+
+_QUEUES = tuple(MessageQueue("T", name, number) for name in ("a", "b") for number in range(2))
+_ROUTE = TopicRoute("T", _QUEUES, _QUEUES, {"a": {0: "a:1"}, "b": {0: "b:1"}})
+_SUBSCRIPTIONS = {"T": Subscription("T", "*", 1)}
+
+
+class _Cluster:
+    """Route table, broker and application at once."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, list[str]] = {"a:1": ["me", "other"], "b:1": ["me", "other"]}
+        self.failure: Exception | None = None
+        self.announced = 0
+        self.route_failures = 0
+
+    async def route(self, topic: str) -> TopicRoute:
+        if self.failure is not None:
+            raise self.failure
+        return _ROUTE
+
+    def request_failed(self, topic: str) -> None:
+        self.route_failures += 1
+
+    async def consumer_ids(self, address: str, group: str) -> list[str]:
+        if address not in self.ids:
+            raise BrokerUnreachable(f"{address} is down")
+        return self.ids[address]
+
+    async def announce(self) -> None:
+        self.announced += 1
+
+    async def share(self) -> Share | None:
+        rebalancer = Rebalancer(
+            "g",
+            "me",
+            routes=self,  # type: ignore[arg-type]
+            api=self,  # type: ignore[arg-type]
+            allocation=averagely,
+            announce=self.announce,
+        )
+        return (await rebalancer.shares(_SUBSCRIPTIONS))["T"]
+
+
+async def test_a_share_of_all_queues_in_their_order() -> None:
+    assert await _Cluster().share() == Share(frozenset(_QUEUES[:2]), alone=False)
+
+
+async def test_who_is_alone_gets_all() -> None:
+    cluster = _Cluster()
+    cluster.ids = {"a:1": ["me"], "b:1": ["me"]}
+    assert await cluster.share() == Share(frozenset(_QUEUES), alone=True)
+
+
+async def test_any_broker_can_be_asked() -> None:
+    for gone in ("a:1", "b:1"):
+        cluster = _Cluster()
+        del cluster.ids[gone]
+        for _ in range(10):
+            assert await cluster.share() is not None
+        assert cluster.route_failures == 0
+
+
+async def test_nobody_can_tell() -> None:
+    cluster = _Cluster()
+    cluster.ids = {}
+    assert await cluster.share() is None
+    assert cluster.route_failures == 1
+    for failure in (TopicNotFound("no T"), NameServerUnreachable("down")):
+        cluster.failure = failure
+        assert await cluster.share() is None
+
+
+async def test_a_broker_that_does_not_know_this_consumer_is_told() -> None:
+    cluster = _Cluster()
+    cluster.ids = {"a:1": ["other"], "b:1": ["other"]}
+    assert await cluster.share() is None, "queues are not given up for that"
+    assert cluster.announced == 1

@@ -1,0 +1,42 @@
+"""Subscriptions against what Apache's classes make of the same expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmq_client import UsageError
+from rmq_client.consumer.subscription import Subscription
+from rmq_remoting.message import MessageExt
+from tests.support.golden import json_file
+
+
+@pytest.mark.parametrize(
+    "row", json_file("hashes.json")["tag_subscription"], ids=lambda row: repr(row["expression"])
+)
+def test_as_apache_reads_expressions(row: dict[str, Any]) -> None:
+    if isinstance(row["result"], str):
+        with pytest.raises(UsageError, match="no tag"):
+            Subscription("T", row["expression"], 1)
+        return
+    data = Subscription("T", row["expression"], 1700).data
+    assert data.sub_string == row["result"]["subString"]
+    assert sorted(data.tags_set) == sorted(row["result"]["tagsSet"])
+    assert sorted(data.code_set) == sorted(row["result"]["codeSet"])
+    assert (data.topic, data.sub_version, data.expression_type) == ("T", 1700, "TAG")
+
+
+def test_tags_have_the_last_word() -> None:
+    # "Aa" and "BB" have the same hash code: a broker cannot tell them apart.
+    messages = [MessageExt("T", properties={"TAGS": tag}) for tag in ("Aa", "BB", "Aa")] + [MessageExt("T")]
+    assert Subscription("T", "Aa", 1).select(messages) == [messages[0], messages[2]]
+    assert Subscription("T", "*", 1).select(messages) == messages
+
+
+def test_other_kinds_of_expressions_go_to_the_broker_as_they_are() -> None:
+    subscription = Subscription("T", "a > 5", 1, "SQL92")
+    assert (subscription.data.expression_type, subscription.data.sub_string) == ("SQL92", "a > 5")
+    assert subscription.data.tags_set == []
+    with pytest.raises(UsageError, match="an expression of type SQL92 is needed"):
+        Subscription("T", "", 1, "SQL92")

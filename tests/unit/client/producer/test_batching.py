@@ -1,0 +1,166 @@
+"""Automatic batching in virtual time: when a batch goes, and what is in it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rmq_client import BatchPolicy, Message, MessageQueue, UsageError
+from rmq_client.producer.batching import Batch, Batcher, batch_item, can_batch
+from rmq_client.producer.results import SendResult, SendStatus
+from rmq_remoting.message_batch import decode_batch, encode_batch
+from rmq_remoting.message_properties import encode_properties
+
+_RESULT = SendResult(SendStatus.SEND_OK, "", MessageQueue("T", "b", 0), 0, "")
+
+
+class _Bench:
+    """Delivers batches after a second."""
+
+    def __init__(self, policy: BatchPolicy, seconds: float = 1.0) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.began = self.loop.time()
+        self.sent: list[tuple[float, Batch]] = []
+        self.batcher = Batcher(policy, self._deliver)
+        self._seconds = seconds
+
+    async def _deliver(self, batch: Batch) -> None:
+        self.sent.append((round(self.loop.time() - self.began, 6), batch))
+        await asyncio.sleep(self._seconds)
+        for future in batch.waiting:
+            future.set_result(_RESULT)
+
+    def add(
+        self, topic: str = "T", size: int = 10, queue: MessageQueue | None = None
+    ) -> asyncio.Future[SendResult]:
+        return self.batcher.add(Message(topic, b"x"), queue, b"i" * size, "id")
+
+    def log(self) -> list[tuple[float, int]]:
+        return [(when, len(batch.items)) for when, batch in self.sent]
+
+
+@pytest.mark.virtual_time
+async def test_a_lone_message_goes_at_once() -> None:
+    bench = _Bench(BatchPolicy(linger_ms=100))
+    await bench.add()
+    await bench.add()
+    assert bench.log() == [(0, 1), (1.0, 1)]
+
+
+@pytest.mark.virtual_time
+async def test_what_is_sent_in_the_same_turn_goes_together() -> None:
+    bench = _Bench(BatchPolicy(linger_ms=100))
+
+    async def send() -> None:
+        await bench.add()
+
+    await asyncio.gather(*(send() for _ in range(5)))
+    assert bench.log() == [(0, 5)]
+
+
+@pytest.mark.virtual_time
+async def test_while_one_is_under_way_the_next_collects_and_lingers_no_longer_than_allowed() -> None:
+    bench = _Bench(BatchPolicy(linger_ms=100))
+    waiting = [bench.add()]
+    await asyncio.sleep(0.01)
+    for _ in range(3):
+        waiting.append(bench.add())
+        await asyncio.sleep(0.01)
+    await asyncio.gather(*waiting)
+    assert bench.log() == [(0, 1), (0.11, 3)]
+
+
+@pytest.mark.virtual_time
+async def test_the_next_goes_as_soon_as_the_one_under_way_has_ended() -> None:
+    bench = _Bench(BatchPolicy(linger_ms=100), seconds=0.05)
+    senders = 4
+
+    async def send() -> None:
+        for _ in range(3):
+            await bench.add()
+
+    await asyncio.gather(*(send() for _ in range(senders)))
+    assert bench.log() == [(0, 4), (0.05, 4), (0.1, 4)]
+
+
+@pytest.mark.virtual_time
+async def test_without_eagerness_every_batch_lingers() -> None:
+    bench = _Bench(BatchPolicy(linger_ms=100, eager=False), seconds=0.01)
+    first = bench.add()
+    await asyncio.sleep(0.05)
+    await asyncio.gather(first, bench.add())
+    await bench.add()
+    assert bench.log() == [(0.1, 2), (0.21, 1)]
+
+
+@pytest.mark.virtual_time
+async def test_full_batches_go_without_waiting_for_anything() -> None:
+    bench = _Bench(BatchPolicy(linger_ms=100, max_messages=3, max_bytes=1000, eager=False))
+    waiting = [bench.add() for _ in range(7)]
+    await asyncio.sleep(0)
+    assert bench.log() == [(0, 3), (0, 3)]
+    await asyncio.gather(*waiting)
+    assert bench.log() == [(0, 3), (0, 3), (0.1, 1)]
+
+
+@pytest.mark.virtual_time
+async def test_bytes_are_bounded_too() -> None:
+    bench = _Bench(BatchPolicy(linger_ms=100, max_bytes=25, eager=False))
+    waiting = [bench.add(size=10) for _ in range(3)] + [bench.add(size=100)]
+    await asyncio.gather(*waiting)
+    assert [batch.size_bytes for _, batch in bench.sent] == [20, 10, 100]
+
+
+@pytest.mark.virtual_time
+async def test_topics_queues_and_durability_do_not_mix() -> None:
+    bench = _Bench(BatchPolicy())
+    patient, hasty = Message("T", b"x"), Message("T", b"x")
+    hasty.wait_store_ok = False
+    queue = MessageQueue("T", "b", 1)
+    waiting = [bench.add(), bench.add("U"), bench.add(queue=queue), bench.add()]
+    waiting += [bench.batcher.add(message, None, b"i", "id") for message in (patient, hasty)]
+    await asyncio.gather(*waiting)
+    kinds = [(batch.topic, batch.queue, batch.wait_store_ok, len(batch.items)) for _, batch in bench.sent]
+    assert kinds == [("T", None, True, 3), ("U", None, True, 1), ("T", queue, True, 1), ("T", None, False, 1)]
+
+
+@pytest.mark.virtual_time
+async def test_flushing_sends_what_is_collected() -> None:
+    bench = _Bench(BatchPolicy(linger_ms=60_000, eager=False))
+    waiting = [bench.add(), bench.add("U")]
+    bench.batcher.flush()
+    await asyncio.gather(*waiting)
+    assert bench.log() == [(0, 1), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("message", "possible"),
+    [
+        (Message("T", b"x", tags="a", keys="k"), True),
+        (Message("T", b"x", delay_level=1), False),
+        (Message("%RETRY%g", b"x"), False),
+    ],
+)
+def test_what_can_be_in_a_batch(message: Message, possible: bool) -> None:
+    assert can_batch(message) is possible
+
+
+def test_timed_messages_cannot_be_in_a_batch() -> None:
+    for attribute in ("delay_ms", "deliver_at_ms"):
+        message = Message("T", b"x")
+        setattr(message, attribute, 5)
+        assert not can_batch(message)
+
+
+def test_items_are_those_of_the_codec() -> None:
+    messages = [Message("T", b"body", properties={"a": "ü"}, flag=-3), Message("T", b"y")]
+    items = [batch_item(one.flag, one.body, encode_properties(one.properties)) for one in messages]
+    assert b"".join(items) == encode_batch(messages)
+    assert [item.body for item in decode_batch(b"".join(items))] == [b"body", b"y"]
+
+
+@pytest.mark.parametrize(("linger_ms", "max_bytes", "max_messages"), [(-1, 1, 1), (1, 0, 1), (1, 1, 0)])
+def test_policies_that_make_no_sense(linger_ms: float, max_bytes: int, max_messages: int) -> None:
+    with pytest.raises(UsageError):
+        BatchPolicy(linger_ms, max_bytes, max_messages)

@@ -1,0 +1,150 @@
+"""Send frames against the decoder of the protocol package, and responses of every kind of broker."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_client import BrokerError, Busy, MessageQueue, SendStatus
+from rmq_client.producer.encoding import Lane, Outgoing, Stored, decode_send_response
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand, Serialization
+from rmq_remoting.framing import FrameDecoder, encode_frame
+from rmq_remoting.headers.send import SendHeaderDecoder, SendResponseEncoder, SendTarget
+
+_QUEUE = MessageQueue("Töpic", "broker-a", 3)
+_TARGET = SendTarget("group", "Töpic", "TBW102", 4, 3, broker_name="broker-a")
+_BORN_MS = 1_700_000_000_123
+
+
+def _lane(serialization: Serialization = Serialization.BINARY) -> Lane:
+    return Lane(_QUEUE, "127.0.0.1:1", _TARGET, serialization)
+
+
+def _decoded(frame: bytes) -> RemotingCommand:
+    (command,) = FrameDecoder().feed(frame)
+    return command
+
+
+@pytest.mark.parametrize("serialization", list(Serialization))
+@pytest.mark.parametrize("oneway", [False, True])
+@given(
+    body=st.binary(max_size=50),
+    properties=st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=50).map(str.encode),
+    sys_flag=st.sampled_from([0, 0x301, 0x101]),
+    flag=st.integers(-(2**31), 2**31 - 1),
+    batch=st.booleans(),
+)
+def test_the_servers_decoder_reads_what_was_written(
+    serialization: Serialization,
+    oneway: bool,
+    body: bytes,
+    properties: bytes,
+    sys_flag: int,
+    flag: int,
+    batch: bool,
+) -> None:
+    lane = _lane(serialization)
+    outgoing = Outgoing(body, properties, sys_flag, flag, batch)
+    decoder = SendHeaderDecoder()
+    for opaque in (1, 2**31 - 1):  # the second time from the prepared pieces, and the decoder's memory
+        command = _decoded(lane.frame(opaque, _BORN_MS, outgoing, oneway))
+        assert (command.code, command.opaque, command.body) == (320 if batch else 310, opaque, body)
+        assert (command.is_oneway, command.is_response) == (oneway, False)
+        assert (command.language, command.version, command.serialization) == (3, 479, serialization)
+        header = decoder.decode(command)
+        assert (header.born_timestamp_ms, header.properties) == (_BORN_MS, properties)
+        target = header.target
+        assert (target.producer_group, target.topic, target.queue_id) == ("group", "Töpic", 3)
+        assert (target.default_topic, target.default_topic_queue_nums) == ("TBW102", 4)
+        assert (target.sys_flag, target.flag, target.batch) == (sys_flag, flag, batch)
+        assert (target.reconsume_times, target.unit_mode, target.broker_name) == (0, False, "broker-a")
+
+
+def test_the_decoder_finds_the_constant_part_by_its_bytes() -> None:
+    lane, decoder = _lane(), SendHeaderDecoder()
+    headers = [
+        decoder.decode(_decoded(lane.frame(n, _BORN_MS + n, Outgoing(b"", b"p%d" % n)))) for n in range(3)
+    ]
+    assert headers[0].target is headers[1].target is headers[2].target
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    lane = _lane()
+    for flag in range(1000):
+        lane.frame(1, _BORN_MS, Outgoing(b"", b"p", flag=flag))
+    assert len(lane._pieces) <= 64
+
+
+# --- responses ---
+
+
+def _request(serialization: Serialization) -> RemotingCommand:
+    return RemotingCommand.request(310, serialization=serialization)
+
+
+def _received(answer: bytes | RemotingCommand) -> RemotingCommand:
+    return _decoded(answer if isinstance(answer, bytes) else encode_frame(answer))
+
+
+@pytest.mark.parametrize("serialization", list(Serialization))
+@pytest.mark.parametrize(("queue_id", "offset"), [(0, 0), (3, 7), (2_000_000, 2**62)])
+def test_answers_of_our_broker(serialization: Serialization, queue_id: int, offset: int) -> None:
+    msg_id = b"7F00000100002A9F0000000000000000"
+    encoder = SendResponseEncoder("DefaultRegion", trace_on=True)
+    answer = encoder.encode(_request(serialization), msg_id, queue_id, offset)
+    stored = decode_send_response(_received(answer), _lane())
+    assert stored == Stored(SendStatus.SEND_OK, msg_id.decode(), queue_id, offset)
+
+
+@pytest.mark.parametrize("serialization", list(Serialization))
+@pytest.mark.parametrize("order", [("msgId", "queueId", "queueOffset"), ("queueOffset", "msgId", "queueId")])
+@pytest.mark.parametrize("count", [1, 8, 500])
+def test_answers_in_any_order_and_of_any_length(
+    serialization: Serialization, order: tuple[str, ...], count: int
+) -> None:
+    values = {"msgId": ",".join(["A" * 32] * count), "queueId": "1", "queueOffset": "12"}
+    fields = {"MSG_REGION": "r", **{name: values[name] for name in order}, "TRACE_ON": "true"}
+    for ext_fields in (fields, {name: values[name] for name in order}):
+        answer = _request(serialization).response(0, ext_fields=ext_fields)
+        stored = decode_send_response(_received(answer), _lane())
+        assert stored == Stored(SendStatus.SEND_OK, values["msgId"], 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (ResponseCode.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_DISK_TIMEOUT),
+        (ResponseCode.FLUSH_SLAVE_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT),
+        (ResponseCode.SLAVE_NOT_AVAILABLE, SendStatus.SLAVE_NOT_AVAILABLE),
+    ],
+)
+def test_codes_that_still_mean_stored(code: int, status: SendStatus) -> None:
+    fields = {"msgId": "A", "queueId": "1", "queueOffset": "2"}
+    answer = _request(Serialization.BINARY).response(code, ext_fields=fields)
+    assert decode_send_response(_received(answer), _lane()).status is status
+
+
+def test_refusals() -> None:
+    answer = _request(Serialization.BINARY).response(ResponseCode.SYSTEM_BUSY, "too much")
+    with pytest.raises(
+        Busy, match=r"send to Töpic \(broker-a:3\): 127.0.0.1:1 answered 2 \(SYSTEM_BUSY\): too much"
+    ):
+        decode_send_response(_received(answer), _lane())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"msgId": "A"},
+        {"msgId": "A", "queueId": "x", "queueOffset": "2"},
+        {"msgId": "A", "queueId": "1", "queueOffset": "2.5"},
+    ],
+)
+@pytest.mark.parametrize("serialization", list(Serialization))
+def test_answers_that_cannot_be_read(serialization: Serialization, fields: dict[str, str]) -> None:
+    answer = _request(serialization).response(0, ext_fields=fields)
+    with pytest.raises(BrokerError, match="unreadable answer"):
+        decode_send_response(_received(answer), _lane())

@@ -1,0 +1,60 @@
+"""Which queue a message goes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from rmq_client import Message, MessageQueue, by_key_hash, by_random
+from rmq_client.producer.selection import Rotation
+
+_QUEUES = [MessageQueue("T", "b", number) for number in range(5)]
+_MESSAGE = Message("T", b"x")
+
+
+@pytest.mark.parametrize(
+    ("key", "java_hash_code"),
+    [
+        ("order-1", -1207111310),
+        ("", 0),
+        ("polygenelubricants", -(2**31)),
+        (7, 7),
+        (-7, -7),
+        (2**31 - 1, 2**31 - 1),
+        (2**31, -(2**31)),  # a Long in Java
+        (2**40 + 5, 261),
+        (True, 1231),
+    ],
+)
+def test_a_key_chooses_as_in_apaches_client(key: object, java_hash_code: int) -> None:
+    assert by_key_hash(_QUEUES, _MESSAGE, key).queue_id == abs(java_hash_code) % 5
+
+
+def test_other_keys_count_as_their_text() -> None:
+    assert by_key_hash(_QUEUES, _MESSAGE, 1.5) == by_key_hash(_QUEUES, _MESSAGE, "1.5")
+
+
+def test_any_queue_will_do() -> None:
+    assert {by_random(_QUEUES, _MESSAGE, None) for _ in range(500)} == set(_QUEUES)
+
+
+@dataclass(frozen=True)
+class _Item:
+    broker_name: str
+    number: int
+
+
+def test_rotation_takes_one_after_the_other() -> None:
+    items = [_Item("a", number) for number in range(3)]
+    rotation = Rotation(items, start=1)
+    assert [rotation.take().number for _ in range(5)] == [1, 2, 0, 1, 2]
+    begins = {Rotation(items).take().number for _ in range(200)}
+    assert begins == {0, 1, 2}, "many producers do not march in step"
+
+
+def test_rotation_avoids_a_broker_where_it_can() -> None:
+    rotation = Rotation([_Item("a", 0), _Item("a", 1), _Item("b", 2)], start=0)
+    assert rotation.take_off("a").number == 2
+    assert rotation.take_off("b").number == 0
+    assert Rotation([_Item("a", 0)]).take_off("a").number == 0

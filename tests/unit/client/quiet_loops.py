@@ -1,0 +1,30 @@
+"""Errors in loops of other threads: the suite's own watch sees only the loop that a test runs on."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+
+class _Keeper(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(self.format(record))
+
+
+@pytest.fixture(autouse=True)
+def quiet_loops() -> Iterator[None]:
+    """Fails a test that leaves an exception which nobody handled in any loop of the process."""
+    keeper = _Keeper()
+    logger = logging.getLogger("asyncio")
+    logger.addHandler(keeper)
+    yield
+    gc.collect()
+    logger.removeHandler(keeper)
+    assert not keeper.records, "\n".join(keeper.records)

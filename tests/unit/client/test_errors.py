@@ -1,0 +1,72 @@
+"""Errors: one root, and what each says about trying again."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmq_client import errors
+from rmq_client.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    Busy,
+    ClientError,
+    PermissionDenied,
+    Rejected,
+    SubscriptionError,
+    TimedOut,
+    TooMuchUnderWay,
+    TopicNotOnBroker,
+    Unavailable,
+    refusal,
+    unanswered,
+)
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import ConnectError, ConnectionClosed, RequestTimeout, TooManyRequests
+
+
+def test_all_have_one_root() -> None:
+    classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, Exception)]
+    own = [one for one in classes if one.__module__ == errors.__name__]
+    assert len(own) > 15
+    assert all(issubclass(one, ClientError) for one in own)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (ResponseCode.SYSTEM_BUSY, Busy),
+        (ResponseCode.FLOW_CONTROL, Busy),
+        (ResponseCode.SYSTEM_ERROR, Unavailable),
+        (ResponseCode.NO_PERMISSION, PermissionDenied),
+        (ResponseCode.TOPIC_NOT_EXIST, TopicNotOnBroker),
+        (ResponseCode.MESSAGE_ILLEGAL, Rejected),
+        (ResponseCode.SUBSCRIPTION_NOT_LATEST, SubscriptionError),
+        (99_999, BrokerError),
+    ],
+)
+def test_a_code_has_one_class(code: int, kind: type[BrokerError]) -> None:
+    error = refusal(code, "because", "b:1", "what was asked")
+    assert type(error) is kind
+    assert (error.code, error.remark, error.address) == (code, "because", "b:1")
+    assert "what was asked: b:1 answered" in str(error)
+    assert "because" in str(error)
+
+
+def test_what_is_worth_another_attempt_is_what_apache_retries() -> None:
+    retried = {int(code) for code in ResponseCode if refusal(code, None, "b:1").retryable}
+    apache = {17, 14, 1, 2, 16, 204, 205, 1500}  # DefaultMQProducer.retryResponseCodes
+    assert retried == apache | {ResponseCode.FLOW_CONTROL, ResponseCode.POLLING_FULL}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectError("x"), BrokerUnreachable),
+        (ConnectionClosed("x"), BrokerUnreachable),
+        (TooManyRequests("x"), TooMuchUnderWay),
+        (RequestTimeout("x"), TimedOut),
+    ],
+)
+def test_requests_without_an_answer(error: ConnectError, kind: type[ClientError]) -> None:
+    assert type(unanswered(error, "send")) is kind
+    assert str(unanswered(error, "send")) == "send: x"

@@ -1,0 +1,55 @@
+"""The name server's settings against Apache's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmq_namesrv.config import NamesrvSettings, known_keys
+from rmq_remoting.daemon.configuration import load
+from rmq_remoting.daemon.settings import describe_settings
+from tests.support.golden import json_file
+
+# Where a default differs from the class that declares the key in Apache, and why.
+_OTHER_DEFAULTS = {
+    "listenPort": "9876",  # NamesrvStartup sets it
+    "metricsExporterType": "PROM",  # ours: an operator should not be blind
+}
+
+
+def test_every_key_of_apaches_name_server_is_known() -> None:
+    golden = json_file("settings/apache_defaults.json")
+    for owner in ("NamesrvConfig", "NettyServerConfig", "NettyClientConfig"):
+        assert not set(golden[owner]) - set(known_keys()), owner
+
+
+def test_defaults_are_apaches_unless_there_is_a_reason() -> None:
+    table = known_keys()
+    for info in describe_settings(NamesrvSettings):
+        if info.ours:
+            assert info.key not in table, info.key
+        else:
+            assert info.default == _OTHER_DEFAULTS.get(info.key, table[info.key].default), info.key
+
+
+def test_an_example_of_apaches_distribution_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.conf"
+    path.write_text(
+        "enableControllerInNamesrv = true\ncontrollerDLegerGroup = group1\n"
+        "controllerDLegerPeers = n0-127.0.0.1:9878;n1-127.0.0.1:9868\ncontrollerDLegerSelfId = n0\n"
+    )
+    configuration = load(NamesrvSettings, path, (), known_keys)
+    assert len(configuration.unused) == 4
+    assert len(configuration.notes) == 4
+
+
+def test_files_are_kept_at_home() -> None:
+    assert NamesrvSettings().kv_config_path == Path.home() / "namesrv" / "kvConfig.json"
+
+
+def test_what_cannot_be_changed_remotely() -> None:
+    assert NamesrvSettings().protected_keys == {
+        "configBlackList",
+        "configStorePath",
+        "kvConfigPath",
+        "rocketmqHome",
+    }

@@ -1,0 +1,424 @@
+"""What brokers and operators do to routes, on a virtual clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmq_namesrv.registry import NO_MASTER, Departure, MasterOf
+from rmq_namesrv.routes import QueueNumbers
+from rmq_namesrv.slices import run_to_end
+from rmq_namesrv.smallest_id import MinBrokerChange
+from rmq_remoting.bodies.static_topic import TopicQueueMappingInfo
+from rmq_remoting.errors import CommandError
+from tests.support.peers import Peer
+from tests.support.waiting import loop_passes
+from tests.unit.namesrv.parts import EIGHT_QUEUES, Tables, identity, registered
+
+FOUR_QUEUES = QueueNumbers(6, 4, 4, 0)
+MANY = {f"T{number}": EIGHT_QUEUES for number in range(1000)}
+
+
+def leave(tables: Tables, *names: str) -> None:
+    departures = [Departure.of(identity(name)) for name in names]
+    run_to_end(tables.registry.leave(departures, "test"))
+
+
+# --- registration ---
+
+
+def test_a_broker_brings_its_topics() -> None:
+    tables = Tables()
+    assert tables.register(identity()) == NO_MASTER
+    assert tables.addresses("TopicTest") == {"broker-a": {"0": "broker-a-0:10911"}}
+    assert tables.brokers.clusters() == {"DefaultCluster": ["broker-a"]}
+    assert tables.numbers("TopicTest") == EIGHT_QUEUES
+
+
+def test_topics_change_with_the_version_only() -> None:
+    tables = Tables()
+    tables.register(identity(), registered({"T": EIGHT_QUEUES, "U": EIGHT_QUEUES}))
+    tables.register(identity(), registered({"T": FOUR_QUEUES, "U": EIGHT_QUEUES, "V": FOUR_QUEUES}))
+    assert tables.numbers("T") == EIGHT_QUEUES, "the same version: what is there stays"
+    assert tables.numbers("V") == FOUR_QUEUES, "what is missing is brought in"
+    tables.register(identity(), registered({"T": FOUR_QUEUES, "U": EIGHT_QUEUES}, counter=2))
+    assert tables.numbers("T") == FOUR_QUEUES
+    assert tables.numbers("V") == FOUR_QUEUES, "not listed any more, but not forgotten either"
+
+
+def test_unlisted_topics_are_forgotten_where_that_is_wanted() -> None:
+    tables = Tables(deleteTopicWithBrokerRegistration="true")
+    tables.register(identity("broker-b"), registered(MANY))
+    tables.register(identity(), registered(MANY))
+    tables.register(identity(), registered({"T1": EIGHT_QUEUES, "T2": EIGHT_QUEUES}, counter=2))
+    assert tables.numbers("T1") == EIGHT_QUEUES
+    assert tables.numbers("T3") is None
+    assert tables.numbers("T3", "broker-b") == EIGHT_QUEUES
+
+
+def test_a_single_topic_needs_a_registered_broker() -> None:
+    tables = Tables()
+    with pytest.raises(CommandError, match=r"broker-a .* is not registered"):
+        tables.register(identity(), registered({"T": EIGHT_QUEUES}))
+    assert len(tables.brokers) == 0
+    tables.register(identity())
+    tables.register(identity(), registered({"T": EIGHT_QUEUES}, counter=2))
+    assert tables.numbers("T") == EIGHT_QUEUES
+    assert tables.numbers("TopicTest") == EIGHT_QUEUES
+
+
+def test_a_registration_in_parts_adds_up() -> None:
+    tables = Tables()
+    tables.register(identity(), registered({"A": EIGHT_QUEUES, "B": EIGHT_QUEUES}))
+    tables.register(identity(), registered({"C": EIGHT_QUEUES, "D": EIGHT_QUEUES}))
+    assert sorted(tables.routes.topics()) == ["A", "B", "C", "D"]
+
+
+def test_a_broker_that_comes_back_brings_its_topics_whatever_their_version() -> None:
+    tables = Tables()
+    tables.register(identity())
+    leave(tables, "broker-a")
+    assert tables.route("TopicTest") is None
+    tables.register(identity(), registered({"TopicTest": FOUR_QUEUES, "U": EIGHT_QUEUES}))
+    assert tables.numbers("TopicTest") == FOUR_QUEUES
+
+
+def test_a_slave_brings_its_address_and_learns_its_master() -> None:
+    tables = Tables()
+    tables.register(identity())
+    slave = identity(broker_id=1)
+    assert tables.register(slave, registered(MANY)) == MasterOf("broker-a-0:10911", "broker-a-0:10912")
+    assert tables.addresses("TopicTest") == {"broker-a": {"0": "broker-a-0:10911", "1": "broker-a-1:10911"}}
+    assert tables.numbers("T1") is None, "topics are the master's"
+
+
+def test_a_slave_without_a_master_is_told_of_none() -> None:
+    tables = Tables()
+    assert tables.register(identity(broker_id=1)) == NO_MASTER
+    assert tables.brokers.address_count == 1
+    assert tables.routes.topics() == []
+
+
+def test_a_slave_that_may_act_brings_its_topics_read_only() -> None:
+    tables = Tables(supportActingMaster="true")
+    tables.register(identity(broker_id=1, enable_acting_master=True))
+    assert tables.perm("TopicTest") == 4
+    assert tables.addresses("TopicTest") == {"broker-a": {"0": "broker-a-1:10911"}}
+    tables.register(identity(enable_acting_master=True))
+    assert tables.perm("TopicTest") == 6
+    assert tables.addresses("TopicTest") == {"broker-a": {"0": "broker-a-0:10911", "1": "broker-a-1:10911"}}
+
+
+def test_a_slave_that_knows_of_acting_but_may_not_keeps_its_permissions() -> None:
+    tables = Tables()
+    tables.register(identity(broker_id=1, enable_acting_master=False))
+    assert tables.perm("TopicTest") == 6
+
+
+def test_a_broker_that_changes_its_id_leaves_no_double() -> None:
+    tables = Tables()
+    tables.register(identity(broker_id=1, address="x:1"))
+    tables.register(identity(broker_id=0, address="x:1"))
+    group = tables.brokers.get("broker-a")
+    assert group is not None
+    assert group.addresses == {0: "x:1"}
+
+
+def test_a_broker_that_changes_its_address_replaces_the_old_one() -> None:
+    tables = Tables()
+    tables.register(identity(address="old:1"))
+    tables.register(identity(address="new:1"))
+    assert tables.addresses("TopicTest") == {"broker-a": {"0": "new:1"}}
+    run_to_end(tables.registry.leave([Departure.of(identity(address="old:1"))], "test"))
+    assert tables.addresses("TopicTest") == {"broker-a": {"0": "new:1"}}
+
+
+def test_an_old_master_that_comes_back_is_not_let_in() -> None:
+    tables = Tables()
+    tables.register(identity(address="new:1"), registered(state_version=2))
+    tables.register(identity(address="old:1"), registered(state_version=1, counter=9))
+    assert tables.addresses("TopicTest") == {"broker-a": {"0": "new:1"}}
+    assert tables.live.get(("DefaultCluster", "old:1")) is None
+    assert tables.registry.registrations["outdated"] == 1
+    tables.register(identity(address="newer:1"), registered(state_version=3))
+    assert tables.addresses("TopicTest") == {"broker-a": {"0": "newer:1"}}
+
+
+def test_mappings_of_static_topics_go_along() -> None:
+    tables = Tables()
+    mapping = TopicQueueMappingInfo(
+        topic="Static", broker_name="broker-a", current_id_map={0: 3}, total_queues=4
+    )
+    topics = {"Static": EIGHT_QUEUES, "T": EIGHT_QUEUES}
+    tables.register(identity(), registered(topics, mappings={"Static": mapping}))
+    answer = tables.route("Static")
+    assert answer is not None
+    assert answer["topicQueueMappingByBroker"] == {
+        "broker-a": {
+            "bname": "broker-a",
+            "currIdMap": {"0": 3},
+            "dirty": False,
+            "epoch": 0,
+            "scope": "__global__",
+            "topic": "Static",
+            "totalQueues": 4,
+        }
+    }
+    assert "topicQueueMappingByBroker" not in (tables.route("T") or {})
+
+
+# --- the same again ---
+
+
+async def test_the_same_bytes_again_are_only_a_sign_of_life() -> None:
+    tables = Tables()
+    connection, newer = Peer().connection, Peer().connection
+    broker = identity()
+    assert tables.registry.refresh(broker, connection, b"1") is None
+    tables.register(broker, connection=connection, fingerprint=b"1")
+    tables.clock.now += 100
+    assert tables.registry.refresh(broker, newer, b"1") == NO_MASTER
+    tables.clock.now += 100
+    assert tables.live.silent() == []
+    assert [known.identity for known in tables.live.of_connection(newer)] == [broker]
+    assert tables.registry.refresh(broker, newer, b"2") is None, "other bytes"
+    assert tables.registry.refresh(identity(zone_name="z"), newer, b"1") is None, "another zone"
+
+
+async def test_the_same_bytes_are_read_again_when_something_else_has_changed() -> None:
+    tables = Tables()
+    connection = Peer().connection
+    tables.register(identity(), connection=connection, fingerprint=b"1")
+    tables.registry.delete_topic("nothing", None)
+    assert tables.registry.refresh(identity(), connection, b"1") is not None
+    tables.registry.delete_topic("TopicTest", None)
+    assert tables.registry.refresh(identity(), connection, b"1") is None
+    tables.register(identity(), connection=connection, fingerprint=b"1")
+    assert tables.numbers("TopicTest") == EIGHT_QUEUES
+    tables.register(identity("broker-b"), connection=connection, fingerprint=b"1")
+    assert tables.registry.refresh(identity(), connection, b"1") is None
+
+
+# --- departure ---
+
+
+def test_a_broker_that_leaves_takes_its_topics_with_it() -> None:
+    tables = Tables()
+    tables.register(identity("broker-a"), registered(MANY))
+    tables.register(identity("broker-b"), registered({"T1": EIGHT_QUEUES, "U": EIGHT_QUEUES}))
+    leave(tables, "broker-a")
+    assert sorted(tables.routes.topics()) == ["T1", "U"]
+    assert list(tables.addresses("T1")) == ["broker-b"]
+    leave(tables, "broker-b")
+    assert tables.routes.topics() == []
+    assert tables.brokers.clusters() == {}
+    assert len(tables.live) == 0
+
+
+def test_a_broker_that_is_gone_is_in_no_answer_even_before_the_routes_are_swept() -> None:
+    tables = Tables()
+    tables.register(identity("broker-a"), registered(MANY))
+    tables.register(identity("broker-b"), registered(MANY))
+    steps = tables.registry.leave([Departure.of(identity("broker-a"))], "test")
+    assert list(tables.addresses("T999")) == ["broker-b"]
+    run_to_end(steps)
+    assert tables.numbers("T999") is None
+
+
+def test_a_broker_that_came_back_before_the_sweep_is_not_swept() -> None:
+    tables = Tables()
+    tables.register(identity(), registered(MANY))
+    steps = tables.registry.leave([Departure.of(identity())], "test")
+    tables.register(identity(), registered(MANY))
+    run_to_end(steps)
+    assert tables.numbers("T999") == EIGHT_QUEUES
+
+
+def test_a_broker_that_leaves_in_the_middle_of_its_registration_leaves_nothing() -> None:
+    tables = Tables()
+    registration = tables.registry.register(identity(), None, registered(MANY))
+    next(registration)
+    assert tables.routes.topics()
+    leave(tables, "broker-a")
+    assert run_to_end(registration) == NO_MASTER
+    assert tables.routes.topics() == []
+    assert tables.registry.registrations["interrupted"] == 1
+
+
+def test_a_slave_that_leaves_takes_only_its_address() -> None:
+    tables = Tables()
+    tables.register(identity())
+    tables.register(identity(broker_id=1))
+    run_to_end(tables.registry.leave([Departure.of(identity(broker_id=1))], "test"))
+    assert tables.addresses("TopicTest") == {"broker-a": {"0": "broker-a-0:10911"}}
+    assert tables.perm("TopicTest") == 6
+
+
+def test_without_its_master_a_group_that_may_act_becomes_read_only() -> None:
+    tables = Tables(supportActingMaster="true")
+    tables.register(identity(enable_acting_master=True), registered(MANY))
+    tables.register(identity(broker_id=1, enable_acting_master=True), registered(MANY))
+    assert tables.perm("T1") == 6
+    leave(tables, "broker-a")
+    assert tables.perm("T999") == 4
+    assert tables.addresses("T1") == {"broker-a": {"0": "broker-a-1:10911"}}
+    tables.register(identity(enable_acting_master=True), registered(MANY))
+    assert tables.perm("T999") == 6
+
+
+def test_without_its_master_a_group_that_may_not_act_stays_as_it_is() -> None:
+    tables = Tables(supportActingMaster="true")
+    tables.register(identity())
+    tables.register(identity(broker_id=1))
+    leave(tables, "broker-a")
+    assert tables.perm("TopicTest") == 6
+    assert tables.addresses("TopicTest") == {"broker-a": {"1": "broker-a-1:10911"}}
+
+
+def test_a_stranger_leaves_without_a_trace() -> None:
+    tables = Tables()
+    tables.register(identity())
+    leave(tables, "nobody")
+    assert tables.numbers("TopicTest") == EIGHT_QUEUES
+
+
+async def test_a_connection_that_closes_takes_all_its_brokers_with_it() -> None:
+    tables = Tables()
+    old, new = Peer().connection, Peer().connection
+    for name in ("broker-a", "broker-b"):
+        tables.register(identity(name), connection=old)
+    tables.register(identity("broker-b"), connection=new)
+    steps = tables.registry.leave_by_connection(old)
+    assert steps is not None
+    run_to_end(steps)
+    assert list(tables.addresses("TopicTest")) == ["broker-b"]
+    assert tables.registry.leave_by_connection(old) is None
+
+
+async def test_silent_brokers_are_forgotten_and_their_connections_closed() -> None:
+    tables = Tables()
+    peer = Peer()
+    tables.register(identity("broker-a"), connection=peer.connection)
+    tables.clock.now += 100
+    tables.register(identity("broker-b"))
+    tables.clock.now += 20
+    assert tables.registry.leave_silent() is None
+    tables.clock.now += 1
+    steps = tables.registry.leave_silent()
+    assert steps is not None
+    run_to_end(steps)
+    assert peer.transport.is_closing()
+    assert list(tables.addresses("TopicTest")) == ["broker-b"]
+    assert tables.registry.departures["silent"] == 1
+    await loop_passes()
+
+
+# --- the smallest id ---
+
+
+def test_brokers_are_told_of_another_smallest_id() -> None:
+    tables = Tables(notifyMinBrokerIdChanged="true")
+    for broker_id in (2, 1):
+        tables.register(identity(broker_id=broker_id, enable_acting_master=True))
+    assert tables.notified == [
+        MinBrokerChange("broker-a", 1, "broker-a-1:10911", ("broker-a-2:10911",), None, "broker-a-1:10912")
+    ]
+    tables.register(identity(broker_id=3, enable_acting_master=True))
+    run_to_end(tables.registry.leave([Departure.of(identity(broker_id=1))], "test"))
+    assert tables.notified[1:] == [
+        MinBrokerChange(
+            "broker-a",
+            2,
+            "broker-a-2:10911",
+            ("broker-a-2:10911", "broker-a-3:10911"),
+            "broker-a-1:10911",
+        )
+    ]
+
+
+def test_a_slave_that_becomes_master_is_told_of_itself() -> None:
+    tables = Tables(notifyMinBrokerIdChanged="true")
+    tables.register(identity(broker_id=1, address="x:1", enable_acting_master=True))
+    tables.register(identity(broker_id=0, address="x:1", enable_acting_master=True))
+    assert [(change.smallest_id, change.receivers) for change in tables.notified] == [(0, ("x:1",))]
+
+
+@pytest.mark.parametrize(("setting", "acting"), [("false", True), ("true", False)])
+def test_nobody_is_told_where_that_is_not_wanted(setting: str, acting: bool) -> None:
+    tables = Tables(notifyMinBrokerIdChanged=setting)
+    tables.register(identity(enable_acting_master=acting))
+    tables.register(identity(broker_id=1, enable_acting_master=acting))
+    leave(tables, "broker-a")
+    assert tables.notified == []
+
+
+# --- topics and permissions ---
+
+
+def test_one_topic_is_brought_in() -> None:
+    tables = Tables()
+    tables.register(identity("broker-a"))
+    tables.register(identity("broker-b"))
+    tables.registry.register_topic("New", [("broker-a", FOUR_QUEUES), ("broker-b", EIGHT_QUEUES)])
+    assert tables.numbers("New") == FOUR_QUEUES
+    tables.registry.register_topic("New", [("broker-a", EIGHT_QUEUES)])
+    assert (tables.numbers("New"), tables.numbers("New", "broker-b")) == (EIGHT_QUEUES, EIGHT_QUEUES)
+    with pytest.raises(CommandError, match="no broker broker-x is registered"):
+        tables.registry.register_topic("New", [("broker-a", FOUR_QUEUES), ("broker-x", FOUR_QUEUES)])
+    assert tables.numbers("New") == EIGHT_QUEUES
+    tables.registry.register_topic("Nothing", [])
+    assert tables.routes.get("Nothing") is None
+
+
+def test_a_topic_is_deleted_everywhere_or_in_one_cluster() -> None:
+    tables = Tables()
+    topics = registered({"T": EIGHT_QUEUES, "U": EIGHT_QUEUES})
+    tables.register(identity("broker-a"), topics)
+    tables.register(identity("broker-x", cluster="Other"), topics)
+    tables.registry.delete_topic("T", "Other")
+    assert list(tables.addresses("T")) == ["broker-a"]
+    tables.registry.delete_topic("T", "nowhere")
+    tables.registry.delete_topic("T", "DefaultCluster")
+    assert tables.routes.get("T") is None
+    tables.registry.delete_topic("U", "")
+    assert tables.routes.get("U") is None
+    tables.register(identity("broker-a"), topics)
+    assert tables.numbers("T") == EIGHT_QUEUES, "a registration brings it back"
+
+
+def test_write_permission_is_wiped_and_restored() -> None:
+    tables = Tables()
+    topics = {**MANY, "TBW102": QueueNumbers(7, 8, 8, 0), "ReadOnly": QueueNumbers(4, 8, 8, 0)}
+    tables.register(identity("broker-a"), registered(topics))
+    tables.register(identity("broker-b"), registered(topics))
+    assert run_to_end(tables.registry.wipe_write_permission("broker-a")) == 1002
+    assert (tables.perm("T1"), tables.perm("TBW102"), tables.perm("ReadOnly")) == (4, 5, 4)
+    assert tables.perm("T1", "broker-b") == 6
+    tables.register(identity("broker-a"), registered(topics))
+    assert tables.perm("T1") == 4, "stays while the broker's version is the same"
+    assert run_to_end(tables.registry.add_write_permission("broker-a")) == 1002
+    assert (tables.perm("T1"), tables.perm("TBW102"), tables.perm("ReadOnly")) == (6, 7, 6)
+    assert run_to_end(tables.registry.wipe_write_permission("nobody")) == 0
+
+
+def test_a_new_version_restores_what_was_wiped() -> None:
+    tables = Tables()
+    tables.register(identity())
+    run_to_end(tables.registry.wipe_write_permission("broker-a"))
+    tables.register(identity(), registered(counter=2))
+    assert tables.perm("TopicTest") == 6
+
+
+def test_several_members_that_leave_together_make_one_change() -> None:
+    tables = Tables(notifyMinBrokerIdChanged="true")
+    members = [identity(broker_id=number, enable_acting_master=True) for number in range(4)]
+    for member in members:
+        tables.register(member)
+    run_to_end(tables.registry.leave([Departure.of(member) for member in members[:2]], "test"))
+    assert tables.notified == [
+        MinBrokerChange(
+            "broker-a", 2, "broker-a-2:10911", ("broker-a-2:10911", "broker-a-3:10911"), "broker-a-1:10911"
+        )
+    ]
+    run_to_end(tables.registry.leave([Departure.of(member) for member in members], "test"))
+    assert len(tables.notified) == 1, "nobody is left to be told"
+    assert tables.registry.departures["test"] == 4

@@ -1,0 +1,63 @@
+"""A small daemon's settings and Apache's keys beside them, for the tests of this folder."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from pathlib import Path
+
+from rmq_remoting.daemon.known_keys import KnownKey
+from rmq_remoting.daemon.settings import (
+    FilePath,
+    JavaBoolean,
+    JavaInt,
+    JavaLong,
+    JavaString,
+    Milliseconds,
+    OptionalPath,
+    Port,
+    SettingsGroup,
+    live,
+    setting,
+)
+
+
+class Colour(enum.StrEnum):
+    RED = "RED"
+    GREEN = "GREEN"
+
+
+class PaintSettings(SettingsGroup):
+    """Paint"""
+
+    colour: Colour = live(Colour.RED, "colour", "What it looks like.")
+    drying_time_ms: Milliseconds = live(500, "dryingTime", "How long it dries.")
+    layers: JavaInt = live(1, "layers", "How often it is painted.", minimum=1, maximum=9)
+
+
+class HouseSettings(PaintSettings):
+    """House"""
+
+    door: Port = setting(80, "door", "Where one comes in.")
+    lit: JavaBoolean = live(True, "lit", "Whether somebody is there.")
+    steps: JavaLong = setting(3, "steps", "Up to the door.")
+    name: JavaString = setting(key="houseName", meaning="Its name.", default_factory=lambda: "here")
+    cellar: FilePath = setting(Path("/cellar"), "cellarPath", "What is below.")
+    attic: OptionalPath = setting(None, "atticPath", "What is above.")
+    layers: JavaInt = live(2, "layers", "How often it is painted.", minimum=1, maximum=9)
+    owners: JavaInt = setting(1, "owners", "Who lives there.", ours=True)
+
+    def settle(self) -> list[str]:
+        if self.door == 666:
+            raise ValueError("door=666 leads nowhere")
+        return [*super().settle(), "a note"] if self.colour is Colour.GREEN else super().settle()
+
+
+def known_keys() -> Mapping[str, KnownKey]:
+    keys = [
+        KnownKey("gardenSize", "int", "3", "Garden"),
+        KnownKey("gardenOpen", "boolean", "true", "Garden"),
+        KnownKey("gardenRatio", "double", "0.8", "Garden"),
+        KnownKey("gardenName", "String", "", "Garden"),
+    ]
+    return {key.key: key for key in keys}

@@ -1,0 +1,72 @@
+"""A daemon for the tests of the life cycle: what it does wrong is its first argument."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
+from rmq_remoting.daemon.lifecycle import StartError, run_command, run_daemon
+from rmq_remoting.daemon.logs import configure_logs
+from rmq_remoting.daemon.tasks import OnDeath, TaskSupervisor
+
+from .sample_settings import HouseSettings, known_keys
+
+log = logging.getLogger("rmq.test")
+
+
+class SmallDaemon:
+    def __init__(self, supervisor: TaskSupervisor, fault: str) -> None:
+        self._supervisor = supervisor
+        self._fault = fault
+
+    async def start(self) -> str:
+        if self._fault == "cannot start":
+            raise StartError("cannot listen on 0.0.0.0:80: it is in use")
+        if self._fault == "crashes at start":
+            raise ZeroDivisionError
+        if self._fault == "starts slowly":
+            log.info("starting")
+            await asyncio.Event().wait()
+        if self._fault == "task dies":
+            self._supervisor.start("flush", self._die, on_death=OnDeath.STOP_DAEMON)
+        if self._fault == "thread stays":
+            threading.Thread(target=time.sleep, args=(60,)).start()
+        return f"small 127.0.0.1:{80}"
+
+    async def stop(self) -> None:
+        log.info("in order")
+        if self._fault == "stop hangs":
+            await asyncio.Event().wait()
+        if self._fault == "loop hangs":
+            time.sleep(60)  # noqa: ASYNC251 (that is the fault)
+        if self._fault == "stop fails":
+            raise ZeroDivisionError
+
+    async def _die(self) -> None:
+        raise OSError("no disk")
+
+
+def command(arguments: Sequence[str]) -> int:
+    parser = command_parser("small", "A small daemon.")
+    parser.add_argument("--fault", default="")
+    parser.add_argument("--door", type=int)
+    options = parser.parse_args(arguments)
+    configuration = load_from(options, HouseSettings, known_keys, {"--door": ("door", options.door)})
+    if options.print_config:
+        print_config(configuration)
+        return 0
+    configure_logs()
+    return run_daemon(
+        lambda supervisor: SmallDaemon(supervisor, options.fault),
+        stop_timeout_seconds=0.3,
+        watchdog_seconds=0.2,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(command))

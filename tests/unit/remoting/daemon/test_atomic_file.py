@@ -1,0 +1,52 @@
+"""Files that are replaced as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmq_remoting.daemon.atomic_file import read_file_or_backup, replace_file
+
+
+def test_makes_the_folder_and_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    replace_file(path, b"{}")
+    assert path.read_bytes() == b"{}"
+    assert [each.name for each in path.parent.iterdir()] == ["topics.json"]
+
+
+def test_keeps_the_last_content_as_backup(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    for content in (b"1", b"2", b"3"):
+        replace_file(path, content, keep_backup=True)
+    assert path.read_bytes() == b"3"
+    assert (tmp_path / "topics.json.bak").read_bytes() == b"2"
+
+
+def test_keeps_access_rights(tmp_path: Path) -> None:
+    path = tmp_path / "secret.properties"
+    path.write_bytes(b"1")
+    path.chmod(0o600)
+    replace_file(path, b"2")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_failed_write_leaves_the_old_content(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    path.write_bytes(b"old")
+    (tmp_path / "topics.json.tmp").mkdir()  # in the way of the new content
+    with pytest.raises(OSError, match=r"topics\.json\.tmp"):
+        replace_file(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_reads_the_backup_where_the_file_is_missing_or_empty(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    assert read_file_or_backup(path) is None
+    (tmp_path / "topics.json.bak").write_bytes(b"backup")
+    assert read_file_or_backup(path) == b"backup"
+    path.write_bytes(b"")
+    assert read_file_or_backup(path) == b"backup"
+    path.write_bytes(b"content")
+    assert read_file_or_backup(path) == b"content"

@@ -1,0 +1,216 @@
+"""Loading settings, refusing bad ones, changing them at run time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmq_remoting.daemon.configuration import (
+    Change,
+    Configuration,
+    Override,
+    Problem,
+    ProblemKind,
+    SettingsError,
+    load,
+)
+
+from .sample_settings import Colour, HouseSettings, known_keys
+
+
+def _load(*pairs: tuple[str, str]) -> Configuration[HouseSettings]:
+    return load(HouseSettings, None, [Override(*pair) for pair in pairs], known_keys)
+
+
+def _problems(*pairs: tuple[str, str]) -> tuple[Problem, ...]:
+    with pytest.raises(SettingsError) as caught:
+        _load(*pairs)
+    return caught.value.problems
+
+
+def _file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "house.conf"
+    path.write_text(text)
+    return path
+
+
+class TestLoading:
+    def test_nothing_given_gives_the_defaults(self) -> None:
+        configuration = load(HouseSettings)
+        assert configuration.settings == HouseSettings()
+        assert configuration.notes == []
+
+    def test_the_command_line_beats_the_file(self, tmp_path: Path) -> None:
+        path = _file(tmp_path, "door=1\ncolour = GREEN\ndoor=2\n")
+        settings = load(HouseSettings, path, [Override("door", "3", "--door")]).settings
+        assert (settings.door, settings.colour) == (3, Colour.GREEN)
+
+    def test_of_a_repeated_key_the_last_counts(self, tmp_path: Path) -> None:
+        assert load(HouseSettings, _file(tmp_path, "door=1\ndoor=2\n")).settings.door == 2
+
+    def test_notes_come_from_the_settings_too(self) -> None:
+        assert _load(("colour", "GREEN")).notes == ["a note"]
+
+    def test_settings_that_contradict_each_other_are_refused(self) -> None:
+        assert [str(problem) for problem in _problems(("door", "666"))] == ["door=666 leads nowhere"]
+
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(SettingsError, match=r"nowhere\.conf: cannot be read: No such file"):
+            load(HouseSettings, tmp_path / "nowhere.conf")
+
+    def test_a_broken_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(SettingsError, match=r"house\.conf: line 2: .*hexadecimal"):
+            load(HouseSettings, _file(tmp_path, "door=1\nhouseName=\\u1\n"))
+
+
+class TestApachesOtherKeys:
+    def test_are_accepted_with_a_note(self, tmp_path: Path) -> None:
+        configuration = load(HouseSettings, _file(tmp_path, "\ngardenSize=4\n"), (), known_keys)
+        assert configuration.unused == {"gardenSize": "4"}
+        assert configuration.notes == [
+            "house.conf line 2: gardenSize (Garden of Apache RocketMQ) is accepted, but has no effect here"
+        ]
+
+    @pytest.mark.parametrize(
+        ("key", "value", "must"),
+        [
+            ("gardenSize", "big", "a whole number"),
+            ("gardenOpen", "maybe", "true or false"),
+            ("gardenRatio", "half", "a number"),
+        ],
+    )
+    def test_are_checked_by_their_type(self, key: str, value: str, must: str) -> None:
+        (problem,) = _problems((key, value))
+        assert (problem.kind, problem.reason) == (ProblemKind.BAD_VALUE, f"must be {must}")
+
+    def test_are_not_looked_up_for_nothing(self) -> None:
+        def fail() -> dict[str, object]:
+            raise AssertionError("the table was read")
+
+        load(HouseSettings, None, [Override("door", "1")], fail)  # type: ignore[arg-type]
+
+
+class TestRefusals:
+    def test_an_unknown_key_comes_with_the_nearest_known_one(self) -> None:
+        (problem,) = _problems(("doors", "1"))
+        assert problem == Problem(
+            ProblemKind.UNKNOWN_KEY, "doors", "1", "--set", "no such setting", nearest="door"
+        )
+        assert str(problem) == "--set: doors=1: no such setting; did you mean door?"
+
+    @pytest.mark.parametrize(
+        ("key", "nearest"), [("HOUSENAME", "houseName"), ("gardensize", "gardenSize"), ("xyzzy", None)]
+    )
+    def test_nearest_means_ours_and_apaches(self, key: str, nearest: str | None) -> None:
+        assert _problems((key, "1"))[0].nearest == nearest
+
+    @pytest.mark.parametrize(
+        ("key", "value", "reason"),
+        [
+            ("door", "x", "must be a whole number from 0 to 65535"),
+            ("steps", "x", "must be a whole number from -9223372036854775808 to 9223372036854775807"),
+            ("lit", "x", "must be true or false"),
+            ("colour", "x", "must be one of RED, GREEN"),
+            ("cellarPath", "", "must be a path"),
+        ],
+    )
+    def test_a_bad_value_comes_with_what_is_allowed(self, key: str, value: str, reason: str) -> None:
+        assert [str(problem) for problem in _problems((key, value))] == [f"--set: {key}={value}: {reason}"]
+
+    def test_everything_wrong_is_told_at_once(self, tmp_path: Path) -> None:
+        path = _file(tmp_path, "door=x\nlit=perhaps\nroof=flat\n")
+        with pytest.raises(SettingsError) as caught:
+            load(HouseSettings, path, [Override("layers", "0")], known_keys)
+        assert {problem.source for problem in caught.value.problems} == {
+            "house.conf line 1",
+            "house.conf line 2",
+            "house.conf line 3",
+            "--set",
+        }
+
+
+class TestUpdates:
+    def test_a_changeable_setting_takes_effect(self) -> None:
+        configuration = _load()
+        settings = configuration.settings
+        change = configuration.update({"lit": "false", "layers": "2"})
+        assert change == Change({"lit": ("true", "false")}, {})
+        assert "lit" in change
+        assert configuration.settings is settings
+        assert settings.lit is False
+
+    def test_listeners_hear_of_changes_only(self) -> None:
+        configuration = _load()
+        heard: list[Change] = []
+        configuration.on_change(heard.append)
+        configuration.update({"lit": "true"})
+        change = configuration.update({"layers": "3"})
+        assert heard == [change]
+
+    @pytest.mark.parametrize(
+        ("changes", "kind"),
+        [
+            ({"roof": "flat"}, ProblemKind.UNKNOWN_KEY),
+            ({"layers": "99"}, ProblemKind.BAD_VALUE),
+            ({"gardenSize": "big"}, ProblemKind.BAD_VALUE),
+            ({"door": "81"}, ProblemKind.NEEDS_RESTART),
+            ({"houseName": "there"}, ProblemKind.NEEDS_RESTART),
+            ({"dryingTime": "7"}, ProblemKind.PROTECTED),
+            ({"gardenName": "Eden"}, ProblemKind.PROTECTED),
+        ],
+    )
+    def test_a_refusal_changes_nothing(self, changes: dict[str, str], kind: ProblemKind) -> None:
+        configuration = _load()
+        before = configuration.to_properties()
+        with pytest.raises(SettingsError) as caught:
+            configuration.update({"lit": "false", **changes}, protected={"dryingTime", "gardenName"})
+        assert [problem.kind for problem in caught.value.problems] == [kind]
+        assert configuration.to_properties() == before
+
+    def test_what_is_so_already_may_always_be_sent(self) -> None:
+        """Consoles send back the whole configuration with one value changed."""
+        configuration = _load(("door", "5"), ("gardenSize", "4"))
+        everything = configuration.to_properties() | {"lit": "false"}
+        change = configuration.update(everything, protected={"door", "gardenSize"})
+        assert list(change.changed) == ["lit"]
+        assert not change.unused
+
+    def test_apaches_other_keys_are_kept(self) -> None:
+        configuration = _load()
+        assert configuration.update({"gardenSize": "4"}) == Change({}, {"gardenSize": "4"})
+        assert configuration.to_properties()["gardenSize"] == "4"
+
+
+class TestPersisting:
+    def test_changes_only_the_lines_concerned(self, tmp_path: Path) -> None:
+        path = _file(tmp_path, "# our house\nlit = true\ndoor=5\n")
+        configuration = load(HouseSettings, path, (), known_keys)
+        change = configuration.update({"lit": "false", "gardenSize": "4"})
+        assert configuration.persist(change)
+        assert path.read_text() == "# our house\nlit=false\ndoor=5\ngardenSize=4\n"
+
+    def test_without_a_file_there_is_nowhere_to_write(self) -> None:
+        configuration = _load()
+        assert not configuration.persist(configuration.update({"lit": "false"}))
+
+
+class TestShowing:
+    def test_properties_are_sorted_and_leave_out_what_is_not_set(self) -> None:
+        shown = _load(("gardenOpen", "false")).to_properties()
+        assert list(shown) == sorted(shown)
+        assert shown["gardenOpen"] == "false"
+        assert shown["colour"] == "RED"
+        assert "atticPath" not in shown
+
+    def test_text_can_be_loaded_again(self, tmp_path: Path) -> None:
+        first = _load(("door", "5"), ("gardenName", "Garten für alle"), ("cellarPath", "/a b"))
+        again = load(HouseSettings, _file(tmp_path, first.to_text()), (), known_keys)
+        assert again.settings == first.settings
+        assert again.unused == first.unused
+
+    def test_rows_tell_what_was_given(self) -> None:
+        rows = {row.info.key: row for row in _load(("door", "5")).describe()}
+        assert (rows["door"].current, rows["door"].given) == ("5", True)
+        assert (rows["steps"].current, rows["steps"].given) == ("3", False)
+        assert rows["atticPath"].current == ""

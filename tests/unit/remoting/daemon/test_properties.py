@@ -1,0 +1,100 @@
+"""Java's .properties text, against what java.util.Properties makes of the same texts."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_remoting.daemon import properties
+from rmq_remoting.daemon.properties import PropertiesError
+from tests.support.golden import json_lines
+
+# {"text": …, "properties": what `Properties.load` of Java 17 reads, null where it throws}
+_ROWS = json_lines("settings/java_properties.jsonl")
+
+_texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
+_properties = st.dictionaries(_texts, _texts, max_size=5)
+
+
+@pytest.mark.parametrize("row", _ROWS, ids=[repr(row["text"]) for row in _ROWS])
+def test_reads_as_java_does(row: dict[str, object]) -> None:
+    text = str(row["text"])
+    if row["properties"] is None:
+        with pytest.raises(PropertiesError, match="line 1"):
+            properties.parse(text)
+    else:
+        assert properties.parse(text) == row["properties"]
+
+
+@given(_properties)
+def test_what_is_rendered_reads_back(values: dict[str, str]) -> None:
+    assert properties.parse(properties.render(values)) == values
+
+
+@given(_properties)
+def test_what_is_rendered_is_ascii(values: dict[str, str]) -> None:
+    assert properties.render(values).isascii()
+
+
+@given(_texts)
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(PropertiesError):
+        properties.parse(text)
+
+
+def test_rendered_values_are_not_escaped_without_need() -> None:
+    assert properties.render({"namesrvAddr": "127.0.0.1:9876;b=c"}) == "namesrvAddr=127.0.0.1:9876;b=c\n"
+
+
+def test_entries_say_where_they_stand() -> None:
+    text = "# first\n\na=1\nb = 2 \\\n  and more\nc=3"
+    found = [(entry.key, entry.line, text[entry.start : entry.end]) for entry in properties.entries(text)]
+    assert found == [("a", 3, "a=1"), ("b", 4, "b = 2 \\\n  and more"), ("c", 6, "c=3")]
+
+
+def test_a_bad_escape_names_its_line() -> None:
+    with pytest.raises(PropertiesError, match=r"line 2.*four hexadecimal digits"):
+        properties.parse("a=1\nb=\\u12")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a=1\nb=2\n", "a=9\nb=2\n"),
+        ("# about a\n  a : 1 # no comment\nb=2", "# about a\na=9\nb=2"),
+        ("a=1\\\n   2\nb=2\n", "a=9\nb=2\n"),
+        ("a=1\na=2\n", "a=1\na=9\n"),
+        ("b=2", "b=2\na=9\n"),
+        ("b=2\r\n", "b=2\r\na=9\r\n"),
+        ("", "a=9\n"),
+        ("#a=1\n", "#a=1\na=9\n"),
+    ],
+)
+def test_editing_changes_one_line(before: str, after: str) -> None:
+    assert properties.edit(before, {"a": "9"}) == after
+
+
+@given(_texts, st.dictionaries(st.sampled_from("abc"), _texts))
+def test_editing_sets_the_changes_and_nothing_else(text: str, changes: dict[str, str]) -> None:
+    try:
+        before = properties.parse(text)
+    except PropertiesError:
+        return
+    # A text may end in a lone backslash, which takes in whatever is added after it.
+    if text.rstrip("\r\n").endswith("\\"):
+        return
+    assert properties.parse(properties.edit(text, changes)) == before | changes
+
+
+def test_files_are_utf_8_or_what_java_would_read() -> None:
+    assert properties.decode("a=é".encode()) == "a=é"
+    assert properties.decode("a=é".encode("latin-1")) == "a=é"
+    assert properties.decode(b"\xef\xbb\xbfa=1") == "a=1"
+
+
+def test_editing_keeps_the_encoding() -> None:
+    assert properties.edit_bytes("# é\na=1\n".encode("latin-1"), {"a": "2"}) == "# é\na=2\n".encode("latin-1")
+    assert properties.edit_bytes("# é\na=1\n".encode(), {"a": "ü"}) == "# é\na=\\u00fc\n".encode()

@@ -1,0 +1,647 @@
+"""Tiers, refusals and answers, with a virtual clock and connections without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand, Serialization
+from rmq_remoting.connection import Connection, ConnectionSettings
+from rmq_remoting.dispatch import Dispatcher, InlineTier, PoolTier, Processor
+from rmq_remoting.errors import BodyError, CommandError, HeaderError
+from rmq_remoting.framing import MAX_FRAME_BYTES, encode_frame
+from tests.support.frames import binary_header, raw_frame
+from tests.support.peers import Peer
+from tests.support.waiting import loop_passes, until
+
+SECRET = "a detail that is nobody's business"
+
+
+class Clock:
+    """Seconds that pass only when they are told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 5000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class Gate:
+    """A pool processor that blocks until it is opened, in the thread that runs it."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.entered = 0
+
+    def __call__(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        self.entered += 1
+        assert self.opened.wait(10)
+        return request.response(0)
+
+
+def echo(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    return request.response(0, ext_fields=dict(request.ext_fields), body=request.body)
+
+
+def raising(error: BaseException) -> Processor:
+    def processor(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        raise error
+
+    return processor
+
+
+def returning(answer: Any) -> Processor:
+    return lambda connection, request: answer
+
+
+def inline(name: str = "inline", capacity: int = 100, max_wait_ms: int = 200) -> InlineTier:
+    return InlineTier(name, capacity=capacity, max_wait_ms=max_wait_ms)
+
+
+@pytest.fixture
+def pools() -> Iterator[Callable[..., PoolTier]]:
+    """Makes pools, and stops them at the end."""
+    made: list[PoolTier] = []
+
+    def make(name: str = "pool", threads: int = 1, capacity: int = 100, max_wait_ms: int = 5000) -> PoolTier:
+        made.append(PoolTier(name, threads=threads, capacity=capacity, max_wait_ms=max_wait_ms))
+        return made[-1]
+
+    yield make
+    for pool in made:
+        pool.stop()
+
+
+def request(code: int = 10, *, oneway: bool = False, binary: bool = False, **fields: str) -> RemotingCommand:
+    serialization = Serialization.BINARY if binary else Serialization.JSON
+    return RemotingCommand.request(code, fields, oneway=oneway, serialization=serialization)
+
+
+# --- the table ---
+
+
+def test_table_is_listed_by_code() -> None:
+    dispatcher, first, second = Dispatcher(), inline("b"), inline("a")
+    dispatcher.register([RequestCode.PULL_MESSAGE, 10], echo, first)
+    dispatcher.register([99_999], echo, second)
+
+    assert [(row.code, row.name, row.tier) for row in dispatcher.registrations()] == [
+        (10, "SEND_MESSAGE", first),
+        (11, "PULL_MESSAGE", first),
+        (99_999, "99999", second),
+    ]
+    assert dispatcher.tiers() == [second, first]
+
+
+def test_code_has_one_processor() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register([10], echo, inline())
+    with pytest.raises(ValueError, match="request code 10 is registered already"):
+        dispatcher.register([10], echo, inline())
+
+
+# --- answers ---
+
+
+async def test_response_object_and_encoded_frame_are_answers() -> None:
+    dispatcher = Dispatcher()
+    first, second = request(10, a="b"), request(11)
+    dispatcher.register([10], echo, inline())
+    dispatcher.register([11], returning(encode_frame(second.response(7))), inline())
+    peer = Peer(dispatcher)
+
+    peer.send(first, second)
+
+    assert peer.answers[first.opaque].ext_fields == {"a": "b"}
+    assert peer.answers[second.opaque].code == 7
+    assert {row.code: row.answered for row in dispatcher.registrations()} == {10: {0: 1}, 11: {0: 1}}
+
+
+async def test_answers_of_one_read_leave_in_one_write() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register([10], echo, inline())
+    peer = Peer(dispatcher)
+
+    peer.send(*[request() for _ in range(200)])
+    assert len(peer.transport.writes) == 1
+    peer.send(request())
+
+    await loop_passes()
+    assert len(peer.transport.writes) == 2
+    assert len(peer.answers) == 201
+
+
+async def test_each_answer_is_in_the_serialization_of_its_request() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register([10, 200_050], echo, inline())
+    peer = Peer(dispatcher)
+    requests = [
+        request(10, binary=True),
+        request(10),
+        request(200_050, binary=True),
+        request(10, binary=True),
+    ]
+
+    peer.send(*requests)
+
+    assert [(answer.opaque, answer.serialization) for answer in peer.received] == [
+        (requests[0].opaque, Serialization.BINARY),
+        (requests[1].opaque, Serialization.JSON),
+        (requests[2].opaque, Serialization.JSON),
+        (requests[3].opaque, Serialization.BINARY),
+    ]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+async def test_unknown_code_is_refused_and_the_connection_lives(binary: bool) -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register([10], echo, inline())
+    peer = Peer(dispatcher)
+    unknown, known = request(4711, binary=binary), request(10)
+
+    peer.send(unknown, request(4711, oneway=True), known)
+
+    assert peer.answers[unknown.opaque].code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert peer.answers[unknown.opaque].remark == "request code 4711 is not supported by this server"
+    assert peer.answers[known.opaque].code == 0
+    assert len(peer.answers) == 2
+    assert dispatcher.unsupported_requests == 2
+    assert not peer.connection.is_closed
+
+
+async def test_request_may_get_no_answer() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register([10], returning(None), inline())
+    peer = Peer(dispatcher)
+
+    peer.send(request())
+
+    await loop_passes()
+    assert peer.received == []
+    assert next(dispatcher.registrations()).answered == {-1: 1}
+
+
+@pytest.mark.parametrize("code", [0, 10, 11, 4711])
+@pytest.mark.parametrize("place", ["first", "last", "alone"])
+async def test_response_that_nobody_waits_for_is_no_request(code: int, place: str) -> None:
+    # A response's code may be the number of a registered request (10 is FLUSH_DISK_TIMEOUT and SEND_MESSAGE).
+    dispatcher = Dispatcher()
+    dispatcher.register([10, 11], echo, inline())
+    peer = Peer(dispatcher)
+    late, asked = request().response(code), request()
+
+    peer.send(*{"first": [late, asked], "last": [asked, late], "alone": [late]}[place])
+
+    await loop_passes()
+    assert list(peer.answers) == ([] if place == "alone" else [asked.opaque])
+    assert dispatcher.unsupported_requests == 0
+
+
+# --- processors that refuse or fail ---
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "remark"),
+    [
+        (CommandError(17, "no such topic"), 17, "no such topic"),
+        (HeaderError("XHeader: a is missing"), 1, "SEND_MESSAGE: XHeader: a is missing"),
+        (BodyError("XBody: b is missing"), 1, "SEND_MESSAGE: XBody: b is missing"),
+    ],
+)
+@pytest.mark.parametrize("tier", ["inline", "pool", "deferred"])
+async def test_refusal_is_answered_and_not_logged(
+    error: Exception,
+    code: int,
+    remark: str,
+    tier: str,
+    pools: Callable[..., PoolTier],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    peer, asked = peer_of_tier(tier, error, pools), request()
+
+    peer.send(asked)
+
+    await until(lambda: peer.answers)
+    assert (peer.answers[asked.opaque].code, peer.answers[asked.opaque].remark) == (code, remark)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("tier", ["inline", "pool", "deferred"])
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [(KeyError(SECRET), "KeyError"), (OSError(28, "No space left"), "[Errno 28] No space left")],
+)
+async def test_failure_is_answered_without_and_logged_with_its_trace(
+    error: Exception,
+    detail: str,
+    tier: str,
+    pools: Callable[..., PoolTier],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    peer, asked = peer_of_tier(tier, error, pools), request()
+
+    peer.send(asked, request(oneway=True), last := request(11))
+
+    await until(lambda: len(peer.answers) == 2)
+    answer = peer.answers[asked.opaque]
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == f"SEND_MESSAGE failed: {detail}; the server's log has the details"
+    assert peer.answers[last.opaque].code == 0
+    await until(lambda: len(caplog.records) == 2)
+    for record in caplog.records:
+        assert (record.name, record.levelno) == ("rmq.remoting.dispatch", logging.ERROR)
+        assert record.message == "SEND_MESSAGE failed"
+        assert record.exc_info is not None
+        assert record.exc_info[1] is error
+    assert not peer.connection.is_closed
+
+
+def peer_of_tier(tier: str, error: Exception, pools: Callable[..., PoolTier]) -> Peer:
+    """A peer of a dispatcher whose code 10 ends with the error, and whose code 11 works."""
+    dispatcher = Dispatcher()
+    if tier == "deferred":
+        dispatcher.register([10], lambda connection, request: failed_future(error), inline())
+    else:
+        dispatcher.register([10], raising(error), pools() if tier == "pool" else inline())
+    dispatcher.register([11], echo, inline("other"))
+    return Peer(dispatcher)
+
+
+def failed_future(error: Exception) -> asyncio.Future[Any]:
+    future = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+@pytest.mark.parametrize("answer", ["text", 5, bytearray(b"x"), object()])
+async def test_answer_that_is_none_is_a_failure(answer: object, caplog: pytest.LogCaptureFixture) -> None:
+    dispatcher, asked, last = Dispatcher(), request(), request(11)
+    dispatcher.register([10], returning(answer), inline())
+    dispatcher.register([11], echo, inline())
+    peer = Peer(dispatcher)
+
+    peer.send(asked, last)
+
+    assert peer.answers[asked.opaque].code == ResponseCode.SYSTEM_ERROR
+    assert peer.answers[last.opaque].code == 0
+    assert len(caplog.records) == 1
+    assert {row.code: row.answered for row in dispatcher.registrations()} == {10: {1: 1}, 11: {0: 1}}
+
+
+async def test_answer_that_fits_no_frame_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    dispatcher, asked = Dispatcher(), request()
+    dispatcher.register([10], returning(asked.response(0, body=bytes(MAX_FRAME_BYTES))), inline())
+    peer = Peer(dispatcher)
+
+    peer.send(asked)
+
+    assert peer.answers[asked.opaque].code == ResponseCode.SYSTEM_ERROR
+    assert "over the limit" in caplog.text
+
+
+@pytest.mark.parametrize("tier", ["inline", "pool", "deferred"])
+async def test_request_with_damaged_fields_ends_the_connection(
+    tier: str, pools: Callable[..., PoolTier], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer_later(asked: RemotingCommand) -> RemotingCommand:
+        return asked.response(0, ext_fields=asked.ext_fields)
+
+    dispatcher = Dispatcher()
+    dispatcher.register([10], echo, inline())
+    if tier == "deferred":
+        dispatcher.register(
+            [11], lambda connection, asked: asyncio.ensure_future(answer_later(asked)), inline("deferred")
+        )
+    else:
+        dispatcher.register([11], echo, pools() if tier == "pool" else inline("other"))
+    peer, before = Peer(dispatcher), request()
+    damaged = raw_frame(binary_header(code=11, ext=b"\xff\xff\xff"), serialization=1)
+
+    peer.send_bytes(encode_frame(before) + damaged)
+
+    await until(lambda: peer.connection.is_closed)
+    assert list(peer.answers) == [before.opaque]
+    assert peer.statistics.protocol_errors == 1
+    assert [record.name for record in caplog.records] == ["rmq.remoting.connection"]
+
+
+async def test_nothing_after_a_damaged_request_runs() -> None:
+    seen = []
+
+    def processor(connection: Connection, asked: RemotingCommand) -> RemotingCommand:
+        seen.append(dict(asked.ext_fields))
+        return asked.response(0)
+
+    dispatcher = Dispatcher()
+    dispatcher.register([10], processor, inline())
+    peer = Peer(dispatcher)
+    damaged = raw_frame(binary_header(code=10, ext=b"\x00\x01\xff\x00\x00\x00\x01a"), serialization=1)
+
+    peer.send_bytes(encode_frame(request(a="1")) + damaged + encode_frame(request(a="2")))
+
+    assert seen == [{"a": "1"}]
+    assert len(peer.answers) == 1
+    assert peer.connection.is_closed
+
+
+# --- one-way requests ---
+
+
+async def test_oneway_requests_get_no_answer_whatever_happens(
+    pools: Callable[..., PoolTier], caplog: pytest.LogCaptureFixture
+) -> None:
+    dispatcher, ran = Dispatcher(), []
+    full = inline("full", capacity=0)
+
+    def note(connection: Connection, asked: RemotingCommand) -> RemotingCommand:
+        ran.append(asked.code)
+        return asked.response(0)
+
+    dispatcher.register([10], note, inline())
+    dispatcher.register([11], raising(ValueError()), inline())
+    dispatcher.register([12], raising(CommandError(2, "no")), inline())
+    dispatcher.register([13], echo, full)
+    dispatcher.register([14], note, pools())
+    dispatcher.register([15], lambda connection, asked: failed_future(ValueError()), inline())
+    dispatcher.register([16], returning(encode_frame(request().response(0))), inline())
+    peer = Peer(dispatcher)
+
+    peer.send(*[request(code, oneway=True) for code in (10, 11, 12, 13, 14, 15, 16, 4711)])
+
+    rows = {row.code: row for row in dispatcher.registrations()}
+    await until(lambda: all(rows[code].answered == {-1: 1} for code in range(10, 17)))
+    await loop_passes()
+    assert sorted(ran) == [10, 14]
+    assert peer.received == []
+    assert full.statistics.rejected_full == 1
+
+
+# --- the inline tier and what it defers ---
+
+
+async def test_deferred_answer_goes_out_when_it_is_there() -> None:
+    tier, futures = inline(), list[asyncio.Future[Any]]()
+
+    def hold(connection: Connection, asked: RemotingCommand) -> asyncio.Future[Any]:
+        futures.append(asyncio.get_running_loop().create_future())
+        return futures[-1]
+
+    dispatcher = Dispatcher()
+    dispatcher.register([11], hold, tier)
+    dispatcher.register([10], echo, tier)
+    peer, held, other, quick = Peer(dispatcher), request(11), request(11), request(10)
+
+    peer.send(held, other, quick)
+    assert list(peer.answers) == [quick.opaque]
+    assert (tier.statistics.waiting, tier.statistics.max_waiting, tier.statistics.accepted) == (2, 2, 3)
+    futures[1].set_result(other.response(19))
+    futures[0].set_result(encode_frame(held.response(0)))
+
+    await until(lambda: len(peer.answers) == 3)
+    assert (peer.answers[other.opaque].code, peer.answers[held.opaque].code) == (19, 0)
+    assert tier.statistics.waiting == 0
+    # What became ready together leaves together.
+    assert len(peer.transport.writes) == 2
+
+
+async def test_deferred_answers_are_bounded() -> None:
+    tier, clock = inline(capacity=2), Clock()
+    futures = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    free = iter(futures)
+    dispatcher = Dispatcher(clock)
+    dispatcher.register([11], lambda connection, asked: next(free), tier)
+    peer = Peer(dispatcher)
+    requests = [request(11) for _ in range(3)]
+
+    dispatcher.dispatch_all(peer.connection, requests, clock.seconds)
+    await loop_passes()
+
+    refusal = peer.answers[requests[2].opaque]
+    assert refusal.code == ResponseCode.SYSTEM_BUSY
+    assert refusal.remark == "[REJECTREQUEST]system busy: 2 requests of tier inline are under way already"
+    assert tier.statistics.rejected_full == 1
+    clock.seconds += 1.5
+    for future, asked in zip(futures, requests, strict=False):
+        future.set_result(asked.response(0))
+    await loop_passes()
+    assert len(peer.answers) == 3
+    assert tier.statistics.waiting == 0
+    assert tier.statistics.wait_seconds_total == pytest.approx(3.0)
+
+
+async def test_deferred_answer_that_is_given_up_is_answered() -> None:
+    future = asyncio.get_running_loop().create_future()
+    tier = inline()
+    dispatcher = Dispatcher()
+    dispatcher.register([11], returning(future), tier)
+    peer, asked = Peer(dispatcher), request(11)
+
+    peer.send(asked)
+    future.cancel()
+
+    await until(lambda: peer.answers)
+    assert peer.answers[asked.opaque].code == ResponseCode.SYSTEM_BUSY
+    assert peer.answers[asked.opaque].remark == "PULL_MESSAGE was given up by the server; try again"
+    assert tier.statistics.waiting == 0
+
+
+async def test_deferred_answer_for_a_peer_that_is_gone_is_dropped() -> None:
+    future = asyncio.get_running_loop().create_future()
+    dispatcher = Dispatcher()
+    dispatcher.register([11], returning(future), inline())
+    peer, asked = Peer(dispatcher), request(11)
+    peer.send(asked)
+    peer.transport.lose(None)
+    await loop_passes()
+
+    future.set_result(asked.response(0))
+
+    await loop_passes()
+    assert peer.received == []
+
+
+async def test_lateness_is_looked_at_within_a_long_read() -> None:
+    clock, tier = Clock(), inline(max_wait_ms=200)
+
+    def slow(connection: Connection, asked: RemotingCommand) -> RemotingCommand:
+        clock.seconds += 0.010
+        return asked.response(0)
+
+    dispatcher = Dispatcher(clock)
+    dispatcher.register([10], slow, tier)
+    peer = Peer(dispatcher)
+    requests = [request() for _ in range(100)]
+
+    dispatcher.dispatch_all(peer.connection, requests, clock.seconds)
+
+    await loop_passes()
+    codes = [peer.answers[asked.opaque].code for asked in requests]
+    served = codes.count(0)
+    # 200 ms are 20 requests; that it is late is seen after 32 at the latest.
+    assert 20 <= served <= 32
+    assert codes == [0] * served + [ResponseCode.SYSTEM_BUSY] * (100 - served)
+    assert tier.statistics.rejected_late == 100 - served
+    assert peer.answers[requests[-1].opaque].remark == (
+        "[TIMEOUT_CLEAN_QUEUE]broker busy: waited 310 ms in tier inline, the limit is 200 ms; "
+        "0 requests wait there"
+    )
+
+
+async def test_requests_that_were_held_back_too_long_are_late() -> None:
+    clock, tier = Clock(), inline(max_wait_ms=200)
+    dispatcher = Dispatcher(clock)
+    dispatcher.register([10], echo, tier)
+    peer, first, second = Peer(dispatcher), request(), request()
+
+    dispatcher.dispatch_all(peer.connection, [first], clock.seconds, clock.seconds + 0.2)
+    dispatcher.dispatch_all(peer.connection, [second], clock.seconds, clock.seconds + 0.21)
+
+    await loop_passes()
+    assert peer.answers[first.opaque].code == 0
+    assert peer.answers[second.opaque].code == ResponseCode.SYSTEM_BUSY
+
+
+async def test_requests_are_given_back_where_the_peer_takes_no_answers() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register([10], lambda connection, asked: asked.response(0, body=bytes(1000)), inline())
+    peer = Peer(dispatcher, ConnectionSettings(write_high_bytes=5000, write_low_bytes=100), taking=False)
+    requests = [request() for _ in range(100)]
+
+    left = dispatcher.dispatch_all(peer.connection, requests, 0.0)
+
+    assert left == requests[31:]
+    assert len(peer.answers) == 31
+    assert dispatcher.dispatch_all(peer.connection, [request()], 0.0) == []
+
+
+# --- pools ---
+
+
+async def test_blocked_pool_delays_no_other_tier(pools: Callable[..., PoolTier]) -> None:
+    gate, blocked = Gate(), pools("blocked", threads=2)
+    dispatcher = Dispatcher()
+    dispatcher.register([12], gate, blocked)
+    dispatcher.register([10], echo, inline())
+    dispatcher.register([11], echo, pools("other"))
+    dispatcher.register(
+        [14], lambda connection, asked: asyncio.ensure_future(deferred(asked)), inline("deferred")
+    )
+    peer = Peer(dispatcher)
+    stuck = [request(12) for _ in range(10)]
+    peer.send(*stuck)
+    await until(lambda: gate.entered == 2)
+
+    for _ in range(20):
+        asked = [request(10), request(11), request(14)]
+        peer.send(*asked)
+        await until(lambda: all(each.opaque in peer.answers for each in asked))  # noqa: B023
+
+    assert not any(each.opaque in peer.answers for each in stuck)
+    assert (blocked.statistics.accepted, blocked.statistics.waiting) == (10, 8)
+    gate.opened.set()
+    await until(lambda: all(each.opaque in peer.answers for each in stuck))
+    assert blocked.statistics.waiting == 0
+    assert blocked.statistics.max_waiting == 10
+
+
+async def deferred(asked: RemotingCommand) -> RemotingCommand:
+    await asyncio.sleep(0)
+    return asked.response(0)
+
+
+async def test_pool_runs_in_its_threads_and_answers_on_the_loop(pools: Callable[..., PoolTier]) -> None:
+    threads = set()
+
+    def where(connection: Connection, asked: RemotingCommand) -> RemotingCommand:
+        threads.add(threading.current_thread().name)
+        return asked.response(0)
+
+    dispatcher = Dispatcher()
+    dispatcher.register([10], where, pools("query", threads=2))
+    peer = Peer(dispatcher)
+
+    peer.send(*[request() for _ in range(50)])
+
+    await until(lambda: len(peer.answers) == 50)
+    assert threads <= {"query_0", "query_1"}
+
+
+async def test_full_pool_refuses_at_once(pools: Callable[..., PoolTier]) -> None:
+    gate, pool = Gate(), pools("query", capacity=3)
+    dispatcher = Dispatcher()
+    dispatcher.register([12], gate, pool)
+    peer = Peer(dispatcher)
+    running = request(12)
+    peer.send(running)
+    await until(lambda: gate.entered == 1 and pool.statistics.waiting == 0)
+    requests = [request(12) for _ in range(5)]
+
+    peer.send(*requests)
+
+    assert set(peer.answers) == {asked.opaque for asked in requests[3:]}
+    for answer in peer.answers.values():
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert answer.remark == "[REJECTREQUEST]system busy: 3 requests of tier query are under way already"
+    assert (pool.statistics.rejected_full, pool.statistics.accepted, pool.statistics.waiting) == (2, 4, 3)
+    gate.opened.set()
+    await until(lambda: len(peer.answers) == 6)
+    assert next(dispatcher.registrations()).answered == {0: 4, 2: 2}
+
+
+async def test_request_that_waited_too_long_for_a_pool_is_refused(pools: Callable[..., PoolTier]) -> None:
+    gate, clock, pool = Gate(), Clock(), pools("query", max_wait_ms=5000)
+    dispatcher = Dispatcher(clock)
+    dispatcher.register([12], gate, pool)
+    peer = Peer(dispatcher)
+    running, waiting, in_time = request(12), request(12), request(12)
+    dispatcher.dispatch_all(peer.connection, [running, waiting], clock.seconds)
+    await until(lambda: gate.entered == 1)
+    dispatcher.dispatch_all(peer.connection, [in_time], clock.seconds + 1)
+
+    clock.seconds += 5.5
+    gate.opened.set()
+
+    await until(lambda: len(peer.answers) == 3)
+    assert peer.answers[running.opaque].code == 0
+    assert peer.answers[in_time.opaque].code == 0
+    late = peer.answers[waiting.opaque]
+    assert late.code == ResponseCode.SYSTEM_BUSY
+    assert late.remark is not None
+    assert late.remark.startswith(
+        "[TIMEOUT_CLEAN_QUEUE]broker busy: waited 5500 ms in tier query, the limit is 5000 ms; "
+    )
+    assert (pool.statistics.rejected_late, pool.statistics.waiting, gate.entered) == (1, 0, 2)
+    assert pool.statistics.wait_seconds_total == pytest.approx(0 + 5.5 + 4.5)
+
+
+async def test_stopped_pool_refuses(pools: Callable[..., PoolTier]) -> None:
+    gate, pool = Gate(), pools("query")
+    dispatcher = Dispatcher()
+    dispatcher.register([12], gate, pool)
+    peer, running, queued, late = Peer(dispatcher), request(12), request(12), request(12)
+    peer.send(running, queued)
+    await until(lambda: gate.entered == 1)
+
+    dispatcher.stop()
+    peer.send(late)
+    gate.opened.set()
+
+    await until(lambda: len(peer.answers) == 2)
+    assert peer.answers[late.opaque].code == ResponseCode.SYSTEM_BUSY
+    assert peer.answers[late.opaque].remark == "[REJECTREQUEST]system busy: tier query is shutting down"
+    assert peer.answers[running.opaque].code == 0
+    assert gate.entered == 1
+
+
+@pytest.mark.each_loop
+async def test_loop_and_default_clock_tell_the_same_time() -> None:
+    # Connections stamp requests with the loop's time, and the dispatcher compares it with its own clock.
+    dispatcher = Dispatcher()
+    assert dispatcher._clock() == pytest.approx(asyncio.get_running_loop().time(), abs=0.1)

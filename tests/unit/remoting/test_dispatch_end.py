@@ -1,0 +1,51 @@
+"""Waiting until everything is answered, as a daemon does before it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from rmq_remoting.codes import RequestCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.connection import Connection
+from rmq_remoting.dispatch import Answer, Dispatcher, InlineTier, PoolTier
+from tests.support.peers import Peer
+from tests.support.waiting import until
+
+
+async def test_what_runs_in_a_pool_is_waited_for() -> None:
+    go_on = threading.Event()
+
+    def slow(_: Connection, request: RemotingCommand) -> Answer:
+        assert go_on.wait(5)
+        return request.response(0)
+
+    dispatcher = Dispatcher()
+    pool = PoolTier("pool", threads=1, capacity=10, max_wait_ms=5000)
+    dispatcher.register([RequestCode.GET_BROKER_CONFIG], slow, pool)
+    peer = Peer()
+    now = asyncio.get_running_loop().time()
+    requests = [RemotingCommand.request(RequestCode.GET_BROKER_CONFIG) for _ in range(3)]
+    dispatcher.dispatch_all(peer.connection, requests, now)
+    await until(lambda: pool.statistics.running == 1)
+    assert pool.statistics.waiting == 2
+    assert not await dispatcher.all_answered(0.0)
+    go_on.set()
+    assert await dispatcher.all_answered(5.0)
+    await until(lambda: len(peer.received) == 3)
+    assert (pool.statistics.waiting, pool.statistics.running) == (0, 0)
+    dispatcher.stop()
+
+
+async def test_what_is_promised_is_waited_for() -> None:
+    promise: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    dispatcher = Dispatcher()
+    tier = InlineTier("inline", capacity=10, max_wait_ms=5000)
+    dispatcher.register([RequestCode.GET_BROKER_CONFIG], lambda *_: promise, tier)
+    peer = Peer()
+    request = RemotingCommand.request(RequestCode.GET_BROKER_CONFIG)
+    dispatcher.dispatch_all(peer.connection, [request], asyncio.get_running_loop().time())
+    assert not await dispatcher.all_answered(0.0)
+    promise.set_result(request.response(0))
+    assert await dispatcher.all_answered(5.0)
+    await until(lambda: peer.received)

@@ -1,0 +1,305 @@
+"""The fastjson dialect: what is read, what is written, what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_remoting.bodies import fastjson
+from rmq_remoting.bodies.fastjson import ObjectKey
+from rmq_remoting.bodies.fastjson_reader import MAX_DEPTH
+from rmq_remoting.errors import JsonError
+from rmq_remoting.message_queue import MessageQueue
+from tests.support.golden import json_file
+
+BODIES = json_file("protocol/bodies.json")
+EXAMPLES = [
+    (name, example["json"])
+    for name, body in BODIES.items()
+    if not name.startswith("_")
+    for example in body["examples"]
+]
+QUEUE_KEY = ObjectKey.of({"topic": "T", "queueId": 1})
+
+Tree = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text()
+            | st.integers(-(2**63), 2**63 - 1)
+            | st.dictionaries(st.text(), st.integers() | st.text(), max_size=3).map(ObjectKey.of),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize("text", [text for _, text in EXAMPLES if '"$ref"' not in text])
+def test_every_example_is_read_and_written_the_same(text: str) -> None:
+    assert fastjson.dumps(fastjson.loads(text.encode())).decode() == text
+
+
+@pytest.mark.parametrize("row", BODIES["_reader_tolerance"].values(), ids=BODIES["_reader_tolerance"])
+def test_reads_what_fastjson_reads(row: dict[str, Any]) -> None:
+    assert row["result"]["accepted"]
+    assert isinstance(fastjson.loads(row["input"].encode()), dict)
+
+
+def test_escapes_text_as_fastjson() -> None:
+    text = "".join(map(chr, BODIES["_string_escapes"]["input_code_points"]))
+    assert fastjson.dumps(text).decode() == BODIES["_string_escapes"]["default"]
+    assert fastjson.dumps_standard(text).decode() == BODIES["_string_escapes"]["browser_compatible"]
+    assert fastjson.loads(fastjson.dumps(text)) == text
+    assert json.loads(fastjson.dumps_standard(text)) == text
+
+
+@pytest.mark.parametrize(("number", "text"), BODIES["_doubles"].items())
+def test_writes_doubles_as_java(number: str, text: str) -> None:
+    assert fastjson.dumps(float(number)).decode() == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0.001, "0.001"),
+        (0.00099, "9.9E-4"),
+        (9999999.5, "9999999.5"),
+        (-1.5e300, "-1.5E300"),
+        (5e-324, "5.0E-324"),
+        (float("-inf"), "null"),
+    ],
+)
+def test_writes_doubles_at_the_edges(number: float, text: str) -> None:
+    assert fastjson.dumps(number).decode() == text
+
+
+def test_keys_of_all_kinds_and_absent_members() -> None:
+    tree: dict[object, object] = {0: "a", "b": None, QUEUE_KEY: [None, True], MessageQueue("T", "b", 2): {}}
+    assert fastjson.dumps(tree) == (
+        b'{0:"a",{"queueId":1,"topic":"T"}:[null,true],{"brokerName":"b","queueId":2,"topic":"T"}:{}}'
+    )
+    standard = json.loads(fastjson.dumps_standard(tree))
+    assert list(standard) == [
+        "0",
+        '{"queueId":1,"topic":"T"}',
+        '{"brokerName":"b","queueId":2,"topic":"T"}',
+    ]
+
+
+def test_what_is_no_json_is_not_written() -> None:
+    with pytest.raises(TypeError, match="object cannot be written as JSON"):
+        fastjson.dumps({"a": [object()]})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{1:2,-3:4}", {1: 2, -3: 4}),
+        ("{{topic:'T','queueId':1}:5}", {QUEUE_KEY: 5}),
+        ("{ 'a' : [ 1 , 2 , ] , , }", {"a": [1, 2]}),
+        ("\ufeff\b\f{\tx_$1: true}\r\n", {"x_$1": True}),
+        ("{a:'\\x41\\v\\0\\'\\F'}", {"a": "A\v\0'\f"}),
+        ('{a:"\\ud83d\\ude00 \\uD83D\\uDE00 \n"}', {"a": "😀 😀 \n"}),
+        ("{a:-1.5e3,b:007,c:1E2}", {"a": -1500.0, "b": 7, "c": 100.0}),
+        ("{1:{},{}:[]}", {1: {}, ObjectKey(): []}),
+    ],
+)
+def test_reads_the_dialect(text: str, value: object) -> None:
+    assert fastjson.loads(text.encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", r"ends too early \(at character 0\)"),
+        (b"{0:", r"ends too early \(at character 3\)"),
+        (b"{0:1", r"ends too early \(at character 4\)"),
+        (b"{0:1}x", r"text after the end of the value, found 'x' \(at character 5\)"),
+        (b"{0 1}", r"':' is expected after a key, found '1' \(at character 3\)"),
+        (b"{0:1 1:2}", r"',' or '}' is expected, found '1' \(at character 5\)"),
+        (b"{0:[1 2]}", r"',' or '\]' is expected, found '2' \(at character 6\)"),
+        (b"{0:yes}", r"a value is expected, found 'y' \(at character 3\)"),
+        (b"{1.5:1}", r"a key is expected"),
+        (b"{[1]:1}", r"a key is expected .*found '\[' \(at character 1\)"),
+        (b"{{0:1}:1}", r"an object key whose own names are not all text \(at character 1\)"),
+        (b"{0:'abc}", r"a string without an end \(at character 3\)"),
+        (b"{0:'a\\q'}", r"an unknown escape \\q \(at character 5\)"),
+        (b"{0:'\\ud83d'}", r"half of a surrogate pair \(at character 4\)"),
+        (b"{0:" + b"9" * 5000 + b"}", r"a number of too many digits \(at character 3\)"),
+        (b"{0:\xff}", r"not UTF-8 text: .* \(at character 3\)"),
+        (b"[" * (MAX_DEPTH + 1) + b"]", r"nested deeper than 128 levels"),
+        (b"{a:" * 100_000, r"nested deeper than 128 levels"),
+        (b"{" * 100_000, r"nested deeper than 128 levels"),
+    ],
+)
+def test_broken_text_is_refused_with_its_position(text: bytes, problem: str) -> None:
+    with pytest.raises(JsonError, match=problem):
+        fastjson.loads(text)
+
+
+def test_the_position_is_an_attribute() -> None:
+    with pytest.raises(JsonError) as caught:
+        fastjson.loads(b"{0:}")
+    assert caught.value.position == 3
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "'",
+        "a",
+        "\\'",
+        " ",
+        ",",
+        "{a:",
+        "[",
+        "{{",
+        "0",
+        "-",
+        "'a':1,",
+        "{'q':1}:{},",
+        "0:[1.5],",
+        "/",
+        "\u00e9",
+    ],
+)
+@pytest.mark.parametrize("start", ["[", "{0:'", "{0:", "{"])
+def test_long_broken_text_takes_linear_time(start: str, unit: str) -> None:
+    text = (start + unit * (1024 * 1024 // len(unit))).encode()
+    started = time.process_time()
+    with pytest.raises(JsonError):
+        fastjson.loads(text)
+    assert time.process_time() - started < 2
+
+
+def test_text_as_long_as_the_largest_frame_takes_linear_time() -> None:
+    text = (
+        b"{" + b",".join(b"%d:'%060d'" % (number, number) for number in range(16 * 1024 * 1024 // 70)) + b"}"
+    )
+    started = time.process_time()
+    value = fastjson.loads(text)
+    assert isinstance(value, dict)
+    assert len(value) == 16 * 1024 * 1024 // 70
+    assert time.process_time() - started < 10
+
+
+class TestReferences:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ('{"a":{"x":1},"b":{"$ref":"$.a"}}', {"a": {"x": 1}, "b": {"x": 1}}),
+            ('{"b":{"$ref":"$.a"},"a":{"x":1}}', {"b": {"x": 1}, "a": {"x": 1}}),
+            ('{"a":[[1],{"$ref":"$.a[0]"}]}', {"a": [[1], [1]]}),
+            ('{"a":{0:{},1:{"$ref":"$.a[0]"}}}', {"a": {0: {}, 1: {}}}),
+            ('{"a":{0:{},1:{"$ref":"$.a.0"}}}', {"a": {0: {}, 1: {}}}),
+            ('{"x.y-z":{},"b":{"$ref":"$.x\\\\.y\\\\-z"}}', {"x.y-z": {}, "b": {}}),
+            (
+                '{"b":{"$ref":"$.c.x"},"c":{"$ref":"$.d"},"d":{"x":{}}}',
+                {"b": {}, "c": {"x": {}}, "d": {"x": {}}},
+            ),
+            (
+                '{"a":{{"q":1}:2},"b":{{"$ref":"$.a.null"}:3}}',
+                {"a": {ObjectKey.of({"q": 1}): 2}, "b": {ObjectKey.of({"q": 1}): 3}},
+            ),
+            ('{"a":{"$ref":5},"b":{"$ref":"$.a","c":1}}', {"a": {"$ref": 5}, "b": {"$ref": "$.a", "c": 1}}),
+        ],
+    )
+    def test_stand_for_what_was_written_before(self, text: str, value: object) -> None:
+        assert fastjson.loads(text.encode()) == value
+
+    def test_share_one_object(self) -> None:
+        value = fastjson.loads(b'{"a":{},"b":{"$ref":"$.a"}}')
+        assert isinstance(value, dict)
+        assert value["a"] is value["b"]
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ('{"$ref":"$"}', "the whole text is a reference"),
+            ('{"a":{"$ref":".."}}', "does not start at the root"),
+            ('{"a":{"$ref":"@"}}', "does not start at the root"),
+            ('{"a":{"$ref":"$"}}', "around itself"),
+            ('{"a":{"b":{"$ref":"$.a"}}}', "around itself"),
+            ('{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"}}', "too many others"),
+            ('{"a":{"$ref":"$.c"}}', r"'\$\.c' leads to nothing"),
+            ('{"a":[{"$ref":"$.a[7]"}]}', "leads to nothing"),
+            ('{"a":{"$ref":"$a"}}', "is not a path"),
+            ('{"a":{"$ref":"$.b["},"b":[]}', "is not a path"),
+            ('{"a":[],"b":{{"$ref":"$.a"}:3}}', "cannot be a map key"),
+        ],
+    )
+    def test_that_lead_nowhere_are_refused(self, text: str, problem: str) -> None:
+        with pytest.raises(JsonError, match=problem):
+            fastjson.loads(text.encode())
+
+    def test_that_stand_for_an_endless_tree_are_refused(self) -> None:
+        levels: list[object] = [[]]
+        levels += [[{"$ref": f"$[{level}]"}] * 10 for level in range(20)]
+        with pytest.raises(JsonError, match="stand for more than"):
+            fastjson.loads(json.dumps(levels).encode())
+
+    def test_that_stand_for_a_deep_tree_are_refused(self) -> None:
+        levels: list[object] = [[]]
+        levels += [[{"$ref": f"$[{level}]"}] for level in range(MAX_DEPTH + 1)]
+        with pytest.raises(JsonError, match="nested deeper"):
+            fastjson.loads(json.dumps(levels).encode())
+        with pytest.raises(JsonError, match="nested deeper"):
+            fastjson.loads(b'{"$ref":' + b"[" * 1000 + b"]" * 1000 + b"}")
+
+    def test_with_paths_through_references_take_linear_time(self) -> None:
+        path = "$" + ".a" * 10_000
+        tree: dict[str, object] = {
+            "a": {"$ref": "$.b"},
+            "b": {},
+            "c": [{"$ref": path + f".{number}"} for number in range(100)],
+        }
+        with pytest.raises(JsonError, match="leads to nothing"):
+            fastjson.loads(json.dumps(tree).encode())
+
+
+@given(Tree)
+def test_random_trees_come_back(tree: object) -> None:
+    assert fastjson.loads(fastjson.dumps(tree)) == _without_absent(tree)
+
+
+@given(Tree)
+def test_random_trees_are_written_as_standard_json(tree: object) -> None:
+    json.loads(fastjson.dumps_standard(tree))
+
+
+@given(Tree)
+def test_random_trees_are_written_in_lines_and_come_back(tree: object) -> None:
+    assert fastjson.loads(fastjson.dumps_pretty(tree)) == _without_absent(tree)
+
+
+@given(st.binary())
+def test_random_bytes_are_read_or_refused(data: bytes) -> None:
+    with contextlib.suppress(JsonError):
+        fastjson.loads(data)
+
+
+@given(st.text(alphabet="{}[]:,'\"\\ $ref.@0123-+eE.xutrue \n"))
+def test_random_text_of_json_characters_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(JsonError):
+        fastjson.loads(text.encode())
+
+
+def _without_absent(tree: object) -> object:
+    if isinstance(tree, dict):
+        return {key: _without_absent(item) for key, item in tree.items() if item is not None}
+    if isinstance(tree, list):
+        return [_without_absent(item) for item in tree]
+    return tree

@@ -1,0 +1,417 @@
+"""Send headers: the fast way through the bytes gives what the slow way through the map gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand, Serialization
+from rmq_remoting.errors import HeaderDecodeError, HeaderError, RemotingError
+from rmq_remoting.framing import encode_frame
+from rmq_remoting.headers.send import (
+    SendHeaderDecoder,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+    SendResponseEncoder,
+    SendTarget,
+)
+from rmq_remoting.serialization.binary import decode_ext_fields, encode_ext_fields
+from tests.support.frames import GoldenFrame, decode_one, ext_field, golden_frames
+
+BORN = "1700000000000"
+TARGET = SendTarget("PG", "TopicTest", "TBW102", 4, 2, broker_name="broker-a")
+FIELDS = SendMessageRequestHeader(TARGET, int(BORN), b"KEYS\x01k\x02").encode_v2()
+V2 = int(RequestCode.SEND_MESSAGE_V2)
+
+
+def fast(decoder: SendHeaderDecoder, raw: bytes, code: int = V2) -> SendMessageRequestHeader:
+    return decoder.decode(RemotingCommand(code, 0, 1, raw_ext=raw, serialization=Serialization.BINARY))
+
+
+def slow(raw: bytes, code: int = V2) -> SendMessageRequestHeader:
+    return SendHeaderDecoder().decode(RemotingCommand(code, 0, 1, ext_fields=decode_ext_fields(raw)))
+
+
+def values(header: SendMessageRequestHeader) -> dict[str, Any]:
+    target = {name: getattr(header.target, name) for name in SendTarget.__slots__}
+    return {**target, "born_timestamp_ms": header.born_timestamp_ms, "properties": header.properties}
+
+
+def outcome(decode: Any, *arguments: Any) -> Any:
+    try:
+        return values(decode(*arguments))
+    except RemotingError as error:
+        return type(error), str(error)
+
+
+# --- Apache's headers ---
+
+
+def is_send(golden: GoldenFrame) -> bool:
+    is_request = golden.decoded["flag"] & 1 == 0
+    return is_request and golden.decoded["code"] in (10, 310, 320, 325) and not golden.name.startswith("odd")
+
+
+@pytest.mark.parametrize("golden", [golden for golden in golden_frames() if is_send(golden)], ids=str)
+def test_golden_send_headers(golden: GoldenFrame) -> None:
+    fields = golden.decoded["extFields"]
+    is_v1 = golden.decoded["code"] == 10
+
+    decoder = SendHeaderDecoder()
+    header = decoder.decode(decode_one(golden.frame))
+    again = decoder.decode(decode_one(golden.frame))
+
+    assert header.target is again.target
+    assert values(header) == values(again)
+    assert header.target.topic == fields["topic" if is_v1 else "b"]
+    assert str(header.target.queue_id) == fields["queueId" if is_v1 else "e"]
+    assert header.properties.decode() == fields["properties" if is_v1 else "i"]
+    assert (header.encode_v1() if is_v1 else header.encode_v2()) == fields
+
+
+# --- the two ways ---
+
+MARKS = [
+    "\x00\x01g\x00\x00\x00\x0d",
+    "\x00\x01i",
+    "\x00\x01g\x00\x00\x00\x0d" + BORN,
+    "\x00\x01i\x00\x00\x00\x05hello",
+]
+TEXTS = st.one_of(
+    st.sampled_from(["T", "TopicTest", "", "主题", "\x00", *MARKS]),
+    st.text(max_size=8),
+    st.lists(st.sampled_from([*MARKS, "a", "é", "\x00\x01"]), max_size=4).map("".join),
+)
+NUMBERS = st.one_of(
+    st.sampled_from(["0", "1", "-1", "2147483647", "2147483648", "", "x", "01", BORN, MARKS[0]]),
+    st.integers(-10, 70_000).map(str),
+)
+GOOD_BORNS = st.integers(10**12, 10**13 - 1).map(str)
+BORNS = st.one_of(
+    GOOD_BORNS,
+    st.sampled_from(
+        [BORN, "", "0", "-170000000000", "x" * 13, "1_70000000000", " 1700000000000", "9" * 13, "9" * 19]
+    ),
+)
+BOOLEANS = st.sampled_from(["true", "false", "TRUE", "", "1"])
+KEYS: dict[str, st.SearchStrategy[str]] = {
+    "a": TEXTS,
+    "b": TEXTS,
+    "c": TEXTS,
+    "d": NUMBERS,
+    "e": NUMBERS,
+    "f": NUMBERS,
+    "g": BORNS,
+    "h": NUMBERS,
+    "i": TEXTS,
+    "j": NUMBERS,
+    "k": BOOLEANS,
+    "l": NUMBERS,
+    "m": BOOLEANS,
+    "n": TEXTS,
+}
+# A field is a key and a value; None where the value changes from send to send.
+Field = tuple[str, str | None]
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> list[Field]:
+    """The fields of one producer's sends, mostly right."""
+    fields: list[Field] = [(key, None if key in "gi" else FIELDS.get(key, "7")) for key in KEYS]
+    for key in draw(st.lists(st.sampled_from("abcnabcndefhjklm"), max_size=2)):
+        fields = [(name, draw(KEYS[name]) if name == key else value) for name, value in fields]
+    change = draw(st.sampled_from(["none", "order", "missing", "extra", "repeated", "repeated", "repeated"]))
+    if change == "order":
+        return draw(st.permutations(fields))
+    if change == "missing":
+        left_out = draw(st.sets(st.sampled_from(sorted(KEYS)), max_size=4))
+        return [field for field in fields if field[0] not in left_out]
+    if change == "repeated":
+        key = draw(st.sampled_from([*"gi" * 14, *KEYS]))
+        value = None if draw(st.booleans()) else draw(KEYS[key])
+        fields.insert(draw(st.integers(0, len(fields))), (key, value))
+    if change == "extra":
+        fields.insert(draw(st.integers(0, len(fields))), (draw(TEXTS), draw(TEXTS)))
+    return fields
+
+
+def raw_of(shape: list[Field], born: str, properties: str) -> bytes:
+    changing = {"g": born, "i": properties}
+    return b"".join(
+        ext_field(key.encode(), (changing.get(key, "") if value is None else value).encode())
+        for key, value in shape
+    )
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(shapes(), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), GOOD_BORNS | BORNS, TEXTS), min_size=3, max_size=6),
+    st.sampled_from([10, V2, 320]),
+)
+def test_fast_way_gives_what_the_slow_way_gives(
+    producers: list[list[Field]], sends: list[tuple[int, str, str]], code: int
+) -> None:
+    decoder = SendHeaderDecoder()
+    for producer, born, properties in sends:
+        raw = raw_of(producers[producer % len(producers)], born, properties)
+        assert outcome(fast, decoder, raw, code) == outcome(slow, raw, code)
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=60), st.integers(0, 200), st.booleans())
+def test_damaged_maps_end_as_protocol_errors_when_targets_are_known(
+    noise: bytes, at: int, insert: bool
+) -> None:
+    decoder = SendHeaderDecoder()
+    good = encode_ext_fields(FIELDS)
+    fast(decoder, good)
+    damaged = good[:at] + noise + good[at if insert else at + len(noise) :]
+
+    result = outcome(fast, decoder, damaged)
+
+    assert result == outcome(slow, damaged)
+
+
+def test_known_target_is_found_by_its_bytes() -> None:
+    decoder = SendHeaderDecoder()
+    first = fast(decoder, encode_ext_fields(FIELDS))
+    remembered = decoder.remembered
+
+    second = fast(decoder, encode_ext_fields({**FIELDS, "g": "1800000000001", "i": "TAGS\x01a\x02"}))
+
+    assert second.target is first.target
+    assert (second.born_timestamp_ms, second.properties) == (1_800_000_000_001, b"TAGS\x01a\x02")
+    assert decoder.remembered == remembered
+
+
+@pytest.mark.parametrize("where", ["first", "between", "last"])
+@pytest.mark.parametrize(("key", "value"), [("g", "1800000000001"), ("g", "5"), ("i", "other"), ("i", "")])
+@pytest.mark.parametrize("properties", ["mine", ""])
+def test_repeated_field_moves_no_cut(where: str, key: str, value: str, properties: str) -> None:
+    shape: list[Field] = [(name, None if name in "gi" else text) for name, text in FIELDS.items()]
+    shape.sort(key=lambda field: field[0])
+    keys = [name for name, _ in shape]
+    shape.insert({"first": 0, "between": keys.index("h"), "last": len(shape)}[where], (key, value))
+    decoder = SendHeaderDecoder()
+    fast(decoder, raw_of(shape, BORN, "something"))
+
+    raw = raw_of(shape, "1700000000007", properties)
+
+    assert outcome(fast, decoder, raw) == outcome(slow, raw)
+
+
+@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize("key", ["a", "b", "c", "n", "i"])
+def test_value_that_holds_a_mark_moves_no_cut(mark: str, key: str) -> None:
+    decoder = SendHeaderDecoder()
+    for value in (mark, "x" + mark, mark + "x", mark + mark):
+        for born in (BORN, "1700000000999"):
+            raw = encode_ext_fields({**FIELDS, key: value, "g": born})
+            assert outcome(fast, decoder, raw) == outcome(slow, raw)
+
+
+@pytest.mark.parametrize("properties", [b"\xff", b"KEYS\x01\xc3\x02", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"])
+@pytest.mark.parametrize("known", [False, True])
+def test_properties_that_are_no_utf8(properties: bytes, known: bool) -> None:
+    decoder = SendHeaderDecoder()
+    if known:
+        fast(decoder, encode_ext_fields(FIELDS))
+    raw = encode_ext_fields({**FIELDS, "i": "\x00"}).replace(
+        ext_field(b"i", b"\x00"), ext_field(b"i", properties)
+    )
+
+    with pytest.raises(HeaderDecodeError, match="not UTF-8"):
+        fast(decoder, raw)
+
+
+def test_properties_may_be_any_utf8() -> None:
+    decoder = SendHeaderDecoder()
+    for _ in range(2):
+        raw = encode_ext_fields({**FIELDS, "i": "ключ\x01値😀\x02"})
+        assert fast(decoder, raw).properties.decode() == "ключ\x01値😀\x02"
+
+
+def test_damaged_length_of_properties_of_a_known_target() -> None:
+    decoder = SendHeaderDecoder()
+    good = encode_ext_fields({**FIELDS, "i": "x" * 30})
+    fast(decoder, good)
+    mark = good.index(b"\x00\x01i\x00") + 3
+
+    for length in (-1, -(2**31), 2**31 - 1, 31, 200):
+        raw = good[:mark] + length.to_bytes(4, "big", signed=True) + good[mark + 4 :]
+        with pytest.raises(HeaderDecodeError):
+            fast(decoder, raw)
+
+
+# --- fields ---
+
+
+@pytest.mark.parametrize("code", [10, V2, 320])
+@pytest.mark.parametrize("index", range(7))
+def test_missing_field_is_named(code: int, index: int) -> None:
+    header = SendMessageRequestHeader(TARGET, int(BORN), b"")
+    names = ["producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "flag"]
+    fields = header.encode_v1() if code == 10 else header.encode_v2()
+    del fields[names[index] if code == 10 else "abcdefh"[index]]
+
+    with pytest.raises(HeaderError, match=f"required field {names[index]} "):
+        SendHeaderDecoder().decode(RemotingCommand(code, 0, 1, ext_fields=fields))
+
+
+@pytest.mark.parametrize("born", [None, "", "x", "1.5", str(2**63), str(-(2**63) - 1), "9" * 5000])
+def test_bad_born_timestamp_is_named(born: str | None) -> None:
+    fields = {key: value for key, value in {**FIELDS, "g": born}.items() if value is not None}
+    for _ in range(2):
+        with pytest.raises(HeaderError, match="bornTimestamp") as caught:
+            SendHeaderDecoder().decode(RemotingCommand(V2, 0, 1, ext_fields=fields))
+        assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("key", list("defhjl"))
+@pytest.mark.parametrize("value", ["", "x", "1.5", str(2**31), str(-(2**31) - 1), "9" * 5000])
+def test_bad_number_is_named_and_not_remembered(key: str, value: str) -> None:
+    decoder = SendHeaderDecoder()
+    for _ in range(2):
+        with pytest.raises(HeaderError, match="must be a 32-bit integer") as caught:
+            decoder.decode(RemotingCommand(V2, 0, 1, ext_fields={**FIELDS, key: value}))
+        assert len(str(caught.value)) < 300
+    assert decoder.remembered == 0
+
+
+def test_optional_fields_have_defaults() -> None:
+    fields = {key: value for key, value in FIELDS.items() if key in "abcdefgh"}
+    header = SendHeaderDecoder().decode(RemotingCommand(V2, 0, 1, ext_fields=fields))
+    assert values(header) == values(
+        SendMessageRequestHeader(replace(TARGET, broker_name=None), int(BORN), b"")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("TRUE", True), ("false", False), ("yes", False)]
+)
+def test_booleans_are_read_as_java_does(text: str, value: bool) -> None:
+    fields = {**FIELDS, "k": text, "m": text}
+    target = SendHeaderDecoder().decode(RemotingCommand(V2, 0, 1, ext_fields=fields)).target
+    assert (target.unit_mode, target.batch) == (value, value)
+
+
+def test_both_versions_of_a_header_share_their_target() -> None:
+    decoder = SendHeaderDecoder()
+    header = SendMessageRequestHeader(replace(TARGET, max_reconsume_times=3, batch=True), int(BORN), b"p")
+
+    first = decoder.decode(RemotingCommand(10, 0, 1, ext_fields=header.encode_v1()))
+    second = decoder.decode(RemotingCommand(V2, 0, 1, ext_fields=header.encode_v2()))
+    third = fast(decoder, encode_ext_fields(header.encode_v2()))
+
+    assert first.target is second.target is third.target
+    assert values(first) == values(third) == values(header)
+
+
+# --- memory ---
+
+
+def test_memory_of_targets_is_bounded() -> None:
+    decoder = SendHeaderDecoder(max_bytes=100_000)
+    most = 0
+    for number in range(1000):
+        fields = {**FIELDS, "b": f"Topic{number}"}
+        for _ in range(2):
+            assert fast(decoder, encode_ext_fields(fields)).target.topic == f"Topic{number}"
+        most = max(most, decoder.remembered)
+    assert 10 < most <= 100
+
+
+@pytest.mark.parametrize("key", ["b", "x"])
+def test_huge_targets_are_not_remembered(key: str) -> None:
+    decoder = SendHeaderDecoder()
+    fields = {**FIELDS, key: "x" * 1_000_000}
+    for _ in range(2):
+        assert fast(decoder, encode_ext_fields(fields)).target.queue_id == 2
+    # Of the second form (a field that nobody knows) the values are small.
+    assert decoder.remembered == (0 if key == "b" else 1)
+
+
+# --- responses ---
+
+MSG_ID = b"0A00000300002A9F0000000000000064"
+
+
+@pytest.mark.parametrize("trace_on", [True, False])
+def test_binary_response_is_what_the_slow_encoder_writes(trace_on: bool) -> None:
+    encoder = SendResponseEncoder("DefaultRegion", trace_on)
+    request = RemotingCommand.request(V2, serialization=Serialization.BINARY)
+    for queue_id, offset in ((0, 0), (7, 2**63 - 1), (0, 12)):
+        fields = {
+            "msgId": MSG_ID.decode(),
+            "queueId": str(queue_id),
+            "queueOffset": str(offset),
+            "MSG_REGION": "DefaultRegion",
+            "TRACE_ON": "true" if trace_on else "false",
+        }
+
+        frame = encoder.encode(request, MSG_ID, queue_id, offset)
+
+        assert frame == encode_frame(request.response(ResponseCode.SUCCESS, ext_fields=fields))
+    assert encoder.constant_fields == {
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true" if trace_on else "false",
+    }
+
+
+def test_json_request_gets_a_json_response() -> None:
+    encoder = SendResponseEncoder("DefaultRegion", True)
+    request = RemotingCommand.request(V2)
+
+    response = encoder.encode(request, MSG_ID, 3, 4)
+
+    assert isinstance(response, RemotingCommand)
+    read = decode_one(encode_frame(response))
+    assert read.serialization is Serialization.JSON
+    assert (read.opaque, read.code, read.is_response) == (request.opaque, 0, True)
+    header = SendMessageResponseHeader.decode(read.ext_fields)
+    assert (header.msg_id, header.queue_id, header.queue_offset) == (MSG_ID.decode(), 3, 4)
+
+
+def test_binary_response_of_a_batch_names_all_its_messages() -> None:
+    encoder = SendResponseEncoder("region", False)
+    request = RemotingCommand.request(320, serialization=Serialization.BINARY)
+    ids = b",".join([MSG_ID] * 1000)
+
+    frame = encoder.encode(request, ids, 0, 0)
+
+    assert isinstance(frame, bytes)
+    response = decode_one(frame)
+    assert response.language == LanguageCode.PYTHON
+    assert response.ext_fields["msgId"] == ids.decode()
+
+
+@pytest.mark.parametrize(
+    "golden",
+    [
+        golden
+        for golden in golden_frames()
+        if golden.name.startswith("send response") and golden.decoded["extFields"]
+    ],
+    ids=str,
+)
+def test_golden_send_responses(golden: GoldenFrame) -> None:
+    fields = golden.decoded["extFields"]
+    if "msgId" not in fields:
+        with pytest.raises(HeaderError):
+            SendMessageResponseHeader.decode(fields)
+        return
+
+    header = SendMessageResponseHeader.decode(decode_one(golden.frame).ext_fields)
+
+    assert header.msg_id == fields["msgId"]
+    assert str(header.queue_id) == fields["queueId"]
+    assert str(header.queue_offset) == fields["queueOffset"]
+    assert header.recall_handle == fields.get("recallHandle")
+    assert header.transaction_id == fields.get("transactionId")
+    assert header.batch_uniq_id == fields.get("batchUniqId")
