@@ -9,10 +9,10 @@ DATA := data
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run test lint format types unit bench clean
+.PHONY: help install run test lint format types unit test-crash soak bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## create .venv and install everything into it
 
@@ -37,6 +37,13 @@ types: install ## check the types
 
 unit: install ## the tests that start nothing
 	$(BIN)/pytest tests/unit
+
+test-crash: install ## kill, cut the power, fill the disk: RMQ_CRASH_ROUNDS (50) rounds, then 20 s of soak
+	RMQ_CRASH_ROUNDS=$${RMQ_CRASH_ROUNDS:-50} $(BIN)/pytest tests/crash
+	RMQ_SOAK_SECONDS=20 $(BIN)/python -m tests.crash.soak
+
+soak: install ## a broker at full speed for RMQ_SOAK_SECONDS (600): nothing may grow, nothing get lost
+	$(BIN)/python -m tests.crash.soak
 
 bench: install ## measure, and write docs/performance.md
 	$(BIN)/python -m benchmarks

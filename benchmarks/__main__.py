@@ -1,8 +1,11 @@
 """`make bench`: this broker and Apache's 5.3.3 under the same Java program, and the table of it.
 
-python -m benchmarks                     everything, about half an hour, writes docs/performance.md
+python -m benchmarks                     everything, about an hour and a half, writes docs/performance.md
 python -m benchmarks --only sync-128     one load, nothing written
 python -m benchmarks --list              the loads
+
+The loads of the store start brokers of their own; --scale 0.01 makes their logs, indexes and numbers of
+queues small, to see that they work.
 """
 
 from __future__ import annotations
@@ -11,17 +14,25 @@ import argparse
 import asyncio
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.comparison import Figure, alternate
+from benchmarks.index_query import index_query
 from benchmarks.load import LoadClient, LoadResult
+from benchmarks.many_queues import many_queues
 from benchmarks.ours import OurServers, our_servers
 from benchmarks.peer import ApachePeer, apache_peer
-from benchmarks.report import Report, write_report
+from benchmarks.rebuild import rebuild
+from benchmarks.recovery import recovery
+from benchmarks.report import BROKER_MARKS, STORE_MARKS, Report, write_report
+from benchmarks.rollover import rollover
 from benchmarks.sdk import sdk_sends
+from benchmarks.store_bench import StoreBench, StoreLoad
+from benchmarks.sync_flush import sync_flush
 from tests.support import toolchain
 from tests.support.processes import Usage
 
@@ -181,6 +192,16 @@ LOADS: dict[str, Load] = {
     "sdk-batching": sdk_batching,
 }
 
+# Each starts brokers of its own: on other settings, or on large directories.
+STORE_LOADS: dict[str, StoreLoad] = {
+    "sync-flush": sync_flush,
+    "recovery": recovery,
+    "rebuild": rebuild,
+    "rollover": rollover,
+    "index-query": index_query,
+    "many-queues": many_queues,
+}
+
 
 async def warm_up(bench: Bench, seconds: int) -> None:
     """The same load on both brokers, not counted: a JVM is half as fast in its first minute."""
@@ -220,7 +241,7 @@ async def starts(count: int) -> tuple[Sequence[Figure], list[float]]:
 
 
 async def run(names: Sequence[str], rounds: int, seconds: int, warm_up_seconds: int) -> Report:
-    """All the chosen loads."""
+    """The chosen loads of the first table."""
     began = time.monotonic()
     figures: list[Figure] = []
     started, _ = await starts(min(3, rounds))
@@ -234,27 +255,60 @@ async def run(names: Sequence[str], rounds: int, seconds: int, warm_up_seconds: 
             for name in names:
                 print(f"{name}: {LOADS[name].__doc__}", flush=True)
                 figures += await LOADS[name](bench)
-    return Report(figures, rounds, seconds, warm_up_seconds, time.monotonic() - began)
+    return Report(figures, BROKER_MARKS, rounds, seconds, warm_up_seconds, time.monotonic() - began)
+
+
+async def run_store(
+    names: Sequence[str], rounds: int, seconds: int, warm_up_seconds: int, scale: float
+) -> Report:
+    """The chosen loads of the table of the store."""
+    began = time.monotonic()
+    figures: list[Figure] = []
+    for name in names:
+        print(f"{name}: {STORE_LOADS[name].__doc__}", flush=True)
+        # What one load leaves on the disk would be in the way of the next.
+        with tempfile.TemporaryDirectory(prefix="rmq-bench-store-") as home:
+            figures += await STORE_LOADS[name](
+                StoreBench(Path(home), rounds, seconds, warm_up_seconds, scale)
+            )
+    return Report(figures, STORE_MARKS, rounds, seconds, warm_up_seconds, time.monotonic() - began)
+
+
+async def run_all(chosen: Namespace) -> list[Report]:
+    """What was chosen on the command line; everything where nothing was."""
+    names = chosen.only or [*LOADS, *STORE_LOADS]
+    amounts = chosen.rounds, chosen.seconds, chosen.warmup
+    reports = []
+    if first := [name for name in names if name in LOADS]:
+        reports.append(await run(first, *amounts))
+    if store := [name for name in names if name in STORE_LOADS]:
+        reports.append(await run_store(store, *amounts, chosen.scale))
+    return reports
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", action="append", choices=LOADS, help="a load; may be given again")
+    every_load = {**LOADS, **STORE_LOADS}
+    parser.add_argument("--only", action="append", choices=every_load, help="a load; may be given again")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of measurements (5)")
     parser.add_argument("--seconds", type=int, default=8, help="counted seconds of one measurement (8)")
     parser.add_argument("--warmup", type=int, default=60, help="uncounted seconds of each broker (60)")
-    parser.add_argument("--write", type=Path, default=None, help="file for the table")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="of the store's sizes (1: those of the goals)"
+    )
+    parser.add_argument("--write", type=Path, default=None, help="file for the tables")
     parser.add_argument("--list", action="store_true", help="print the loads and end")
     chosen = parser.parse_args()
     if chosen.list:
-        print("\n".join(f"{name:14} {load.__doc__}" for name, load in LOADS.items()))
+        print("\n".join(f"{name:14} {load.__doc__}" for name, load in every_load.items()))
         return
-    names = chosen.only or list(LOADS)
-    report = asyncio.run(run(names, chosen.rounds, chosen.seconds, chosen.warmup))
-    print(report.table())
+    reports = asyncio.run(run_all(chosen))
+    for report in reports:
+        print(report.table())
     target = chosen.write or (None if chosen.only else Path("docs/performance.md"))
     if target is not None:
-        write_report(report, target)
+        for report in reports:
+            write_report(report, target)
         print(f"written to {target}")
 
 

@@ -83,10 +83,15 @@ class LoadClient:
         size: int = 128,
         seconds: int = 10,
         warmup_s: int = 5,
+        topics: int = 0,
+        queues: int = 8,
         server: Callable[[], Usage] | None = None,
     ) -> LoadResult:
-        """Synchronous sends. `server` reads the broker's usage: asked when the counting begins and ends."""
-        options = {"topic": topic, "threads": threads, "size": size}
+        """Synchronous sends. `server` reads the broker's usage: asked when the counting begins and ends.
+
+        With `topics` in turn to so many of them, `<topic>-0` and on, of so many `queues` each.
+        """
+        options = {"topic": topic, "topics": topics, "queues": queues, "threads": threads, "size": size}
         return await self._timed("sync", options, seconds, warmup_s, server)
 
     async def one_thread(

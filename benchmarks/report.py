@@ -12,15 +12,17 @@ from pathlib import Path
 
 from benchmarks.comparison import Figure
 
-BEGIN = "<!-- table: written by `make bench` -->"
-END = "<!-- end of the table -->"
+# Where the tables stand in the file: begin and end of each.
+BROKER_MARKS = ("<!-- table: written by `make bench` -->", "<!-- end of the table -->")
+STORE_MARKS = ("<!-- table of the store: written by `make bench` -->", "<!-- end of the store's table -->")
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that was measured, and how."""
+    """What was measured for one table, and how."""
 
     figures: Sequence[Figure]
+    marks: tuple[str, str]
     rounds: int
     seconds: int
     warm_up_seconds: int
@@ -46,21 +48,26 @@ class Report:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Put the table between its marks, leaving the rest of the file alone."""
-    text = path.read_text() if path.exists() else f"# Performance\n\n{BEGIN}\n{END}\n"
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n\n{report.conditions()}\n\n{report.table()}\n\n{END}{after}")
+    """Put the table between its marks (at the end, where there are none); the rest of the file stays."""
+    begin, end = report.marks
+    text = path.read_text() if path.exists() else "# Performance\n"
+    if begin not in text:
+        text = f"{text.rstrip()}\n\n{begin}\n{end}\n"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(f"{before}{begin}\n\n{report.conditions()}\n\n{report.table()}\n\n{end}{after}")
 
 
 def _line(figure: Figure) -> str:
     lower, median, upper = figure.quartiles()
     reached = {True: "yes", False: "**no**", None: ""}[figure.is_reached]
-    ours, theirs = statistics.median(figure.ours), statistics.median(figure.theirs)
-    return (
-        f"| {figure.name} | {_number(ours)} {figure.unit} | {_number(theirs)} {figure.unit} "
-        f"| {median:.2f} ({lower:.2f}–{upper:.2f}) | {figure.goal} | {reached} |"
-    )
+    ours, theirs, ratio = f"{_number(statistics.median(figure.ours))} {figure.unit}", "", ""
+    if figure.theirs:
+        theirs = f"{_number(statistics.median(figure.theirs))} {figure.unit}"
+        ratio = f"{median:.2f} ({lower:.2f}–{upper:.2f})"
+    else:
+        ours += f" ({_number(lower)}–{_number(upper)})"
+    return f"| {figure.name} | {ours} | {theirs} | {ratio} | {figure.goal} | {reached} |"
 
 
 def _number(value: float) -> str:

@@ -22,7 +22,8 @@ from .clients.consumers import ConsumerTable
 from .clients.housekeeping import SCAN_SECONDS, ClientHousekeeping
 from .clients.notifications import MemberChangeNotifier
 from .clients.producers import ProducerTable
-from .config import BrokerSettings, FlushDiskType
+from .config import BrokerSettings
+from .delivery.cold_pulls import ColdPulls
 from .delivery.held_pulls import TICK_SECONDS, HeldPulls
 from .groups.table import SubscriptionGroupTable
 from .metrics import BrokerCollector, BrokerMetrics, Observed
@@ -31,25 +32,34 @@ from .offsets.table import ConsumerOffsetTable
 from .persistence import ConfigFile, ConfigFileError
 from .processor_table import Processors, Tiers, pull_rows, register_all, table
 from .processors.admin.broker import BrokerAdminProcessor
+from .processors.admin.cleaning import CleaningProcessor
 from .processors.admin.clients import ConnectionAdminProcessor
+from .processors.admin.consume_progress import ConsumeProgress
+from .processors.admin.consume_stats import ConsumeStatsProcessor
 from .processors.admin.groups import GroupAdminProcessor
 from .processors.admin.offsets import OffsetAdminProcessor
+from .processors.admin.queue_view import QueueViewProcessor
+from .processors.admin.stats_data import StatsDataProcessor
 from .processors.admin.topic_stats import TopicStatsProcessor
 from .processors.admin.topics import TopicAdminProcessor
 from .processors.client import ClientProcessor
 from .processors.consumer import ConsumerOffsetProcessor
 from .processors.offsets import QueueOffsetProcessor
 from .processors.pull import PullProcessor
+from .processors.query import QueryProcessor
 from .processors.send import SendProcessor
 from .processors.send_target import TargetChecker
 from .registration import BrokerIdentity, Registrar
 from .runtime_info import RuntimeInfo
 from .settings_version import SettingsVersion
 from .statistics import SAMPLE_SECONDS, BrokerStatistics
+from .store.cleanup import Cleaner
+from .store.disk_space import DiskSpace
 from .store.errors import StoreError
 from .store.message_store import MessageStore
 from .topics.deletion import TopicDeletion
 from .topics.table import TopicTable
+from .topics.unused import UnusedTopics
 
 log = logging.getLogger("rmq.broker")
 
@@ -81,9 +91,13 @@ class Broker:
         self.consumers = ConsumerTable()
         self.producers = ProducerTable()
         self.statistics = BrokerStatistics(self.topics.system_topics, now_ms)
-        self.store = MessageStore(settings, settings)
+        self.store = MessageStore(settings, settings, settings, is_batch=self.topics.stores_batches)
+        self.disk = DiskSpace(settings, self.store.health)
+        self.cleaner = Cleaner(
+            self.store.commit_log, self.store.queues, (self.store.index,), self.disk, settings
+        )
         self.held_pulls = HeldPulls(time.monotonic)
-        self.store.on_arrival = self.held_pulls.arrived
+        self.store.appender.on_arrival = self.held_pulls.arrived
         self.topics.on_change(lambda change: self.held_pulls.topics_removed(change.removed))
         self._files = {
             name: ConfigFile(settings.config_dir / file_name, state)
@@ -107,6 +121,7 @@ class Broker:
         configuration.on_change(self._settings_version.changed)
         configuration.on_change(self._settings_changed)
         self.registrar: Registrar | None = None
+        self._cold_pulls: ColdPulls | None = None
         self.metrics = self._metrics()
 
     # --- life ---
@@ -114,8 +129,6 @@ class Broker:
     async def start(self) -> str:
         """Open the store, listen, register; what the ready line says. Raises StartError."""
         settings = self.settings
-        if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            raise StartError("flushDiskType=SYNC_FLUSH is not supported yet; use ASYNC_FLUSH")
         await self._open_store()
         port = self._bind()
         address = f"{settings.broker_ip1}:{port}"
@@ -141,6 +154,8 @@ class Broker:
         await self.fast_server.stop()
         self.dispatcher.stop()
         self._fast_dispatcher.stop()
+        if self._cold_pulls is not None:
+            self._cold_pulls.stop()
         await self.metrics.stop()
         if self._serving:
             self._offset_flusher.flush()
@@ -161,11 +176,13 @@ class Broker:
     async def _open_store(self) -> None:
         loop = asyncio.get_running_loop()
         try:
+            # The store asks of what type the topics' queues are.
+            await loop.run_in_executor(None, self._files["topics"].load)
             self._opening = asyncio.ensure_future(loop.run_in_executor(None, self.store.open))
             await asyncio.shield(self._opening)
             self.settings.config_dir.mkdir(parents=True, exist_ok=True)
-            for file in self._files.values():
-                await loop.run_in_executor(None, file.load)
+            for name in ("groups", "offsets"):
+                await loop.run_in_executor(None, self._files[name].load)
         except (StoreError, ConfigFileError, OSError) as error:
             raise StartError(str(error)) from error
         self.topics.on_change(lambda change: self._files["topics"].changed())
@@ -200,6 +217,9 @@ class Broker:
         keys = UniqueKeyGenerator(store_ip, os.getpid(), random.getrandbits(32), now_ms)
         deletion = TopicDeletion(self.topics, self.offsets, self.store, self.statistics)
         info = RuntimeInfo(self.statistics, self.store, self.dispatcher, settings)
+        progress = ConsumeProgress(self.store, self.offsets, self.statistics, settings.broker_name, now_ms)
+        tiers = Tiers.of(settings)
+        self._cold_pulls = ColdPulls(tiers.pull_cold)
         processors = Processors(
             send=SendProcessor(
                 settings,
@@ -217,6 +237,7 @@ class Broker:
                 self.offsets,
                 self.store,
                 self.held_pulls,
+                self._cold_pulls,
                 self.statistics,
             ),
             client=ClientProcessor(
@@ -225,18 +246,28 @@ class Broker:
             consumer_offset=ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store),
             queue_offset=QueueOffsetProcessor(self.store),
             topic_admin=TopicAdminProcessor(self.topics, deletion, settings, self._settle_topics),
+            query=QueryProcessor(self.store, settings),
+            queue_view=QueueViewProcessor(self.store, self.consumers),
             topic_stats=TopicStatsProcessor(self.topics, self.store, self.statistics, settings.broker_name),
+            consume_stats=ConsumeStatsProcessor(
+                progress, self.topics, self.groups, self.offsets, self.consumers, address
+            ),
+            stats_data=StatsDataProcessor(self.statistics, settings.broker_cluster_name, now_ms),
             group_admin=GroupAdminProcessor(
                 self.groups, self.offsets, self.statistics, self._files["groups"].save
             ),
             connection_admin=ConnectionAdminProcessor(self.consumers, self.producers, self.offsets, address),
             offset_admin=OffsetAdminProcessor(self.offsets),
+            cleaning=CleaningProcessor(
+                self.cleaner,
+                UnusedTopics(self.topics, self.store.queues, deletion, self.store.min_phy_offset),
+            ),
             broker_admin=BrokerAdminProcessor(self._configuration, self._settings_version, info),
         )
         self._configuration.on_change(processors.send.settings_changed)
-        tiers = Tiers.of(settings)
         rows = table(processors, tiers)
         register_all(self.dispatcher, [*rows, *pull_rows(processors, tiers)])
+        self.dispatcher.add_tier(tiers.pull_cold)
         register_all(self._fast_dispatcher, rows)
 
     def _start_tasks(self) -> None:
@@ -244,6 +275,7 @@ class Broker:
         supervisor.every("held pulls", TICK_SECONDS, self.held_pulls.expire)
         supervisor.every("check held pulls", _HOLD_CHECK_SECONDS, self.held_pulls.check_all)
         supervisor.every("client expiry", SCAN_SECONDS, self._housekeeping.scan)
+        supervisor.start("cleaning", self.cleaner.run)
         supervisor.every("statistics", SAMPLE_SECONDS, self.statistics.sample)
         supervisor.every(
             "consumer offsets",
@@ -289,6 +321,7 @@ class Broker:
             return
         await asyncio.wait([self._opening])  # a stop may come in the middle of a long recovery
         if self._opening.exception() is None:
+            await self.cleaner.stop()
             await self.store.stop()
         else:
             self.store.close()  # what could not be opened is left as it was found

@@ -43,6 +43,7 @@ from rmq_remoting.host import host_name, local_address
 
 _TABLE = Path(__file__).with_name("apache_settings.tsv")
 _CONSUME_QUEUE_ENTRY_BYTES = 20
+_BATCH_CONSUME_QUEUE_ENTRY_BYTES = 46
 
 
 def known_keys() -> Mapping[str, KnownKey]:
@@ -311,6 +312,15 @@ class PullSettings(SettingsGroup):
     )
 
 
+class QuerySettings(SettingsGroup):
+    """Looking messages up"""
+
+    default_query_max_num: Count = live(
+        32, "defaultQueryMaxNum", "Messages that a query by unique key gets at most."
+    )
+    max_msgs_num_batch: Count = live(64, "maxMsgsNumBatch", "Messages that any query by key gets at most.")
+
+
 class TierSettings(SettingsGroup):
     """Tiers of work
 
@@ -330,6 +340,15 @@ class TierSettings(SettingsGroup):
     lite_pull_max_wait_ms: Milliseconds = setting(
         5000, "waitTimeMillsInLitePullQueue", "Longest wait of a lite pull."
     )
+    pull_cold_threads: ThreadCount = setting(
+        4,
+        "pullColdThreadPoolNums",
+        "Threads for pulls of messages that have to be read from the disk.",
+        ours=True,
+    )
+    pull_cold_queue_capacity: Count = setting(
+        10_000, "pullColdThreadPoolQueueCapacity", "Such pulls that wait for a thread.", ours=True
+    )
     heartbeat_queue_capacity: Count = setting(
         50_000, "heartbeatThreadPoolQueueCapacity", "Waiting heartbeats."
     )
@@ -342,6 +361,15 @@ class TierSettings(SettingsGroup):
     consumer_manager_queue_capacity: Count = setting(
         1_000_000, "consumerManagerThreadPoolQueueCapacity", "Waiting requests about groups and offsets."
     )
+    query_threads: ThreadCount = setting(
+        key="queryMessageThreadPoolNums",
+        meaning="Threads for looking messages up.",
+        default_factory=lambda: 8 + (os.cpu_count() or 1),
+        default_text="8 + cpus",
+    )
+    query_queue_capacity: Count = setting(
+        20_000, "queryThreadPoolQueueCapacity", "Waiting queries; they may wait as long as they like."
+    )
     admin_threads: ThreadCount = setting(16, "adminBrokerThreadPoolNums", "Threads for administration.")
     admin_queue_capacity: Count = setting(
         10_000, "adminBrokerThreadPoolQueueCapacity", "Waiting administration."
@@ -351,7 +379,81 @@ class TierSettings(SettingsGroup):
     )
 
 
-class StoreSettings(SettingsGroup):
+def _check_hours(value: str) -> str:
+    for hour in (part.strip() for part in value.split(";")):
+        if not (hour.isascii() and hour.isdigit() and int(hour) < 24):
+            raise Unacceptable(
+                f"hours of the day from 00 to 23, separated by semicolons; {hour!r} is not one"
+            )
+    return value
+
+
+HoursOfDay = Annotated[JavaString, AfterValidator(_check_hours)]
+
+
+class CleaningSettings(SettingsGroup):
+    """Deletion of old files
+
+    Shares of a disk are what `df` shows. Files of the commit log are deleted one by one, the oldest first,
+    and with them what points into them: entries of queues, index files.
+    """
+
+    file_reserved_hours: JavaInt = live(
+        72,
+        "fileReservedTime",
+        "How long a file of the commit log is kept after it was last written to.",
+        unit="hours",
+        minimum=0,
+    )
+    delete_when: HoursOfDay = live(
+        "04",
+        "deleteWhen",
+        "Hours of the day, local time, in which files that are too old are deleted: 04;16.",
+    )
+    disk_max_used_space_ratio: Percent = live(
+        75,
+        "diskMaxUsedSpaceRatio",
+        "With more of the disk in use, files that are too old are deleted whatever the hour.",
+        minimum=1,
+    )
+    disk_space_clean_forcibly_ratio: Percent = live(
+        85,
+        "diskSpaceCleanForciblyRatio",
+        "With more of the disk in use, the oldest files are deleted whatever their age.",
+        minimum=1,
+    )
+    disk_space_warning_level_ratio: Percent = live(
+        90,
+        "diskSpaceWarningLevelRatio",
+        "With more of the disk in use, messages are refused until there is space again; 100: never.",
+        minimum=1,
+    )
+    clean_file_forcibly_enable: JavaBoolean = live(
+        True, "cleanFileForciblyEnable", "Off: files are kept for their time, however full the disk is."
+    )
+    delete_file_batch_max: Count = live(
+        10, "deleteFileBatchMax", "Files of the commit log that one round deletes at most.", unit="files"
+    )
+    clean_resource_interval_ms: Milliseconds = live(
+        10_000, "cleanResourceInterval", "Time between two rounds of deleting."
+    )
+    delete_commit_log_files_interval_ms: MillisecondsOrZero = live(
+        100, "deleteCommitLogFilesInterval", "Pause after each deleted file of the commit log."
+    )
+    delete_consume_queue_files_interval_ms: MillisecondsOrZero = live(
+        100, "deleteConsumeQueueFilesInterval", "Pause after each queue that files of were deleted."
+    )
+    redelete_hanged_file_interval_ms: Milliseconds = live(
+        120_000, "redeleteHangedFileInterval", "When a file that could not be deleted is tried again."
+    )
+
+    @property
+    def delete_hours(self) -> frozenset[int]:
+        """The hours of `delete_when`."""
+        return frozenset(int(hour) for hour in self.delete_when.split(";"))
+
+
+class StoreSettings(CleaningSettings):
     """Store"""
 
     store_path_root_dir: FilePath = setting(
@@ -372,6 +474,12 @@ class StoreSettings(SettingsGroup):
         "Size of one file of a consume queue, rounded up to whole entries of 20 bytes.",
         minimum=_CONSUME_QUEUE_ENTRY_BYTES,
     )
+    mapped_file_size_batch_consume_queue: ByteCount = setting(
+        13_800_000,
+        "mapperFileSizeBatchConsumeQueue",
+        "Size of one file of a queue of batches, rounded up to whole entries of 46 bytes.",
+        minimum=_BATCH_CONSUME_QUEUE_ENTRY_BYTES,
+    )
     max_message_size: ByteCount = live(4 << 20, "maxMessageSize", "Largest message body.", minimum=1)
     flush_disk_type: FlushDiskType = setting(
         FlushDiskType.ASYNC_FLUSH,
@@ -381,11 +489,40 @@ class StoreSettings(SettingsGroup):
     flush_interval_commit_log_ms: Milliseconds = live(
         500, "flushIntervalCommitLog", "How often the log is flushed."
     )
+    flush_commit_log_least_pages: JavaInt = live(
+        4, "flushCommitLogLeastPages", "Less than this is not flushed for itself.", unit="pages", minimum=0
+    )
+    flush_commit_log_thorough_interval_ms: MillisecondsOrZero = live(
+        10_000, "flushCommitLogThoroughInterval", "How often the log is flushed however little is new in it."
+    )
+    sync_flush_timeout_ms: Milliseconds = live(
+        5000,
+        "syncFlushTimeout",
+        "With SYNC_FLUSH: a send that is not on the disk by then is answered FLUSH_DISK_TIMEOUT.",
+    )
     flush_interval_consume_queue_ms: Milliseconds = live(
         1000, "flushIntervalConsumeQueue", "How often consume queues are flushed."
     )
+    append_properties_crc: JavaBoolean = setting(
+        False,
+        "enabledAppendPropCRC",
+        "Store a checksum of the whole record with each message, as its property __CRC32#.",
+    )
     check_crc_on_recover: JavaBoolean = setting(
         True, "checkCRCOnRecover", "Check the bodies' checksums when the log is recovered."
+    )
+    message_index_enable: JavaBoolean = setting(
+        True, "messageIndexEnable", "Keep an index, by which messages are found by their keys."
+    )
+    max_hash_slot_num: Count = setting(
+        5_000_000, "maxHashSlotNum", "Hash slots of one index file, of 4 bytes each.", unit="slots"
+    )
+    max_index_num: Count = setting(
+        20_000_000,
+        "maxIndexNum",
+        "Room of one index file: one entry less, of 20 bytes each.",
+        unit="entries",
+        minimum=2,
     )
 
     @property
@@ -399,6 +536,11 @@ class StoreSettings(SettingsGroup):
         return self.store_path_root_dir / "consumequeue"
 
     @property
+    def index_dir(self) -> Path:
+        """Folder of the index files."""
+        return self.store_path_root_dir / "index"
+
+    @property
     def config_dir(self) -> Path:
         """Folder of topics.json, consumerOffset.json and the like."""
         return self.store_path_root_dir / "config"
@@ -406,9 +548,16 @@ class StoreSettings(SettingsGroup):
     @property
     def consume_queue_file_bytes(self) -> int:
         """Size of one file of a consume queue: whole entries."""
-        return (
-            -(-self.mapped_file_size_consume_queue // _CONSUME_QUEUE_ENTRY_BYTES) * _CONSUME_QUEUE_ENTRY_BYTES
-        )
+        return _rounded_up(self.mapped_file_size_consume_queue, _CONSUME_QUEUE_ENTRY_BYTES)
+
+    @property
+    def batch_consume_queue_file_bytes(self) -> int:
+        """Size of one file of a queue of batches: whole entries."""
+        return _rounded_up(self.mapped_file_size_batch_consume_queue, _BATCH_CONSUME_QUEUE_ENTRY_BYTES)
+
+
+def _rounded_up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 class BrokerSettings(
@@ -417,6 +566,7 @@ class BrokerSettings(
     TopicSettings,
     SendSettings,
     PullSettings,
+    QuerySettings,
     StoreSettings,
     TierSettings,
     ServerSettings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -88,6 +89,10 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
     configure_logs(settings.log_level, settings.log_format)
     for note in configuration.notes:
         logging.getLogger("rmq.broker").warning("%s", note)
+    if "RMQ_CRASH_POINT" in os.environ:
+        from .crash_points import install  # noqa: PLC0415 (tests alone have it)
+
+        install(os.environ)
     configuration.on_change(lambda _: set_log_level(settings.log_level))
 
     def build(supervisor: TaskSupervisor) -> Daemon:

@@ -12,15 +12,20 @@ from rmq_remoting.dispatch import Dispatcher, InlineTier, PoolTier, Processor, T
 if TYPE_CHECKING:
     from .config import TierSettings
     from .processors.admin.broker import BrokerAdminProcessor
+    from .processors.admin.cleaning import CleaningProcessor
     from .processors.admin.clients import ConnectionAdminProcessor
+    from .processors.admin.consume_stats import ConsumeStatsProcessor
     from .processors.admin.groups import GroupAdminProcessor
     from .processors.admin.offsets import OffsetAdminProcessor
+    from .processors.admin.queue_view import QueueViewProcessor
+    from .processors.admin.stats_data import StatsDataProcessor
     from .processors.admin.topic_stats import TopicStatsProcessor
     from .processors.admin.topics import TopicAdminProcessor
     from .processors.client import ClientProcessor
     from .processors.consumer import ConsumerOffsetProcessor
     from .processors.offsets import QueueOffsetProcessor
     from .processors.pull import PullProcessor
+    from .processors.query import QueryProcessor
     from .processors.send import SendProcessor
 
 # Without fast failure a request may wait as long as it likes; a day is as long as that.
@@ -34,11 +39,13 @@ class Tiers:
     send: InlineTier
     pull: InlineTier
     lite_pull: InlineTier
+    pull_cold: PoolTier  # what pulls hand on that is not in memory
     heartbeat: InlineTier
     client_manager: InlineTier
     consumer_manager: InlineTier
     admin: InlineTier
     admin_reads: PoolTier
+    query: PoolTier
 
     @classmethod
     def of(cls, settings: TierSettings) -> Tiers:
@@ -54,6 +61,12 @@ class Tiers:
             send=inline("send", settings.send_queue_capacity, settings.send_max_wait_ms),
             pull=inline("pull", settings.pull_queue_capacity, settings.pull_max_wait_ms),
             lite_pull=inline("lite_pull", settings.lite_pull_queue_capacity, settings.lite_pull_max_wait_ms),
+            pull_cold=PoolTier(
+                "pull_cold",
+                threads=settings.pull_cold_threads,
+                capacity=settings.pull_cold_queue_capacity,
+                max_wait_ms=wait_ms(settings.pull_max_wait_ms),
+            ),
             heartbeat=inline("heartbeat", settings.heartbeat_queue_capacity, settings.heartbeat_max_wait_ms),
             client_manager=inline(
                 "client_manager", settings.client_manager_queue_capacity, settings.heartbeat_max_wait_ms
@@ -68,6 +81,12 @@ class Tiers:
                 capacity=settings.admin_queue_capacity,
                 max_wait_ms=wait_ms(settings.admin_max_wait_ms),
             ),
+            query=PoolTier(
+                "query",
+                threads=settings.query_threads,
+                capacity=settings.query_queue_capacity,
+                max_wait_ms=_FOREVER_MS,  # BrokerFastFailure does not look after Apache's query pool either
+            ),
         )
 
 
@@ -81,10 +100,15 @@ class Processors:
     consumer_offset: ConsumerOffsetProcessor
     queue_offset: QueueOffsetProcessor
     topic_admin: TopicAdminProcessor
+    query: QueryProcessor
+    queue_view: QueueViewProcessor
     topic_stats: TopicStatsProcessor
+    consume_stats: ConsumeStatsProcessor
+    stats_data: StatsDataProcessor
     group_admin: GroupAdminProcessor
     connection_admin: ConnectionAdminProcessor
     offset_admin: OffsetAdminProcessor
+    cleaning: CleaningProcessor
     broker_admin: BrokerAdminProcessor
 
 
@@ -108,6 +132,10 @@ def table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.GET_MIN_OFFSET,), by.queue_offset.min_offset, tiers.admin),
         ((Code.SEARCH_OFFSET_BY_TIMESTAMP,), by.queue_offset.by_time, tiers.admin_reads),
         ((Code.GET_EARLIEST_MSG_STORETIME,), by.queue_offset.earliest_time, tiers.admin_reads),
+        ((Code.QUERY_CONSUME_QUEUE,), by.queue_view.query, tiers.admin_reads),
+        # messages by key and by place
+        ((Code.QUERY_MESSAGE,), by.query.by_key, tiers.query),
+        ((Code.VIEW_MESSAGE_BY_ID,), by.query.by_offset, tiers.query),
         # topics
         ((Code.UPDATE_AND_CREATE_TOPIC,), by.topic_admin.create, tiers.admin),
         ((Code.UPDATE_AND_CREATE_TOPIC_LIST,), by.topic_admin.create_all, tiers.admin),
@@ -123,6 +151,9 @@ def table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.GET_SUBSCRIPTIONGROUP_CONFIG,), by.group_admin.get, tiers.admin),
         ((Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,), by.group_admin.get_all, tiers.admin_reads),
         ((Code.GET_ALL_CONSUMER_OFFSET,), by.offset_admin.get_all, tiers.admin),
+        ((Code.GET_CONSUME_STATS,), by.consume_stats.of_group, tiers.admin_reads),
+        ((Code.QUERY_CONSUME_TIME_SPAN,), by.consume_stats.time_spans, tiers.admin_reads),
+        ((Code.GET_BROKER_CONSUME_STATS,), by.consume_stats.of_all_groups, tiers.admin_reads),
         # who is connected
         ((Code.GET_CONSUMER_CONNECTION_LIST,), by.connection_admin.consumers_of_group, tiers.admin),
         ((Code.GET_PRODUCER_CONNECTION_LIST,), by.connection_admin.producers_of_group, tiers.admin),
@@ -130,10 +161,15 @@ def table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.QUERY_TOPIC_CONSUME_BY_WHO,), by.connection_admin.groups_of_topic, tiers.admin),
         ((Code.QUERY_TOPICS_BY_CONSUMER,), by.connection_admin.topics_of_group, tiers.admin),
         ((Code.QUERY_SUBSCRIPTION_BY_CONSUMER,), by.connection_admin.subscription, tiers.admin),
+        # deleting what is old
+        ((Code.CLEAN_EXPIRED_CONSUMEQUEUE,), by.cleaning.clean_expired_queues, tiers.admin),
+        ((Code.CLEAN_UNUSED_TOPIC,), by.cleaning.clean_unused_topics, tiers.admin),
+        ((Code.DELETE_EXPIRED_COMMITLOG,), by.cleaning.delete_expired_files, tiers.admin),
         # the broker itself
         ((Code.UPDATE_BROKER_CONFIG,), by.broker_admin.update_settings, tiers.admin),
         ((Code.GET_BROKER_CONFIG,), by.broker_admin.get_settings, tiers.admin),
         ((Code.GET_BROKER_RUNTIME_INFO,), by.broker_admin.get_runtime_info, tiers.admin_reads),
+        ((Code.VIEW_BROKER_STATS_DATA,), by.stats_data.view, tiers.admin_reads),
     ]
 
 

@@ -2,15 +2,15 @@
 
     statistics.of_topic("orders").put_messages += 1      # kept by who sends there: no look-up per message
 
-Totals and rates are made out of these when somebody asks (request 28, metrics), in the form of Apache
-RocketMQ 5.3.3's StoreStatsService and BrokerStats.
+Totals and rates are made out of these when somebody asks (requests 28 and 315, metrics), in the form of
+Apache RocketMQ 5.3.3's StoreStatsService, BrokerStats and BrokerStatsManager.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable, Container
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -18,11 +18,10 @@ from typing import Final, NamedTuple
 from rmq_remoting.daemon.exposition import Histogram
 
 from .persistence import ClockMs
+from .time_series import SAMPLE_EVERY_SECONDS, SeriesTable, TimeSeries, Totals
 
 SAMPLE_SECONDS: Final = 1
 _RATE_WINDOWS_SECONDS: Final = (10, 60, 600)
-_TOPIC_SAMPLE_EVERY: Final = 10
-_TOPIC_SAMPLES: Final = 7  # a minute
 
 # Upper bounds in bytes of Apache's histogram of message sizes.
 MESSAGE_SIZE_BOUNDS: Final = (1024, 4096, 512 * 1024, 1024 * 1024, 2 * 1024 * 1024, 4 * 1024 * 1024)
@@ -59,15 +58,24 @@ class TopicStatistics:
         self.put_bytes = 0
         self.put_sizes = Histogram(MESSAGE_SIZE_BOUNDS)
 
+    def totals(self) -> Totals:
+        """For the time series. A call is a message here, in Apache a request, which may be a batch."""
+        return Totals(self.put_messages, self.put_bytes, self.put_messages)
+
 
 class GroupStatistics:
-    """What one group has read of one topic."""
+    """What one group has read of one topic, with how many answers."""
 
-    __slots__ = ("got_bytes", "got_messages")
+    __slots__ = ("answers", "got_bytes", "got_messages")
 
     def __init__(self) -> None:
         self.got_messages = 0
         self.got_bytes = 0
+        self.answers = 0
+
+    def totals(self) -> Totals:
+        """For the time series."""
+        return Totals(self.got_messages, self.got_bytes, self.answers)
 
 
 class PutTimes:
@@ -152,13 +160,14 @@ class BrokerStatistics:
         self._gone_topics: dict[bool, TopicStatistics] = {True: TopicStatistics(), False: TopicStatistics()}
         self._gone_groups: dict[bool, GroupStatistics] = {True: GroupStatistics(), False: GroupStatistics()}
         self._samples: deque[_Sample] = deque(maxlen=max(_RATE_WINDOWS_SECONDS) // SAMPLE_SECONDS + 1)
-        self._topic_samples: deque[tuple[int, dict[str, int]]] = deque(maxlen=_TOPIC_SAMPLES)
+        self._topic_series: SeriesTable[str] = SeriesTable()
+        self._group_series: SeriesTable[tuple[str, str]] = SeriesTable()
+        self._broker_series = self._make_broker_series()
         self._sampled = 0
         self._yesterday = _DayTotals()
         self._today = _DayTotals()
         self._midnight_ms = _next_midnight_ms(self.started_at_ms)
         self._sample_rates(self.started_at_ms)
-        self._sample_topics(self.started_at_ms)
 
     # --- counting ---
 
@@ -167,6 +176,7 @@ class BrokerStatistics:
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicStatistics()
+            self._topic_series.add(topic, found.totals, self._now_ms())
         return found
 
     def of_group(self, group: str, topic: str) -> GroupStatistics:
@@ -174,11 +184,13 @@ class BrokerStatistics:
         found = self.groups.get((group, topic))
         if found is None:
             found = self.groups[group, topic] = GroupStatistics()
+            self._group_series.add((group, topic), found.totals, self._now_ms())
         return found
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted: its counters go into the totals."""
         counted = self.topics.pop(topic, None)
+        self._topic_series.discard(topic)
         if counted is not None:
             gone = self._gone_topics[topic in self._system_topics]
             gone.put_messages += counted.put_messages
@@ -196,8 +208,11 @@ class BrokerStatistics:
         now_ms = self._now_ms()
         self._sampled += 1
         self._sample_rates(now_ms)
-        if self._sampled % _TOPIC_SAMPLE_EVERY == 0:
-            self._sample_topics(now_ms)
+        self._topic_series.sample(now_ms)
+        self._group_series.sample(now_ms)
+        if self._sampled % SAMPLE_EVERY_SECONDS == 0:
+            for series in self._broker_series.values():
+                series.sample(now_ms)
         if self._sampled % 60 == 0:
             self.put_times.end_minute()
         if now_ms >= self._midnight_ms:
@@ -209,30 +224,44 @@ class BrokerStatistics:
     @property
     def put_messages(self) -> int:
         """Messages written since the start."""
-        return self._total_puts()[0]
+        return sum([topic.put_messages for topic in self._all_topics()])
 
     @property
     def put_bytes(self) -> int:
         """Bytes written since the start."""
-        return self._total_puts()[1]
+        return sum([topic.put_bytes for topic in self._all_topics()])
 
     @property
     def got_messages(self) -> int:
         """Messages read since the start."""
         counted = [*self.groups.values(), *self._gone_groups.values()]
-        return sum(group.got_messages for group in counted)
+        return sum([group.got_messages for group in counted])
 
     def topic_put_tps(self, topic: str) -> float:
         """Messages per second written to a topic in the last minute."""
-        (first_ms, first), (last_ms, last) = self._topic_samples[0], self._topic_samples[-1]
-        elapsed_ms = last_ms - first_ms
-        if elapsed_ms <= 0:
-            return 0.0
-        return max(0, last.get(topic, 0) - first.get(topic, 0)) * 1000 / elapsed_ms
+        series = self._topic_series.find(topic)
+        return 0.0 if series is None else series.per_second(self._now_ms())
+
+    def group_get_tps(self, group: str, topic: str) -> float:
+        """Messages per second that a group has read of a topic in the last minute."""
+        series = self._group_series.find((group, topic))
+        return 0.0 if series is None else series.per_second(self._now_ms())
+
+    def topic_series(self, topic: str) -> TimeSeries | None:
+        """What was written to a topic in the last minute, hour and day."""
+        return self._topic_series.find(topic)
+
+    def group_series(self, group: str, topic: str) -> TimeSeries | None:
+        """What a group has read of a topic in the last minute, hour and day."""
+        return self._group_series.find((group, topic))
+
+    def broker_series(self, name: str) -> TimeSeries | None:
+        """One of the broker's own series, by the name that Apache gives it, e.g. `BROKER_PUT_NUMS`."""
+        return self._broker_series.get(name)
 
     def runtime_info(self) -> dict[str, str]:
         """The figures as request 28 tells them; rates over 10, 60 and 600 seconds."""
-        put_messages, put_bytes = self._total_puts()
+        put_messages, put_bytes = self.put_messages, self.put_bytes
         client_totals = self._client_totals()
         # Divisors and, as in Apache, the total itself: tools divide by it.
         total = max(put_messages, 1)
@@ -267,13 +296,13 @@ class BrokerStatistics:
     def _forget(self, keys: list[tuple[str, str]]) -> None:
         for key in keys:
             counted = self.groups.pop(key)
+            self._group_series.discard(key)
             gone = self._gone_groups[key[1] in self._system_topics]
             gone.got_messages += counted.got_messages
             gone.got_bytes += counted.got_bytes
 
-    def _total_puts(self) -> tuple[int, int]:
-        counted = [*self.topics.values(), *self._gone_topics.values()]
-        return sum(topic.put_messages for topic in counted), sum(topic.put_bytes for topic in counted)
+    def _all_topics(self) -> list[TopicStatistics]:
+        return [*self.topics.values(), *self._gone_topics.values()]
 
     def _client_totals(self) -> _DayTotals:
         system = self._system_topics
@@ -287,9 +316,18 @@ class BrokerStatistics:
         sample = _Sample(now_ms, self.put_messages, self.pulls_found, self.pulls_missed, self.got_messages)
         self._samples.append(sample)
 
-    def _sample_topics(self, now_ms: int) -> None:
-        counted = {name: topic.put_messages for name, topic in self.topics.items()}
-        self._topic_samples.append((now_ms, counted))
+    def _make_broker_series(self) -> dict[str, TimeSeries]:
+        """Of the broker as a whole; nobody counts its calls, in Apache neither."""
+
+        def series(count: Callable[[], int]) -> TimeSeries:
+            return TimeSeries(lambda: Totals(count(), 0, 0), self.started_at_ms)
+
+        return {
+            "BROKER_PUT_NUMS": series(lambda: self.put_messages),
+            "BROKER_GET_NUMS": series(lambda: self.got_messages),
+            "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": series(lambda: self._client_totals().put),
+            "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": series(lambda: self._client_totals().got),
+        }
 
     def _rates(self, counter: str) -> list[float]:
         """Per second over each window, or over what there is of it."""

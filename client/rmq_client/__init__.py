@@ -43,6 +43,7 @@ from .producer.policies import Compression, RetryPolicy
 from .producer.producer import Producer
 from .producer.results import SendResult, SendStatus
 from .producer.selection import by_key_hash, by_random
+from .queries import QueryResult
 from .routing import TopicRoute
 from .settings import ClientSettings
 
@@ -75,6 +76,7 @@ __all__ = [
     "PullConsumer",
     "PullSettings",
     "PushConsumer",
+    "QueryResult",
     "Rejected",
     "RetryPolicy",
     "RouteError",

@@ -1,20 +1,30 @@
-"""Administration that programs need at their start: topics, where they are, and how far they reach."""
+"""Administration that programs need: topics, how far they and their groups reach, and single messages."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
+from rmq_remoting.bodies.offsets import (
+    ConsumeStats,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+)
 from rmq_remoting.bodies.route import MASTER_BROKER_ID, ClusterInfo
 from rmq_remoting.bodies.topic import PERM_READ_WRITE, TopicConfig, TopicOffset
+from rmq_remoting.codes import RequestCode
+from rmq_remoting.headers.consumer import GetConsumeStatsRequestHeader, QueryConsumeTimeSpanRequestHeader
+from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from .brokers import BrokerApi
 from .errors import ClientError, NotRunning, RouteError, TopicNotFound, UsageError
 from .instance import ClientInstance
-from .names import check_topic
+from .names import check_group, check_topic
+from .queries import DEFAULT_MAX_MESSAGES, MessageQueries, MessageQuery, QueryResult, time_range_ms
 from .routing import TopicRoute
 from .settings import ClientSettings
 from .tasks import uninterrupted
@@ -39,6 +49,7 @@ class Admin:
         self._settings = settings
         self._instance: ClientInstance | None = None
         self._api: BrokerApi
+        self._queries: MessageQueries
 
     async def start(self) -> None:
         """Begin. Raises UsageError."""
@@ -46,6 +57,7 @@ class Admin:
             raise UsageError("this Admin has been started already")
         self._instance = await ClientInstance.acquire(self._namesrv, self._settings)
         self._api = BrokerApi(self._instance.crossing(), self._settings)
+        self._queries = MessageQueries(self._api, self._settings.max_unpacked_body_bytes)
 
     async def stop(self) -> None:
         """Give the connections back."""
@@ -115,10 +127,99 @@ class Admin:
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """How far every queue of a topic reaches. Raises ClientError."""
-        route = await self.topic_route(topic)
-        addresses = [address for name in route.brokers if (address := route.broker_address(name))]
+        addresses = await self._addresses_of(topic)
         tables = await asyncio.gather(*(self._api.topic_stats(address, topic) for address in addresses))
         return {queue: reach for table in tables for queue, reach in table.offset_table.items()}
+
+    # --- messages ---
+
+    async def query_messages(
+        self,
+        topic: str,
+        key: str,
+        *,
+        unique: bool = False,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        max_messages: int = DEFAULT_MAX_MESSAGES,
+    ) -> QueryResult:
+        """Messages of a topic that have a key, stored between two times, the oldest first.
+
+        `key` is one of a message's keys, or with `unique` the id that its producer gave it (`msg_id`; the
+        messages of one batch share it). Of more than `max_messages` the newest are given; a broker gives 64
+        of them at most (`maxMsgsNumBatch`), and 32 by unique key. Brokers index messages a moment after they
+        have stored them. Raises ClientError where no broker of the topic answers; where only some do, the
+        result says which did not.
+        """
+        if max_messages < 1:
+            raise UsageError(f"max_messages={max_messages}: at least one message has to be asked for")
+        if not key:
+            raise UsageError("a key is needed")
+        begin_ms, end_ms = time_range_ms(begin, end)
+        if begin_ms > end_ms:
+            raise UsageError(f"no time is between begin {begin} and end {end}")
+        query = MessageQuery(topic, key, unique, begin_ms, end_ms, max_messages)
+        return await self._queries.query(await self.topic_route(topic), query)
+
+    async def view_message(self, topic: str, message_id: str) -> MessageExt | None:
+        """The message of an id, of the broker's (`offset_msg_id`) or the producer's (`msg_id`).
+
+        None if no broker of the topic has it (any more, or yet). Of a batch's messages, which share their
+        `msg_id`, the first. Raises ClientError where a broker that may have it does not answer.
+        """
+        return await self._queries.view(await self.topic_route(topic), message_id)
+
+    # --- consumption ---
+
+    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+        """How far a group has come in every queue of a topic, or of all topics that it has consumed.
+
+        With it, how many messages per second it got in the last minute. A group that never consumed has no
+        queues. Raises ClientError.
+        """
+        check_group(group)
+        if topic is None:
+            addresses = list((await self._masters(None, None)).values())
+        else:
+            addresses = await self._addresses_of(topic)
+        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        each = await asyncio.gather(
+            *(
+                self._api.ask(
+                    address,
+                    RequestCode.GET_CONSUME_STATS,
+                    header,
+                    f"progress of group {group}",
+                    lambda answer: ConsumeStats.decode(answer.body),
+                )
+                for address in addresses
+            )
+        )
+        return ConsumeStats(
+            offset_table={queue: reach for stats in each for queue, reach in stats.offset_table.items()},
+            consume_tps=sum(stats.consume_tps for stats in each),
+        )
+
+    async def consume_time_span(self, group: str, topic: str) -> list[QueueTimeSpan]:
+        """From when to when each queue's messages are, and up to when a group has consumed them.
+
+        Times in ms since 1970, -1 where there is no message. Raises ClientError.
+        """
+        check_group(group)
+        header = QueryConsumeTimeSpanRequestHeader(group=group, topic=topic)
+        each = await asyncio.gather(
+            *(
+                self._api.ask(
+                    address,
+                    RequestCode.QUERY_CONSUME_TIME_SPAN,
+                    header,
+                    f"times of group {group} in topic {topic}",
+                    lambda answer: QueryConsumeTimeSpanBody.decode(answer.body).consume_time_span_set,
+                )
+                for address in await self._addresses_of(topic)
+            )
+        )
+        return [span for spans in each for span in spans]
 
     # --- clusters ---
 
@@ -193,6 +294,11 @@ class Admin:
                     f"know it there after {timeout_seconds} s: see whether those brokers can reach them"
                 )
             await asyncio.sleep(_ROUTE_POLL_SECONDS)
+
+    async def _addresses_of(self, topic: str) -> list[str]:
+        """An address for each broker of a topic: the master's where it is there."""
+        route = await self.topic_route(topic)
+        return [address for name in route.brokers if (address := route.broker_address(name))]
 
     async def _address_of(self, queue: MessageQueue) -> str:
         instance = self._running()

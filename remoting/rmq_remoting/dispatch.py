@@ -141,6 +141,7 @@ class Dispatcher:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._table: dict[int, Registration] = {}
         self._clock = clock
+        self._further_tiers: list[Tier] = []
         self.unsupported_requests = 0
 
     def register(self, codes: Iterable[int], processor: Processor, tier: Tier) -> None:
@@ -150,13 +151,18 @@ class Dispatcher:
                 raise ValueError(f"request code {code} is registered already")
             self._table[int(code)] = Registration(int(code), processor, tier)
 
+    def add_tier(self, tier: Tier) -> None:
+        """Count a tier in that no code is registered in: processors hand part of their work on to it."""
+        self._further_tiers.append(tier)
+
     def registrations(self) -> Iterator[Registration]:
         """The table, by code."""
         return iter(sorted(self._table.values(), key=lambda row: row.code))
 
     def tiers(self) -> list[Tier]:
         """Every tier in use, by name."""
-        return sorted({id(row.tier): row.tier for row in self._table.values()}.values(), key=lambda t: t.name)
+        tiers = [*(row.tier for row in self._table.values()), *self._further_tiers]
+        return sorted({id(tier): tier for tier in tiers}.values(), key=lambda tier: tier.name)
 
     async def all_answered(self, timeout_seconds: float) -> bool:
         """Wait until no request waits or runs any more; False where some still do after that time."""

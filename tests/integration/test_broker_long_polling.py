@@ -296,14 +296,14 @@ async def test_thousands_of_pulls_wait_without_work_and_are_all_woken(tmp_path: 
         await _held(broker, client, *wanted)
         looks = 0
         store = broker.broker.store
-        plain_get = store.get
+        plain_get = store.get_now
 
         def counting_get(*arguments: object) -> object:
             nonlocal looks
             looks += 1
             return plain_get(*arguments)  # type: ignore[arg-type]
 
-        store.get = counting_get  # type: ignore[method-assign,assignment]
+        store.get_now = counting_get  # type: ignore[method-assign,assignment]
         broker.broker.held_pulls.check_all()
         broker.broker.held_pulls.expire()
         await asyncio.sleep(0.25)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
+import rmq_broker.broker
+from rmq_broker.store.log_reading import ColdLog
+from rmq_broker.store.reader import Reader
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumeType, MessageModel
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -23,8 +29,9 @@ from tests.support.broker_requests import (
     send,
     sent,
 )
-from tests.support.brokers import RunningBroker, running_broker
+from tests.support.brokers import RunningBroker, broker_configuration, running_broker
 from tests.support.raw_client import RawClient
+from tests.support.waiting import until
 
 # Long enough for a held pull to be a held one on a busy machine.
 _LONG_MS = 20_000
@@ -344,3 +351,116 @@ async def test_a_group_that_was_reset_is_told_by_its_next_pull(
     assert (answer.remark, offsets(answer)) == ("OFFSET_RESET", (2, 0, 5))
     assert broker.broker.offsets.query("CG", "T", 0) == 2
     assert len(pulled(await client.ask(pull("T", offset=2, commit=2)))) == 3
+
+
+# --- messages that are not in memory ---
+
+
+class _Disk:
+    """The log's disk: nothing of it is in memory, and reads wait until they may go on."""
+
+    def __init__(self, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = 0
+        self.free = threading.Event()
+        store = broker.broker.store
+
+        def preadv(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
+            raise BlockingIOError(errno.EAGAIN, "not in memory")
+
+        store.reader = Reader(store.commit_log, broker.configuration.settings, preadv)
+        read = ColdLog.read
+
+        def slow_read(log: ColdLog, offset: int, size: int) -> bytes | None:
+            self.begun += 1
+            assert self.free.wait(20)
+            return read(log, offset, size)
+
+        monkeypatch.setattr(ColdLog, "read", slow_read)
+
+
+async def test_a_cold_read_holds_up_nobody(
+    broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _fill(client, "T", 40)
+    disk = _Disk(broker, monkeypatch)
+    cold = pull("T", offset=5)
+    client.send(cold)
+    await until(lambda: disk.begun == 1)
+
+    assert sent(await client.ask(send("T", b"meanwhile"))).queue_offset == 40
+    assert offsets(await client.ask(pull("T", offset=41))) == (41, 0, 41)
+
+    disk.free.set()
+    answer = await client.receive()
+    assert answer.opaque == cold.opaque
+    assert [message.queue_offset for message in pulled(answer)] == list(range(5, 37))
+    statistics = broker.broker.store.reader.statistics
+    assert (statistics.cold_reads, statistics.cold_bytes) == (1, len(answer.body))
+
+
+async def test_a_full_pool_of_cold_reads_is_busy_and_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = {"pullColdThreadPoolNums": 1, "pullColdThreadPoolQueueCapacity": 2}
+    async with running_broker(tmp_path, **bounds) as broker, broker.client() as client:
+        await _fill(client, "T", 3)
+        disk = _Disk(broker, monkeypatch)
+        first = pull("T")
+        client.send(first)
+        await until(lambda: disk.begun == 1)
+        others = [pull("T") for _ in range(3)]
+        client.send(*others)
+
+        refused = await client.receive()
+        assert (refused.opaque, refused.code) == (others[2].opaque, ResponseCode.SYSTEM_BUSY)
+        assert str(refused.remark).startswith("[REJECTREQUEST]")
+        assert sent(await client.ask(send("T"))).queue_offset == 3
+
+        disk.free.set()
+        answers = [await client.receive() for _ in range(3)]
+        assert {answer.opaque for answer in answers} == {first.opaque, others[0].opaque, others[1].opaque}
+        assert all(len(pulled(answer)) >= 3 for answer in answers)
+        tiers = {tier.name: tier for tier in broker.broker.dispatcher.tiers()}
+        assert tiers["pull_cold"].statistics.rejected_full == 1
+
+
+async def test_of_a_client_that_has_gone_no_more_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path, pullColdThreadPoolNums=1) as broker, broker.client() as client:
+        await _fill(client, "T", 3)
+        disk = _Disk(broker, monkeypatch)
+        tiers = {tier.name: tier for tier in broker.broker.dispatcher.tiers()}
+        async with broker.client() as gone:
+            gone.send(*[pull("T") for _ in range(20)])
+            await until(lambda: tiers["pull"].statistics.waiting == 20)
+            await until(lambda: disk.begun == 1)
+        connections = broker.broker.server.connections
+        await until(lambda: len(connections) == 1)
+        disk.free.set()
+        assert len(pulled(await client.ask(pull("T")))) == 3
+        assert disk.begun == 2
+        await until(lambda: tiers["pull"].statistics.waiting == 0)
+
+
+@pytest.mark.parametrize("ends_in_time", [True, False])
+async def test_the_broker_stops_while_cold_reads_are_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_in_time: bool
+) -> None:
+    """Who waits is answered while that takes no longer than a stop may take."""
+    monkeypatch.setattr(rmq_broker.broker, "_ANSWER_SECONDS", 20.0 if ends_in_time else 0.05)
+    broker = RunningBroker(broker_configuration(tmp_path, pullColdThreadPoolNums=2))
+    await broker.start()
+    async with broker.client() as client:
+        await _fill(client, "T", 3)
+        disk = _Disk(broker, monkeypatch)
+        client.send(*[pull("T") for _ in range(5)])
+        await until(lambda: disk.begun == 2)
+        stopping = asyncio.create_task(broker.stop())
+        if ends_in_time:
+            await asyncio.sleep(0)
+            disk.free.set()
+            assert [len(pulled(await client.receive())) for _ in range(5)] == [3] * 5
+        await stopping
+    disk.free.set()
+    assert not (tmp_path / "store" / "abort").exists()

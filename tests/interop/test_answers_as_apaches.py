@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -33,10 +34,12 @@ class Pair:
 
     async def run(self, *words: str, **options: Any) -> dict[str, Outcome]:
         """The outcome of one command with each cluster."""
-        return {
-            name: await self._shell.run(*words, **{**options, "namesrv": namesrv.address})
-            for name, (namesrv, _) in self._clusters.items()
-        }
+        return {name: await self.run_one(name, *words, **options) for name in self._clusters}
+
+    async def run_one(self, cluster: str, /, *words: str, **options: Any) -> Outcome:
+        """The outcome of one command with one of the clusters."""
+        namesrv, _ = self._clusters[cluster]
+        return await self._shell.run(*words, **{**options, "namesrv": namesrv.address})
 
     async def check_admin(self, action: str, options: Mapping[str, Option]) -> None:
         """That an administrative call has the same result, or is refused with the same code."""
@@ -112,6 +115,72 @@ async def test_the_topics_of_a_new_broker(pair: Pair) -> None:
     system = {group for group in apaches if group.startswith(("CID_", "TOOLS_", "SELF_TEST", "FILTERSRV"))}
     assert len(system) > 5
     assert {group: ours.get(group) for group in system} == {group: apaches[group] for group in system}
+
+
+QUESTIONS_ABOUT_MESSAGES: list[Call] = [
+    ("queryMessage", {"topic": TOPIC_NAME, "key": "k3"}),
+    ("queryMessage", {"topic": TOPIC_NAME, "key": "all"}),
+    ("queryMessage", {"topic": TOPIC_NAME, "key": "all", "max": 2}),
+    ("queryMessage", {"topic": TOPIC_NAME, "key": "all", "max": 1000}),
+    ("queryMessage", {"topic": TOPIC_NAME, "key": "all", "max": 0}),
+    ("queryMessage", {"topic": TOPIC_NAME, "key": "all", "end": 1000}),
+    ("queryMessage", {"topic": TOPIC_NAME, "key": "all", "begin": 99_999_999_999_999}),
+    ("queryMessage", {"topic": TOPIC_NAME, "key": "k9"}),
+    ("queryMessage", {"topic": TOPIC_NAME, "key": "k3", "unique": True}),
+    ("queryMessage", {"topic": "no-such-topic", "key": "k3"}),
+    ("viewMessage", {"topic": TOPIC_NAME, "msg_id": "0" * 32}),
+    ("viewMessage", {"topic": TOPIC_NAME, "msg_id": "nonsense"}),
+    ("queryConsumeQueue", {"topic": TOPIC_NAME, "queue": 1}),
+    ("queryConsumeQueue", {"topic": TOPIC_NAME, "queue": 1, "index": 2, "count": 2}),
+    ("queryConsumeQueue", {"topic": TOPIC_NAME, "queue": 77}),
+    ("queryConsumeQueue", {"topic": "no-such-topic"}),
+    ("examineConsumeStats", {"group": TOPIC_NAME}),
+    ("examineConsumeStats", {"group": TOPIC_NAME, "topic": TOPIC_NAME}),
+    ("examineConsumeStats", {"group": TOPIC_NAME, "topic": "no-such-topic"}),
+    ("examineConsumeStats", {"group": "no-such-group"}),
+    ("fetchConsumeStatsInBroker", {"group": TOPIC_NAME}),
+    ("fetchConsumeStatsInBroker", {"group": TOPIC_NAME, "order": True}),
+    ("queryConsumeTimeSpan", {"topic": TOPIC_NAME, "group": TOPIC_NAME}),
+    ("queryConsumeTimeSpan", {"topic": "no-such-topic", "group": TOPIC_NAME}),
+    ("viewBrokerStatsData", {"name": "TOPIC_PUT_NUMS", "key": TOPIC_NAME}),
+    ("viewBrokerStatsData", {"name": "TOPIC_PUT_SIZE", "key": TOPIC_NAME}),
+    ("viewBrokerStatsData", {"name": "GROUP_GET_NUMS", "key": f"{TOPIC_NAME}@{TOPIC_NAME}"}),
+    ("viewBrokerStatsData", {"name": "BROKER_PUT_NUMS", "key": "DefaultCluster"}),
+    ("viewBrokerStatsData", {"name": "TOPIC_PUT_NUMS", "key": "no-such-topic"}),
+    ("viewBrokerStatsData", {"name": "NO_SUCH_NUMS", "key": TOPIC_NAME}),
+]
+
+
+async def test_questions_about_messages_and_groups(pair: Pair, name: str) -> None:
+    await both_have_topic(pair, name)
+    sent = await pair.run("send", topic=name, count=5, mode="queue", queue=1, tag="A", keys="k{} all")
+    assert all(outcome.ok for outcome in sent.values())
+    pulled = await pair.run("pull", topic=name, group=name, count=5, commit=True)
+    assert all(len(outcome.check().messages) == 5 for outcome in pulled.values())
+    await both_find(pair, name, "all", 5)
+    for action, options in QUESTIONS_ABOUT_MESSAGES:
+        mine = {
+            key: value.replace(TOPIC_NAME, name) if isinstance(value, str) and key != "name" else value
+            for key, value in options.items()
+        }
+        await pair.check_admin(action, mine)
+    # The ids differ, but what they lead to does not.
+    for id_name in ("msgId", "offsetMsgId"):
+        found = [
+            await pair.run_one(cluster, "admin", "viewMessage", topic=name, msg_id=outcome.sent[2][id_name])
+            for cluster, outcome in sent.items()
+        ]
+        ours, apaches = (outcome.check().result for outcome in found)
+        assert ours == apaches and ours["queueOffset"] == 2
+
+
+async def both_find(pair: Pair, topic: str, key: str, count: int) -> None:
+    """Wait for the index: Apache's is made a moment after the answer to a send."""
+    async with asyncio.timeout(20):
+        while True:
+            found = (await pair.run("admin", "queryMessage", topic=topic, key=key)).values()
+            if all(outcome.ok and len(outcome.result["messages"]) == count for outcome in found):
+                return
 
 
 SYSTEM_TOPICS = {

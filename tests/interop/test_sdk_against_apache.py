@@ -476,6 +476,60 @@ async def test_topics_are_administered(cluster: Cluster, name: str) -> None:
             await admin.topic_route(name)
 
 
+async def test_messages_are_looked_up(cluster: Cluster, topic: str) -> None:
+    async with Admin(cluster[0].address) as admin, Producer(cluster[0].address, group="p") as producer:
+        sent = [
+            await producer.send(Message(topic, b"%d" % number, keys=["all", f"k{number}"]))
+            for number in range(4)
+        ]
+        large = await producer.send(Message(topic, b"x" * 10_000, keys="large"))
+        # Apache's broker answers a send before its dispatch thread has made the entries of the index.
+        while not (found := (await admin.query_messages(topic, "large")).messages):
+            pass
+        assert [message.body for message in found] == [b"x" * 10_000], "unpacked"
+        result = await admin.query_messages(topic, "all")
+        assert [message.msg_id for message in result.messages] == [each.msg_id for each in sent]
+        assert result.indexed_until_ms > 0 and not result.failures
+        assert len((await admin.query_messages(topic, "all", max_messages=2)).messages) == 2
+        [message] = (await admin.query_messages(topic, sent[2].msg_id, unique=True)).messages
+        assert message.body == b"2" and message.broker_name == "broker-a"
+        hour = timedelta(hours=1)
+        assert (await admin.query_messages(topic, "all", end=datetime.now() - hour)).messages == []
+        assert (await admin.query_messages(topic, "none")).messages == []
+        for message_id in (large.msg_id, large.offset_msg_id):
+            viewed = await admin.view_message(topic, message_id)
+            assert viewed is not None and viewed.body == b"x" * 10_000
+        for unknown in (large.offset_msg_id[:-16] + "00000FFFFFFFFFFF", "0" * 32):
+            assert await admin.view_message(topic, unknown) is None
+
+
+async def test_progress_of_groups(cluster: Cluster, topic: str, name: str) -> None:
+    group = f"g-{name}"
+    async with (
+        Admin(cluster[0].address) as admin,
+        Producer(cluster[0].address, group="p") as producer,
+        PullConsumer(cluster[0].address, group=group, consume_from="first") as consumer,
+    ):
+        queue = (await consumer.queues(topic))[0]
+        for _ in range(3):
+            await producer.send(Message(topic, b"x"), queue=queue)
+        await consumer.assign([queue])
+        got: list[MessageExt] = []
+        while len(got) < 3:
+            got += await consumer.poll(timeout_seconds=5)
+        await consumer.commit()
+        await admin.commit_offset(group, queue, 2)
+        for stats in (await admin.consume_stats(group), await admin.consume_stats(group, topic)):
+            reach = stats.offset_table[queue]
+            assert (reach.broker_offset, reach.consumer_offset) == (3, 2)
+            assert reach.last_timestamp == got[1].store_timestamp
+        [span] = [each for each in await admin.consume_time_span(group, topic) if each.message_queue == queue]
+        assert (span.min_timestamp, span.consume_timestamp, span.max_timestamp) == tuple(
+            message.store_timestamp for message in got
+        )
+        assert (await admin.consume_stats("no-such-group")).offset_table == {}
+
+
 # --- without a loop ---
 
 

@@ -1,9 +1,8 @@
-"""Our servers among Apache's: registrations both ways, and store directories that change hands."""
+"""Our servers among Apache's: registrations both ways."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +13,8 @@ from tests.support.apache import ApacheBroker, ApacheNamesrv
 from tests.support.outcome import Outcome
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.probe import cluster_info
-from tests.support.toolchain import JavaProgram
 
 Apache = tuple[ApacheNamesrv, ApacheBroker]
-
-# Small files, so that a few hundred messages fill more than one.
-STORE_SETTINGS = {"mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": "2000"}
-MESSAGES = 600
-MESSAGE_BYTES = 1500
 
 pytestmark = pytest.mark.java
 
@@ -41,11 +34,6 @@ class Client:
 
     async def run(self, command: str, **options: Any) -> Outcome:
         return (await self._shell.run(command, **self._at, **options)).check()
-
-    async def reaches(self) -> list[int]:
-        """The next offset of each queue."""
-        stats = (await self._shell.run("admin", "examineTopicStats", **self._at)).check().result
-        return [queue["maxOffset"] for queue in stats["queues"]]
 
     async def route(self) -> Mapping[str, Any]:
         return (await self._shell.run("admin", "examineTopicRouteInfo", **self._at)).check().result
@@ -95,57 +83,3 @@ async def test_ways_of_registering_with_apaches_name_server(
         topics = await own_shell.admin("getAllTopicConfig", broker_addr=broker.address, **at)
         assert registered.check().result["topics"] == sorted(topics.check().result["topics"])
         await broker.stop()
-
-
-async def test_a_store_changes_hands(
-    apache_program: JavaProgram, own_shell: JavaShell, name: str, tmp_path: Path
-) -> None:
-    """From our broker to Apache's and back: messages, offsets, topics and groups stay."""
-    sending: dict[str, Any] = {"count": MESSAGES, "size": MESSAGE_BYTES, "compress_over": 10_000}
-    async with OwnNamesrv() as namesrv:
-        client = Client(own_shell, namesrv.address, name)
-        own_broker = OwnBroker(namesrv.address, home=tmp_path, settings=STORE_SETTINGS)
-        async with own_broker:
-            await client.create_topic(own_broker.address)
-            await client.run("send", mode="selector", tag="ours", keys="k{}", **sending)
-            await client.run("send", mode="batch", count=40, tag="batch")
-            await client.run("send", count=3, size=20_000, compress="lz4", tag="lz4")
-            await client.run("pull", group=name, api="old", queue=0, count=32, commit=True)
-            ours_reached = await client.reaches()
-            await own_broker.stop()
-
-        async with ApacheBroker(
-            apache_program,
-            namesrv.address,
-            home=tmp_path,
-            settings={**STORE_SETTINGS, "compressedRegister": "true", "enableSingleTopicRegister": "true"},
-        ) as apache_broker:
-            assert (await client.route())["brokers"][0]["addresses"] == {"0": apache_broker.address}
-            assert await client.reaches() == ours_reached
-            await check_holds(client, "ours", MESSAGES, MESSAGE_BYTES)
-            await check_holds(client, "batch", 40)
-            await check_holds(client, "lz4", 3, 20_000)
-            await client.run("send", mode="selector", tag="apaches", **sending)
-            went_on = await client.run("pull", group=name, api="old", queue=0, count=32, commit=True)
-            assert went_on.messages[0]["queueOffset"] == 32
-            apaches_reached = await client.reaches()
-            await apache_broker.stop(timeout_s=60)
-
-        async with OwnBroker(namesrv.address, home=tmp_path, settings=STORE_SETTINGS) as own_broker:
-            assert (await client.route())["brokers"][0]["addresses"] == {"0": own_broker.address}
-            assert await client.reaches() == apaches_reached
-            for tag in ("ours", "apaches"):
-                await check_holds(client, tag, MESSAGES, MESSAGE_BYTES)
-            await check_holds(client, "batch", 40)
-            went_on = await client.run("pull", group=name, api="old", queue=0, count=32)
-            assert went_on.messages[0]["queueOffset"] == 64
-            await client.run("send", count=4, tag="ours-again")
-            await check_holds(client, "ours-again", 4)
-            await own_broker.stop()
-            assert own_broker.logged_errors() == []
-
-
-async def check_holds(client: Client, tag: str, count: int, size: int = 32) -> None:
-    """That all messages of this tag are there."""
-    pulled = await client.run("pull", group="reader", tag=tag, count=count)
-    assert bodies_of(pulled) == expected_bodies(count, size)

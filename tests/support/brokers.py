@@ -30,8 +30,9 @@ def broker_configuration(
         "mappedFileSizeConsumeQueue": 20_000,
         "metricsExporterType": "DISABLE",
         "readyWaitMillis": 200,
-        # A well filled laptop is no reason to refuse messages.
+        # A well filled laptop is no reason to refuse messages, or to delete them.
         "diskSpaceWarningLevelRatio": 99,
+        "diskSpaceCleanForciblyRatio": 99,
         **keys,
     }
     overrides = [Override(key, str(value)) for key, value in chosen.items()]

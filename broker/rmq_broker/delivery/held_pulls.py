@@ -10,18 +10,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmq_remoting.dispatch import Answer
+from rmq_remoting.dispatch import Answer, Result
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
     from ..store.consume_queue import ConsumeQueue
 
-# Tries the pull again: its answer, or None to wait on. The argument says whether its time has ended, then it
-# has to be answered.
-Retry = Callable[[bool], Answer]
+# Tries the pull again: its answer, or None to wait on; a promise of that where a disk has to be read first.
+# The argument says whether its time has ended, then it has to be answered.
+Retry = Callable[[bool], Result]
 
 # Tiers in which a request waits for nothing but a message: that is no backlog.
 HOLDING_TIERS: Final = frozenset({"pull", "lite_pull"})
@@ -41,6 +42,8 @@ class HeldPull:
     last_tick: int
     future: asyncio.Future[Answer]
     seen_offset: int = field(init=False)
+    is_looking: bool = False  # a look is under way that waits for the disk
+    time_is_up: bool = False  # its time ended meanwhile
 
     def __post_init__(self) -> None:
         self.seen_offset = self.queue.max_offset
@@ -75,7 +78,10 @@ class HeldPulls:
         """Keep a pull until it can be answered, `wait_seconds` at most; after `release_all` not at all."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if self._released:
-            future.set_result(retry(True))
+            answer = retry(True)
+            if isinstance(answer, asyncio.Future):
+                return answer
+            future.set_result(answer)
             return future
         tick = max(self._next_tick, self._tick_of(self._clock() + wait_seconds) + 1)
         pull = HeldPull(connection, queue, retry, tick, future)
@@ -154,6 +160,9 @@ class HeldPulls:
     def _look_at(self, pull: HeldPull, *, time_is_up: bool) -> None:
         if pull.future.done():
             return
+        if pull.is_looking:
+            pull.time_is_up |= time_is_up
+            return
         if not pull.connection.is_writable:
             # Its answers would only pile up here. Who has not read until its time ends gets none.
             if time_is_up:
@@ -166,8 +175,26 @@ class HeldPulls:
             self._forget(pull)
             pull.future.set_exception(error)
             return
-        if answer is not None or time_is_up:
+        if isinstance(answer, asyncio.Future):
+            pull.is_looking = True
+            answer.add_done_callback(partial(self._looked, pull, time_is_up))
+        elif answer is not None or time_is_up:
             self._end(pull, answer)
+
+    def _looked(self, pull: HeldPull, time_is_up: bool, look: asyncio.Future[Answer]) -> None:
+        """A look has ended that had to wait for the disk."""
+        pull.is_looking = False
+        error = None if look.cancelled() else look.exception()
+        if pull.future.done():  # its peer has gone
+            return
+        if look.cancelled() or error is not None:
+            self._forget(pull)
+            pull.future.set_exception(error or asyncio.CancelledError())
+        elif (answer := look.result()) is not None or time_is_up:
+            self._end(pull, answer)
+        elif pull.time_is_up or pull.seen_offset != pull.queue.max_offset:
+            self._due.append((pull, pull.time_is_up))
+            self._look_soon()
 
     def _end(self, pull: HeldPull, answer: Answer) -> None:
         self._forget(pull)

@@ -5,7 +5,10 @@ Source: Apache RocketMQ 5.3.3, PullMessageProcessor, DefaultPullMessageResultHan
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION, ConsumeType
@@ -23,7 +26,7 @@ from rmq_remoting.sys_flags import PullSysFlag
 from ..clients.subscription import ExpressionError, Subscription
 from ..groups.names import SYSTEM_GROUPS, is_system_group
 from ..offsets.table import NO_OFFSET
-from ..store.reader import GetResult, GetStatus
+from ..store.reader import ColdRead, GetResult, GetStatus
 
 if TYPE_CHECKING:
     from rmq_remoting.bodies.group import SubscriptionGroupConfig
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from ..clients.consumers import ConsumerTable
     from ..config import BrokerSettings
+    from ..delivery.cold_pulls import ColdPulls
     from ..delivery.held_pulls import HeldPulls
     from ..groups.table import SubscriptionGroupTable
     from ..offsets.table import ConsumerOffsetTable
@@ -86,6 +90,7 @@ class PullProcessor:
         offsets: ConsumerOffsetTable,
         store: MessageStore,
         held: HeldPulls,
+        cold: ColdPulls,
         statistics: BrokerStatistics,
     ) -> None:
         self._settings = settings
@@ -95,6 +100,7 @@ class PullProcessor:
         self._offsets = offsets
         self._store = store
         self._held = held
+        self._cold = cold
         self._statistics = statistics
         self._parsed_subscriptions: dict[tuple[str, str | None, str | None], Subscription] = {}
 
@@ -111,16 +117,42 @@ class PullProcessor:
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         result = self._get(pull)
+        if isinstance(result, ColdRead):
+            return self._when_read(connection, result, partial(self._answer_cold, connection, pull))
+        return self._answer(connection, pull, result)
+
+    def _answer(self, connection: Connection, pull: _Pull, result: GetResult) -> Result:
+        header = pull.header
         nothing_yet = _response_code(result.status, header.queue_offset) == ResponseCode.PULL_NOT_FOUND
         if nothing_yet and header.sys_flag & PullSysFlag.SUSPEND:
             return self._hold(connection, pull)
         return self._respond(pull, result)
 
-    def _get(self, pull: _Pull) -> GetResult:
+    def _get(self, pull: _Pull) -> GetResult | ColdRead:
         header = pull.header
         # One message at least, and no more entries to look through than a client can get.
         most = min(max(1, header.max_msg_nums), self._settings.max_transfer_count_in_memory)
-        return self._store.get(header.topic, header.queue_id, pull.offset, most, pull.tags_codes)
+        return self._store.get_now(header.topic, header.queue_id, pull.offset, most, pull.tags_codes)
+
+    # --- what is not in memory ---
+
+    def _answer_cold(self, connection: Connection, pull: _Pull, result: GetResult) -> Result:
+        """Raises CommandError: what has changed during the read counts."""
+        pull.group = self._check(pull.header, pull.request, connection)
+        return self._answer(connection, pull, result)
+
+    def _when_read(
+        self, connection: Connection, cold: ColdRead, then: Callable[[GetResult], Result]
+    ) -> asyncio.Future[Answer]:
+        """Go on when the disk has been read; a peer that is gone by then gets no answer."""
+
+        async def read() -> Answer:
+            if await self._cold.run(connection, cold.run, cold.read_ahead) is None or connection.is_closed:
+                return None
+            answer = then(self._store.reader.finish(cold))
+            return await answer if isinstance(answer, asyncio.Future) else answer
+
+        return asyncio.get_running_loop().create_task(read(), name="cold pull")
 
     def _reset(self, header: PullMessageRequestHeader) -> GetResult | None:
         """Where the group has to go on, if it was reset since its last pull."""
@@ -140,12 +172,12 @@ class PullProcessor:
             wait_ms = min(max(0, header.suspend_timeout_ms), settings.long_polling_max_hold_ms)
         queue = self._store.queues.get_or_create(header.topic, header.queue_id)
 
-        def retry(time_is_up: bool) -> Answer:
+        def retry(time_is_up: bool) -> Result:
             return self._look_again(connection, pull, time_is_up)
 
         return self._held.hold(connection, queue, wait_ms / 1000, retry)
 
-    def _look_again(self, connection: Connection, pull: _Pull, time_is_up: bool) -> Answer:
+    def _look_again(self, connection: Connection, pull: _Pull, time_is_up: bool) -> Result:
         """A held pull's answer, if there is one by now. Raises CommandError.
 
         What has changed meanwhile counts: the topic may be gone, or the group subscribed to other tags.
@@ -155,9 +187,19 @@ class PullProcessor:
         tags_codes = _tags_codes_of(self._subscription(header, pull.group))
         if tags_codes != pull.tags_codes:
             pull.tags_codes, pull.offset = tags_codes, header.queue_offset
-        result = self._reset(header) or self._get(pull)
-        looks = 1
-        while result.status is GetStatus.NO_MATCHED_MESSAGE:
+        return self._look(connection, pull, time_is_up, 1, self._reset(header) or self._get(pull))
+
+    def _look(
+        self, connection: Connection, pull: _Pull, time_is_up: bool, looks: int, result: GetResult | ColdRead
+    ) -> Result:
+        """Go on with a look that has given `result`."""
+        header = pull.header
+        while True:
+            if isinstance(result, ColdRead):
+                go_on = partial(self._look, connection, pull, time_is_up, looks)
+                return self._when_read(connection, result, go_on)
+            if result.status is not GetStatus.NO_MATCHED_MESSAGE:
+                break
             # What is not wanted is passed over without telling the client; the next look begins there.
             pull.offset = result.next_offset
             if result.next_offset >= result.max_offset:

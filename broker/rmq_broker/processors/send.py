@@ -11,12 +11,14 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv6Address, ip_address
 from struct import Struct, pack
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.send import (
     SendHeaderDecoder,
@@ -27,10 +29,12 @@ from rmq_remoting.headers.send import (
 from rmq_remoting.message_properties import find_property
 from rmq_remoting.sys_flags import MessageSysFlag
 
+from ..store.batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
 from ..store.consume_queue import ConsumeQueue
 from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.group_commit import WaitEnd
 from ..store.message_store import MessageStore
-from ..store.record import MAX_PROPERTIES_BYTES, BatchItem, RecordTemplate, pack_host
+from ..store.record import BatchItem, RecordTemplate, pack_host
 from .send_properties import PropertiesEditor, transactions_unsupported
 from .send_target import TargetChecker
 
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
 _BORN_HOST: Final = "born_host"
 _BATCH_ITEM: Final = Struct(">12xii")
 _UINT16: Final = Struct(">H")
+# A batch that is one record, and that clients take apart.
+_UNIT_FLAGS: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 _MAX_ROUTES: Final = 65_536
 # A target with longer texts than that is decided about anew each time, or it could fill the memory.
 _MAX_REMEMBERED_CHARACTERS: Final = 4096
@@ -61,6 +67,7 @@ class _Route:
     queue: ConsumeQueue
     template: RecordTemplate
     template_v6: RecordTemplate
+    unit_template: Callable[[int], RecordTemplate] | None  # of batches that are stored as one record
     statistics: TopicStatistics
 
 
@@ -100,10 +107,14 @@ class SendProcessor:
         region_id, trace_on = self._settings.region_id, self._settings.trace_on
         self._encoder = SendResponseEncoder(region_id, trace_on)
         self._editor = PropertiesEditor(
-            self._settings.broker_cluster_name, region_id, trace_on, self._new_unique_key
+            self._settings.broker_cluster_name,
+            region_id,
+            trace_on,
+            self._new_unique_key,
+            append_crc=self._settings.append_properties_crc,
         )
 
-    def send(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | bytes:
+    def send(self, connection: Connection, request: RemotingCommand) -> Result:
         """Store one message, or the messages of a batch."""
         try:
             header = self._decoder.decode(request)
@@ -116,6 +127,8 @@ class SendProcessor:
                 route = self._resolve(target, queue_id, connection)
             born_host = connection.attributes.get(_BORN_HOST) or _remember_born_host(connection)
             template = route.template if len(born_host) == 8 else route.template_v6
+            if route.unit_template is not None:
+                return self._put_unit(request, header, route, template, born_host)
             if target.batch:
                 return self._put_batch(request, header, route, template, born_host)
             return self._put(request, header, route, template, born_host)
@@ -129,7 +142,7 @@ class SendProcessor:
         route: _Route,
         template: RecordTemplate,
         born_host: bytes,
-    ) -> RemotingCommand | bytes:
+    ) -> Result:
         body = request.body
         if not 0 < len(body) <= self._settings.max_message_size:
             raise self._illegal_body(len(body))
@@ -146,6 +159,7 @@ class SendProcessor:
                 tags_code=editor.tags_code(properties),
                 born_timestamp_ms=header.born_timestamp_ms,
                 born_host=born_host,
+                unique_key=unique_key,
             )
         except (StoreUnavailable, MessageRejected) as error:
             raise self._put_error(error) from error
@@ -156,7 +170,10 @@ class SendProcessor:
         statistics.put_sizes.observe(size)
         self._put_times.add(int((self._clock() - began) * 1000))
         msg_id = b"%b%016X" % (self._msg_id_prefix, physical_offset)
-        return self._encoder.encode(request, msg_id, queue.queue_id, queue_offset, unique_key)
+        answer = self._encoder.encode(request, msg_id, queue.queue_id, queue_offset, unique_key)
+        if self._store.flushes_each_message and _waits(properties):
+            return self._when_flushed(answer)
+        return answer
 
     def _put_batch(
         self,
@@ -165,7 +182,7 @@ class SendProcessor:
         route: _Route,
         template: RecordTemplate,
         born_host: bytes,
-    ) -> RemotingCommand | bytes:
+    ) -> Result:
         body = request.body
         if not 0 < len(body) <= self._settings.max_message_size:
             raise self._illegal_body(len(body))
@@ -175,6 +192,7 @@ class SendProcessor:
                 f"a batch cannot be sent to the retry topic {header.target.topic}",
             )
         items = self._batch_items(body, header.properties)
+        unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
         try:
             packed, queue_offset = self._store.put_batch(
                 route.queue,
@@ -182,6 +200,7 @@ class SendProcessor:
                 items,
                 born_timestamp_ms=header.born_timestamp_ms,
                 born_host=born_host,
+                unique_key=unique_key,
             )
         except (StoreUnavailable, MessageRejected) as error:
             raise self._put_error(error) from error
@@ -190,8 +209,85 @@ class SendProcessor:
         statistics.put_bytes += len(packed.records)
         statistics.put_sizes.observe_all(packed.sizes)
         msg_id = self._msg_ids(packed.offsets)
-        unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
-        return self._encoder.encode(request, msg_id, route.queue.queue_id, queue_offset, unique_key)
+        answer = self._encoder.encode(request, msg_id, route.queue.queue_id, queue_offset, unique_key)
+        if self._store.flushes_each_message and _waits(header.properties):
+            return self._when_flushed(answer)
+        return answer
+
+    def _put_unit(
+        self,
+        request: RemotingCommand,
+        header: SendMessageRequestHeader,
+        route: _Route,
+        template: RecordTemplate,
+        born_host: bytes,
+    ) -> Result:
+        """What goes into a topic of batches: a batch is one record, which clients take apart again."""
+        body, editor, queue = request.body, self._editor, route.queue
+        assert isinstance(queue, BatchConsumeQueue) and route.unit_template is not None
+        if not 0 < len(body) <= self._settings.max_message_size:
+            raise self._illegal_body(len(body))
+        count, extra = 1, {}
+        if header.target.batch:
+            count = len(self._batch_items(body, header.properties))
+            properties = editor.shared(header.properties)
+            unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
+            extra = {"batchUniqId": unique_key.decode()} if unique_key else {}
+            template = route.unit_template(len(born_host))
+            if count > LARGEST_BATCH:
+                raise CommandError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"the batch has {count} messages, the limit is {LARGEST_BATCH}",
+                )
+        else:
+            properties, unique_key = editor.stored(header.properties)
+        try:
+            physical_offset, queue_offset = self._store.put_unit(
+                queue,
+                template,
+                body,
+                properties,
+                count,
+                tags_code=editor.tags_code(properties),
+                born_timestamp_ms=header.born_timestamp_ms,
+                born_host=born_host,
+                unique_key=unique_key,
+            )
+        except (StoreUnavailable, MessageRejected) as error:
+            raise self._put_error(error) from error
+        statistics = route.statistics
+        size = template.fixed_bytes + len(body) + len(properties)
+        statistics.put_messages += count
+        statistics.put_bytes += size
+        statistics.put_sizes.observe(size)
+        fields = {
+            "msgId": f"{self._msg_id_prefix.decode()}{physical_offset:016X}",
+            "queueId": str(queue.queue_id),
+            "queueOffset": str(queue_offset),
+            **({"transactionId": unique_key.decode()} if unique_key else {}),
+            **extra,
+            **self._encoder.constant_fields,
+        }
+        answer = request.response(ResponseCode.SUCCESS, ext_fields=fields)
+        if self._store.flushes_each_message and _waits(properties):
+            return self._when_flushed(answer)
+        return answer
+
+    def _when_flushed(self, answer: bytes | RemotingCommand) -> Result:
+        """The answer once the message is on the disk, or, where that takes too long, that it is not yet."""
+
+        def outcome(end: WaitEnd) -> Answer:
+            if end is WaitEnd.FLUSHED:
+                return answer
+            if end is WaitEnd.TIMED_OUT:
+                return self._encoder.with_code(answer, ResponseCode.FLUSH_DISK_TIMEOUT)
+            reason = self._store.unavailable_reason
+            raise CommandError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"the message may be lost: {reason}. Send it again, to another broker",
+            )
+
+        return self._store.when_flushed(outcome)
 
     def _msg_ids(self, offsets: list[int]) -> bytes:
         """The offset message ids of a batch, with commas between; formatting each takes twice as long."""
@@ -230,7 +326,7 @@ class SendProcessor:
             if not own.isascii():
                 _check_utf8(own, len(items))
             properties = own + shared
-            if len(properties) > MAX_PROPERTIES_BYTES:
+            if len(properties) > editor.max_bytes:
                 raise _broken_batch(len(items), f"has properties of {len(properties)} bytes, too many")
             code = tags_code(properties) if b"TAGS" in own else shared_tags_code
             items.append((flag, body[body_at : properties_at - 2], properties, code))
@@ -252,22 +348,25 @@ class SendProcessor:
         if topic.topic_filter_type == "MULTI_TAG":
             sys_flag |= MessageSysFlag.MULTI_TAGS
 
-        def template(born_host_bytes: int) -> RecordTemplate:
+        def template(born_host_bytes: int, unit_flags: int = 0) -> RecordTemplate:
             return RecordTemplate(
                 target.topic,
                 queue_id,
                 flag=target.flag,
-                sys_flag=sys_flag,
+                sys_flag=sys_flag | unit_flags,
                 reconsume_times=target.reconsume_times,
                 born_host_bytes=born_host_bytes,
                 store_host=self._store_host,
+                append_crc=self._settings.append_properties_crc,
             )
 
+        queue = self._store.queues.get_or_create(target.topic, queue_id)
         route = _Route(
             self._checker.version,
-            self._store.queues.get_or_create(target.topic, queue_id),
+            queue,
             template(8),
             template(20),
+            partial(template, unit_flags=_UNIT_FLAGS) if isinstance(queue, BatchConsumeQueue) else None,
             self._statistics.of_topic(target.topic),
         )
         if _characters(target) <= _MAX_REMEMBERED_CHARACTERS:
@@ -293,6 +392,12 @@ class SendProcessor:
             else f"the message's body is {size} bytes, the limit is {limit} (maxMessageSize)"
         )
         return CommandError(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+
+def _waits(properties: bytes) -> bool:
+    """Whether a producer wants to hear of its message only once it is on the disk (MessageBatch, Message)."""
+    value = find_property(properties, b"WAIT")
+    return value is None or value.lower() == b"true"
 
 
 def _checked_sys_flag(target: SendTarget) -> int:

@@ -15,16 +15,23 @@ from rmq_remoting.errors import CommandError, shown
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import decode_properties, find_property, properties_to_string
 
-from ..store.record import MAX_PROPERTIES_BYTES
+from ..store.record import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
 
 _TAGS_MARK: Final = b"TAGS\x01"
 # Properties that send a message to the careful look. One search for them all takes 0.2 µs; asking for each
 # with `in` took 0.6 µs.
-_CAREFUL_NAMES: Final = (b"DELAY\x01", b"TIMER_D", b"TRAN_MSG\x01", b"POP_CK\x01", b"CLUSTER\x01")
+_CAREFUL_NAMES: Final = (
+    b"DELAY\x01",
+    b"TIMER_D",
+    b"TRAN_MSG\x01",
+    b"POP_CK\x01",
+    b"CLUSTER\x01",
+    b"__CRC32#\x01",
+)
 _find_careful: Final = re.compile(b"\x02(?:%b)" % b"|".join(_CAREFUL_NAMES)).search
 _TIMER_PROPERTIES: Final = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 # What the broker says itself; a message that was consumed and is sent again brings it along.
-_BROKERS_OWN: Final = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK")
+_BROKERS_OWN: Final = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "__CRC32#")
 _MAX_REMEMBERED_TAGS: Final = 10_000
 _MAX_REMEMBERED_TAGS_BYTES: Final = 255
 
@@ -33,8 +40,15 @@ class PropertiesEditor:
     """Makes the stored properties of a message out of those that its producer sent."""
 
     def __init__(
-        self, cluster_name: str, region_id: str, trace_on: bool, new_unique_key: Callable[[], str]
+        self,
+        cluster_name: str,
+        region_id: str,
+        trace_on: bool,
+        new_unique_key: Callable[[], str],
+        *,
+        append_crc: bool = False,
     ) -> None:
+        self._max_bytes = MAX_PROPERTIES_BYTES - (CRC_PROPERTY_BYTES if append_crc else 0)
         self._new_unique_key = new_unique_key
         self._added = properties_to_string(
             {
@@ -44,6 +58,11 @@ class PropertiesEditor:
             }
         ).encode()
         self._tags_codes: dict[bytes, int] = {}
+
+    @property
+    def max_bytes(self) -> int:
+        """How long the stored properties of a message may be."""
+        return self._max_bytes
 
     def stored(self, properties: bytes) -> tuple[bytes, bytes]:
         """The properties to store, and the unique key among them.
@@ -59,8 +78,8 @@ class PropertiesEditor:
             unique_key = self._new_unique_key().encode()
             properties += b"UNIQ_KEY\x01%b\x02" % unique_key
         properties += self._added
-        if len(properties) > MAX_PROPERTIES_BYTES:
-            raise _too_long(properties)
+        if len(properties) > self._max_bytes:
+            raise _too_long(properties, self._max_bytes)
         return properties, unique_key
 
     def shared(self, properties: bytes) -> bytes:
@@ -74,8 +93,8 @@ class PropertiesEditor:
         if properties and properties[-1] != 2:
             properties += b"\x02"
         properties += self._added
-        if len(properties) > MAX_PROPERTIES_BYTES:
-            raise _too_long(properties)
+        if len(properties) > self._max_bytes:
+            raise _too_long(properties, self._max_bytes)
         return properties
 
     def tags_code(self, properties: bytes) -> int:
@@ -130,10 +149,10 @@ def _refuse_delay(level: str) -> None:
     )
 
 
-def _too_long(properties: bytes) -> CommandError:
+def _too_long(properties: bytes, limit: int) -> CommandError:
     return CommandError(
         ResponseCode.MESSAGE_ILLEGAL,
-        f"the message's properties take {len(properties)} bytes, the limit is {MAX_PROPERTIES_BYTES}",
+        f"the message's properties take {len(properties)} bytes, the limit is {limit}",
     )
 
 

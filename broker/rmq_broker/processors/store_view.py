@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ..store.index_files import IndexAnswer
 
 
 class StoreView(Protocol):
@@ -45,3 +48,29 @@ class StoreView(Protocol):
 
     def max_phy_offset(self) -> int:
         """Where the log ends."""
+
+
+class MessageLookup(Protocol):
+    """Messages by key and by place. May read from disk: for processors that run in a pool."""
+
+    def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> IndexAnswer:
+        """Where messages lie that may have the key, stored from `begin_ms` to `end_ms`, newest first.
+
+        `key` is one of a message's keys or its unique key. The index knows hashes: others may be among them.
+        """
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The record that begins at a physical offset, as it is stored; None where no sound one does."""
+
+
+# Physical offset, size in bytes, tags code.
+QueueEntry = tuple[int, int, int]
+
+
+class QueueView(StoreView, Protocol):
+    """Besides, what a queue consists of."""
+
+    def queue_entries(
+        self, topic: str, queue_id: int, offset: int, max_count: int
+    ) -> list[QueueEntry] | None:
+        """Entries of a queue from `offset` on, none where it does not reach; None: there is no such queue."""

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from .errors import StoreDamaged
@@ -24,22 +26,37 @@ _RESERVE_STEP_BYTES: Final = 32 * 1024 * 1024
 
 
 class CommitLog:
-    """Appended to by one thread; what has been appended can be read at once."""
+    """Appended to by one thread; what has been appended can be read at once.
 
-    __slots__ = ("_file_bytes", "_first_start", "_folder", "current", "files")
+    The other threads: one makes room ahead (`prepare_next`), one flushes.
+    """
+
+    __slots__ = (
+        "_ask_for_room",
+        "_file_bytes",
+        "_first_start",
+        "_next",
+        "_preparing",
+        "current",
+        "files",
+        "folder",
+    )
 
     def __init__(self, folder: Path, file_bytes: int) -> None:
-        self._folder = folder
+        self.folder = folder
         self._file_bytes = file_bytes
         self._first_start = 0
+        self._ask_for_room: Callable[[MappedFile], None] | None = None
+        self._next: MappedFile | None = None  # made ahead, behind the current one
+        self._preparing = Lock()
         self.files: list[MappedFile] = []
         self.current: MappedFile | None = None
 
     def load(self) -> None:
         """Open the files that are there; recovery finds out where the last one ends. Raises StoreDamaged."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.files = open_files(
-            self._folder,
+            self.folder,
             self._file_bytes,
             step_bytes=_RESERVE_STEP_BYTES,
             advice="set mappedFileSizeCommitLog to the size that this store was made with",
@@ -48,7 +65,7 @@ class CommitLog:
             if after.start != before.start + before.size:
                 missing = file_name(before.start + before.size)
                 raise StoreDamaged(
-                    f"{self._folder} lacks the file {missing} before {after.path.name}: put it back, or "
+                    f"{self.folder} lacks the file {missing} before {after.path.name}: put it back, or "
                     f"move the files up to {before.path.name} away to go on without their messages"
                 )
         self._files_changed()
@@ -88,16 +105,66 @@ class CommitLog:
             self._files_changed()
             file = next_file
         until = file.wrote + size
-        if until > file.reserved:
-            file.reserve(until)
+        if until > file.more_room_at:
+            if until > file.reserved:
+                file.reserve(until)
+            if self._ask_for_room is not None:
+                self._ask_for_room(file)
         return file
+
+    # --- as bytes: what a master sends and a replica appends ---
+
+    def get_data(self, offset: int, max_bytes: int) -> bytes | None:
+        """What stands in the log from `offset` on, up to the end of its file; None where there is nothing."""
+        file = self.file_of(offset)
+        if file is None or offset - file.start >= file.wrote:
+            return None
+        position = offset - file.start
+        return file.map[position : min(file.wrote, position + max_bytes)]
+
+    def append_data(self, offset: int, data: bytes) -> None:
+        """Append bytes of another log that stand at `offset` there: this log has to end at that offset.
+
+        Raises ValueError where it does not, OSError where the disk is full; nothing was appended then.
+        """
+        if not self.files:
+            self._roll(offset - offset % self._file_bytes, wrote=offset % self._file_bytes)
+        if offset != self.max_offset:
+            raise ValueError(f"the log ends at {self.max_offset}, bytes of {offset} do not follow")
+        at = 0
+        while at < len(data):
+            file = self.current
+            assert file is not None
+            if file.wrote == file.size:
+                file = self._prepare_next(file, 1)
+                self.files.append(file)
+                self._files_changed()
+            part = min(len(data) - at, file.size - file.wrote)
+            until = file.wrote + part
+            file.reserve(until)
+            file.map[file.wrote : until] = data[at : at + part]
+            file.wrote = until
+            at += part
+
+    def next_file_offset(self, offset: int) -> int:
+        """Where the file behind that of `offset` begins."""
+        return offset - offset % self._file_bytes + self._file_bytes
+
+    # --- records ---
+
+    def file_of(self, offset: int) -> MappedFile | None:
+        """The file that an offset is in."""
+        files = self.files  # asked for once: cleaning may put another list there while a thread looks here
+        if not files:
+            return None
+        index = (offset - files[0].start) // self._file_bytes
+        return files[index] if 0 <= index < len(files) else None
 
     def read(self, offset: int, size: int) -> bytes | None:
         """The bytes of one record, or of several that stand one behind the other in one file."""
-        index = (offset - self._first_start) // self._file_bytes
-        if not 0 <= index < len(self.files):
+        file = self.file_of(offset)
+        if file is None:
             return None
-        file = self.files[index]
         position = offset - file.start
         if position + size > file.wrote:
             return None
@@ -105,10 +172,9 @@ class CommitLog:
 
     def store_timestamp(self, offset: int) -> int:
         """When the record at `offset` was stored, in ms; -1 if it is not there."""
-        index = (offset - self._first_start) // self._file_bytes
-        if not 0 <= index < len(self.files):
+        file = self.file_of(offset)
+        if file is None:
             return -1
-        file = self.files[index]
         position = offset - file.start
         if position + MIN_RECORD_BYTES > file.wrote:
             return -1
@@ -116,10 +182,9 @@ class CommitLog:
 
     def record_at(self, offset: int) -> RecordSummary | None:
         """The record that begins at `offset`, if a sound one does; its body's CRC is checked."""
-        index = (offset - self._first_start) // self._file_bytes
-        if not 0 <= index < len(self.files):
+        file = self.file_of(offset)
+        if file is None:
             return None
-        file = self.files[index]
         return parse_record(file.map, offset - file.start, file.start)
 
     def cut(self, offset: int) -> None:
@@ -131,49 +196,111 @@ class CommitLog:
             last.cut(offset - last.start)
         self._files_changed()
 
+    # --- cleaning ---
+
+    @property
+    def oldest_file(self) -> Path | None:
+        """The first file, if it may be removed: it is not written to any more, and all of it is flushed."""
+        first = self.files[0] if self.files else None
+        if first is None or first is self.current or first.flushed < first.wrote:
+            return None
+        return first.path
+
+    def remove_oldest(self) -> None:
+        """Begin with the second file from now on; who reads the first one goes on reading it.
+
+        The file itself is the caller's to delete.
+        """
+        # Another list: threads that look something up in the one before find what they look for.
+        self.files = self.files[1:]
+        self._files_changed()
+
+    # --- on the disk ---
+
     def flush(self) -> int:
-        """Write to the disk what was appended; blocks. Returns the offset up to which all is there."""
-        flushed = 0
-        for file in list(self.files):
-            if file.flushed < file.wrote or file is self.current:
-                flushed = file.start + file.flush()
-        return flushed
+        """Write to the disk what was appended; blocks. Returns the offset up to which all is there.
+
+        One thread at a time.
+        """
+        for file in reversed(self._not_flushed()):
+            file.flush()
+        return self.flushed_offset
 
     @property
     def flushed_offset(self) -> int:
         """Up to here all is on the disk."""
-        for file in self.files:
+        files = self._not_flushed()
+        return files[-1].start + files[-1].flushed if files else self.max_offset
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """How much is not on the disk yet."""
+        return self.max_offset - self.flushed_offset
+
+    def _not_flushed(self) -> list[MappedFile]:
+        """The files with news, the last one first: all others are behind them."""
+        found: list[MappedFile] = []
+        for file in reversed(self.files.copy()):
             if file.flushed < file.wrote:
-                return file.start + file.flushed
-        return self.max_offset
+                found.append(file)
+            elif file is not self.current:
+                break
+        return found
+
+    # --- room ahead ---
+
+    def room_is_made_by(self, ask: Callable[[MappedFile], None] | None) -> None:
+        """Whom to ask where room ahead of the end runs short; asked often, it has to return at once."""
+        self._ask_for_room = ask
+
+    def prepare_next(self, file: MappedFile, room: Callable[[MappedFile], None]) -> None:
+        """Make the file behind `file`, with `room`, in a thread, while `file` is written. Raises OSError."""
+        with self._preparing:
+            if self._next is not None or self.current is not file:
+                return
+            self._next = self._new_file(file.start + file.size, room)
+
+    def drop_next(self) -> None:
+        """Remove the file that was made ahead and has not been needed."""
+        with self._preparing:
+            if self._next is not None:
+                self._next.delete()
+                self._next.close()
+                self._next = None
 
     def close(self) -> None:
         """Let the files go."""
+        self.drop_next()
         for file in self.files:
             file.close()
         self.files.clear()
         self._files_changed()
 
-    def _open(self, path: Path) -> MappedFile:
-        return MappedFile(path, self._file_bytes, step_bytes=_RESERVE_STEP_BYTES)
+    # --- inside ---
 
-    def _prepare_next(self, file: MappedFile, size: int) -> MappedFile:
-        """The next file with room for a record, made before the current one is closed by a blank."""
-        following = self._open(self._folder / file_name(file.start + file.size))
+    def _new_file(self, start: int, room: Callable[[MappedFile], None]) -> MappedFile:
+        """A file with room in it, or none at all. Raises OSError."""
+        file = MappedFile(self.folder / file_name(start), self._file_bytes, step_bytes=_RESERVE_STEP_BYTES)
         try:
-            following.reserve(size)
-        except OSError:
-            following.delete()
-            raise
-        return following
-
-    def _roll(self, start: int) -> MappedFile:
-        file = self._open(self._folder / file_name(start))
-        try:
-            file.reserve(BLANK_BYTES)
+            room(file)
         except OSError:
             file.delete()
             raise
+        return file
+
+    def _prepare_next(self, file: MappedFile, size: int) -> MappedFile:
+        """The next file with room for a record, made before the current one is closed by a blank."""
+        with self._preparing:
+            following = self._next
+            if following is None:
+                return self._new_file(file.start + file.size, lambda new: new.reserve(size))
+            following.reserve(size)
+            self._next = None
+            return following
+
+    def _roll(self, start: int, wrote: int = 0) -> MappedFile:
+        file = self._new_file(start, lambda new: new.reserve(wrote + BLANK_BYTES))
+        file.wrote = file.flushed = wrote
         self.files.append(file)
         self._files_changed()
         return file

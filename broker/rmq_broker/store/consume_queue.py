@@ -6,156 +6,147 @@ Entries of 20 bytes: `int64 physical offset, int32 size, int64 tags code`
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from itertools import pairwise
-from mmap import mmap
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import ClassVar, Final
 
-from .mapped_file import MappedFile, file_name, open_files
-
-log = logging.getLogger("rmq.store")
+from .consume_queue_ext import ConsumeQueueExt, is_ext_address
+from .descriptors import QueueSupport
+from .entry_files import PLACEHOLDER_SIZE, EntryFiles
 
 Entry = tuple[int, int, int]
 
 ENTRY: Final = Struct(">qiq")
 ENTRY_BYTES: Final = ENTRY.size
-_pack_entry_into = ENTRY.pack_into
-_unpack_entry: Callable[[mmap, int], Entry] = ENTRY.unpack_from
-_RESERVE_STEP_BYTES: Final = 256 * 1024
-# Stands where a queue has no message: before its first one in its first file (fillPreBlank), and in a gap.
-PLACEHOLDER_SIZE: Final = 0x7FFFFFFF
+_pack_entry: Final = ENTRY.pack
+_unpack_entry: Callable[[bytes], Entry] = ENTRY.unpack
 _PLACEHOLDER: Final = ENTRY.pack(0, PLACEHOLDER_SIZE, 0)
-_NOTHING: Final = (0, 0, 0)
+_PLACEHOLDERS_AT_ONCE: Final = 1000
 
 
-class ConsumeQueue:
-    """Appended to in order; `max_offset` is the offset that the next message gets."""
+class ConsumeQueue(EntryFiles):
+    """Appended to in order.
 
-    __slots__ = (
-        "_file_bytes",
-        "_files",
-        "_folder",
-        "_last",
-        "_spare",
-        "lost_files",
-        "max_offset",
-        "min_offset",
-        "queue_id",
-        "topic",
-    )
+    `next_offset` is what the next message gets, `max_offset` the end of what consumers see. They differ while
+    messages stand in the log that nobody may see yet: who gives an offset to such a message raises
+    `next_offset`, and `put` follows later.
+    """
 
-    def __init__(self, folder: Path, topic: str, queue_id: int, file_bytes: int) -> None:
+    entry_bytes: ClassVar[int] = ENTRY_BYTES
+    size_setting: ClassVar[str] = "mappedFileSizeConsumeQueue"
+    is_batch: ClassVar[bool] = False  # whether `read` gives units of several messages, see BatchConsumeQueue
+
+    __slots__ = ("ext", "max_offset", "min_offset", "next_offset", "queue_id", "topic")
+
+    def __init__(
+        self,
+        folder: Path | str,
+        topic: str,
+        queue_id: int,
+        file_bytes: int,
+        support: QueueSupport | None = None,
+    ) -> None:
+        super().__init__(folder, file_bytes, support)
         self.topic = topic
         self.queue_id = queue_id
         self.min_offset = 0
         self.max_offset = 0
-        self.lost_files = False  # a file between others is missing: the queue has to be built again
-        self._folder = folder
-        self._file_bytes = file_bytes
-        self._files: list[MappedFile] = []
-        self._last: MappedFile | None = None
-        self._spare: list[MappedFile] = []  # made ahead for a batch, empty
-
-    def load(self) -> None:
-        """Open the files that are there and find where they end. Raises StoreDamaged, OSError."""
-        files = open_files(
-            self._folder,
-            self._file_bytes,
-            step_bytes=_RESERVE_STEP_BYTES,
-            advice="set mappedFileSizeConsumeQueue to the size that this store was made with, or remove the "
-            "whole folder consumequeue: it is built again from the commit log",
-        )
-        holes = [i for i, (a, b) in enumerate(pairwise(files), 1) if b.start != a.start + a.size]
-        if holes:
-            log.error("%s lacks the file before %s", self._folder, files[holes[-1]].path.name)
-            self.lost_files = True
-            del files[: holes[-1]]
-        if not files:
-            return
-        self._files = files
-        self._take_as_last(files[-1])
-        while len(files) > 1 and files[-1].wrote == 0:
-            files.pop().delete()
-            self._take_as_last(files[-1])
-        self.min_offset = files[0].start // ENTRY_BYTES
-        self.min_offset = self.next_message(self.min_offset)
+        self.next_offset = 0
+        self.ext: ConsumeQueueExt | None = None  # where another broker wrote one
 
     # --- appending ---
 
     def prepare(self, count: int) -> None:
-        """Make sure that `count` entries can be put without an error. Raises OSError.
-
-        Called before the log is written, so that a message never stands in the log without its entry
-        because the disk became full in between.
-        """
-        last = self._last
-        if last is None or last.wrote + count * ENTRY_BYTES > last.reserved:
-            self._make_room(count * ENTRY_BYTES)
+        """Nothing has to be prepared for `put`."""
 
     def put(self, physical_offset: int, size: int, tags_code: int) -> None:
-        """Append one entry. Raises OSError where the disk is full and `prepare` was not called."""
-        last = self._last
-        if last is None or last.wrote == last.size:
-            last = self._roll()
-        position = last.wrote
-        until = position + ENTRY_BYTES
-        if until > last.reserved:
-            last.reserve(until)
-        _pack_entry_into(last.map, position, physical_offset, size, tags_code)
-        last.wrote = until
-        self.max_offset += 1
+        """Append one entry."""
+        self._tail += _pack_entry(physical_offset, size, tags_code)
+        self.max_offset = offset = self.max_offset + 1
+        if offset > self.next_offset:  # noqa: PLR1730 (max() takes as long as all the rest)
+            self.next_offset = offset
+        if not self._has_news:
+            self._tell_news()
 
     def put_many(self, entries: bytes) -> None:
         """Append entries that are packed one behind the other."""
-        at = 0
-        while at < len(entries):
-            last = self._last
-            if last is None or last.wrote == last.size:
-                last = self._roll()
-            position = last.wrote
-            part = min(len(entries) - at, last.size - position)
-            until = position + part
-            if until > last.reserved:
-                last.reserve(until)
-            last.map[position:until] = entries[at : at + part]
-            last.wrote = until
-            self.max_offset += part // ENTRY_BYTES
-            at += part
+        self._tail += entries
+        self.max_offset = offset = self.max_offset + len(entries) // ENTRY_BYTES
+        if offset > self.next_offset:  # noqa: PLR1730 (max() takes as long as all the rest)
+            self.next_offset = offset
+        if not self._has_news:
+            self._tell_news()
 
     # --- reading ---
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` packed entries from `offset` on, none beyond the end of their file."""
+        """Up to `count` packed entries from `offset` on, none beyond the end of their file.
+
+        Raises OSError; blocks.
+        """
         if not self.min_offset <= offset < self.max_offset:
             return b""
-        file = self._file_of(offset)
-        if file is None:
+        return self._read(offset * ENTRY_BYTES, min(offset + count, self.max_offset) * ENTRY_BYTES)
+
+    def read_now(self, offset: int, count: int) -> bytes | None:
+        """As `read`; None where it would have to wait for a disk."""
+        if not self.min_offset <= offset < self.max_offset:
             return b""
-        position = offset * ENTRY_BYTES - file.start
-        return file.map[position : min(file.wrote, position + count * ENTRY_BYTES)]
+        return self._read_now(offset * ENTRY_BYTES, min(offset + count, self.max_offset) * ENTRY_BYTES)
 
     def entry(self, offset: int) -> Entry | None:
         """Physical offset, size and tags code of one message; None where there is none."""
-        if not self.min_offset <= offset < self.max_offset:
-            return None
-        file = self._file_of(offset)
-        if file is None:
-            return None
-        found = _unpack_entry(file.map, offset * ENTRY_BYTES - file.start)
-        return None if found[1] == PLACEHOLDER_SIZE else found
+        raw = self.read(offset, 1)
+        found = _unpack_entry(raw) if raw else None
+        return None if found is None or found[1] == PLACEHOLDER_SIZE else found
 
     def last_entry(self) -> Entry | None:
         """The newest entry."""
         return self.entry(self.max_offset - 1)
 
+    def first_of_entry(self, offset: int) -> int:
+        """The first message of the record that holds a message: itself, where records are no batches."""
+        return offset
+
     def next_message(self, offset: int) -> int:
         """The first offset from `offset` on that has an entry: a gap is passed over."""
-        while offset < self.max_offset and self.entry(offset) is None:
-            offset += 1
+        while raw := self.read(offset, _PLACEHOLDERS_AT_ONCE):
+            count = len(raw) // ENTRY_BYTES
+            if raw != _PLACEHOLDER * count:
+                sizes = (entry[1] for entry in ENTRY.iter_unpack(raw))
+                return offset + next(i for i, size in enumerate(sizes) if size != PLACEHOLDER_SIZE)
+            offset += count
         return offset
+
+    def tags_code(self, stored: int) -> int | None:
+        """The tags code that an entry stands for: it may be the place of one in the extension files.
+
+        None where it is not there: such a message matches every subscription, as in Apache's getMessage.
+        """
+        if not is_ext_address(stored):
+            return stored
+        return None if self.ext is None else self.ext.tags_code(stored)
+
+    def offset_by_time(
+        self, timestamp_ms: int, store_time: Callable[[int], int], *, upper: bool = False
+    ) -> int:
+        """The first message stored at or after a time; `upper`: the last one stored at or before it.
+
+        The end of the queue (lower) or its beginning (upper) where there is none. `store_time` tells the time
+        of the record at a physical offset, -1 where there is none (Apache RocketMQ 5.3.3,
+        ConsumeQueue.binarySearchInQueueByTime). Raises OSError; blocks.
+        """
+        wanted = timestamp_ms + 1 if upper else timestamp_ms
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(middle)
+            if entry is None or store_time(entry[0]) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return max(self.min_offset, low - 1) if upper else low
 
     @property
     def is_empty(self) -> bool:
@@ -164,193 +155,68 @@ class ConsumeQueue:
 
     # --- correcting, while the store is opened ---
 
-    def cut(self, log_end: int) -> None:
-        """Drop the entries of messages that are not in the log before `log_end`.
-
-        After a crash of the machine pages may be missing among them: what is no entry, and what stands out of
-        order, is dropped too.
-        """
-        while self._last is not None and not self._ends_within(self._last, log_end):
-            self._drop_last_entries(self._last, log_end)
-
     def cut_at(self, offset: int) -> None:
         """Drop the entries from `offset` on; the next message gets this offset."""
-        position = offset * ENTRY_BYTES
         if offset <= self.min_offset:
             self._restart_at(offset)
-            return
-        while self._files[-1].start >= position:
-            self._files.pop().delete()
-        last = self._files[-1]
-        if position < last.start + last.size:
-            last.cut(position - last.start)
-        self._take_as_last(last, position - last.start)
+        else:
+            self._cut_to(offset * ENTRY_BYTES)
 
     def fill_gap(self, offset: int) -> None:
-        """Let the next message get `offset`: what is before it stays empty. Raises OSError."""
+        """Let the next message get `offset`: what is before it stays empty."""
         if self.is_empty:
             self._restart_at(offset)
-        block = _PLACEHOLDER * 1000
+        block = _PLACEHOLDER * _PLACEHOLDERS_AT_ONCE
         while self.max_offset < offset:
             self.put_many(block[: (offset - self.max_offset) * ENTRY_BYTES])
 
-    def distrust(self) -> None:
-        """After a crash: nothing behind the last entry is one, and what is there may not be on the disk."""
-        if self._last is not None:
-            self._last.cut(self._last.wrote)
-        for file in self._files:
-            file.flushed = 0
-
     def advance_min(self, log_begin: int) -> None:
         """Let `min_offset` point at the first message that is still in the log."""
+        first = self.entry(self.min_offset)
+        if first is not None and first[0] >= log_begin:
+            return
+        self.min_offset = self.next_message(self.first_from(log_begin))
+        if self.ext is not None:
+            first = self.entry(self.min_offset)
+            if first is not None and is_ext_address(first[2]):
+                self.ext.delete_before(first[2])
+
+    def first_from(self, physical_offset: int) -> int:
+        """The first message that is in the log at `physical_offset` or behind it."""
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
             candidate = self.next_message(middle)
             entry = self.entry(candidate)
-            if entry is not None and entry[0] < log_begin:
+            if entry is not None and entry[0] < physical_offset:
                 low = candidate + 1
             else:
                 high = middle
-        self.min_offset = low
+        return low
 
     # --- life ---
 
-    def flush(self) -> None:
-        """Write to the disk what was appended; blocks."""
-        for file in list(self._files):
-            file.flush()
-
-    def close(self) -> None:
-        """Let the files go."""
-        for file in (*self._files, *self._spare):
-            file.close()
-        self._forget_files()
-
     def delete(self) -> None:
-        """Remove the files and their folder."""
+        """Remove the files and their folder. Raises OSError."""
+        super().delete()
         self._restart_at(0)
-        if self._folder.is_dir() and not any(self._folder.iterdir()):
-            self._folder.rmdir()
+        if self.ext is not None:
+            self.ext.delete()
 
     # --- inside ---
 
-    def _file_of(self, offset: int) -> MappedFile | None:
-        index = (offset * ENTRY_BYTES - self._files[0].start) // self._file_bytes
-        return self._files[index] if 0 <= index < len(self._files) else None
+    def _loaded(self) -> None:
+        self._end_changed()
+        self.min_offset = self._begin // ENTRY_BYTES
+        self.min_offset = self.next_message(self.min_offset)
 
-    def _take_as_last(self, file: MappedFile, wrote: int | None = None) -> None:
-        """Append to this file from now on, behind `wrote` or where its entries end."""
-        self._last = file
-        file.expect_small_appends(True)
-        file.wrote = wrote = _end_of_entries(file) if wrote is None else wrote
-        file.flushed = min(file.flushed, wrote)
-        file.reserved = 0
-        self.max_offset = (file.start + wrote) // ENTRY_BYTES
+    def _end_changed(self) -> None:
+        self.max_offset = self.next_offset = self._end // ENTRY_BYTES
 
-    def _make_room(self, need: int) -> None:
-        """Reserve `need` bytes from the end of the entries on, in files made ahead where they take more."""
-        last = self._last
-        if last is not None:
-            part = min(need, last.size - last.wrote)
-            last.reserve(last.wrote + part)
-            need -= part
-        index = 0
-        while need > 0:
-            if index == len(self._spare):
-                self._spare.append(self._open_next())
-            file = self._spare[index]
-            part = min(need, file.size - file.wrote)
-            file.reserve(file.wrote + part)
-            need -= part
-            index += 1
-
-    def _roll(self) -> MappedFile:
-        if self._last is not None:
-            self._last.expect_small_appends(False)
-        self._last = file = self._spare.pop(0) if self._spare else self._open_next()
-        self._files.append(file)
-        return file
-
-    def _open_next(self) -> MappedFile:
-        """The file behind the last one; filled up to where the queue's next message belongs."""
-        before = self._spare[-1] if self._spare else self._last
-        start = self.max_offset * ENTRY_BYTES if before is None else before.start + before.size
-        filled = start % self._file_bytes
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / file_name(start - filled)
-        file = MappedFile(path, self._file_bytes, step_bytes=_RESERVE_STEP_BYTES)
-        file.expect_small_appends(True)
-        try:
-            file.reserve(filled + ENTRY_BYTES)
-        except OSError:
-            file.delete()
-            raise
-        file.map[:filled] = _PLACEHOLDER * (filled // ENTRY_BYTES)
-        file.wrote = filled
-        return file
-
-    def _ends_within(self, last: MappedFile, log_end: int) -> bool:
-        """Whether the last entry is of a message before `log_end`, and in order behind its predecessor."""
-        if last.wrote == 0:
-            return len(self._files) == 1
-        physical_offset, size, _ = self._raw(last, self.max_offset - 1)
-        if size == PLACEHOLDER_SIZE:
-            return True
-        if size <= 0 or physical_offset < 0 or physical_offset + size > log_end:
-            return False
-        if self.max_offset * ENTRY_BYTES - ENTRY_BYTES == self._files[0].start:
-            return True
-        before = self._raw(last, self.max_offset - 2)
-        return before[1] > 0 and (before[0] < physical_offset or before[1] == PLACEHOLDER_SIZE)
-
-    def _raw(self, last: MappedFile, offset: int) -> Entry:
-        position = offset * ENTRY_BYTES - last.start
-        if position >= 0:
-            return _unpack_entry(last.map, position)
-        before = self._files[-2]
-        return _unpack_entry(before.map, before.size + position)
-
-    def _drop_last_entries(self, last: MappedFile, log_end: int) -> None:
-        """Cut the last file behind its last entry within the log, one entry at least."""
-        low, high = 0, max(0, last.wrote // ENTRY_BYTES - 1)
-        while low < high:
-            middle = (low + high) // 2
-            physical_offset, size, _ = _unpack_entry(last.map, middle * ENTRY_BYTES)
-            within = size > 0 and 0 <= physical_offset <= log_end - size
-            if within or size == PLACEHOLDER_SIZE:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0 and len(self._files) > 1:
-            self._files.pop().delete()
-            self._take_as_last(self._files[-1], self._file_bytes)
-        else:
-            last.cut(low * ENTRY_BYTES)
-            self._take_as_last(last, low * ENTRY_BYTES)
+    def _min_position(self) -> int:
+        return self.min_offset * ENTRY_BYTES
 
     def _restart_at(self, offset: int) -> None:
-        self._drop_all()
-        self.min_offset = self.max_offset = offset
-
-    def _drop_all(self) -> None:
-        for file in (*self._files, *self._spare):
-            file.delete()
-        self._forget_files()
-
-    def _forget_files(self) -> None:
-        self._files.clear()
-        self._spare.clear()
-        self._last = None
-
-
-def _end_of_entries(file: MappedFile) -> int:
-    """Where the entries of a file end: a written one has a size, and they are written in order."""
-    low, high = 0, file.size // ENTRY_BYTES
-    while low < high:
-        middle = (low + high) // 2
-        if _unpack_entry(file.map, middle * ENTRY_BYTES)[1] > 0:
-            low = middle + 1
-        else:
-            high = middle
-    return low * ENTRY_BYTES
+        position = offset * ENTRY_BYTES
+        self._remove_all(position, _PLACEHOLDER * (position % self._file_bytes // ENTRY_BYTES))
+        self.min_offset = self.max_offset = self.next_offset = offset

@@ -6,13 +6,15 @@ The append path hands over what it has in its hands; recovery hands over what it
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import find_property
 from rmq_remoting.sys_flags import MessageSysFlag
 
+from .batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
 from .consume_queues import ConsumeQueues
@@ -23,6 +25,7 @@ log = logging.getLogger("rmq.store.dispatch")
 _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 # messageDelayLevel, as it is by default.
 DELAY_LEVELS_S: Final = (1, 5, 10, 30, *(60 * minutes for minutes in range(1, 11)), 1200, 1800, 3600, 7200)
+_TRANSACTION_BITS: Final = MessageSysFlag.TRANSACTION_MASK
 _WITHOUT_ENTRY: Final = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
 
 
@@ -34,36 +37,79 @@ def tags_code_of(record: RecordSummary) -> int:
             delay_s = DELAY_LEVELS_S[min(int(level), len(DELAY_LEVELS_S)) - 1]
             return record.store_timestamp_ms + delay_s * 1000
     tags = find_property(record.properties, b"TAGS")
-    return tags_code(tags.decode("utf-8", "replace")) if tags else 0
+    return _hash_of(tags) if tags else 0
+
+
+@lru_cache(maxsize=4096)
+def _hash_of(tags: bytes) -> int:
+    return tags_code(tags.decode("utf-8", "replace"))
+
+
+def messages_in(record: RecordSummary) -> int:
+    """How many messages a record of a topic of batches is, 1 for one that is no batch.
+
+    Apache RocketMQ 5.3.3, CommitLog.setBatchSizeIfNeeded: both properties have to be there.
+    """
+    count = find_property(record.properties, b"INNER_NUM")
+    if count is None or find_property(record.properties, b"INNER_BASE") is None:
+        return 1
+    return min(int(count), LARGEST_BATCH) if count.isdigit() and int(count) > 0 else 1
 
 
 class Dispatcher:
-    """Puts queue entries for the records of a log that is read in order.
+    """Puts queue entries for the records of a log that is read in order: in recovery, or on a replica.
 
     The queues have been cut to what comes before the first record. A record's queue offset stands under no
     checksum: where it does not follow, the record is not simply believed.
     """
 
     def __init__(
-        self, queues: ConsumeQueues, commit_log: CommitLog, deleted: Mapping[str, int], *, fill_gaps: bool
+        self,
+        queues: ConsumeQueues,
+        commit_log: CommitLog,
+        deleted: Mapping[str, int],
+        *,
+        fill_gaps: bool,
+        index: Callable[[RecordSummary], None] | None = None,
     ) -> None:
+        """`deleted`: topics, and the log's end when each was deleted. `fill_gaps`: what a queue lacks is not
+        in the log either. `index` is told of records to be found by key.
+        """
         self._queues = queues
         self._log = commit_log
         self._deleted = deleted
         self._fill_gaps = fill_gaps
+        self._index = index
         # With `fill_gaps` off: queues that lack entries from before, and the last of what they have.
         self.gaps: dict[ConsumeQueue, int] = {}
 
     def dispatch(self, record: RecordSummary) -> None:
-        """Make the record's entry. Raises OSError."""
-        if MessageSysFlag.transaction_type(record.sys_flag) in _WITHOUT_ENTRY:
+        """Make the record's entries."""
+        kind = record.sys_flag & _TRANSACTION_BITS
+        topic = record.topic
+        if self._deleted and record.physical_offset < self._deleted.get(topic, 0):
             return
-        if record.physical_offset < self._deleted.get(record.topic, 0):
+        # A half message is found by key, though by no queue; a rolled back one is not (IndexService).
+        if self._index is not None and kind != MessageSysFlag.TRANSACTION_ROLLBACK:
+            self._index(record)
+        if kind in _WITHOUT_ENTRY:
             return
-        queue = self._queues.get_or_create(record.topic, record.queue_id)
+        queue = self._queues.get_or_create(topic, record.queue_id)
         if record.queue_offset != queue.max_offset and not self._reach(queue, record):
             return
-        queue.put(record.physical_offset, record.size, tags_code_of(record))
+        if isinstance(queue, BatchConsumeQueue):
+            self._put_batch(queue, record)
+        else:
+            queue.put(record.physical_offset, record.size, tags_code_of(record))
+
+    def _put_batch(self, queue: BatchConsumeQueue, record: RecordSummary) -> None:
+        queue.put(
+            record.physical_offset,
+            record.size,
+            tags_code_of(record),
+            record.store_timestamp_ms,
+            messages_in(record),
+        )
 
     def _reach(self, queue: ConsumeQueue, record: RecordSummary) -> bool:
         """Bring the queue to where the record says that it belongs; False where it gets no entry."""
@@ -72,13 +118,14 @@ class Dispatcher:
         last = queue.last_entry()
         known, behind = (0, 0) if last is None else (queue.max_offset, last[0] + last[1])
         # Every message took its place in the log, so there cannot be more than fit.
-        if (record.queue_offset - known) * MIN_RECORD_BYTES > record.physical_offset - behind:
+        records = -(-(record.queue_offset - known) // (LARGEST_BATCH if queue.is_batch else 1))
+        if records * MIN_RECORD_BYTES > record.physical_offset - behind:
             _complain(queue, record, "there cannot have been so many")
             return False
+        if not self._fill_gaps:
+            self.gaps.setdefault(queue, behind)
+            return False
         if not queue.is_empty:
-            if not self._fill_gaps:
-                self.gaps.setdefault(queue, behind)
-                return False
             _complain(queue, record, "those between are not in the log any more")
         queue.fill_gap(record.queue_offset)
         return True
@@ -95,6 +142,7 @@ class Dispatcher:
 
 def record_of(commit_log: CommitLog, queue: ConsumeQueue, offset: int) -> RecordSummary | None:
     """The record of a queue's entry; None where the log has another one in that place, or none."""
+    first = queue.first_of_entry(offset)
     entry = queue.entry(offset)
     record = None if entry is None else commit_log.record_at(entry[0])
     if (
@@ -103,7 +151,7 @@ def record_of(commit_log: CommitLog, queue: ConsumeQueue, offset: int) -> Record
         or record.size != entry[1]
         or record.topic != queue.topic
         or record.queue_id != queue.queue_id
-        or record.queue_offset != offset
+        or record.queue_offset != first
     ):
         return None
     return record

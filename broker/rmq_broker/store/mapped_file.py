@@ -6,6 +6,7 @@ import logging
 import mmap
 import os
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from .errors import StoreDamaged
@@ -15,6 +16,7 @@ log = logging.getLogger("rmq.store")
 PAGE_BYTES: Final = mmap.PAGESIZE
 _FIRST_STEP_BYTES: Final = 16 * 1024
 _NAME_DIGITS: Final = 20
+_ZEROS: Final = memoryview(bytes(1024 * 1024))
 
 
 class MappedFile:
@@ -25,7 +27,20 @@ class MappedFile:
     disk shows as OSError in `reserve`, where it can be answered.
     """
 
-    __slots__ = ("_is_new", "flushed", "map", "path", "reserved", "size", "start", "step_bytes", "wrote")
+    __slots__ = (
+        "_is_new",
+        "_reserving",
+        "descriptor",
+        "flushed",
+        "map",
+        "more_room_at",
+        "path",
+        "reserved",
+        "size",
+        "start",
+        "step_bytes",
+        "wrote",
+    )
 
     def __init__(self, path: Path, size: int, *, step_bytes: int) -> None:
         self.path = path
@@ -35,28 +50,43 @@ class MappedFile:
         self.wrote = 0
         self.flushed = 0
         self.reserved = 0
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.more_room_at = 0  # who appends beyond this position asks for more room ahead
+        self._reserving = Lock()
+        self.descriptor = descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             found = os.fstat(descriptor).st_size
             if found < size:
                 os.ftruncate(descriptor, size)
             self.map = mmap.mmap(descriptor, size)
-        finally:
+        except BaseException:
             os.close(descriptor)
+            raise
         self._is_new = found == 0
 
     def reserve(self, until: int) -> None:
         """Make sure that bytes up to `until` have disk space. Raises OSError (ENOSPC) where they cannot."""
-        if until <= self.reserved:
-            return
-        step = min(self.step_bytes, max(self.reserved, _FIRST_STEP_BYTES))
-        target = min(self.size, max(until, self.reserved + step))
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.posix_fallocate(descriptor, self.reserved, target - self.reserved)
-        finally:
-            os.close(descriptor)
-        self.reserved = target
+        with self._reserving:
+            if until <= self.reserved:
+                return
+            step = min(self.step_bytes, max(self.reserved, _FIRST_STEP_BYTES))
+            target = min(self.size, max(until, self.reserved + step))
+            os.posix_fallocate(self.descriptor, self.reserved, target - self.reserved)
+            self.reserved = target
+
+    def touch(self, until: int) -> None:
+        """Reserve by writing zeros, in a thread: the pages are in memory when the loop comes to write them.
+
+        A page's first write through the mapping takes microseconds, of a large new file milliseconds; behind
+        a large write of zeros next to nothing. What is reserved is never touched: it may be in use already.
+        Raises OSError.
+        """
+        until = min(until, self.size)
+        while self.reserved < until:
+            with self._reserving:
+                begin = self.reserved
+                part = min(len(_ZEROS), until - begin)
+                if part > 0:
+                    self.reserved = begin + os.pwrite(self.descriptor, _ZEROS[:part], begin)
 
     def flush(self) -> int:
         """Write what was appended since the last flush to the disk; blocks. Returns the flushed position."""
@@ -80,13 +110,9 @@ class MappedFile:
 
     def cut(self, position: int) -> None:
         """Forget everything from `position` on, for good: what is read there afterwards is zero."""
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            # The mapping stays valid: the pages beyond the end are dropped and come back as zeros.
-            os.ftruncate(descriptor, position)
-            os.ftruncate(descriptor, self.size)
-        finally:
-            os.close(descriptor)
+        # The mapping stays valid: the pages beyond the end are dropped and come back as zeros.
+        os.ftruncate(self.descriptor, position)
+        os.ftruncate(self.descriptor, self.size)
         self.wrote = position
         self.flushed = min(self.flushed, position)
         self.reserved = min(self.reserved, position)
@@ -94,10 +120,19 @@ class MappedFile:
     def close(self) -> None:
         """Let the mapping go; nobody may be flushing it."""
         self.map.close()
+        self._close_descriptor()
 
     def delete(self) -> None:
-        """Remove the file. Its mapping goes with the last reference: a flush may be under way in it."""
+        """Remove the file. Mapping and descriptor go with the last reference: it may be read or flushed now."""
         self.path.unlink(missing_ok=True)
+
+    def __del__(self) -> None:
+        self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def file_name(offset: int) -> str:

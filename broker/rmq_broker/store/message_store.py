@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rmq_remoting.daemon.atomic_file import replace_file
 
-from ..config import PullSettings, StoreSettings
+from rmq_remoting.dispatch import Answer
+
+from ..config import FlushDiskType, PullSettings, QuerySettings, StoreSettings
+from .append import Appender
 from .checkpoint import Checkpoint
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
 from .consume_queues import ConsumeQueues
 from .directory_lock import DirectoryLock
-from .errors import MessageRejected, StoreUnavailable
-from .flush import Flusher
+from .flush import Flusher, Reached
+from .group_commit import GroupCommit, Outcome
+from .health import WriteHealth
+from .index_files import IndexAnswer
+from .log_records import LogRecords
+from .log_room import LogRoom
+from .message_index import MessageIndex
 from .queue_marks import QueueMarks
-from .reader import GetResult, Reader
-from .record import BatchItem, PackedBatch, RecordTemplate
+from .reader import ColdRead, GetResult, Reader
 from .recovery import RecoveryReport, StopKind, boot_id, recover
 
 log = logging.getLogger("rmq.store")
@@ -32,18 +37,9 @@ log = logging.getLogger("rmq.store")
 # Read again after a crash of the process.
 _TAIL_BYTES: Final = 8 * 1024 * 1024
 
-Arrival = Callable[[ConsumeQueue], None]
-
-
-@dataclass(slots=True)
-class StoreStatistics:
-    """Plain counters for metrics and runtime information."""
-
-    messages_put: int = 0
-    bytes_put: int = 0
-    messages_got: int = 0
-    bytes_got: int = 0
-    puts_failed: int = 0
+# Reasons against accepting messages that are the store's own.
+_CLOSED: Final = "closed"
+_INDEX_RETRY_SECONDS: Final = 5.0
 
 
 class MessageStore:
@@ -53,34 +49,50 @@ class MessageStore:
         self,
         settings: StoreSettings,
         pull_settings: PullSettings,
+        query_settings: QuerySettings,
         clock: Callable[[], float] = time.time,
+        *,
+        is_batch: Callable[[str], bool] = lambda topic: False,
     ) -> None:
+        """`is_batch` tells which topics store batches as wholes (attribute `queue.type=BatchCQ`)."""
+        root = settings.store_path_root_dir
         self._settings = settings
-        self._clock = clock
         self._lock: DirectoryLock | None = None
-        self._flush_task: asyncio.Task[None] | None = None
-        self._checkpoint_path = settings.store_path_root_dir / "checkpoint"
-        self._abort_path = settings.store_path_root_dir / "abort"
-        self._boot_path = settings.store_path_root_dir / "rmq_boot_id"
-        self._marks = QueueMarks(settings.store_path_root_dir / "rmq_queues.json")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._room: LogRoom | None = None
+        self._commits: GroupCommit | None = None
+        self._checkpoint_path = root / "checkpoint"
+        self._fine_path = root / "rmq_checkpoint"
+        self._abort_path = root / "abort"
+        self._boot_path = root / "rmq_boot_id"
+        self._marks = QueueMarks(root / "rmq_queues.json")
         self._checkpoint = Checkpoint()
-        self._accepts = False
+        self.health = WriteHealth()
+        self.health.refuse(_CLOSED, "the store is closed")
         self.commit_log = CommitLog(settings.commit_log_dir, settings.mapped_file_size_commit_log)
-        self.queues = ConsumeQueues(settings.consume_queue_dir, settings.consume_queue_file_bytes)
-        self._largest_record_bytes = self.commit_log.largest_record_bytes
+        self.queues = ConsumeQueues(
+            settings.consume_queue_dir,
+            settings.consume_queue_file_bytes,
+            is_batch=is_batch,
+            batch_file_bytes=settings.batch_consume_queue_file_bytes,
+        )
+        self.records = LogRecords(self.commit_log, lambda: self.appender.entries_end)
+        self.index = MessageIndex(settings, query_settings, self.records, clock)
+        self.appender = Appender(self.commit_log, self.index, self.health, clock)
+        self.put = self.appender.put
+        self.put_batch = self.appender.put_batch
+        self.put_unit = self.appender.put_unit
         self.reader = Reader(self.commit_log, pull_settings)
-        self.statistics = StoreStatistics()
         self.recovery: RecoveryReport | None = None
-        self.begin_timestamp_ms = int(clock() * 1000)
         self._flusher = Flusher(
             self.commit_log,
             self.queues,
             self._checkpoint,
-            self._checkpoint_path,
             settings,
+            self.health,
+            self._reached,
+            lambda: self.index.flushed_timestamp_ms,
         )
-        # Called with the queue after each append; set by whoever wakes consumers.
-        self.on_arrival: Arrival = lambda queue: None
 
     # --- life ---
 
@@ -111,13 +123,19 @@ class MessageStore:
             self.queues,
             self._checkpoint,
             stop,
+            fine_path=self._fine_path,
             tail_bytes=max(_TAIL_BYTES, 2 * self._settings.max_message_size),
             deleted=self._marks.deleted,
             rebuild=lacks_entries,
             check_crc=self._settings.check_crc_on_recover,
         )
-        self._flusher.last_timestamp_ms = max(
+        self.appender.last_timestamp_ms = max(
             self._checkpoint.log_timestamp_ms, self.recovery.last_timestamp_ms
+        )
+        self.index.open(
+            after_clean_stop=stop is StopKind.CLEAN,
+            same_boot=stop is StopKind.PROCESS_KILLED,
+            checkpoint_index_ms=self._checkpoint.index_timestamp_ms,
         )
         # On disk before the first message: after a power cut nobody may take what is there for whole.
         replace_file(self._boot_path, boot_id().encode())
@@ -130,21 +148,37 @@ class MessageStore:
             self.commit_log.max_offset,
             self.recovery.records_read,
         )
-        self._accepts = True
+        self.health.allow(_CLOSED)
 
     def start(self) -> None:
-        """Begin to flush in the background."""
-        self._flush_task = asyncio.get_running_loop().create_task(self._flusher.run(), name="store-flush")
+        """Begin to flush, in the background or for each message, and to make room ahead in the log."""
+        settings = self._settings
+        is_sync = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._room = LogRoom(self.commit_log, touch=not is_sync)
+        self.commit_log.room_is_made_by(self._room.ask)
+        if is_sync:
+            self._commits = GroupCommit(
+                self._flusher.flush_log,
+                timeout_ms=lambda: settings.sync_flush_timeout_ms,
+                on_flushed=self.appender.flushed,
+            )
+            self.appender.enter_when_flushed(self._commits.request)
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._flusher.run(), name="store-flush"),
+            loop.create_task(self._run_index(), name="store-index"),
+        ]
 
     async def stop(self) -> None:
         """Flush all, leave the directory as after a clean stop. Raises OSError where it cannot be flushed."""
-        self._accepts = False
-        if self._flush_task is not None:
-            self._flush_task.cancel()
-            await asyncio.gather(self._flush_task, return_exceptions=True)
-            self._flush_task = None
+        self.health.refuse(_CLOSED, "the store is closed")
+        tasks = self._cancel_tasks()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._lock is None:
             return
+        if self._commits is not None:
+            await self._commits.stop()
+        self._stop_making_room()
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._finish)
         finally:
@@ -152,16 +186,44 @@ class MessageStore:
 
     def close(self) -> None:
         """Let the files go without the marks of a clean stop."""
-        self._accepts = False
-        if self._flush_task is not None:
-            self._flush_task.cancel()
-            self._flush_task = None
+        self.health.refuse(_CLOSED, "the store is closed")
+        self._cancel_tasks()
+        if self._commits is not None:
+            self.appender.enter_when_flushed(None)
+            self._commits.close()
+            self._commits = None
+        self._stop_making_room()
         self._flusher.close()
+        self.index.close()
         self.commit_log.close()
         self.queues.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _cancel_tasks(self) -> list[asyncio.Task[None]]:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    async def _run_index(self) -> None:
+        """Let the index catch up and make its files; what fails there hinders no message."""
+        while True:
+            try:
+                await self.index.run()
+            except Exception:
+                log.exception("the index's background work failed, it begins again")
+                await asyncio.sleep(_INDEX_RETRY_SECONDS)
+
+    def _stop_making_room(self) -> None:
+        if self._room is not None:
+            self.commit_log.room_is_made_by(None)
+            self._room.close()
+            self._room = None
+
+    def _reached(self) -> Reached:
+        return Reached(self.appender.last_timestamp_ms, self.appender.entries_end)
 
     def _how_it_stopped(self) -> StopKind:
         if not self._abort_path.exists():
@@ -175,7 +237,9 @@ class MessageStore:
         if self._flusher.failure is not None:
             log.error("the store is left as after a crash: flushing failed: %s", self._flusher.failure)
             return
+        self.index.flush()
         self._flusher.flush()
+        self.commit_log.drop_next()
         self._marks.stopped(self.queues, self._checkpoint, self.commit_log.min_offset)
         self._abort_path.unlink(missing_ok=True)
 
@@ -184,126 +248,34 @@ class MessageStore:
     @property
     def unavailable_reason(self) -> str | None:
         """Why nothing can be written, or None."""
-        if self._flusher.failure is not None:
-            return f"flushing to the disk failed: {self._flusher.failure}"
-        return None if self._accepts else "the store is closed"
+        return self.health.refusal
 
-    def put(
-        self,
-        queue: ConsumeQueue,
-        template: RecordTemplate,
-        body: bytes,
-        properties: bytes,
-        *,
-        tags_code: int,
-        born_timestamp_ms: int,
-        born_host: bytes,
-    ) -> tuple[int, int]:
-        """Append a message; returns its physical offset and its queue offset.
+    @property
+    def flushes_each_message(self) -> bool:
+        """Whether a message is to be on the disk before its sender hears of it."""
+        return self._commits is not None
 
-        Raises StoreUnavailable, MessageRejected.
+    def when_flushed(self, outcome: Outcome) -> asyncio.Future[Answer]:
+        """The answer for who appended last, once that is on the disk; only with `flushes_each_message`.
+
+        `outcome` is told how the wait ended, and gives the answer.
         """
-        size = template.fixed_bytes + len(body) + len(properties)
-        if not self._accepts or self._flusher.failure is not None:
-            raise StoreUnavailable(self.unavailable_reason)
-        if size > self._largest_record_bytes:
-            raise MessageRejected(self._too_large("message", size))
-        try:
-            queue.prepare(1)
-            file = self.commit_log.room_for(size)
-        except OSError as error:
-            raise self._disk_error(error) from error
-        position = file.wrote
-        physical_offset = file.start + position
-        queue_offset = queue.max_offset
-        now_ms = int(self._clock() * 1000)
-        file.map[position : position + size] = template.pack(
-            size,
-            body,
-            properties,
-            queue_offset=queue_offset,
-            physical_offset=physical_offset,
-            born_timestamp_ms=born_timestamp_ms,
-            born_host=born_host,
-            store_timestamp_ms=now_ms,
-        )
-        file.wrote = position + size
-        queue.put(physical_offset, size, tags_code)
-        self._flusher.last_timestamp_ms = now_ms
-        statistics = self.statistics
-        statistics.messages_put += 1
-        statistics.bytes_put += size
-        self.on_arrival(queue)
-        return physical_offset, queue_offset
-
-    def put_batch(
-        self,
-        queue: ConsumeQueue,
-        template: RecordTemplate,
-        items: Sequence[BatchItem],
-        *,
-        born_timestamp_ms: int,
-        born_host: bytes,
-    ) -> tuple[PackedBatch, int]:
-        """Append messages one behind the other, all or none.
-
-        Returns where each went, and the queue offset of the first. Raises StoreUnavailable, MessageRejected.
-        """
-        total = template.fixed_bytes * len(items) + sum([len(item[1]) + len(item[2]) for item in items])
-        if not self._accepts or self._flusher.failure is not None:
-            raise StoreUnavailable(self.unavailable_reason)
-        if total > self._largest_record_bytes:
-            raise MessageRejected(self._too_large("batch", total))
-        try:
-            queue.prepare(len(items))
-            file = self.commit_log.room_for(total)
-        except OSError as error:
-            raise self._disk_error(error) from error
-        begin = file.wrote
-        first_queue_offset = queue.max_offset
-        now_ms = int(self._clock() * 1000)
-        packed = template.pack_batch(
-            items,
-            queue_offset=first_queue_offset,
-            physical_offset=file.start + begin,
-            born_timestamp_ms=born_timestamp_ms,
-            born_host=born_host,
-            store_timestamp_ms=now_ms,
-        )
-        file.map[begin : begin + total] = packed.records
-        file.wrote = begin + total
-        queue.put_many(packed.entries)
-        self._flusher.last_timestamp_ms = now_ms
-        self.statistics.messages_put += len(items)
-        self.statistics.bytes_put += total
-        self.on_arrival(queue)
-        return packed, first_queue_offset
-
-    def _too_large(self, what: str, size: int) -> str:
-        return (
-            f"the {what} takes {size} bytes in the store, more than fit a commit log file: "
-            f"{self._largest_record_bytes} (mappedFileSizeCommitLog - 8)"
-        )
-
-    def _disk_error(self, error: OSError) -> StoreUnavailable:
-        self.statistics.puts_failed += 1
-        root = self._settings.store_path_root_dir
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return StoreUnavailable(f"no room for the message on the disk of {root}: {error}")
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            return StoreUnavailable(f"too many files are open, each queue has one; raise ulimit -n: {error}")
-        return StoreUnavailable(f"no file for the message can be made in {root}: {error}")
+        assert self._commits is not None
+        return self._commits.wait(self.commit_log.max_offset, outcome)
 
     # --- reading ---
 
     def get(
         self, topic: str, queue_id: int, offset: int, max_count: int, tags_codes: frozenset[int] | None
     ) -> GetResult:
-        """Messages of a queue from `offset` on."""
-        result = self.reader.get(self.queues.get(topic, queue_id), offset, max_count, tags_codes)
-        self.statistics.messages_got += result.count
-        self.statistics.bytes_got += len(result.body)
-        return result
+        """Messages of a queue from `offset` on; waits for the disk where it has to."""
+        return self.reader.get(self.queues.get(topic, queue_id), offset, max_count, tags_codes)
+
+    def get_now(
+        self, topic: str, queue_id: int, offset: int, max_count: int, tags_codes: frozenset[int] | None
+    ) -> GetResult | ColdRead:
+        """As `get`, without waiting for a disk: what is not in memory is given back as a read for a thread."""
+        return self.reader.get_now(self.queues.get(topic, queue_id), offset, max_count, tags_codes)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The first offset of a queue; 0 where nothing has been stored yet."""
@@ -323,15 +295,7 @@ class MessageStore:
         queue = self.queues.get(topic, queue_id)
         if queue is None:
             return 0
-        wanted = timestamp_ms + 1 if upper else timestamp_ms
-        low, high = queue.min_offset, queue.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            if self._store_time(queue, middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return max(queue.min_offset, low - 1) if upper else low
+        return queue.offset_by_time(timestamp_ms, self.commit_log.store_timestamp, upper=upper)
 
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When a message was stored, in ms; -1 if it is not there."""
@@ -349,9 +313,37 @@ class MessageStore:
         entry = None if queue is None else queue.entry(queue_offset)
         return entry is not None and self.reader.is_recent(entry[0])
 
+    def queue_entries(
+        self, topic: str, queue_id: int, offset: int, max_count: int
+    ) -> list[tuple[int, int, int]] | None:
+        """Physical offset, size and tags code of messages from `offset` on; None: there is no such queue.
+
+        Raises OSError; blocks.
+        """
+        queue = self.queues.get(topic, queue_id)
+        if queue is None:
+            return None
+        offsets = range(offset, min(offset + max_count, queue.max_offset))
+        return [entry for each in offsets if (entry := queue.entry(each)) is not None]
+
+    # --- looking up ---
+
+    def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> IndexAnswer:
+        """Where messages lie that may have the key, newest first; see MessageIndex.query."""
+        return self.index.query(topic, key, max_count, begin_ms, end_ms)
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The record that begins at a physical offset; None where no sound one does. Raises OSError; blocks."""
+        return self.records.raw_record(physical_offset)
+
     def queues_of(self, topic: str) -> list[int]:
         """The queue ids of a topic that have been written to."""
         return sorted(id_ for id_, queue in list(self.queues.of_topic(topic).items()) if queue.max_offset)
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """How much of the log has no entries in queues and index yet."""
+        return self.commit_log.max_offset - self.appender.entries_end
 
     def min_phy_offset(self) -> int:
         """Where the log begins."""
@@ -382,10 +374,10 @@ class MessageStore:
             "commitLogDiskRatio": f"{used_ratio:.4f}",
             f"commitLogDiskRatio_{self._settings.commit_log_dir}": f"{used_ratio:.4f}",
             "consumeQueueDiskRatio": f"{used_ratio:.4f}",
-            "dispatchBehindBytes": "0",
+            "dispatchBehindBytes": str(self.dispatch_behind_bytes),
             "pageCacheLockTimeMills": "0",
             "earliestMessageTimeStamp": str(self.commit_log.store_timestamp(self.commit_log.min_offset)),
-            "flushBehindBytes": str(self.commit_log.max_offset - self.commit_log.flushed_offset),
+            "flushBehindBytes": str(self.commit_log.unflushed_bytes),
         }
 
     def _store_time(self, queue: ConsumeQueue, offset: int) -> int:

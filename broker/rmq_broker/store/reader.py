@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from ..config import PullSettings
+from .batch_consume_queue import Unit, iter_units
 from .commit_log import CommitLog
-from .consume_queue import ENTRY, ENTRY_BYTES, PLACEHOLDER_SIZE, ConsumeQueue, Entry
+from .consume_queue import ENTRY, ConsumeQueue, Entry
+from .entry_files import PLACEHOLDER_SIZE
+from .log_reading import Backlogs, ColdData, ColdLog, Preadv, ReadRange, WarmLog, read_records
 
 _iter_entries = ENTRY.iter_unpack
+# Hashes have 32 bits, times are positive: below is the address of a tags code in the queue's extension files.
+_SMALLEST_HASH: Final = -(1 << 31)
 
 
 class GetStatus(Enum):
@@ -41,22 +48,75 @@ class GetResult:
     reads_old_data: bool = False
 
 
-class Reader:
-    """Reads messages for consumers."""
+@dataclass(slots=True)
+class ReadStatistics:
+    """Plain counters for metrics and runtime information; they belong to the loop."""
 
-    def __init__(self, commit_log: CommitLog, settings: PullSettings) -> None:
+    messages_got: int = 0
+    bytes_got: int = 0
+    cold_reads: int = 0
+    cold_bytes: int = 0  # read from the disk, or from what was read ahead of it
+
+
+@dataclass(slots=True)
+class _Ask:
+    """What a read wants."""
+
+    queue: ConsumeQueue
+    offset: int
+    max_count: int
+    tags_codes: frozenset[int] | None
+    recent_from: int  # log offset
+
+
+@dataclass(slots=True)
+class _Choice:
+    """The entries whose messages make the answer, and where the next read goes on."""
+
+    entries: Sequence[Entry | Unit]
+    total_bytes: int
+    next_offset: int
+    is_old: bool
+    messages: list[int] | None = None  # in the record of each entry; None: one
+
+    @property
+    def needs_thread(self) -> bool:
+        """Whether a gap of the queue has to be passed over: its end is looked for entry by entry."""
+        return self.entries[0][1] == PLACEHOLDER_SIZE
+
+    def count_of(self, there: Sequence[int]) -> int:
+        """How many messages the records of these entries (indexes) hold."""
+        return len(there) if self.messages is None else sum([self.messages[index] for index in there])
+
+
+class Reader:
+    """Reads messages for consumers.
+
+    On the loop nothing waits for a disk: what is not in memory is given back as a `ColdRead`.
+    """
+
+    def __init__(self, commit_log: CommitLog, settings: PullSettings, preadv: Preadv = os.preadv) -> None:
+        self.statistics = ReadStatistics()
         self._log = commit_log
         self._settings = settings
+        self._warm = WarmLog(commit_log, preadv)
+        self._backlogs = Backlogs()
         self._memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def is_recent(self, physical_offset: int) -> bool:
         """Whether a message is young enough to be in memory still, by estimate."""
-        recent_bytes = self._memory_bytes * self._settings.access_message_in_memory_max_ratio // 100
-        return self._log.max_offset - physical_offset <= recent_bytes
+        return physical_offset >= self._recent_from()
 
     def get(
         self, queue: ConsumeQueue | None, offset: int, max_count: int, tags_codes: frozenset[int] | None
     ) -> GetResult:
+        """As `get_now`, but waits for the disk where it has to; on the loop's thread, too."""
+        result = self.get_now(queue, offset, max_count, tags_codes)
+        return self.finish(result.run()) if isinstance(result, ColdRead) else result
+
+    def get_now(
+        self, queue: ConsumeQueue | None, offset: int, max_count: int, tags_codes: frozenset[int] | None
+    ) -> GetResult | ColdRead:
         """Messages of a queue from `offset` on; `tags_codes` selects by tag hash, None takes all."""
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -69,62 +129,196 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, lowest, highest)
         if offset > highest:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, highest, lowest, highest)
-        if max_count <= 0:
-            max_count = 1
-        if tags_codes is None:
-            raw = queue.read(offset, min(max_count, self._settings.max_transfer_count_in_memory))
-        else:
-            raw = queue.read(offset, max(self._settings.max_filter_message_bytes // ENTRY_BYTES, max_count))
-        if not raw:
-            return GetResult(GetStatus.OFFSET_FOUND_NULL, offset, lowest, highest)
-        return self._collect(queue, list(_iter_entries(raw)), offset, max_count, tags_codes)
+        ask = _Ask(queue, offset, max(1, max_count), tags_codes, self._recent_from())
+        choice: _Choice | None = None
+        try:
+            raw = queue.read_now(offset, self.entries_wanted(ask))
+            if raw is None:
+                raise ColdData
+            chosen = self.choose(ask, raw, may_wait=False)
+            if isinstance(chosen, GetResult):
+                return chosen
+            choice = chosen
+            if choice.needs_thread or (choice.is_old and not self._warm.is_exact):
+                raise ColdData
+            result = fetch(ask, choice, self._warm.read)
+        except ColdData:
+            return ColdRead(self, ask, choice, ColdLog(self._log.files, self._backlogs))
+        return self._counted(result)
 
-    def _collect(
-        self,
-        queue: ConsumeQueue,
-        entries: list[Entry],
-        offset: int,
-        max_count: int,
-        tags_codes: frozenset[int] | None,
-    ) -> GetResult:
+    def finish(self, cold: ColdRead) -> GetResult:
+        """The result of a cold read that has been run; back on the loop."""
+        assert cold.result is not None
+        self.statistics.cold_reads += 1
+        self.statistics.cold_bytes += cold.bytes_read
+        return self._counted(cold.result)
+
+    def entries_wanted(self, ask: _Ask) -> int:
+        """How many entries of the queue are looked at, at most."""
         settings = self._settings
-        lowest, highest = queue.min_offset, queue.max_offset
-        old = not self.is_recent(entries[0][0])
-        if old:
-            count_limit, bytes_limit = (
-                settings.max_transfer_count_on_disk,
-                settings.max_transfer_bytes_on_disk,
-            )
-        else:
-            count_limit = settings.max_transfer_count_in_memory
-            bytes_limit = settings.max_transfer_bytes_in_memory
-        count_limit = min(max_count, count_limit)
+        if ask.tags_codes is None:
+            return min(ask.max_count, settings.max_transfer_count_in_memory)
+        return max(settings.max_filter_message_bytes // ask.queue.entry_bytes, ask.max_count)
+
+    def choose(self, ask: _Ask, raw: bytes, *, may_wait: bool) -> _Choice | GetResult:
+        """Which of the entries the answer is made of; a result where there is none.
+
+        Raises ColdData where it would have to wait for the disk and may not, OSError.
+        """
+        queue, tags_codes = ask.queue, ask.tags_codes
+        if not raw:
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, ask.offset, queue.min_offset, queue.max_offset)
+        if queue.is_batch:
+            return self._choose_units(ask, list(iter_units(raw)), may_wait)
+        entries = list(_iter_entries(raw))
+        is_old = entries[0][0] < ask.recent_from
+        count_limit, bytes_limit = self._limits(ask, is_old)
+        if tags_codes is None and len(entries) <= count_limit:
+            total = sum([entry[1] for entry in entries])
+            if total <= bytes_limit:
+                return _Choice(entries, total, ask.offset + len(entries), is_old)
         chosen: list[Entry] = []
-        total, looked_at = 0, 0
-        for entry in entries:
-            if tags_codes is not None and entry[2] not in tags_codes:
-                looked_at += 1
+        total, looked_at = 0, len(entries)
+        if tags_codes is None:
+            wanted: Iterable[tuple[int, Entry]] = enumerate(entries)
+        else:
+            wanted = [
+                (index, entry)
+                for index, entry in enumerate(entries)
+                if (code := entry[2]) in tags_codes or code < _SMALLEST_HASH
+            ]
+        for index, entry in wanted:
+            if entry[2] < _SMALLEST_HASH and not self._wants(ask, entry[2], may_wait):
                 continue
             size = entry[1]
             # One message is always given, however large.
             if chosen and (len(chosen) >= count_limit or total + size > bytes_limit):
+                looked_at = index
                 break
             chosen.append(entry)
             total += size
-            looked_at += 1
-        following = offset + looked_at
+        following = ask.offset + looked_at
+        return (
+            _Choice(chosen, total, following, is_old) if chosen else _none_matches(queue, following, is_old)
+        )
+
+    def _choose_units(self, ask: _Ask, units: list[Unit], may_wait: bool) -> _Choice | GetResult:
+        """As `choose`, where an entry may be of several messages: it is given whole or not at all."""
+        is_old = units[0].physical_offset < ask.recent_from
+        count_limit, bytes_limit = self._limits(ask, is_old)
+        chosen: list[Unit] = []
+        total, count, following = 0, 0, ask.offset
+        for unit in units:
+            if unit.end_offset <= ask.offset:
+                continue  # before a gap
+            if ask.tags_codes is None or self._wants(ask, unit.tags_code, may_wait):
+                full = count + unit.messages > ask.max_count or count >= count_limit
+                # One record is always given, however large, and however many messages it holds.
+                if chosen and (full or total + unit.size > bytes_limit):
+                    break
+                chosen.append(unit)
+                total += unit.size
+                count += unit.messages
+            following = unit.end_offset
         if not chosen:
-            return GetResult(GetStatus.NO_MATCHED_MESSAGE, following, lowest, highest, reads_old_data=old)
-        first, last = chosen[0], chosen[-1]
-        if last[0] + last[1] - first[0] == total:
-            # They stand side by side: one range.
-            whole = self._log.read(first[0], total)
-            if whole is not None:
-                return GetResult(GetStatus.FOUND, following, lowest, highest, whole, len(chosen), old)
-        # What has been removed from the log meanwhile is left out.
-        records = [data for entry in chosen if (data := self._log.read(entry[0], entry[1])) is not None]
-        if not records:
-            if first[1] == PLACEHOLDER_SIZE:
-                following = queue.next_message(following)
-            return GetResult(GetStatus.MESSAGE_WAS_REMOVING, following, lowest, highest, reads_old_data=old)
-        return GetResult(GetStatus.FOUND, following, lowest, highest, b"".join(records), len(records), old)
+            return _none_matches(ask.queue, following, is_old)
+        return _Choice(chosen, total, following, is_old, [unit.messages for unit in chosen])
+
+    def _limits(self, ask: _Ask, is_old: bool) -> tuple[int, int]:
+        """How many messages are given, and how many bytes, at most."""
+        settings = self._settings
+        if is_old:
+            count, size = settings.max_transfer_count_on_disk, settings.max_transfer_bytes_on_disk
+        else:
+            count, size = settings.max_transfer_count_in_memory, settings.max_transfer_bytes_in_memory
+        return min(ask.max_count, count), size
+
+    @staticmethod
+    def _wants(ask: _Ask, stored_code: int, may_wait: bool) -> bool:
+        """Whether a message is wanted, by the tags code in its entry, or in the queue's extension files."""
+        if ask.tags_codes is None:
+            return True
+        if stored_code >= _SMALLEST_HASH:
+            return stored_code in ask.tags_codes
+        if not may_wait:
+            raise ColdData
+        code = ask.queue.tags_code(stored_code)
+        return code is None or code in ask.tags_codes
+
+    def _recent_from(self) -> int:
+        recent_bytes = self._memory_bytes * self._settings.access_message_in_memory_max_ratio // 100
+        return self._log.max_offset - recent_bytes
+
+    def _counted(self, result: GetResult) -> GetResult:
+        self.statistics.messages_got += result.count
+        self.statistics.bytes_got += len(result.body)
+        return result
+
+
+class ColdRead:
+    """A read that needs the disk: `run` and `read_ahead` in a thread, `Reader.finish` on the loop in between.
+
+    It goes on where the loop found that it does: with the entries of the queue, or with the log.
+    """
+
+    __slots__ = ("_ask", "_choice", "_log", "_reader", "result")
+
+    def __init__(self, reader: Reader, ask: _Ask, choice: _Choice | None, log: ColdLog) -> None:
+        self.result: GetResult | None = None
+        self._reader = reader
+        self._ask = ask
+        self._choice = choice
+        self._log = log
+
+    @property
+    def bytes_read(self) -> int:
+        """How much of the log was read."""
+        return self._log.bytes_read
+
+    def run(self) -> ColdRead:
+        """Read; blocks. Raises OSError."""
+        ask, reader = self._ask, self._reader
+        if self._choice is None:
+            raw = ask.queue.read(ask.offset, reader.entries_wanted(ask))
+            chosen = reader.choose(ask, raw, may_wait=True)
+            if isinstance(chosen, GetResult):
+                self.result = chosen
+                return self
+            self._choice = chosen
+        self._log.expect(self._choice.entries)
+        self.result = fetch(ask, self._choice, self._log.read)
+        return self
+
+    def read_ahead(self) -> None:
+        """Have the system read what follows, where this is a backlog that is read through."""
+        if self._choice is not None:
+            first, last = self._choice.entries[0], self._choice.entries[-1]
+            queue = self._ask.queue
+            self._log.read_ahead((queue.topic, queue.queue_id), first[0], last[0] + last[1])
+
+
+def fetch(ask: _Ask, choice: _Choice, read: ReadRange) -> GetResult:
+    """The messages of the chosen entries. Raises ColdData, OSError, as `read` does."""
+    queue, entries, following = ask.queue, choice.entries, choice.next_offset
+    lowest, highest = queue.min_offset, queue.max_offset
+    first, last = entries[0], entries[-1]
+    if last[0] + last[1] - first[0] == choice.total_bytes:
+        # They stand side by side: one range.
+        whole = read(first[0], choice.total_bytes)
+        if whole is not None:
+            body, count = bytes(whole), choice.count_of(range(len(entries)))
+            return GetResult(GetStatus.FOUND, following, lowest, highest, body, count, choice.is_old)
+    # What has been removed from the log meanwhile is left out.
+    body, there = read_records(entries, read)
+    if not there:
+        if first[1] == PLACEHOLDER_SIZE:
+            following = queue.next_message(following)
+        return GetResult(
+            GetStatus.MESSAGE_WAS_REMOVING, following, lowest, highest, reads_old_data=choice.is_old
+        )
+    return GetResult(GetStatus.FOUND, following, lowest, highest, body, choice.count_of(there), choice.is_old)
+
+
+def _none_matches(queue: ConsumeQueue, following: int, is_old: bool) -> GetResult:
+    lowest, highest = queue.min_offset, queue.max_offset
+    return GetResult(GetStatus.NO_MATCHED_MESSAGE, following, lowest, highest, reads_old_data=is_old)

@@ -3,11 +3,13 @@
 How much of the log is read again depends on how the broker stopped:
 
 - cleanly: nothing; the queues say how far they got, and that is where the log ends.
-- the process alone (this is still the boot that wrote the files, so all that was appended is in the page
-  cache or on the disk): the last few MiB, since the process may have died in the middle of writing a queue.
-- the machine: all that is younger than the checkpoint, which says what is on the disk for certain (Apache
-  RocketMQ 5.3.3, CommitLog.recoverAbnormally, begins with the file that the checkpoint falls into; here the
-  queues' entries lead to the record).
+- the process alone (this is still the boot that wrote the files, so all that was written is in the page cache
+  or on the disk): what is younger than the queues' files, as `rmq_checkpoint` tells.
+- the machine: what is younger than the last flush, as `rmq_checkpoint` tells.
+
+Where that file is missing or does not fit the log, the time in `checkpoint` leads to what is on the disk for
+certain (Apache RocketMQ 5.3.3, CommitLog.recoverAbnormally, begins with the file that it falls into; here the
+queues' entries lead to the record).
 
 From there on the queues are built again out of the log, and the log ends where the first record is not valid.
 What is known to have been written before that is never cut off: damage there is logged and passed over.
@@ -27,14 +29,20 @@ from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
 from .consume_queues import ConsumeQueues
 from .dispatch import Dispatcher, record_of
+from .fine_checkpoint import FineCheckpoint
 from .mapped_file import PAGE_BYTES, MappedFile
-from .record import BLANK_BYTES, RecordSummary, ScanEnd, next_record, parse_record, scan_records
+from .record import BLANK_BYTES, RecordSummary, ScanEnd, next_record, pack_blank, parse_record
+from .record_walk import walk_records
 
 log = logging.getLogger("rmq.store.recovery")
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 # So many of the most recently written queues are asked for a record to begin at.
 _QUEUES_ASKED: Final = 16
+# After so many records the queues are written out: what is built again does not have to fit into memory.
+_RECORDS_PER_WRITE: Final = 1_000_000
+# What a process that was killed did not get to copy is zero: at the end, or so many bytes in a row.
+_ZEROS_OF_A_COPY: Final = bytes(16)
 
 
 class StopKind(Enum):
@@ -54,6 +62,7 @@ class RecoveryReport:
     log_end: int
     records_read: int
     last_timestamp_ms: int
+    fine: FineCheckpoint  # as it is in `rmq_checkpoint` now
 
 
 def boot_id() -> str:
@@ -70,35 +79,53 @@ def recover(
     checkpoint: Checkpoint,
     stop: StopKind,
     *,
-    tail_bytes: int,
     deleted: Mapping[str, int],
+    fine_path: Path | None = None,
+    tail_bytes: int = 0,
     rebuild: bool = False,
     check_crc: bool = True,
 ) -> RecoveryReport:
     """Find the log's end and bring the queues in line. Raises OSError where the disk is full.
 
-    `tail_bytes`: so much of the log is read again after a crash of the process; more than a batch has.
-    `deleted`: topics, and the log's end when each was deleted. `rebuild`: a queue is known to lack entries,
-    all of the log is read.
+    `fine_path`: of `rmq_checkpoint`, which is kept true while the queues change. `deleted`: topics, and the
+    log's end when each was deleted. `rebuild`: a queue is known to lack entries, all of the log is read.
     """
+    fine = (FineCheckpoint.load(fine_path) if fine_path else None) or FineCheckpoint(0, 0)
     if not commit_log.files:
         _begin_anew(queues)
     _finish_deletions(queues, deleted)
-    start = _where_to_start(commit_log, queues, checkpoint, stop, tail_bytes)
+    start = _where_to_start(commit_log, queues, checkpoint, fine, stop)
     if rebuild or any(queue.lost_files for queue in queues):
         log.warning("queues lack entries: the whole commit log is read to build them again")
         start.begin = commit_log.min_offset
-    dispatcher = Dispatcher(queues, commit_log, deleted, fill_gaps=False)
+    fine = _lower(fine, start.begin, fine_path)
+    reads_all = start.begin <= commit_log.min_offset
+    dispatcher = Dispatcher(queues, commit_log, deleted, fill_gaps=reads_all)
     _rebuild(commit_log, queues, start, stop, check_crc, dispatcher.dispatch)
     if dispatcher.gaps:
         start.begin = max(commit_log.min_offset, min(start.begin, *dispatcher.gaps.values()))
         log.warning("%d queues lack entries: reading again from %d", len(dispatcher.gaps), start.begin)
+        fine = _lower(fine, start.begin, fine_path)
         dispatcher = Dispatcher(queues, commit_log, deleted, fill_gaps=True)
         _rebuild(commit_log, queues, start, stop, check_crc, dispatcher.dispatch)
     _settle(commit_log, queues, start.log_end)
     if stop is not StopKind.CLEAN:
         _distrust_files(commit_log, checkpoint)
-    return RecoveryReport(stop, start.begin, start.log_end, start.records_read, start.last_timestamp_ms)
+    queues.write_out()
+    settled = FineCheckpoint(start.log_end, fine.flushed)
+    if settled != fine and fine_path is not None:
+        settled.save(fine_path, durable=True)
+    return RecoveryReport(
+        stop, start.begin, start.log_end, start.records_read, start.last_timestamp_ms, settled
+    )
+
+
+def _lower(fine: FineCheckpoint, begin: int, path: Path | None) -> FineCheckpoint:
+    """Entries from `begin` on are about to be made anew: until they are written nothing vouches for them."""
+    lowered = FineCheckpoint(min(fine.written, begin), min(fine.flushed, begin))
+    if lowered != fine and path is not None:
+        lowered.save(path, durable=True)
+    return lowered
 
 
 @dataclass(slots=True)
@@ -116,20 +143,54 @@ class _Progress:
 
 
 def _where_to_start(
-    commit_log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint, stop: StopKind, tail_bytes: int
+    commit_log: CommitLog,
+    queues: ConsumeQueues,
+    checkpoint: Checkpoint,
+    fine: FineCheckpoint,
+    stop: StopKind,
 ) -> _Progress:
     newest = _newest_queues(commit_log, queues)
     queue_end = _confirmed_end(commit_log, newest)
-    if stop is StopKind.MACHINE_CRASHED:
+    if stop is StopKind.CLEAN:
+        return _Progress(queue_end, max(queue_end, _newest_file(commit_log, lambda record: True)))
+    known = fine.written if stop is StopKind.PROCESS_KILLED else fine.flushed
+    if not known or not _is_boundary(commit_log, newest, known):
         safe_ms = checkpoint.safe_timestamp_ms
-        safe = _newest_record(commit_log, newest, lambda record: record.store_timestamp_ms <= safe_ms)
-        return _Progress(begin=min(safe, queue_end), certain_end=safe)
-    begin = queue_end
+        known = _newest_record(commit_log, newest, lambda record: record.store_timestamp_ms <= safe_ms)
+        log.info("no rmq_checkpoint fits: reading from %d, as the checkpoint's time says", known)
+    certain_end = known
     if stop is StopKind.PROCESS_KILLED:
-        wanted = queue_end - tail_bytes
-        begin = _newest_record(commit_log, newest, lambda record: record.physical_offset <= wanted)
-    last_file = _newest_file(commit_log, lambda record: True)
-    return _Progress(begin=min(begin, queue_end), certain_end=max(queue_end, last_file))
+        # Whatever a queue knows of, and what stands before a file's first record, had been written by then.
+        certain_end = max(known, queue_end, _newest_file(commit_log, lambda record: True))
+    return _Progress(min(known, queue_end), certain_end)
+
+
+def _is_boundary(commit_log: CommitLog, newest: list[ConsumeQueue], offset: int) -> bool:
+    """Whether a record begins or ends there, as far as the log and the queues tell."""
+    for file in commit_log.files:
+        position = offset - file.start
+        if position in (0, file.size):
+            return True
+        if 0 < position < file.size:
+            blank = pack_blank(file.size - position)
+            if parse_record(file.map, position, file.start) is not None:
+                return True
+            if file.map[position : position + len(blank)] == blank:
+                return True
+            return any(_ends_at(commit_log, queue, offset) for queue in newest)
+    return False
+
+
+def _ends_at(commit_log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:
+    """Whether the record ends there that is the last of a queue before that place."""
+    last = queue.last_entry()
+    newest = queue.max_offset - 1
+    if last is None or last[0] >= offset:
+        newest = queue.first_from(offset) - 1
+        last = queue.entry(newest)
+    return (
+        last is not None and last[0] + last[1] == offset and record_of(commit_log, queue, newest) is not None
+    )
 
 
 def _newest_queues(commit_log: CommitLog, queues: ConsumeQueues) -> list[ConsumeQueue]:
@@ -210,11 +271,12 @@ def _rebuild(
         queue.cut(progress.begin)
         if stop is not StopKind.CLEAN:
             queue.distrust()
-    _read(commit_log, progress, stop, check_crc, dispatch)
+    _read(commit_log, queues, progress, stop, check_crc, dispatch)
 
 
 def _read(
     commit_log: CommitLog,
+    queues: ConsumeQueues,
     progress: _Progress,
     stop: StopKind,
     check_crc: bool,
@@ -230,13 +292,15 @@ def _read(
         position: int | None = begin
         while position is not None:
             end = ScanEnd()
-            for record in scan_records(file.map, position, file.start, end, check_crc=check_crc):
+            for record in walk_records(file.map, position, file.start, end, check_crc=check_crc):
                 if b"\0" in record.properties and _is_torn(file, record, progress, stop):
                     end.position = record.physical_offset - file.start
                     break
                 dispatch(record)
                 progress.records_read += 1
                 progress.last_timestamp_ms = record.store_timestamp_ms
+                if progress.records_read % _RECORDS_PER_WRITE == 0:
+                    queues.write_out()
             progress.log_end = file.start + end.position
             if end.is_full:
                 progress.log_end = file.start + file.size
@@ -256,7 +320,9 @@ def _is_torn(file: MappedFile, record: RecordSummary, progress: _Progress, stop:
     if file.start + end <= progress.certain_end or stop is StopKind.CLEAN:
         return False
     if stop is StopKind.PROCESS_KILLED:
-        return not any(file.map[end : end + BLANK_BYTES])
+        if any(file.map[end : end + BLANK_BYTES]):
+            return False
+        return record.properties.endswith(b"\0") or _ZEROS_OF_A_COPY in record.properties
     begin = end - len(record.properties)
     for page in range(begin - begin % PAGE_BYTES, end, PAGE_BYTES):
         # Not where the properties begin in the middle of a page: their neighbours were written.
@@ -305,8 +371,9 @@ def _settle(commit_log: CommitLog, queues: ConsumeQueues, log_end: int) -> None:
         last.wrote = last.flushed = last.size
     else:
         commit_log.cut(log_end)
-    for queue in queues:
-        queue.advance_min(commit_log.min_offset)
+    if commit_log.min_offset > 0:
+        for queue in queues:
+            queue.advance_min(commit_log.min_offset)
 
 
 def _distrust_files(commit_log: CommitLog, checkpoint: Checkpoint) -> None:

@@ -67,6 +67,11 @@ class TopicTable:
         config = self._table.get(name)
         return config is not None and config.order
 
+    def stores_batches(self, name: str) -> bool:
+        """Whether batches sent to the topic are stored as wholes."""
+        config = self._table.get(name)
+        return config is not None and config.attributes.get("queue.type") == "BatchCQ"
+
     def on_change(self, listener: Callable[[TopicsChanged], None]) -> None:
         """Have `listener` called after each change."""
         self._listeners.append(listener)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import Field
 
 from ..integers import Int32, Int64
 from .base import Header
 from .rpc import TopicHeader
+
+# An ext field of 12 that is in no header: `true` if the key is a unique key.
+UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 
 
 class QueryMessageRequestHeader(TopicHeader):

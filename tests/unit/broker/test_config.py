@@ -72,7 +72,8 @@ def test_an_example_of_apaches_distribution_is_accepted(tmp_path: Path) -> None:
     )
     configuration = load(BrokerSettings, path, (), known_keys)
     assert configuration.settings.broker_name == "broker-a"
-    assert configuration.unused == {"deleteWhen": "04", "fileReservedTime": "48"}
+    assert configuration.settings.file_reserved_hours == 48
+    assert configuration.unused == {}
 
 
 def test_a_master_has_id_0() -> None:
@@ -175,3 +176,13 @@ def test_a_loopback_nobody_asked_for_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert field.get_default(call_default_factory=True) == "127.0.0.1"
     assert "clients on other machines cannot connect" in _load().notes[0]
     assert _load(("brokerIP1", "127.0.0.1")).notes == []
+
+
+@pytest.mark.parametrize(("text", "hours"), [("04", {4}), ("4; 16;23", {4, 16, 23}), ("00", {0})])
+def test_hours_of_deleting(text: str, hours: set[int]) -> None:
+    assert _load(("deleteWhen", text)).settings.delete_hours == hours
+
+
+@pytest.mark.parametrize("text", ["", "24", "4am", "04,16", "04;", "-1"])
+def test_hours_that_are_none(text: str) -> None:
+    assert "deleteWhen" in _refusal(("deleteWhen", text))

@@ -52,7 +52,7 @@ def broker(tmp_path: Path) -> Observed:
         consumers=ConsumerTable(),
         producers=ProducerTable(),
         statistics=BrokerStatistics(topics.system_topics, Clock()),
-        store=MessageStore(settings, settings),
+        store=MessageStore(settings, settings, settings),
         held_pulls=HeldPulls(lambda: 0.0),
         dispatcher=Dispatcher(),
     )

@@ -116,3 +116,53 @@ def test_the_age_is_told_as_apache_does() -> None:
     info = statistics.runtime_info()
     assert info["runtime"] == "[ 2 days, 3 hours, 4 minutes, 5 seconds ]"
     assert info["bootTimestamp"] == str(START_MS)
+
+
+def test_series_of_topics_groups_and_the_broker() -> None:
+    clock = Clock()
+    statistics = _statistics(clock)
+    topic = statistics.of_topic("T")
+    group = statistics.of_group("CG", "T")
+    for _ in range(60):
+        topic.put_messages += 4
+        topic.put_bytes += 400
+        group.got_messages += 2
+        group.got_bytes += 200
+        group.answers += 1
+        statistics.of_topic("SYSTEM").put_messages += 1
+        clock.pass_seconds(1)
+        statistics.sample()
+    assert statistics.group_get_tps("CG", "T") == 2.0
+    assert statistics.group_get_tps("CG", "U") == 0.0
+    told = {
+        "topic": statistics.topic_series("T"),
+        "group": statistics.group_series("CG", "T"),
+        "puts": statistics.broker_series("BROKER_PUT_NUMS"),
+        "gets": statistics.broker_series("BROKER_GET_NUMS"),
+        "clients' puts": statistics.broker_series("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"),
+        "clients' gets": statistics.broker_series("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"),
+    }
+    spans = {name: series.messages(clock()) for name, series in told.items() if series is not None}
+    assert {name: span.day.sum for name, span in spans.items()} == {
+        "topic": 240,
+        "group": 120,
+        "puts": 300,
+        "gets": 120,
+        "clients' puts": 240,
+        "clients' gets": 120,
+    }
+    assert [span.minute.per_second for span in spans.values()] == [4.0, 2.0, 5.0, 2.0, 4.0, 2.0]
+    assert [span.day.per_call for span in spans.values()] == [1.0, 2.0, 0.0, 0.0, 0.0, 0.0]
+    assert statistics.broker_series("NO_SUCH_NUMS") is None
+
+
+def test_what_is_forgotten_has_no_series() -> None:
+    statistics = _statistics()
+    statistics.of_topic("T")
+    statistics.of_group("CG", "T")
+    statistics.of_group("CG", "U")
+    statistics.forget_topic("T")
+    assert statistics.topic_series("T") is None and statistics.group_series("CG", "T") is None
+    assert statistics.group_series("CG", "U") is not None
+    statistics.forget_group("CG")
+    assert statistics.group_series("CG", "U") is None

@@ -98,6 +98,12 @@ def test_table_is_listed_by_code() -> None:
         (99_999, "99999", second),
     ]
     assert dispatcher.tiers() == [second, first]
+    third = PoolTier("c", threads=1, capacity=1, max_wait_ms=1000)
+    dispatcher.add_tier(third)
+    assert dispatcher.tiers() == [second, first, third]
+    dispatcher.stop()
+    with pytest.raises(RuntimeError):
+        third.submit(lambda: None)
 
 
 def test_code_has_one_processor() -> None:

@@ -317,3 +317,110 @@ async def test_release_answers_all_and_holds_no_more(waiting: _Waiting) -> None:
     assert {answer.result() for answer in answers} == {b"nothing"}
     assert waiting.hold(_Pull(_queue())).result() == b"nothing"
     waiting.assert_nothing_is_left()
+
+
+# --- looks that wait for the disk ---
+
+
+class _SlowPull(_Pull):
+    """A pull whose looks are promises; they are kept by hand."""
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        super().__init__(queue)
+        self.promises: list[asyncio.Future[Answer]] = []
+
+    def retry(self, time_is_up: bool) -> asyncio.Future[Answer]:  # type: ignore[override]
+        self.looks.append(time_is_up)
+        self.promises.append(asyncio.get_running_loop().create_future())
+        return self.promises[-1]
+
+
+async def test_a_look_that_waits_for_the_disk_is_the_only_one() -> None:
+    waiting, pull = _Waiting(), _SlowPull(_queue())
+    future = waiting.hold(pull)
+    for _ in range(3):
+        waiting.message(pull.queue)
+        await loop_passes()
+    assert pull.looks == [False]
+    pull.promises[0].set_result(b"found")
+    assert await future == b"found"
+    waiting.assert_nothing_is_left()
+
+
+async def test_what_came_during_a_look_in_vain_is_looked_at() -> None:
+    waiting, pull = _Waiting(), _SlowPull(_queue())
+    future = waiting.hold(pull)
+    waiting.message(pull.queue)
+    await loop_passes()
+    waiting.message(pull.queue)
+    pull.promises[0].set_result(None)
+    await loop_passes()
+    assert pull.looks == [False, False]
+    pull.promises[1].set_result(None)
+    await loop_passes()
+    assert pull.looks == [False, False]
+    assert not future.done()
+    waiting.message(pull.queue)
+    await loop_passes()
+    pull.promises[2].set_result(b"found")
+    assert await future == b"found"
+    waiting.assert_nothing_is_left()
+
+
+async def test_a_pull_whose_time_ends_during_a_look_is_looked_at_for_the_last_time() -> None:
+    waiting, pull = _Waiting(), _SlowPull(_queue())
+    future = waiting.hold(pull, 5.0)
+    waiting.message(pull.queue)
+    await waiting.pass_seconds(10)
+    assert pull.looks == [False]
+    pull.promises[0].set_result(None)
+    await loop_passes()
+    assert pull.looks == [False, True]
+    pull.promises[1].set_result(b"nothing")
+    assert await future == b"nothing"
+    waiting.assert_nothing_is_left()
+
+
+async def test_a_look_for_a_client_that_has_gone_ends_in_nothing() -> None:
+    waiting, pull, peer = _Waiting(), _SlowPull(_queue()), Peer()
+    future = waiting.hold(pull, peer=peer)
+    waiting.message(pull.queue)
+    await loop_passes()
+    waiting.held.connection_closed(peer.connection)
+    assert await future is None
+    pull.promises[0].set_exception(OSError("Input/output error"))
+    await loop_passes()
+    waiting.assert_nothing_is_left()
+
+
+async def test_a_look_that_fails_fails_the_pull() -> None:
+    waiting, pull, other = _Waiting(), _SlowPull(_queue()), _SlowPull(_queue("U"))
+    future, other_future = waiting.hold(pull), waiting.hold(other)
+    waiting.message(pull.queue)
+    waiting.message(other.queue)
+    await loop_passes()
+    pull.promises[0].set_exception(OSError("Input/output error"))
+    other.promises[0].cancel()
+    with pytest.raises(OSError, match="Input/output"):
+        await future
+    with pytest.raises(asyncio.CancelledError):
+        await other_future
+    waiting.assert_nothing_is_left()
+
+
+async def test_at_the_end_looks_under_way_are_waited_for() -> None:
+    waiting, pull = _Waiting(), _SlowPull(_queue())
+    future = waiting.hold(pull)
+    waiting.message(pull.queue)
+    await loop_passes()
+    waiting.held.release_all()
+    assert not future.done()
+    pull.promises[0].set_result(None)
+    await loop_passes()
+    pull.promises[1].set_result(b"nothing")
+    assert await future == b"nothing"
+    late = waiting.hold(pull)
+    assert not late.done()
+    pull.promises[2].set_result(b"nothing")
+    assert await late == b"nothing"
+    waiting.assert_nothing_is_left()

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
+from rmq_broker.delivery.cold_pulls import ColdPulls
 from rmq_broker.delivery.held_pulls import TICK_SECONDS, HeldPulls
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.pull import PullProcessor
 from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.store.log_reading import ColdLog
 from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.reader import Reader
 from rmq_broker.store.record import RecordTemplate, pack_host
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
@@ -24,14 +29,14 @@ from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import LanguageCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.dispatch import Answer, PoolTier, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.pull import PullMessageResponseHeader
 from rmq_remoting.java_hash import string_hash_code
 from tests.support.broker_requests import offsets, pull, pulled
 from tests.support.frames import decode_one
-from tests.support.waiting import loop_passes
+from tests.support.waiting import loop_passes, until
 from tests.unit.broker.parts import Clock, Peer, broker_settings
 
 _HOST = pack_host("10.0.0.1", 10911)
@@ -51,10 +56,11 @@ class _Broker:
         self.consumers = ConsumerTable()
         self.offsets = ConsumerOffsetTable(Clock())
         self.statistics = BrokerStatistics(self.topics.system_topics, Clock())
-        self.store = MessageStore(settings, settings, time.time)
+        self.store = MessageStore(settings, settings, settings, time.time)
         self.store.open()
         self.held = HeldPulls(lambda: self.seconds)
-        self.store.on_arrival = self.held.arrived
+        self.store.appender.on_arrival = self.held.arrived
+        self.tier = PoolTier("pull_cold", threads=2, capacity=3, max_wait_ms=5000)
         self.processor = PullProcessor(
             settings,
             self.topics,
@@ -63,6 +69,7 @@ class _Broker:
             self.offsets,
             self.store,
             self.held,
+            ColdPulls(self.tier),
             self.statistics,
         )
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
@@ -163,7 +170,7 @@ async def test_the_settings_of_the_moment_count(broker: _Broker) -> None:
 
 async def test_at_the_end_of_its_time_a_pull_gets_what_has_come_unnoticed(broker: _Broker) -> None:
     result = broker.pull(pull("T", suspend_ms=15_000))
-    broker.store.on_arrival = lambda queue: None
+    broker.store.appender.on_arrival = lambda queue: None
     broker.put()
 
     await broker.seconds_until_answered(_held(result))
@@ -283,3 +290,112 @@ async def test_expressions_are_remembered_within_bounds(
     broker.processor._parsed_subscriptions.clear()
     broker.pull(pull("T", subscription="t" * 10_000))
     assert broker.processor._parsed_subscriptions == {}
+
+
+# --- messages that are not in memory ---
+
+
+class _Disk:
+    """Stands for the disk: nothing of the log is in memory, and reads of it end when they may."""
+
+    def __init__(self, broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free = threading.Event()
+        self.reads = 0
+        broker.store.reader = Reader(broker.store.commit_log, broker.settings, _nothing_in_memory)
+        read = ColdLog.read
+
+        def slow_read(log: ColdLog, offset: int, size: int) -> bytes | None:
+            self.reads += 1
+            assert self.free.wait(20)
+            return read(log, offset, size)
+
+        monkeypatch.setattr(ColdLog, "read", slow_read)
+
+
+def _nothing_in_memory(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
+    raise BlockingIOError(errno.EAGAIN, "not in memory")
+
+
+@pytest.fixture
+def disk(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Disk]:
+    disk = _Disk(broker, monkeypatch)
+    yield disk
+    disk.free.set()
+    broker.tier.stop()
+
+
+async def test_a_cold_pull_is_answered_as_a_warm_one(broker: _Broker, disk: _Disk) -> None:
+    broker.put("a", 10)
+    cold = broker.pull(pull("T", offset=3))
+    assert isinstance(cold, asyncio.Future)
+    disk.free.set()
+    await cold
+    broker.store.reader = Reader(broker.store.commit_log, broker.settings)
+    warm = broker.pull(pull("T", offset=3))
+
+    assert offsets(_answer(cold)) == offsets(_answer(warm)) == (10, 0, 10)
+    assert _answer(cold).body == _answer(warm).body
+    assert [message.queue_offset for message in pulled(_answer(cold))] == list(range(3, 10))
+    assert (broker.statistics.pulls_found, disk.reads) == (2, 1)
+
+
+async def test_a_cold_pull_that_finds_nothing_yet_needs_no_disk(broker: _Broker, disk: _Disk) -> None:
+    broker.put("a", 10)
+    _held(broker.pull(pull("T", offset=10, suspend_ms=15_000)))
+    assert broker.held.count == 1
+    assert disk.reads == 0
+
+
+async def test_cold_pulls_beyond_the_pools_bound_are_refused(broker: _Broker, disk: _Disk) -> None:
+    broker.put(count=5)
+    results = [broker.pull(pull("T")) for _ in range(7)]  # two are read, three wait
+    await until(lambda: disk.reads == 2)
+    disk.free.set()
+    ended = await asyncio.gather(*results, return_exceptions=True)  # type: ignore[arg-type]
+    refused = [each for each in ended if isinstance(each, CommandError)]
+    assert [error.code for error in refused] == [ResponseCode.SYSTEM_BUSY] * 2
+    assert len(ended) - len(refused) == 5
+
+
+async def test_a_held_pull_looks_at_cold_messages(broker: _Broker, disk: _Disk) -> None:
+    result = broker.pull(pull("T", subscription="a", suspend_ms=15_000))
+    broker.put("b", 3)
+    broker.put("a")
+    await until(lambda: disk.reads == 1)
+    broker.put("a", 2)
+    await loop_passes()
+    assert broker.held.count == 1
+    disk.free.set()
+    assert isinstance(result, asyncio.Future)
+    await result
+    # What came during the read is for the next pull.
+    assert [message.queue_offset for message in pulled(_answer(result))] == [3]
+    assert (broker.held.count, disk.reads) == (0, 1)
+
+
+async def test_a_topic_that_is_deleted_during_a_cold_read(broker: _Broker, disk: _Disk) -> None:
+    broker.put(count=3)
+    result = broker.pull(pull("T", suspend_ms=15_000))
+    await until(lambda: disk.reads == 1)
+    broker.topics.delete(["T"])
+    broker.store.delete_topics(["T"])
+    disk.free.set()
+    assert isinstance(result, asyncio.Future)
+    with pytest.raises(CommandError) as caught:
+        await result
+    assert caught.value.code == ResponseCode.TOPIC_NOT_EXIST
+    assert broker.held.count == 0
+
+
+async def test_a_client_that_goes_during_a_cold_read_leaves_nothing(broker: _Broker, disk: _Disk) -> None:
+    broker.put(count=3)
+    peer = Peer()
+    result = broker.pull(pull("T", suspend_ms=15_000), peer)
+    await until(lambda: disk.reads == 1)
+    peer.connection.abort()
+    broker.held.connection_closed(peer.connection)
+    disk.free.set()
+    assert isinstance(result, asyncio.Future)
+    assert await result is None
+    assert broker.held.count == 0
+    assert peer.received() == []

@@ -34,7 +34,7 @@ class _Broker:
         )
         self.topics = TopicTable(self.settings, "DefaultCluster", "broker-a", Clock())
         self.statistics = BrokerStatistics(self.topics.system_topics, Clock())
-        self.store = MessageStore(self.settings, self.settings, time.time)
+        self.store = MessageStore(self.settings, self.settings, self.settings, time.time)
         self.store.open()
         self.processor = SendProcessor(
             self.settings,

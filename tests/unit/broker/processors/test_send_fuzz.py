@@ -87,7 +87,7 @@ class _Broker:
             storePathRootDir=settings_root, mappedFileSizeCommitLog=1 << 20, mappedFileSizeConsumeQueue=6000
         )
         topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
-        self.store = MessageStore(settings, settings, time.time)
+        self.store = MessageStore(settings, settings, settings, time.time)
         self.store.open()
         self.processor = SendProcessor(
             settings,
@@ -110,7 +110,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Broker]:
     broker.store.close()
     # After all of that, a start that has to read the whole log finds the same.
     (root / "rmq_boot_id").write_text("another boot")
-    again = MessageStore(broker.settings, broker.settings, time.time)
+    again = MessageStore(broker.settings, broker.settings, broker.settings, time.time)
     again.open()
     assert again.max_phy_offset() == _LOG_END[-1]
     again.close()

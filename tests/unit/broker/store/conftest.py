@@ -11,3 +11,4 @@ import pytest
 def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores are opened thousands of times, each time with a few files to be synced."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)

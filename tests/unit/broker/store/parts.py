@@ -50,7 +50,7 @@ def new_store(
         mappedFileSizeConsumeQueue=queue_file_bytes,
         **keys,
     )
-    return MessageStore(settings, settings, Clock() if clock is None else clock)
+    return MessageStore(settings, settings, settings, Clock() if clock is None else clock)
 
 
 def opened(root: Path, *, clock: Clock | None = None, **sizes: int) -> MessageStore:

@@ -57,11 +57,11 @@ def state(store: MessageStore) -> tuple[int, dict[tuple[str, int], int]]:
 def refused(store: MessageStore, attempt: Callable[[], object]) -> None:
     """The attempt says what is wrong, and leaves everything as it was."""
     before = state(store)
-    failed = store.statistics.puts_failed
+    failed = store.appender.puts_failed
     with pytest.raises(StoreUnavailable, match=r"no room .* on the disk of .*: .*No space left on device"):
         attempt()
     assert state(store) == before
-    assert store.statistics.puts_failed == failed + 1
+    assert store.appender.puts_failed == failed + 1
 
 
 def test_the_first_message_of_a_store(tmp_path: Path, disk: Disk) -> None:

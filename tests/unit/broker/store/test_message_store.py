@@ -67,21 +67,10 @@ def test_arrivals_are_told(tmp_path: Path) -> None:
     def note(queue: ConsumeQueue) -> None:
         arrived.append((queue.topic, queue.queue_id, queue.max_offset))
 
-    store.on_arrival = note
+    store.appender.on_arrival = note
     put(store)
     put_batch(store, [b"a", b"b"], "TopicB", 3)
     assert arrived == [("TopicA", 0, 1), ("TopicB", 3, 2)]
-    store.close()
-
-
-def test_statistics(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    put(store, b"12345")
-    put_batch(store, [b"a", b"b"])
-    result = store.get("TopicA", 0, 0, 32, None)
-    statistics = store.statistics
-    assert (statistics.messages_put, statistics.bytes_put) == (3, store.commit_log.max_offset)
-    assert (statistics.messages_got, statistics.bytes_got) == (3, len(result.body))
     store.close()
 
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from rmq_broker.store.batch_consume_queue import BatchConsumeQueue
+from rmq_broker.store.consume_queue import ConsumeQueue
+from rmq_broker.store.log_reading import Preadv
 from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.reader import GetResult, GetStatus
+from rmq_broker.store.reader import ColdRead, GetResult, GetStatus, Reader, ReadStatistics
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
+from tests.unit.broker.parts import broker_settings
 from tests.unit.broker.store.parts import Clock, fill, log_file, new_store, opened, put, put_batch, template
 
 LARGE = 1 << 20
@@ -213,6 +225,12 @@ def test_nothing_of_the_chosen_tags(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=LARGE, queue_file_bytes=2000 * 20)
     for _ in range(25):
         put_batch(store, [b"x"] * 100)
+    assert _looks_in_vain(store) == [800, 1600, 2000, 2500]
+    store.close()
+
+
+def _looks_in_vain(store: MessageStore) -> list[int]:
+    """Where pulls go on that find nothing."""
     seen = []
     offset = 0
     while offset < 2500:
@@ -220,8 +238,7 @@ def test_nothing_of_the_chosen_tags(tmp_path: Path) -> None:
         assert (result.status, result.count, result.body) == (GetStatus.NO_MATCHED_MESSAGE, 0, b"")
         offset = result.next_offset
         seen.append(offset)
-    assert seen == [800, 1600, 2000, 2500]
-    store.close()
+    return seen
 
 
 def test_messages_without_tags_have_the_code_0(tmp_path: Path) -> None:
@@ -242,3 +259,253 @@ def test_a_rare_tag_far_behind(tmp_path: Path) -> None:
     result = store.get("TopicA", 0, 0, 32, frozenset({tags_code("Rare")}))
     assert (bodies_of(result), result.next_offset) == ([b"the one"], 502)
     store.close()
+
+
+# --- what is not in memory ---
+
+
+def _always_cold(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
+    raise BlockingIOError(errno.EAGAIN, "not in memory")
+
+
+def _cannot_tell(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
+    if flags:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+    return os.preadv(descriptor, buffers, position, flags)
+
+
+def _cold_reader(store: MessageStore, preadv: Preadv = _always_cold, **keys: int) -> Reader:
+    return Reader(store.commit_log, broker_settings(**keys), preadv)
+
+
+def _queue(store: MessageStore, queue_id: int = 0, topic: str = "Topic0") -> ConsumeQueue:
+    queue = store.queues.get(topic, queue_id)
+    assert queue is not None
+    return queue
+
+
+def test_a_cold_read_is_finished_by_a_thread(tmp_path: Path) -> None:
+    store = opened(tmp_path, log_file_bytes=LARGE)
+    fill(store, 100)
+    reader = _cold_reader(store)
+    warm = store.reader.get_now(_queue(store), 10, 20, None)
+    assert isinstance(warm, GetResult)
+
+    cold = reader.get_now(_queue(store), 10, 20, None)
+    assert isinstance(cold, ColdRead)
+    assert reader.statistics == ReadStatistics()
+    thread = Thread(target=cold.run)
+    thread.start()
+    thread.join()
+    cold.read_ahead()
+
+    assert reader.finish(cold) == warm
+    assert reader.statistics == ReadStatistics(20, len(warm.body), 1, len(warm.body))
+    assert store.reader.statistics == ReadStatistics(20, len(warm.body), 0, 0)
+    store.close()
+
+
+def test_cold_entries_of_a_queue_are_read_by_the_thread_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path, log_file_bytes=LARGE)
+    fill(store, 100)
+    expected = store.get("Topic0", 0, 10, 20, None)
+    monkeypatch.setattr(ConsumeQueue, "read_now", lambda *_: None)
+    cold = store.reader.get_now(_queue(store), 10, 20, None)
+    assert isinstance(cold, ColdRead)
+    assert store.reader.finish(cold.run()) == expected
+    cold.read_ahead()
+    # What asks beyond the queue needs no disk.
+    result = store.reader.get_now(_queue(store), 100, 20, None)
+    assert isinstance(result, GetResult)
+    store.close()
+
+
+def test_a_removed_file_is_told_by_a_cold_read_as_by_a_warm_one(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    fill(store, 40, size=5000)
+    reader, queue = _cold_reader(store), _queue(store)
+    before = reader.get_now(queue, 0, 2, None)
+    store.commit_log.remove_oldest()
+    log_file(tmp_path).unlink()
+    after = reader.get_now(queue, 0, 2, None)
+    assert isinstance(before, ColdRead)
+    # Who had begun has the file until it has read it; who begins now is told that it is gone.
+    assert reader.finish(before.run()).status is GetStatus.FOUND
+    assert isinstance(after, GetResult)
+    assert (after.status, after.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 2)
+    assert reader.statistics.cold_reads == 1
+    store.close()
+
+
+def test_where_nobody_can_tell_old_messages_are_read_in_a_thread(tmp_path: Path) -> None:
+    store = opened(tmp_path, log_file_bytes=LARGE)
+    fill(store, 100)
+    reader = _cold_reader(store, _cannot_tell)
+    young = reader.get_now(_queue(store), 0, 5, None)
+    assert isinstance(young, GetResult)
+    reader._memory_bytes = 100
+    old = reader.get_now(_queue(store), 0, 5, None)
+    assert isinstance(old, ColdRead)
+    result = reader.finish(old.run())
+    assert (result.body, result.reads_old_data) == (young.body, True)
+    store.close()
+
+
+def test_the_end_of_a_gap_is_looked_for_in_a_thread(tmp_path: Path) -> None:
+    store = with_messages(tmp_path, 3)
+    queue = _queue(store, topic="TopicA")
+    queue.fill_gap(20_000)
+    put(store, b"behind")
+    cold = store.reader.get_now(queue, 3, 32, None)
+    assert isinstance(cold, ColdRead)
+    result = store.reader.finish(cold.run())
+    assert (result.status, result.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 20_000)
+    store.close()
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from([10, 300, 3000, 20_000]), st.sampled_from("ABC")),
+        min_size=1,
+        max_size=60,
+    ),
+    st.integers(0, 30),
+    st.integers(1, 40),
+    st.sampled_from([None, frozenset({tags_code("A")}), frozenset({tags_code("B"), tags_code("C")})]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_warm_and_cold_answers_are_the_same(
+    messages: list[tuple[int, int, str]],
+    offset: int,
+    count: int,
+    tags: frozenset[int] | None,
+    is_old: bool,
+    is_removed: bool,
+) -> None:
+    """And hold the messages that were put, in their order."""
+    with TemporaryDirectory() as folder:
+        store = opened(Path(folder))
+        for number, (queue_id, size, tag) in enumerate(messages):
+            put(store, b"%04d" % number + bytes(size), queue_id=queue_id, tags=tag)
+        queue = store.queues.get("TopicA", 0)
+        cold_reader = _cold_reader(store)
+        if is_old:
+            store.reader._memory_bytes = cold_reader._memory_bytes = 0
+        if is_removed and len(store.commit_log.files) > 1:
+            store.commit_log.remove_oldest()
+        warm = store.reader.get(queue, offset, count, tags)
+        assert cold_reader.get(queue, offset, count, tags) == warm
+        log_begin = store.commit_log.min_offset
+        expected = [b"%04d" % n + bytes(s) for n, (q, s, _) in enumerate(messages) if q == 0]
+        found = decode_messages(warm.body)
+        assert len(found) == warm.count
+        assert all(message.body == expected[message.queue_offset] for message in found)
+        assert all(message.physical_offset >= log_begin for message in found)
+        assert [m.queue_offset for m in found] == sorted({m.queue_offset for m in found})
+        if warm.status is GetStatus.FOUND:
+            assert offset <= found[0].queue_offset <= found[-1].queue_offset < warm.next_offset
+        store.close()
+
+
+# --- tags codes in extension files ---
+
+
+def test_a_tags_code_in_an_extension_file_is_looked_up_in_a_thread(tmp_path: Path) -> None:
+    store = with_messages(tmp_path, 2)
+    queue = _queue(store, topic="TopicA")
+    address = -(1 << 63) + 40
+    entry = queue.entry(0)
+    assert entry is not None
+    queue.put(entry[0], entry[1], address)
+    store.appender.on_arrival(queue)
+    codes = {address: 7}
+    queue.ext = SimpleNamespace(tags_code=codes.get)  # type: ignore[assignment]
+
+    def given(*tags: int) -> int:
+        cold = store.reader.get_now(queue, 2, 32, frozenset(tags))
+        assert isinstance(cold, ColdRead)
+        return store.reader.finish(cold.run()).count
+
+    assert (given(7), given(8)) == (1, 0)
+    codes.clear()
+    assert given(8) == 1  # what is not known is given
+    assert isinstance(store.reader.get_now(queue, 2, 32, None), GetResult)
+    store.close()
+
+
+# --- queues of batches ---
+
+
+class _Batches:
+    """A store with a queue of batches: (messages, bytes, tags code) each."""
+
+    def __init__(self, root: Path, batches: Sequence[tuple[int, int, int]]) -> None:
+        self.store = new_store(root, log_file_bytes=LARGE)
+        self.store.open()
+        self.queue = BatchConsumeQueue(root / "batches", "TopicA", 0, 46 * 1000)
+        for number, (messages, size, code) in enumerate(batches):
+            offset, _ = put(self.store, (b"%d" % number).ljust(size - RECORD), topic="TopicA", queue_id=9)
+            self.queue.put(offset, size, code, 0, messages)
+
+    def get(self, offset: int, count: int = 32, tags: frozenset[int] | None = None) -> GetResult:
+        warm = self.store.reader.get(self.queue, offset, count, tags)
+        assert _cold_reader(self.store).get(self.queue, offset, count, tags) == warm
+        return warm
+
+    def numbers(self, result: GetResult) -> list[int]:
+        return [int(message.body) for message in decode_messages(result.body)]
+
+
+def test_a_batch_counts_as_its_messages(tmp_path: Path) -> None:
+    batches = _Batches(tmp_path, [(10, 300, 0)] * 5)
+    result = batches.get(0)
+    assert (result.status, result.count, result.next_offset) == (GetStatus.FOUND, 30, 30)
+    assert batches.numbers(result) == [0, 1, 2]
+    assert (result.min_offset, result.max_offset) == (0, 50)
+    assert batches.get(30).next_offset == 50
+    assert batches.get(50).status is GetStatus.OFFSET_OVERFLOW_ONE
+    batches.store.close()
+
+
+def test_an_offset_within_a_batch_gives_the_whole_of_it(tmp_path: Path) -> None:
+    batches = _Batches(tmp_path, [(10, 300, 0), (1, 300, 0), (5, 300, 0)])
+    result = batches.get(7, count=11)
+    assert (batches.numbers(result), result.count, result.next_offset) == ([0, 1], 11, 11)
+    assert batches.numbers(batches.get(15)) == [2]
+    batches.store.close()
+
+
+def test_one_batch_is_given_however_large(tmp_path: Path) -> None:
+    batches = _Batches(tmp_path, [(100, 300_000, 0), (1, 300, 0)])
+    result = batches.get(0, count=1)
+    assert (batches.numbers(result), result.count, result.next_offset) == ([0], 100, 100)
+    batches.store.close()
+
+
+def test_batches_are_bounded_in_bytes(tmp_path: Path) -> None:
+    batches = _Batches(tmp_path, [(1, 100_000, 0)] * 4)
+    assert batches.numbers(batches.get(0)) == [0, 1]
+    batches.store.close()
+
+
+def test_batches_of_chosen_tags(tmp_path: Path) -> None:
+    batches = _Batches(tmp_path, [(4, 300, 1), (4, 300, 2), (4, 300, 1), (4, 300, 2)])
+    result = batches.get(0, tags=frozenset({2}))
+    assert (batches.numbers(result), result.count, result.next_offset) == ([1, 3], 8, 16)
+    result = batches.get(5, tags=frozenset({3}))
+    assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 16)
+    batches.store.close()
+
+
+def test_a_gap_between_batches_is_passed_over(tmp_path: Path) -> None:
+    batches = _Batches(tmp_path, [(4, 300, 1)])
+    batches.queue.fill_gap(1000)
+    offset, _ = put(batches.store, b"1".ljust(300 - RECORD), queue_id=9)
+    batches.queue.put(offset, 300, 1, 0, 3)
+    result = batches.get(500)
+    assert (batches.numbers(result), result.count, result.next_offset) == ([1], 3, 1003)
+    batches.store.close()

@@ -226,20 +226,6 @@ def test_an_entry_of_which_a_part_was_written(tmp_path: Path) -> None:
         assert check_agreement(root) == 11
 
 
-def test_only_the_end_is_read_again_after_a_kill(tmp_path: Path) -> None:
-    store = opened(tmp_path, log_file_bytes=64 << 20)
-    body = b"x" * 2000
-    for number in range(12_000):
-        put(store, body, f"Topic{number % 7}")
-    end = store.commit_log.max_offset
-    store.close()
-    store = opened(tmp_path, log_file_bytes=64 << 20)
-    assert end - report_of(store).began_at < 9 << 20
-    assert report_of(store).records_read < 4500
-    assert report_of(store).log_end == end
-    store.close()
-
-
 def test_only_what_is_younger_than_the_checkpoint_is_read_again(tmp_path: Path) -> None:
     clock = Clock(step_ms=10)  # 1,000 messages take 10 s
     store = opened(tmp_path, log_file_bytes=1 << 20, clock=clock)
@@ -247,6 +233,7 @@ def test_only_what_is_younger_than_the_checkpoint_is_read_again(tmp_path: Path) 
     store._flusher.flush()
     fill(store, 500, topics=3, queues=2)
     crash(store)
+    (tmp_path / "rmq_checkpoint").unlink()
     store = opened(tmp_path, log_file_bytes=1 << 20, clock=clock)
     assert 800 <= report_of(store).records_read <= 810  # 500, and what the 3 s of safety take
     crash(store)
@@ -262,6 +249,7 @@ def test_quiet_queues_lead_to_where_to_begin(tmp_path: Path) -> None:
         put(store, topic=f"New{number}")
     store._flusher.flush()
     crash(store)
+    (tmp_path / "rmq_checkpoint").unlink()
     store = opened(tmp_path, log_file_bytes=1 << 20, clock=clock)
     assert report_of(store).records_read == 301
     store.close()
@@ -370,6 +358,7 @@ def test_deleting_is_no_loss_of_queues(tmp_path: Path) -> None:
 def test_a_deletion_that_was_cut_short(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = opened(tmp_path)
     fill(store, 700, topics=2, queues=2)
+    store.queues.write_out()
     files = content_of(tmp_path / "consumequeue/Topic1/0")
     store.delete_topics(["Topic1"])
     put(store, b"new", topic="Topic1", queue_id=1)

@@ -56,6 +56,7 @@ class Torn:
         self.log.write_bytes(self.content)
         self.queue.write_bytes(self.entries if with_entry else self.entries[:100] + bytes(5900))
         (self.root / "abort").touch()
+        (self.root / "rmq_checkpoint").unlink(missing_ok=True)
         if self.crash_of_the_machine:
             machine_crashed(self.root)
 

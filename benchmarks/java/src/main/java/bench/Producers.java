@@ -3,6 +3,8 @@ package bench;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.Message;
@@ -13,12 +15,16 @@ final class Producers {
     private static final long ROUTE_TIMEOUT_MILLIS = 15_000;
 
     private final DefaultMQProducer producer;
-    private final String topic;
+    private final List<String> topics;
+    private final AtomicInteger turn = new AtomicInteger();
     private final byte[] body;
 
-    /** Reads {@code --namesrv --topic --queues --size}; makes the topic where there is none. */
+    /**
+     * Reads {@code --namesrv --topic --topics --queues --size}; makes the topic where there is none. With
+     * {@code --topics 3} there are three that take turns: the topic's name with -0, -1 and -2.
+     */
     Producers(Options options) throws Exception {
-        topic = options.text("topic");
+        topics = names(options.text("topic"), options.number("topics", 0));
         int queues = options.number("queues", 8);
         body = new byte[options.number("size", 128)];
         Arrays.fill(body, (byte) 'x');
@@ -27,7 +33,13 @@ final class Producers {
         producer.setRetryTimesWhenSendFailed(0);
         producer.setRetryTimesWhenSendAsyncFailed(0);
         producer.start();
-        ensureTopic(queues);
+        for (String topic : topics) {
+            ensureTopic(topic, queues);
+        }
+    }
+
+    private static List<String> names(String topic, int count) {
+        return count == 0 ? List.of(topic) : IntStream.range(0, count).mapToObj(i -> topic + "-" + i).toList();
     }
 
     DefaultMQProducer producer() {
@@ -35,24 +47,31 @@ final class Producers {
     }
 
     Message message() {
-        return new Message(topic, body);
+        return new Message(topic(), body);
     }
 
     List<Message> batch(int size) {
+        String topic = topic();
         List<Message> batch = new ArrayList<>(size);
         for (int i = 0; i < size; i++) {
-            batch.add(message());
+            batch.add(new Message(topic, body));
         }
         return batch;
     }
 
-    private void ensureTopic(int queues) throws Exception {
-        if (queuesInRoute() == queues) {
+    private String topic() {
+        return topics.size() == 1
+            ? topics.get(0)
+            : topics.get(Math.floorMod(turn.getAndIncrement(), topics.size()));
+    }
+
+    private void ensureTopic(String topic, int queues) throws Exception {
+        if (queuesInRoute(topic) == queues) {
             return;
         }
         producer.createTopic(TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC, topic, queues, null);
         long deadline = System.nanoTime() + ROUTE_TIMEOUT_MILLIS * 1_000_000;
-        while (queuesInRoute() != queues) {
+        while (queuesInRoute(topic) != queues) {
             if (System.nanoTime() > deadline) {
                 throw new IllegalStateException("topic " + topic + " has no route with " + queues + " queues");
             }
@@ -60,7 +79,7 @@ final class Producers {
         }
     }
 
-    private int queuesInRoute() {
+    private int queuesInRoute(String topic) {
         try {
             return producer.fetchPublishMessageQueues(topic).size();
         } catch (MQClientException e) {

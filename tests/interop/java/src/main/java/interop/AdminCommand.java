@@ -4,6 +4,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -88,6 +89,18 @@ final class AdminCommand {
         actions.put("getKVListByNamespace", c ->
             Output.fields("table", c.admin.getKVListByNamespace(c.arguments.text("namespace")).getTable()));
         actions.put("deleteKvConfig", AdminCommand::deleteKv);
+        actions.put("queryMessage", c -> Progress.found(c.queryMessage()));
+        actions.put("viewMessage", c -> Progress.message(c.admin.viewMessage(c.topic(), c.arguments.text("msg-id"))));
+        actions.put("examineConsumeStats", c ->
+            Progress.of(c.admin.examineConsumeStats(c.group(), c.arguments.text("topic", null))));
+        actions.put("fetchConsumeStatsInBroker", c -> Progress.of(c.admin.fetchConsumeStatsInBroker(
+            c.brokerAddr(), c.arguments.flag("order"), TIMEOUT_MILLIS), c.group()));
+        actions.put("queryConsumeTimeSpan", c -> Progress.of(c.admin.queryConsumeTimeSpan(c.topic(), c.group())));
+        actions.put("queryConsumeQueue", c -> Progress.of(c.admin.queryConsumeQueue(c.brokerAddr(), c.topic(),
+            c.arguments.integer("queue", 0), c.arguments.number("index", 0), c.arguments.integer("count", 10),
+            c.arguments.text("group", null))));
+        actions.put("viewBrokerStatsData", c -> Progress.of(c.admin.viewBrokerStatsData(
+            c.brokerAddr(), c.arguments.text("name"), c.arguments.text("key"))));
         actions.put("wipeWritePerm", c -> Output.fields("topics",
             c.admin.wipeWritePermOfBroker(c.arguments.text("namesrv"), c.arguments.text("broker"))));
         actions.put("addWritePerm", c -> Output.fields("topics",
@@ -173,6 +186,16 @@ final class AdminCommand {
     private Map<String, Object> deleteKv() throws Exception {
         admin.deleteKvConfig(arguments.text("namespace"), arguments.text("key"));
         return Output.fields();
+    }
+
+    private QueryResult queryMessage() throws Exception {
+        String key = arguments.text("key");
+        int most = arguments.integer("max", 32);
+        long begin = arguments.number("begin", 0);
+        long end = arguments.number("end", Long.MAX_VALUE);
+        return arguments.flag("unique")
+            ? admin.queryMessageByUniqKey(null, topic(), key, most, begin, end)
+            : admin.queryMessage(topic(), key, most, begin, end);
     }
 
     private String topic() {

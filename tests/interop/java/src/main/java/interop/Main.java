@@ -22,6 +22,8 @@ public final class Main {
         "send", SendCommand::run,
         "consume", ConsumeCommand::run,
         "pull", PullCommand::run,
+        "scan", ScanCommand::run,
+        "lookup", LookUpCommand::run,
         "admin", AdminCommand::run);
 
     private Main() {

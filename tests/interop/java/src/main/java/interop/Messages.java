@@ -49,7 +49,9 @@ final class Messages {
             "storeTimestamp", message.getStoreTimestamp(),
             "bornHost", String.valueOf(message.getBornHost()),
             "storeHost", String.valueOf(message.getStoreHost()),
-            "reconsumeTimes", message.getReconsumeTimes());
+            "reconsumeTimes", message.getReconsumeTimes(),
+            "preparedTransactionOffset", message.getPreparedTransactionOffset(),
+            "bodyCRC", message.getBodyCRC());
         fields.put("tags", message.getTags());
         fields.put("keys", message.getKeys());
         fields.put("properties", new TreeMap<>(message.getProperties()));

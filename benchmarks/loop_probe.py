@@ -1,0 +1,92 @@
+"""`rmq-broker` with a probe in its loop: how long the loop was away when the log went over to its next file.
+
+python -m benchmarks.loop_probe RESULT.json BROKER-OPTIONS...
+
+The probe looks at the clock every half millisecond; what is late is a pause. It is no part of the broker, it
+is put around it: the file is written when the broker stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+from rmq_broker import main as broker_main
+from rmq_broker.broker import Broker
+from rmq_broker.store.commit_log import CommitLog
+
+_TICK_SECONDS = 0.0005
+# Ticks before and after a roll-over that count as belonging to it.
+_AROUND = 20
+
+
+class LoopProbe:
+    """Ticks in the running loop, and keeps the pauses at roll-overs and the longest besides."""
+
+    def __init__(self, commit_log: CommitLog, file_bytes: int) -> None:
+        self._log = commit_log
+        self._file_bytes = file_bytes
+        self._loop = asyncio.get_running_loop()
+        self._file = self._current_file()
+        self._last = time.perf_counter()
+        self._recent: deque[float] = deque(maxlen=_AROUND)
+        self._still_at_roll = 0
+        self._at_roll: list[float] = []
+        self._elsewhere = 0.0
+        self._tick()
+
+    def _current_file(self) -> int:
+        return self._log.max_offset // self._file_bytes
+
+    def _tick(self) -> None:
+        now = time.perf_counter()
+        pause = max(0.0, now - self._last - _TICK_SECONDS)
+        self._last = now
+        file = self._current_file()
+        if file != self._file:
+            self._file = file
+            self._at_roll.append(max([pause, *self._recent]))
+            self._still_at_roll = _AROUND
+            self._recent.clear()
+        elif self._still_at_roll:
+            self._still_at_roll -= 1
+            self._at_roll[-1] = max(self._at_roll[-1], pause)
+        else:
+            if len(self._recent) == _AROUND:
+                self._elsewhere = max(self._elsewhere, self._recent[0])
+            self._recent.append(pause)
+        self._loop.call_later(_TICK_SECONDS, self._tick)
+
+    def write(self, path: Path) -> None:
+        """The pauses in seconds."""
+        path.write_text(json.dumps({"at_roll_over": self._at_roll, "longest_elsewhere": self._elsewhere}))
+
+
+def main() -> int:
+    """Run the broker with the probe."""
+    result = Path(sys.argv.pop(1))
+    start, stop = Broker.start, Broker.stop
+    probes: list[LoopProbe] = []
+
+    async def start_with_probe(broker: Broker) -> str:
+        ready = await start(broker)
+        probes.append(LoopProbe(broker.store.commit_log, broker.settings.mapped_file_size_commit_log))
+        return ready
+
+    async def stop_with_probe(broker: Broker) -> None:
+        for probe in probes:
+            probe.write(result)
+        await stop(broker)
+
+    # mypy is right that methods are not to be replaced; here it is the purpose.
+    setattr(Broker, "start", start_with_probe)  # noqa: B010
+    setattr(Broker, "stop", stop_with_probe)  # noqa: B010
+    return broker_main.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Sends that are answered when they are on the disk (SYNC_FLUSH): ours beside Apache's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+
+from benchmarks.comparison import Figure, Side, alternate
+from benchmarks.load import LoadClient, LoadResult
+from benchmarks.store_bench import StoreBench, apache_broker, load_client, own_broker
+from tests.support.own_servers import OwnNamesrv
+
+_TOPIC = "SyncFlush"
+_SYNC = {"flushDiskType": "SYNC_FLUSH"}
+_BYTES = 1024
+
+_Measure = Callable[[LoadClient, int], Awaitable[LoadResult]]
+
+
+async def sync_flush(bench: StoreBench) -> Sequence[Figure]:
+    """SYNC_FLUSH: sends of 1 KiB with 64 threads, and with one."""
+    async with AsyncExitStack() as stack:
+        ours_at = await stack.enter_async_context(OwnNamesrv())
+        theirs_at = await stack.enter_async_context(OwnNamesrv())
+        folder = bench.folder("sync-flush")
+        await stack.enter_async_context(own_broker(ours_at.address, folder / "ours", _SYNC))
+        await stack.enter_async_context(apache_broker(theirs_at.address, folder / "theirs", _SYNC))
+        ours = load_client(folder / "client-ours", ours_at.address)
+        theirs = load_client(folder / "client-theirs", theirs_at.address)
+        for client in (ours, theirs):
+            print(f"  warming up for {bench.warm_up_seconds} s", flush=True)
+            await _many(client, bench.warm_up_seconds)
+        many = Figure(
+            "SYNC_FLUSH: synchronous sends, 64 threads, 1 KiB", "messages/s", at_least=1.2, must=True
+        )
+        one = Figure("SYNC_FLUSH: the same with one thread", "messages/s", at_least=1.0, must=True)
+        for figure, measure in ((many, _many), (one, _one)):
+            await alternate(
+                [figure],
+                _side(measure, ours, bench.seconds),
+                _side(measure, theirs, bench.seconds),
+                bench.rounds,
+            )
+        return [many, one]
+
+
+async def _many(client: LoadClient, seconds: int) -> LoadResult:
+    return await client.sync(_TOPIC, size=_BYTES, seconds=seconds, warmup_s=2)
+
+
+async def _one(client: LoadClient, seconds: int) -> LoadResult:
+    return await client.one_thread(_TOPIC, size=_BYTES, seconds=seconds, warmup_s=2)
+
+
+def _side(measure: _Measure, client: LoadClient, seconds: int) -> Side:
+    async def side() -> Sequence[float]:
+        result = await measure(client, seconds)
+        if result.errors:
+            raise RuntimeError(f"{result.errors} sends failed: {result.values}")
+        return (result.messages_per_second,)
+
+    return side

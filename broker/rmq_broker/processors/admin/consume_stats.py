@@ -1,0 +1,117 @@
+"""How far groups have come: codes 208, 303 and 317 (Apache RocketMQ 5.3.3, AdminBrokerProcessor)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmq_remoting.bodies.offsets import ConsumeStats, ConsumeStatsList, QueryConsumeTimeSpanBody
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import CommandError
+from rmq_remoting.headers.consumer import (
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmq_remoting.connection import Connection
+
+    from ...clients.consumers import ConsumerTable
+    from ...groups.table import SubscriptionGroupTable
+    from ...offsets.table import ConsumerOffsetTable
+    from ...topics.table import TopicTable
+    from .consume_progress import ConsumeProgress
+
+
+class ConsumeStatsProcessor:
+    """Reads only, and looks into messages: one for a pool. `broker_address` is the one clients are told."""
+
+    def __init__(
+        self,
+        progress: ConsumeProgress,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        offsets: ConsumerOffsetTable,
+        consumers: ConsumerTable,
+        broker_address: str,
+    ) -> None:
+        self._progress = progress
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._broker_address = broker_address
+
+    def of_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """208: where a group is in the topics asked for, or in all that it consumes.
+
+        A group that is not known has not consumed anything; that is no error.
+        """
+        header = GetConsumeStatsRequestHeader.decode(request.ext_fields)
+        group = header.consumer_group
+        merged = ConsumeStats()
+        for topic in self._topics_asked_for(header):
+            config = self._topics.get(topic)
+            if config is None:
+                continue
+            stats = self._progress.stats(group, topic, config.read_queue_nums)
+            merged.offset_table.update(stats.offset_table)
+            merged.consume_tps += stats.consume_tps
+        return request.response(ResponseCode.SUCCESS, body=merged.encode())
+
+    def time_spans(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """303: from when to when the messages of each queue are, and up to when a group has consumed them."""
+        header = QueryConsumeTimeSpanRequestHeader.decode(request.ext_fields)
+        config = self._topics.get(header.topic)
+        if config is None:
+            remark = f"topic {header.topic} does not exist on this broker"
+            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        spans = self._progress.time_spans(header.group, header.topic, config.write_queue_nums)
+        body = QueryConsumeTimeSpanBody(consume_time_span_set=spans)
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def of_all_groups(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """317: where each group is in each topic that it has offsets of; all topics, or the ordered ones."""
+        ordered_only = GetConsumeStatsInBrokerHeader.decode(request.ext_fields).order
+        topics_by_group = self._topics_by_group()
+        body = ConsumeStatsList(broker_addr=self._broker_address)
+        for config in self._groups.configs():
+            group = config.group_name
+            each = self._stats_of(group, sorted(topics_by_group.get(group, ())), ordered_only)
+            body.consume_stats_list.append({group: each})
+            reaches = [reach for stats in each for reach in stats.offset_table.values()]
+            body.total_diff += sum(reach.broker_offset - reach.consumer_offset for reach in reaches)
+            body.total_inflight_diff += sum(reach.pull_offset - reach.consumer_offset for reach in reaches)
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+    def _topics_asked_for(self, header: GetConsumeStatsRequestHeader) -> list[str]:
+        listed = (header.topic_list or "").strip()
+        if listed:
+            return list(dict.fromkeys(filter(None, listed.split(";"))))
+        topic = (header.topic or "").strip()
+        topics = [topic] if topic else sorted(self._offsets.topics_of(header.consumer_group))
+        return [topic for topic in topics if self._may_consume(header.consumer_group, topic)]
+
+    def _topics_by_group(self) -> dict[str, list[str]]:
+        """By one walk over the offsets; a walk for each group would take the product of both."""
+        topics: dict[str, list[str]] = {}
+        for group, topic, _ in self._offsets.entries():
+            topics.setdefault(group, []).append(topic)
+        return topics
+
+    def _stats_of(self, group: str, topics: Iterable[str], ordered_only: bool) -> list[ConsumeStats]:
+        stats: list[ConsumeStats] = []
+        for topic in topics:
+            config = self._topics.get(topic)
+            if config is None or (ordered_only and not config.order) or not self._may_consume(group, topic):
+                continue
+            stats.append(self._progress.stats(group, topic, config.write_queue_nums))
+        return stats
+
+    def _may_consume(self, group: str, topic: str) -> bool:
+        """Not if members are connected and have given the topic up; its offsets tell of the past then."""
+        found = self._consumers.find_group(group)
+        return found is None or not found.subscriptions or topic in found.subscriptions

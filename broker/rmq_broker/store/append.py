@@ -1,0 +1,303 @@
+"""Appending: a message gets its place in the log and in its queue, and is entered into queue and index.
+
+Entries are made of what the append has in its hands; `dispatch.py` makes the same ones of what stands in the
+log. With synchronous flushing they are made once the log is flushed: consumers never see a message that a
+power cut could take back (Apache RocketMQ 5.3.3, CommitLog.getConfirmOffset).
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmq_remoting.message_properties import find_property
+
+from .batch_consume_queue import BatchConsumeQueue
+from .commit_log import CommitLog
+from .consume_queue import ConsumeQueue, Entry
+from .errors import MessageRejected, StoreUnavailable
+from .health import WriteHealth
+from .record import BatchItem, PackedBatch, RecordTemplate
+
+if TYPE_CHECKING:
+    from .message_index import MessageIndex
+
+Arrival = Callable[[ConsumeQueue], None]
+
+
+class _Unflushed(NamedTuple):
+    """A message, or the messages of a batch, that are to be entered when the log is flushed to `end`."""
+
+    end: int
+    begin: int
+    enter: Callable[[], None]
+
+
+class Appender:
+    """Puts messages; belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        index: MessageIndex,
+        health: WriteHealth,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._log = commit_log
+        self._index = index
+        self._health = health
+        self._clock = clock
+        self._largest_record_bytes = commit_log.largest_record_bytes
+        # With synchronous flushing: what is not entered yet, and whom to ask for a flush.
+        self._unflushed: deque[_Unflushed] = deque()
+        self._ask_for_flush: Callable[[], None] | None = None
+        self.last_timestamp_ms = 0  # when the newest message was stored
+        self.puts_failed = 0
+        # Called with the queue after each append; set by whoever wakes consumers.
+        self.on_arrival: Arrival = lambda queue: None
+
+    # --- one message ---
+
+    def put(
+        self,
+        queue: ConsumeQueue,
+        template: RecordTemplate,
+        body: bytes,
+        properties: bytes,
+        *,
+        tags_code: int,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        unique_key: bytes | None = None,
+    ) -> tuple[int, int]:
+        """Append a message; returns its physical offset and its queue offset.
+
+        `unique_key`: that of the properties, where the caller has it. Raises StoreUnavailable,
+        MessageRejected.
+        """
+        size = template.fixed_bytes + len(body) + len(properties)
+        if self._health.refusal is not None:
+            raise StoreUnavailable(self._health.refusal)
+        if size > self._largest_record_bytes:
+            raise MessageRejected(self._too_large("message", size))
+        try:
+            file = self._log.room_for(size)
+        except OSError as error:
+            raise self._disk_error(error) from error
+        position = file.wrote
+        physical_offset = file.start + position
+        queue_offset = queue.next_offset
+        now_ms = int(self._clock() * 1000)
+        file.map[position : position + size] = template.pack(
+            size,
+            body,
+            properties,
+            queue_offset=queue_offset,
+            physical_offset=physical_offset,
+            born_timestamp_ms=born_timestamp_ms,
+            born_host=born_host,
+            store_timestamp_ms=now_ms,
+        )
+        file.wrote = position + size
+        self.last_timestamp_ms = now_ms
+        if unique_key is None:
+            unique_key = find_property(properties, b"UNIQ_KEY") or b""
+        keys = (find_property(properties, b"KEYS") or b"") if b"KEYS\x01" in properties else b""
+        if self._ask_for_flush is None:
+            queue.put(physical_offset, size, tags_code)
+            self._index.put(queue.topic, unique_key, keys, physical_offset, now_ms)
+            self.on_arrival(queue)
+        else:
+            queue.next_offset += 1
+            entry = (physical_offset, size, tags_code)
+            enter = partial(self._enter, queue, entry, unique_key, keys, now_ms)
+            self._enter_later(physical_offset, size, enter)
+        return physical_offset, queue_offset
+
+    # --- several ---
+
+    def put_batch(
+        self,
+        queue: ConsumeQueue,
+        template: RecordTemplate,
+        items: Sequence[BatchItem],
+        *,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        unique_key: bytes = b"",
+    ) -> tuple[PackedBatch, int]:
+        """Append messages one behind the other, all or none.
+
+        `unique_key`: that of the batch, which all of them have; empty: each has its own. Returns where each
+        went, and the queue offset of the first. Raises StoreUnavailable, MessageRejected.
+        """
+        total = template.fixed_bytes * len(items) + sum([len(item[1]) + len(item[2]) for item in items])
+        if self._health.refusal is not None:
+            raise StoreUnavailable(self._health.refusal)
+        if total > self._largest_record_bytes:
+            raise MessageRejected(self._too_large("batch", total))
+        try:
+            file = self._log.room_for(total)
+        except OSError as error:
+            raise self._disk_error(error) from error
+        begin = file.wrote
+        first_queue_offset = queue.next_offset
+        now_ms = int(self._clock() * 1000)
+        packed = template.pack_batch(
+            items,
+            queue_offset=first_queue_offset,
+            physical_offset=file.start + begin,
+            born_timestamp_ms=born_timestamp_ms,
+            born_host=born_host,
+            store_timestamp_ms=now_ms,
+        )
+        file.map[begin : begin + total] = packed.records
+        file.wrote = begin + total
+        self.last_timestamp_ms = now_ms
+
+        if self._ask_for_flush is None:
+            self._enter_batch(queue, packed, unique_key, items, now_ms)
+        else:
+            queue.next_offset += len(items)
+            enter = partial(self._enter_batch, queue, packed, unique_key, items, now_ms)
+            self._enter_later(file.start + begin, total, enter)
+        return packed, first_queue_offset
+
+    def _enter(
+        self, queue: ConsumeQueue, entry: Entry, unique_key: bytes, keys: bytes, timestamp_ms: int
+    ) -> None:
+        """The same three steps stand in `put`: a call there costs as much as one of them."""
+        queue.put(*entry)
+        self._index.put(queue.topic, unique_key, keys, entry[0], timestamp_ms)
+        self.on_arrival(queue)
+
+    def _enter_batch(
+        self,
+        queue: ConsumeQueue,
+        packed: PackedBatch,
+        unique_key: bytes,
+        items: Sequence[BatchItem],
+        timestamp_ms: int,
+    ) -> None:
+        queue.put_many(packed.entries)
+        if unique_key and b"KEYS\x01" not in packed.records:
+            self._index.put_batch(queue.topic, unique_key, None, packed.offsets, timestamp_ms)
+        else:
+            for item, offset in zip(items, packed.offsets, strict=True):
+                key = unique_key or find_property(item[2], b"UNIQ_KEY") or b""
+                keys = find_property(item[2], b"KEYS") or b""
+                self._index.put(queue.topic, key, keys, offset, timestamp_ms)
+        self.on_arrival(queue)
+
+    # --- topics of batches ---
+
+    def put_unit(
+        self,
+        queue: BatchConsumeQueue,
+        template: RecordTemplate,
+        body: bytes,
+        properties: bytes,
+        count: int,
+        *,
+        tags_code: int,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        unique_key: bytes | None = None,
+    ) -> tuple[int, int]:
+        """Append what is one record in a topic of batches, of `count` messages; as `put`.
+
+        Number and first offset go into the properties, where the record's entry is made from again (Apache
+        RocketMQ 5.3.3, BatchConsumeQueue.assignQueueOffset).
+        """
+        queue_offset = queue.next_offset
+        properties += b"INNER_NUM\x01%d\x02INNER_BASE\x01%d\x02" % (count, queue_offset)
+        if len(properties) > template.max_properties_bytes:
+            raise MessageRejected(
+                f"the batch's properties take {len(properties)} bytes in the store, the limit is "
+                f"{template.max_properties_bytes}"
+            )
+        size = template.fixed_bytes + len(body) + len(properties)
+        if self._health.refusal is not None:
+            raise StoreUnavailable(self._health.refusal)
+        if size > self._largest_record_bytes:
+            raise MessageRejected(self._too_large("batch", size))
+        try:
+            file = self._log.room_for(size)
+        except OSError as error:
+            raise self._disk_error(error) from error
+        position = file.wrote
+        physical_offset = file.start + position
+        now_ms = int(self._clock() * 1000)
+        file.map[position : position + size] = template.pack(
+            size,
+            body,
+            properties,
+            queue_offset=queue_offset,
+            physical_offset=physical_offset,
+            born_timestamp_ms=born_timestamp_ms,
+            born_host=born_host,
+            store_timestamp_ms=now_ms,
+        )
+        file.wrote = position + size
+        self.last_timestamp_ms = now_ms
+        if unique_key is None:
+            unique_key = find_property(properties, b"UNIQ_KEY") or b""
+        unit = (physical_offset, size, tags_code, now_ms, count)
+        keys = find_property(properties, b"KEYS") or b""
+        if self._ask_for_flush is None:
+            self._enter_unit(queue, unit, unique_key, keys)
+        else:
+            queue.next_offset += count
+            self._enter_later(physical_offset, size, partial(self._enter_unit, queue, unit, unique_key, keys))
+        return physical_offset, queue_offset
+
+    def _enter_unit(
+        self,
+        queue: BatchConsumeQueue,
+        unit: tuple[int, int, int, int, int],
+        unique_key: bytes,
+        keys: bytes,
+    ) -> None:
+        queue.put(*unit)
+        self._index.put(queue.topic, unique_key, keys, unit[0], unit[3])
+        self.on_arrival(queue)
+
+    # --- synchronous flushing ---
+
+    def enter_when_flushed(self, ask_for_flush: Callable[[], None] | None) -> None:
+        """From now on messages are entered in `flushed` only, and a flush is asked for after each append."""
+        self._ask_for_flush = ask_for_flush
+
+    def flushed(self, offset: int) -> None:
+        """The log is on the disk up to `offset`: enter what was appended before it."""
+        unflushed = self._unflushed
+        while unflushed and unflushed[0].end <= offset:
+            unflushed.popleft().enter()
+
+    def _enter_later(self, begin: int, size: int, enter: Callable[[], None]) -> None:
+        assert self._ask_for_flush is not None
+        self._unflushed.append(_Unflushed(begin + size, begin, enter))
+        self._ask_for_flush()
+
+    @property
+    def entries_end(self) -> int:
+        """Up to here in the log every message is entered."""
+        return self._unflushed[0].begin if self._unflushed else self._log.max_offset
+
+    # --- errors ---
+
+    def _too_large(self, what: str, size: int) -> str:
+        return (
+            f"the {what} takes {size} bytes in the store, more than fit a commit log file: "
+            f"{self._largest_record_bytes} (mappedFileSizeCommitLog - 8)"
+        )
+
+    def _disk_error(self, error: OSError) -> StoreUnavailable:
+        self.puts_failed += 1
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StoreUnavailable(f"no room for the message on the disk of {self._log.folder}: {error}")
+        return StoreUnavailable(f"no file for the message can be made in {self._log.folder}: {error}")

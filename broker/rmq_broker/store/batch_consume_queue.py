@@ -1,0 +1,220 @@
+"""The queue of a topic with the attribute `queue.type=BatchCQ`: an entry for each batch that is stored whole.
+
+Entries of 46 bytes: `int64 physical offset, int32 size, int64 tags code, int64 store time, int64 offset of
+the first message, int16 number of messages, int32 compacted offset, int32 reserved` (Apache RocketMQ 5.3.3,
+BatchConsumeQueue). A message that is no batch is one of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import ClassVar, Final, NamedTuple
+
+from .consume_queue import ENTRY, ConsumeQueue, Entry
+
+UNIT: Final = Struct(">qiqqqhii")
+UNIT_BYTES: Final = UNIT.size
+LARGEST_BATCH: Final = 32767
+_NOT_COMPACTED: Final = -1
+_pack_unit: Final = UNIT.pack
+# Reads the units of a range of positions; None: they are not in memory now.
+_Read = Callable[[int, int], bytes | None]
+
+
+class Unit(NamedTuple):
+    """Some messages that are one record."""
+
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    base_offset: int
+    messages: int
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last message."""
+        return self.base_offset + self.messages
+
+
+def iter_units(raw: bytes) -> Iterator[Unit]:
+    """The units of what `read` gave."""
+    for fields in UNIT.iter_unpack(raw):
+        yield Unit(*fields[:6])
+
+
+class _Cold(Exception):
+    """What is looked for would have to be read from the disk."""
+
+
+class BatchConsumeQueue(ConsumeQueue):
+    """A consume queue whose entries hold several offsets: they are found by search, and gaps take no room."""
+
+    entry_bytes: ClassVar[int] = UNIT_BYTES
+    size_setting: ClassVar[str] = "mapperFileSizeBatchConsumeQueue"
+    is_batch: ClassVar[bool] = True
+
+    __slots__ = ()
+
+    @property
+    def reported_min_offset(self) -> int:
+        """What clients are told: -1 before the first message (BatchConsumeQueue.reviseMinOffsetInQueue)."""
+        return -1 if self._end == self._begin else self.min_offset
+
+    # --- appending ---
+
+    def put(
+        self, physical_offset: int, size: int, tags_code: int, store_timestamp_ms: int = 0, messages: int = 1
+    ) -> None:
+        """Append one entry for so many messages."""
+        base = self.max_offset
+        self._tail += _pack_unit(
+            physical_offset, size, tags_code, store_timestamp_ms, base, messages, _NOT_COMPACTED, 0
+        )
+        self.max_offset = offset = base + messages
+        self.next_offset = max(self.next_offset, offset)
+        if not self._has_news:
+            self._tell_news()
+
+    def put_many(self, entries: bytes, store_timestamp_ms: int = 0) -> None:
+        """Append entries of 20 bytes, each of one message."""
+        for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
+            self.put(physical_offset, size, tags_code, store_timestamp_ms)
+
+    # --- reading ---
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` units, beginning with the one that holds `offset`. Raises OSError; blocks."""
+        if not self.min_offset <= offset < self.max_offset:
+            return b""
+        position = self._position_of(offset)
+        return self._read(position, min(position + count * UNIT_BYTES, self._end))
+
+    def read_now(self, offset: int, count: int) -> bytes | None:
+        """As `read`; None where it would have to wait for a disk."""
+        if not self.min_offset <= offset < self.max_offset:
+            return b""
+        try:
+            position = self._position_of(offset, self._read_now)
+        except _Cold:
+            return None
+        return self._read_now(position, min(position + count * UNIT_BYTES, self._end))
+
+    def unit(self, offset: int) -> Unit | None:
+        """The one that holds a message; None where there is none. Raises OSError; blocks."""
+        unit = next(iter_units(self.read(offset, 1)), None)
+        return unit if unit is not None and unit.base_offset <= offset < unit.end_offset else None
+
+    def entry(self, offset: int) -> Entry | None:
+        """Physical offset, size and tags code of the record that holds a message; None: there is none."""
+        unit = self.unit(offset)
+        return None if unit is None else unit[:3]
+
+    def first_of_entry(self, offset: int) -> int:
+        """The first message of the record that holds a message."""
+        unit = self.unit(offset)
+        return offset if unit is None else unit.base_offset
+
+    def next_message(self, offset: int) -> int:
+        """The first offset from `offset` on that has an entry: a gap is passed over."""
+        for unit in iter_units(self.read(offset, 2)):
+            if unit.end_offset > offset:
+                return max(offset, unit.base_offset)
+        unit_behind = self._unit_at(self._position_of(offset) + UNIT_BYTES, self._read)
+        return offset if unit_behind is None else max(offset, unit_behind.base_offset)
+
+    def offset_by_time(
+        self, timestamp_ms: int, store_time: Callable[[int], int], *, upper: bool = False
+    ) -> int:
+        """The first message of the first record stored at or after a time, or of the last one.
+
+        `upper`: of the last record stored at or before it, or of the first one. -1 where there is no message.
+        Times are those in the units (Apache RocketMQ 5.3.3, BatchConsumeQueue.getOffsetInQueueByTime, whose
+        upper answer is -1 for a time between two records). Raises OSError; blocks.
+        """
+        begin = self._min_position()
+        if begin >= self._end:
+            return -1
+        wanted = timestamp_ms + 1 if upper else timestamp_ms
+        position = self._search(begin, self._read, lambda unit: unit.store_timestamp_ms < wanted)
+        if upper:
+            position -= UNIT_BYTES
+        unit = self._unit_at(min(max(position, begin), self._end - UNIT_BYTES), self._read)
+        return -1 if unit is None else max(self.min_offset, unit.base_offset)
+
+    # --- correcting, while the store is opened ---
+
+    def cut_at(self, offset: int) -> None:
+        """Drop the entries from the one on that holds `offset`; the next message gets this offset."""
+        if offset <= self.min_offset:
+            self._restart_at(offset)
+        elif offset < self.max_offset:
+            position = self._position_of(offset)
+            unit = self._unit_at(position, self._read)
+            behind = unit is not None and unit.end_offset <= offset
+            self._cut_to(position + UNIT_BYTES if behind else position)
+            self.max_offset = self.next_offset = offset
+
+    def fill_gap(self, offset: int) -> None:
+        """Let the next message get `offset`; what is before it stays empty."""
+        if self.is_empty:
+            self._restart_at(offset)
+        self.max_offset = offset
+        self.next_offset = max(self.next_offset, offset)
+
+    # --- inside ---
+
+    def _loaded(self) -> None:
+        self._end_changed()
+        first = self._unit_at(self._begin, self._read)
+        self.min_offset = self.max_offset if first is None else first.base_offset
+
+    def _end_changed(self) -> None:
+        last = self._unit_at(self._end - UNIT_BYTES, self._read)
+        self.max_offset = self.next_offset = 0 if last is None else last.end_offset
+        self.min_offset = min(self.min_offset, self.max_offset)
+
+    def _min_position(self) -> int:
+        if self.is_empty:
+            return self._end
+        return self._position_of(self.min_offset)
+
+    def _restart_at(self, offset: int) -> None:
+        self._remove_all(0)
+        self.min_offset = self.max_offset = self.next_offset = offset
+
+    def _position_of(self, offset: int, read: _Read | None = None) -> int:
+        """Of the last unit that begins at or before `offset`, or of the first unit."""
+        read = self._read if read is None else read
+        begin = self._first_in_memory()
+        first = self._unit_at(begin, read)
+        if first is None or first.base_offset > offset:
+            begin = self._begin
+        position = self._search(begin, read, lambda unit: unit.base_offset <= offset)
+        return max(begin, position - UNIT_BYTES)
+
+    def _first_in_memory(self) -> int:
+        """Where the first whole unit is that is in memory, or the first one at all."""
+        behind = self._tail_begin + UNIT_BYTES - 1
+        return max(self._begin, behind - behind % UNIT_BYTES)
+
+    def _search(self, begin: int, read: _Read, is_before: Callable[[Unit], bool]) -> int:
+        """The position of the first unit from `begin` on that is not before, or the end."""
+        low, high = begin // UNIT_BYTES, self._end // UNIT_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            unit = self._unit_at(middle * UNIT_BYTES, read)
+            if unit is not None and is_before(unit):
+                low = middle + 1
+            else:
+                high = middle
+        return low * UNIT_BYTES
+
+    def _unit_at(self, position: int, read: _Read) -> Unit | None:
+        if not self._begin <= position < self._end:
+            return None
+        raw = read(position, position + UNIT_BYTES)
+        if raw is None:
+            raise _Cold
+        return Unit(*UNIT.unpack(raw)[:6]) if raw else None

@@ -1,0 +1,167 @@
+"""Synchronous flushing: one flush answers everybody who waits for it (Apache RocketMQ 5.3.3, GroupCommitService).
+
+What is appended while a flush is under way waits for the next one: the slower the disk, the larger the groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.dispatch import Answer
+
+if TYPE_CHECKING:
+    from .flush import LogFlush
+
+log = logging.getLogger("rmq.store.flush")
+
+_CLOSE_SECONDS: Final = 10.0
+
+
+class WaitEnd(Enum):
+    """How a wait for the disk ended."""
+
+    FLUSHED = "flushed"
+    TIMED_OUT = "timed out"  # it may be on the disk later
+    FAILED = "failed"  # it may be on the disk or not: nobody can say
+
+
+# Gives the answer to who waited.
+Outcome = Callable[[WaitEnd], Answer]
+
+
+class GroupCommit:
+    """Flushes when asked to, in a thread of its own; `request` and `wait` belong to the loop's thread."""
+
+    def __init__(
+        self,
+        flush: LogFlush,
+        *,
+        timeout_ms: Callable[[], int],
+        on_flushed: Callable[[int], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`timeout_ms`: how long an answer waits at most. `on_flushed` is told, on the loop, how far the log is
+        on the disk.
+        """
+        self._flush = flush
+        self._timeout_ms = timeout_ms
+        self._on_flushed = on_flushed
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        # By the offset that they wait for, which is also by the time that they came.
+        self._waiting: deque[tuple[int, float, asyncio.Future[Answer], Outcome]] = deque()
+        self._requested = False
+        self._wake = threading.Semaphore(0)
+        self._stopping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._thread = threading.Thread(target=self._run, name="store-group-commit", daemon=True)
+        self._thread.start()
+
+    def request(self) -> None:
+        """Flush what was appended until the end of this iteration of the loop."""
+        if not self._requested:
+            self._requested = True
+            self._loop.call_soon(self._start_flush)
+
+    def wait(self, offset: int, outcome: Outcome) -> asyncio.Future[Answer]:
+        """The answer, once the log is on the disk up to `offset`; the log's newest record ends there."""
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting.append((offset, self._clock() + self._timeout_ms() / 1000, future, outcome))
+        if self._timer is None:
+            self._set_timer()
+        return future
+
+    async def stop(self) -> None:
+        """Flush a last time, answer all who wait, end the thread."""
+        self._stopping = True
+        self._wake.release()
+        await self._loop.run_in_executor(None, self._thread.join, _CLOSE_SECONDS)
+        await asyncio.sleep(0)  # what the thread has told last
+        self.close()
+
+    def close(self) -> None:
+        """End without another flush: who waits still is told so."""
+        self._stopping = True
+        self._wake.release()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._settle(len(self._waiting), WaitEnd.TIMED_OUT)
+
+    # --- on the loop ---
+
+    def _start_flush(self) -> None:
+        self._requested = False
+        self._wake.release()
+
+    def _flushed(self, offset: int) -> None:
+        self._on_flushed(offset)
+        waiting = self._waiting
+        count = 0
+        for entry in waiting:
+            if entry[0] > offset:
+                break
+            count += 1
+        self._settle(count, WaitEnd.FLUSHED)
+
+    def _failed(self) -> None:
+        self._settle(len(self._waiting), WaitEnd.FAILED)
+
+    def _settle(self, count: int, end: WaitEnd) -> None:
+        """Answer the first `count` of those who wait."""
+        for _ in range(count):
+            _, _, future, outcome = self._waiting.popleft()
+            if future.done():  # its connection is gone
+                continue
+            try:
+                future.set_result(outcome(end))
+            except Exception as error:  # answered as any request that fails
+                future.set_exception(error)
+
+    def _set_timer(self) -> None:
+        """Look again when the time of the one who waits longest is up."""
+        self._timer = None
+        if self._waiting and not self._stopping:
+            in_seconds = max(0.0, self._waiting[0][1] - self._clock())
+            self._timer = self._loop.call_later(in_seconds, self._time_up)
+
+    def _time_up(self) -> None:
+        now = self._clock()
+        count = 0
+        for entry in self._waiting:
+            if entry[1] > now:
+                break
+            count += 1
+        if count:
+            log.warning("%d sends are answered before they are on the disk: the flush takes too long", count)
+        self._settle(count, WaitEnd.TIMED_OUT)
+        self._set_timer()
+
+    # --- in the thread ---
+
+    def _run(self) -> None:
+        while True:
+            self._wake.acquire()
+            while self._wake.acquire(blocking=False):  # one flush for all who asked by now
+                pass
+            last = self._stopping
+            try:
+                told = self._tell(self._flushed, self._flush())
+            except Exception:  # the flush has logged it, and accepts nothing from now on
+                told = self._tell(self._failed)
+            if last or not told:
+                return
+
+    def _tell(self, what: Callable[..., None], *arguments: object) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(what, *arguments)
+        except RuntimeError:  # the loop is closed
+            return False
+        return True

@@ -1,0 +1,83 @@
+"""The log as a sequence of records, for whoever makes entries of what stands in it already."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from .commit_log import CommitLog
+from .record import MIN_RECORD_BYTES, RecordSummary, ScanEnd, next_record, parse_record, scan_records
+
+log = logging.getLogger("rmq.store")
+
+_READ_BYTES: Final = 1024 * 1024
+
+
+class LogRecords:
+    """Reads a log that is being appended to."""
+
+    def __init__(self, commit_log: CommitLog, entries_end: Callable[[], int]) -> None:
+        """`entries_end` tells up to where messages are entered: what follows will be by its append."""
+        self._log = commit_log
+        self._entries_end = entries_end
+
+    @property
+    def min_offset(self) -> int:
+        """Where the log begins."""
+        return self._log.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Up to here entries of messages are made."""
+        return self._entries_end()
+
+    def records_from(self, offset: int) -> Iterator[RecordSummary]:
+        """The valid records from `offset` on, up to `max_offset`, in order; damaged places are passed over."""
+        offset = max(offset, self._log.min_offset)
+        while (file := self._log.file_of(offset)) is not None:
+            position = offset - file.start
+            until = min(file.wrote, self.max_offset - file.start)
+            if position >= until:
+                if file.wrote < file.size or self.max_offset <= file.start + file.size:
+                    return
+                offset = file.start + file.size
+                continue
+            end = ScanEnd()
+            for record in scan_records(file.map, position, file.start, end, check_crc=False):
+                if record.physical_offset >= self.max_offset:
+                    return
+                yield record
+                offset = record.physical_offset + record.size
+            if end.is_full:
+                offset = file.start + file.size
+            elif file.start + end.position < self.max_offset:
+                found = next_record(file.map, end.position + 1, file.start, until)
+                offset = file.start + (file.size if found is None else found)
+            else:
+                return
+
+    def raw_record(self, offset: int) -> bytes | None:
+        """The record that begins at `offset`, as it stands there; None where no sound one does.
+
+        Raises OSError; blocks.
+        """
+        file = self._log.file_of(offset)
+        if file is None or file.descriptor < 0 or not 0 <= offset < self.max_offset:
+            return None
+        position = offset - file.start
+        size = int.from_bytes(os.pread(file.descriptor, 4, position), "big")
+        if size < MIN_RECORD_BYTES or position + size > file.wrote:
+            return None
+        data = os.pread(file.descriptor, size, position)
+        return None if parse_record(data, 0, offset) is None else data
+
+    def warm(self, offset: int, size: int) -> None:
+        """Bring so many bytes of the log into memory; blocks. Raises OSError."""
+        end = offset + size
+        while offset < end and (file := self._log.file_of(offset)) is not None:
+            part = min(end - offset, file.start + file.size - offset, _READ_BYTES)
+            if file.descriptor < 0 or not os.pread(file.descriptor, part, offset - file.start):
+                return
+            offset += part

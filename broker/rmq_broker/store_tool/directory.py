@@ -1,0 +1,197 @@
+"""What a store directory says of itself: how it was left, by whom, and whether a broker has it now."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from rmq_remoting.bodies import fastjson
+from rmq_remoting.errors import JsonError
+
+from .layout import CHECKPOINT, FINE_CHECKPOINT, crc32
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_LOCKS: Final = Path("/proc/locks")
+# type, whence, start, length, process (Linux, 64 bit)
+_FLOCK: Final = struct.Struct("hhqqi4x")
+
+
+class Left(Enum):
+    """How the last broker left a directory."""
+
+    STOPPED = "stopped cleanly"
+    KILLED = "killed"
+    MACHINE_CRASHED = "the machine crashed"
+    IN_USE = "in use by a broker"
+
+
+class NoStore(Exception):
+    """What was given is no store directory, or cannot be read."""
+
+
+@dataclass(slots=True)
+class Directory:
+    """A store's root folder, as far as it has to be known to judge the rest."""
+
+    root: Path
+    left: Left
+    is_ours: bool  # this project's broker has had it; Apache's leaves no such marks
+    checkpoint: tuple[int, int, int] | None  # store times in ms: log, queues, index; None: missing or damaged
+    # Messages before `written` have their entries in the files, those before `flushed` on the disk.
+    written: int | None = None
+    flushed: int | None = None
+    batch_topics: frozenset[bytes] = frozenset()
+    configured_topics: frozenset[bytes] | None = None  # None: not known
+    deleted: Mapping[bytes, int] = field(default_factory=dict)  # topics, and the log's end then
+    queue_ends: Mapping[bytes, Mapping[int, int]] = field(default_factory=dict)  # at the last clean stop
+
+    @property
+    def commit_log(self) -> Path:
+        return self.root / "commitlog"
+
+    @property
+    def queues(self) -> Path:
+        return self.root / "consumequeue"
+
+    @property
+    def queue_extensions(self) -> Path:
+        return self.root / "consumequeue_ext"
+
+    @property
+    def index(self) -> Path:
+        return self.root / "index"
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config"
+
+
+def open_directory(root: Path) -> Directory:
+    """Look at a directory without changing anything. Raises NoStore."""
+    try:
+        if not (root / "commitlog").is_dir():
+            raise NoStore(f"{root} is no store directory: it has no folder 'commitlog'")
+        marks = _queue_marks(root / "rmq_queues.json")
+        topics = _topics(root / "config" / "topics.json")
+        found = Directory(
+            root,
+            _how_left(root),
+            (root / "rmq_boot_id").exists() or (root / "rmq_queues.json").exists(),
+            _checkpoint(root / "checkpoint"),
+        )
+    except OSError as error:
+        raise NoStore(f"{error.filename} cannot be read: {error.strerror}") from error
+    found.written, found.flushed = _fine_checkpoint(root / "rmq_checkpoint") or (None, None)
+    if topics is not None:
+        found.configured_topics = frozenset(name.encode() for name in topics)
+        found.batch_topics = frozenset(name.encode() for name, kind in topics.items() if kind == "BatchCQ")
+    found.deleted = {topic.encode(): end for topic, end in marks.get("deleted", {}).items()}
+    if found.left is Left.STOPPED and marks.get("checkpoint") == list((found.checkpoint or ())[:2]):
+        found.queue_ends = {
+            topic.encode(): {int(queue): end for queue, end in ends.items()}
+            for topic, ends in marks.get("ends", {}).items()
+        }
+    return found
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file in the dialect that Apache's brokers write. Raises ValueError, OSError."""
+    content = path.read_bytes()
+    if not content.strip():
+        raise ValueError("it is empty")
+    try:
+        return fastjson.loads(content)
+    except JsonError as error:
+        raise ValueError(str(error)) from error
+
+
+def read_json_or_backup(path: Path) -> Any:
+    """The same, or of its `.bak`; None where neither can be read."""
+    for candidate in (path, path.with_name(path.name + ".bak")):
+        with suppress(OSError, ValueError):
+            return read_json(candidate)
+    return None
+
+
+def is_locked(root: Path) -> bool:
+    """Whether a process, this one included, has the directory's lock. Raises OSError.
+
+    The list of locks is asked first: closing a descriptor of the file would take the lock from this process.
+    """
+    path = root / "lock"
+    try:
+        inode = path.stat().st_ino
+    except FileNotFoundError:
+        return False
+    with suppress(OSError):
+        for line in _LOCKS.read_text().splitlines():
+            fields = line.split()
+            if len(fields) > 5 and fields[1] == "POSIX" and fields[5].rpartition(":")[2] == str(inode):
+                return True
+    with path.open("rb") as stream:
+        wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        answer = fcntl.fcntl(stream, fcntl.F_GETLK, wanted)
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+def _how_left(root: Path) -> Left:
+    if is_locked(root):
+        return Left.IN_USE
+    if not (root / "abort").exists():
+        return Left.STOPPED
+    with suppress(OSError):
+        if (root / "rmq_boot_id").read_text().strip() != _BOOT_ID.read_text().strip():
+            return Left.MACHINE_CRASHED
+    return Left.KILLED
+
+
+def _checkpoint(path: Path) -> tuple[int, int, int] | None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if len(content) < CHECKPOINT.size:
+        return None
+    log, queues, index, _, _ = CHECKPOINT.unpack_from(content)
+    return log, queues, index
+
+
+def _fine_checkpoint(path: Path) -> tuple[int, int] | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    if len(content) != FINE_CHECKPOINT.size:
+        return None
+    _, written, flushed, crc = FINE_CHECKPOINT.unpack(content)
+    return (written, flushed) if crc == crc32(content[:-4]) else None
+
+
+def _queue_marks(path: Path) -> dict[str, Any]:
+    with suppress(FileNotFoundError, ValueError):
+        marks = json.loads(path.read_bytes())
+        if isinstance(marks, dict):
+            return marks
+    return {}
+
+
+def _topics(path: Path) -> dict[str, str | None] | None:
+    """Topics of topics.json, with their attribute queue.type."""
+    content = read_json_or_backup(path)
+    table = content.get("topicConfigTable") if isinstance(content, dict) else None
+    if not isinstance(table, dict):
+        return None
+    topics: dict[str, str | None] = {}
+    for name, topic in table.items():
+        attributes = topic.get("attributes") if isinstance(topic, dict) else None
+        kind = attributes.get("queue.type") if isinstance(attributes, dict) else None
+        topics[str(name)] = kind if isinstance(kind, str) else None
+    return topics

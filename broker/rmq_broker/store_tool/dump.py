@@ -1,0 +1,280 @@
+"""`rmq-store dump`: the messages of a log, one a line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+from typing import Any, Final
+
+from rmq_remoting.compression import CompressionType, decompress
+from rmq_remoting.message_errors import DecompressionError, MessageDecodeError
+
+from .directory import Directory, open_directory
+from .layout import COMPRESSED, QUEUE_ENTRY, BadRecord, Record, body_of
+from .log_files import FileReader, NumberedFile, NumberedFiles, Problem, mapped, numbered_files, record_at
+from .properties import DEFAULT_DELAY_LEVELS, all_properties, parse_delay_levels, property_of, tags_code
+from .queue_files import QueueFiles
+
+_MESSAGE_ID_DIGITS: Final = (32, 56)
+_MAX_BODY_BYTES: Final = 128 * 1024 * 1024
+TABLE_HEAD: Final = (
+    f"{'offset':>14} {'size':>8}  {'stored (ms)':>13}  {'topic/queue':<30} {'number':>9}  {'tags':<10} keys"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DumpOptions:
+    """Which messages."""
+
+    topic: str | None = None
+    queue: int | None = None
+    from_offset: int | None = None  # in the queue
+    count: int | None = None
+    key: str | None = None
+    message_id: str | None = None  # of the broker, or of the client (UNIQ_KEY)
+    since_ms: int | None = None
+    until_ms: int | None = None
+    physical_offset: int | None = None
+    body: bool = False
+    delay_levels: str = DEFAULT_DELAY_LEVELS
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message, and its body as it is stored where that was asked for."""
+
+    record: Record
+    body: bytes | None
+
+
+def dump(
+    root: Path, options: DumpOptions, complain: Callable[[str], None] = lambda text: None
+) -> Iterator[Stored]:
+    """The messages that are asked for, in the order of the log; `complain` hears of damage on the way.
+
+    Raises NoStore, OSError, and ValueError where the one message that is asked for is not there.
+    """
+    directory = open_directory(root)
+    log = numbered_files(directory.commit_log)
+    single = _single_offset(options, log)
+    left = options.count
+    found = _one(log, single) if single is not None else _all(directory, log, options, complain)
+    for record, data in found:
+        if not _is_wanted(record, options):
+            continue
+        yield Stored(record, body_of(data, record) if options.body else None)
+        if left is not None:
+            left -= 1
+            if left <= 0:
+                return
+
+
+def as_json(stored: Stored, delays_ms: tuple[int, ...]) -> dict[str, Any]:
+    """All that is known of a message; the body as text where it is UTF-8, else as base64."""
+    record = stored.record
+    properties = {_text(name): _text(value) for name, value in all_properties(record.properties).items()}
+    row: dict[str, Any] = {
+        "phyOffset": record.physical_offset,
+        "size": record.size,
+        "magic": record.magic.hex(),
+        "topic": _text(record.topic),
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": record.born_time_ms,
+        "bornHost": host_text(record.born_host),
+        "storeTimestamp": record.store_time_ms,
+        "storeHost": host_text(record.store_host),
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_offset,
+        "bodyCRC": record.body_crc,
+        "bodySize": record.body_bytes,
+        "offsetMsgId": message_id(record),
+        "tags": properties.get("TAGS"),
+        "keys": properties.get("KEYS"),
+        "uniqKey": properties.get("UNIQ_KEY"),
+        "properties": properties,
+        "tagsCode": tags_code(record, delays_ms),
+    }
+    if stored.body is not None:
+        row.update(_readable_body(record, stored.body))
+    return row
+
+
+def as_table_row(stored: Stored) -> str:
+    """One line under TABLE_HEAD."""
+    record = stored.record
+    place = f"{_text(record.topic)}/{record.queue_id}"
+    tags = _text(property_of(record.properties, b"TAGS") or b"")
+    keys = _text(property_of(record.properties, b"KEYS") or b"")
+    line = (
+        f"{record.physical_offset:>14} {record.size:>8}  {record.store_time_ms:>13}  {place:<30} "
+        f"{record.queue_offset:>9}  {tags:<10} {keys}"
+    )
+    if stored.body is not None:
+        (kind, body), *_ = _readable_body(record, stored.body).items()
+        line += f"\n    {kind}: {body}"
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in line)
+
+
+def as_line(stored: Stored, delays_ms: tuple[int, ...]) -> str:
+    """The JSON of a message on one line."""
+    return json.dumps(as_json(stored, delays_ms), ensure_ascii=False)
+
+
+def delays_of(options: DumpOptions) -> tuple[int, ...]:
+    """The delay of each level, in ms. Raises ValueError."""
+    return parse_delay_levels(options.delay_levels)
+
+
+def host_text(host: bytes) -> str:
+    """An address as it stands in a record, as `host:port`."""
+    port = int.from_bytes(host[-4:], "big")
+    if len(host) == 8:
+        return f"{socket.inet_ntoa(host[:4])}:{port}"
+    return f"[{socket.inet_ntop(socket.AF_INET6, host[:16])}]:{port}"
+
+
+def message_id(record: Record) -> str:
+    """The id that the broker gave the message: its address and the offset in the log."""
+    return (record.store_host + record.physical_offset.to_bytes(8, "big")).hex().upper()
+
+
+# --- which records ---
+
+
+def _all(
+    directory: Directory, log: NumberedFiles, options: DumpOptions, complain: Callable[[str], None]
+) -> Iterator[tuple[Record, mmap | bytes]]:
+    begin = _begin(directory, log, options)
+    gap: Problem | None = None
+    files = _files_in_time(log.files, options)
+    for file in files:
+        if file.end <= begin:
+            continue
+        with mapped(file) as data:
+            reader = FileReader(data, file.start)
+            position: int | None = max(0, begin - file.start)
+            while position is not None:
+                for record in reader.records(position, len(data)):
+                    if gap is not None:
+                        complain(f"log at {gap.at}: {gap.text}; going on at {record.physical_offset}")
+                        gap = None
+                    yield record, data
+                if reader.problem is None:
+                    break
+                gap = gap or reader.problem
+                position = reader.next_valid(reader.position + 1, len(data))
+    if gap is not None and not gap.is_empty:
+        complain(f"log at {gap.at}: {gap.text}; no valid record follows")
+
+
+def _one(log: NumberedFiles, offset: int) -> Iterator[tuple[Record, mmap | bytes]]:
+    try:
+        record = record_at(log, offset)
+    except BadRecord as bad:
+        raise ValueError(f"no message at {offset} of the log: {bad}") from bad
+    for file in log.files:
+        if file.start <= offset < file.end:
+            with mapped(file) as data:
+                yield record, data
+
+
+def _single_offset(options: DumpOptions, log: NumberedFiles) -> int | None:
+    """Where the one message is that is asked for by its place; None where it has to be looked for."""
+    if options.physical_offset is not None:
+        return options.physical_offset
+    text = options.message_id
+    if text is None or len(text) not in _MESSAGE_ID_DIGITS:
+        return None
+    try:
+        offset = int(text[-16:], 16)
+        record = record_at(log, offset)
+    except (ValueError, BadRecord):
+        return None  # a unique key has as many digits
+    return offset if message_id(record) == text.upper() else None
+
+
+def _begin(directory: Directory, log: NumberedFiles, options: DumpOptions) -> int:
+    """An offset that no message that is asked for stands before: told by the queue, where that is sound."""
+    if options.topic is None or options.queue is None or not options.from_offset:
+        return log.start
+    if options.topic.encode() in directory.batch_topics:
+        return log.start
+    queue = QueueFiles(directory.queues / options.topic / str(options.queue))
+    offset, size, _ = QUEUE_ENTRY.unpack(queue.read(options.from_offset, 1))
+    if size <= 0:
+        return log.start
+    try:
+        record = record_at(log, offset)
+    except BadRecord:
+        return log.start
+    asked = (options.topic.encode(), options.queue, options.from_offset)
+    return offset if (record.topic, record.queue_id, record.queue_offset) == asked else log.start
+
+
+def _files_in_time(files: list[NumberedFile], options: DumpOptions) -> list[NumberedFile]:
+    """Without the files whose successor begins before the time that is asked for."""
+    if options.since_ms is None:
+        return files
+    first = 0
+    for index, file in enumerate(files):
+        try:
+            with mapped(file) as data:
+                record = next(FileReader(data, file.start).records(0, min(1, len(data))), None)
+        except OSError:
+            break
+        if record is not None and record.store_time_ms < options.since_ms:
+            first = index
+    return files[first:]
+
+
+def _is_wanted(record: Record, options: DumpOptions) -> bool:
+    if options.topic is not None and record.topic != options.topic.encode():
+        return False
+    if options.queue is not None and record.queue_id != options.queue:
+        return False
+    if options.from_offset is not None and record.queue_offset < options.from_offset:
+        return False
+    if options.since_ms is not None and record.store_time_ms < options.since_ms:
+        return False
+    if options.until_ms is not None and record.store_time_ms > options.until_ms:
+        return False
+    if options.key is not None and not _has_key(record, options.key.encode()):
+        return False
+    return options.message_id is None or _has_id(record, options.message_id)
+
+
+def _has_key(record: Record, key: bytes) -> bool:
+    keys = property_of(record.properties, b"KEYS")
+    return keys is not None and key in keys.split(b" ")
+
+
+def _has_id(record: Record, text: str) -> bool:
+    unique = property_of(record.properties, b"UNIQ_KEY")
+    return unique == text.encode() or message_id(record) == text.upper()
+
+
+# --- how they are shown ---
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _readable_body(record: Record, body: bytes) -> dict[str, str]:
+    if record.sys_flag & COMPRESSED:
+        try:
+            body = decompress(body, CompressionType.of_sys_flag(record.sys_flag), _MAX_BODY_BYTES)
+        except (DecompressionError, MessageDecodeError) as error:
+            return {"bodyBase64": base64.b64encode(body).decode(), "bodyProblem": str(error)}
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"bodyBase64": base64.b64encode(body).decode()}

@@ -1,0 +1,162 @@
+"""What queues and index must hold, made from the records of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from mmap import mmap
+from struct import Struct
+from typing import Final
+
+from .directory import Directory
+from .layout import (
+    BATCH_UNIT,
+    COMPRESSED,
+    INNER_BATCH,
+    QUEUE_ENTRY,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLED_BACK,
+    BadRecord,
+    Record,
+    body_of,
+    inner_message_count,
+    is_compressed_as_said,
+)
+from .properties import index_hash, index_keys, inner_batch, light_queues, tags_code
+
+QueueKey = tuple[bytes, int]
+"""Topic and queue id."""
+
+# An entry of the index before its place in a file is known: hash, physical offset, store time.
+INDEX_ITEM: Final = Struct(">iqq")
+_KEPT_ODD: Final = 100  # of one part
+_WITHOUT_ENTRY: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLED_BACK)
+
+
+@dataclass(slots=True)
+class Run:
+    """Entries of one queue whose offsets follow each other, packed as in its files."""
+
+    first: int  # queue offset
+    next: int  # queue offset behind the last message
+    is_batch: bool
+    is_light: bool  # an additional entry, which is made only where the broker is set up for it
+    entries: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(slots=True)
+class Expected:
+    """Of one part of the log."""
+
+    runs: list[tuple[QueueKey, Run]] = field(default_factory=list)
+    index: bytearray = field(default_factory=bytearray)
+    message_bytes: int = 0
+    last_ms: int = 0  # highest store time
+    odd_batches: list[tuple[int, str]] = field(
+        default_factory=list
+    )  # offset, and what is wrong: the first ones
+    torn: list[int] = field(default_factory=list)  # properties end in zeros: the first ones
+    odd_bodies: list[int] = field(default_factory=list)  # not compressed as they say: the first ones
+
+
+class ExpectedEntries:
+    """Collects them."""
+
+    def __init__(
+        self,
+        batch_topics: frozenset[bytes],
+        deleted: Mapping[bytes, int],
+        delays_ms: tuple[int, ...],
+        with_index: bool,
+    ) -> None:
+        self._batch_topics = batch_topics
+        self._deleted = deleted
+        self._delays_ms = delays_ms
+        self._with_index = with_index
+        self._open: dict[QueueKey, Run] = {}
+        self._expected = Expected()
+
+    def add(self, data: mmap | bytes, record: Record) -> None:
+        """One record, in the order of the log."""
+        expected = self._expected
+        time_ms = record.store_time_ms
+        expected.message_bytes += record.size
+        expected.last_ms = max(expected.last_ms, time_ms)
+        if record.properties[-1:] == b"\0" and len(expected.torn) < _KEPT_ODD:
+            expected.torn.append(record.physical_offset)
+        if record.sys_flag & (INNER_BATCH | COMPRESSED):
+            self._check_body(body_of(data, record), record)
+        if record.transaction not in _WITHOUT_ENTRY:
+            if record.topic in self._batch_topics:
+                self._add_batch(record)
+            else:
+                self._add_entry(record)
+        if self._with_index:
+            for key in index_keys(record):
+                expected.index += INDEX_ITEM.pack(
+                    index_hash(record.topic, key), record.physical_offset, time_ms
+                )
+
+    def result(self) -> Expected:
+        """All of it."""
+        return self._expected
+
+    def _check_body(self, body: bytes, record: Record) -> None:
+        expected = self._expected
+        if record.sys_flag & COMPRESSED:
+            if len(expected.odd_bodies) < _KEPT_ODD and not is_compressed_as_said(record, body):
+                expected.odd_bodies.append(record.physical_offset)
+            return
+        batch = inner_batch(record)
+        try:
+            count = inner_message_count(body)
+            if batch is None or count == batch[1]:
+                return
+            text = f"the inner batch has {count} messages, INNER_NUM says {batch[1]}"
+        except BadRecord as bad:
+            text = str(bad)
+        if len(expected.odd_batches) < _KEPT_ODD:
+            expected.odd_batches.append((record.physical_offset, text))
+
+    def _add_entry(self, record: Record) -> None:
+        code = tags_code(record, self._delays_ms)
+        entry = QUEUE_ENTRY.pack(record.physical_offset, record.size, code)
+        topic, queue_id, offset = record.topic, record.queue_id, record.queue_offset
+        if record.physical_offset >= self._deleted.get(topic, 0):
+            self._run((topic, queue_id), offset, offset + 1).entries += entry
+        for topic, queue_id, offset in light_queues(record):
+            self._run((topic, queue_id), offset, offset + 1, is_light=True).entries += entry
+
+    def _add_batch(self, record: Record) -> None:
+        if record.physical_offset < self._deleted.get(record.topic, 0):
+            return
+        first, count = inner_batch(record) or (record.queue_offset, 1)
+        unit = BATCH_UNIT.pack(
+            record.physical_offset,
+            record.size,
+            tags_code(record, self._delays_ms),
+            record.store_time_ms,
+            first,
+            count,
+            -1,
+            0,
+        )
+        self._run((record.topic, record.queue_id), first, first + count, is_batch=True).entries += unit
+
+    def _run(
+        self, key: QueueKey, first: int, following: int, *, is_batch: bool = False, is_light: bool = False
+    ) -> Run:
+        run = self._open.get(key)
+        if run is None or run.next != first:
+            run = self._open[key] = Run(first, first, is_batch, is_light)
+            self._expected.runs.append((key, run))
+        run.next = following
+        return run
+
+
+def expected_entries(
+    directory: Directory, delays_ms: tuple[int, ...], *, with_index: bool = True
+) -> Callable[[], ExpectedEntries]:
+    """A collector for a directory, to be made in any process."""
+    return partial(ExpectedEntries, directory.batch_topics, dict(directory.deleted), delays_ms, with_index)

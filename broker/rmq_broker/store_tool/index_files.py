@@ -1,0 +1,130 @@
+"""Index files, for reading: which there are, their headers, entries and slots."""
+
+from __future__ import annotations
+
+import os
+import sys
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from .layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT_BYTES
+
+DEFAULT_SLOTS: Final = 5_000_000
+_NAME_DIGITS: Final = 17
+_BLOCK_ENTRIES: Final = 65_536
+
+IndexEntry = tuple[int, int, int, int]
+"""Hash, physical offset, seconds, number of the entry before in the same slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHeader:
+    """As it stands at a file's beginning; `count` is the number of entries and one more."""
+
+    begin_ms: int
+    end_ms: int
+    begin_offset: int
+    end_offset: int
+    slots_used: int
+    count: int
+
+
+class IndexFile:
+    """One file, open for reading until `close`."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, or ValueError where this cannot be an index file.
+
+        How many slots a file has stands nowhere in it: see `find_slots`.
+        """
+        self.path = path
+        self.slots = DEFAULT_SLOTS
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self._descriptor).st_size
+        head = os.pread(self._descriptor, INDEX_HEADER.size, 0)
+        if len(head) < INDEX_HEADER.size:
+            self.close()
+            raise ValueError(f"it has {self.size} bytes, less than its header")
+        self.header = IndexHeader(*INDEX_HEADER.unpack(head))
+
+    def close(self) -> None:
+        """Let the file go."""
+        os.close(self._descriptor)
+
+    @property
+    def entries(self) -> int:
+        """How many entries the header says there are."""
+        return max(0, self.header.count - 1)
+
+    @property
+    def capacity(self) -> int:
+        """How many there is room for, and one: the first place stays empty."""
+        return (self.size - self._entries_at) // INDEX_ENTRY.size
+
+    @property
+    def _entries_at(self) -> int:
+        return INDEX_HEADER.size + self.slots * INDEX_SLOT_BYTES
+
+    def blocks(self) -> Iterator[tuple[int, list[IndexEntry]]]:
+        """All entries in order, as (number of the first, entries). Numbers begin at 1."""
+        number = 1
+        while number <= self.entries:
+            count = min(_BLOCK_ENTRIES, self.entries + 1 - number)
+            at = self._entries_at + number * INDEX_ENTRY.size
+            content = os.pread(self._descriptor, count * INDEX_ENTRY.size, at)
+            count = len(content) // INDEX_ENTRY.size
+            if count == 0:
+                return
+            yield number, list(INDEX_ENTRY.iter_unpack(content[: count * INDEX_ENTRY.size]))
+            number += count
+
+    def slot_values(self) -> array[int]:
+        """The newest entry of each slot; 0 for none."""
+        values = array("i")
+        values.frombytes(os.pread(self._descriptor, self.slots * INDEX_SLOT_BYTES, INDEX_HEADER.size))
+        if sys.byteorder == "little":
+            values.byteswap()
+        return values
+
+    def find_slots(self) -> int | None:
+        """How many slots the file must have for its first and last entry to be where the header says."""
+        if self._fits(DEFAULT_SLOTS):
+            return DEFAULT_SLOTS
+        # Slots are 4 bytes and entries 20, so every fifth number is possible.
+        slots_and_entries = (self.size - INDEX_HEADER.size) // INDEX_SLOT_BYTES
+        first = slots_and_entries % 5 or 5
+        for slots in range(first, slots_and_entries - 5 * self.header.count + 1, 5):
+            if self._fits(slots):
+                return slots
+        return None
+
+    def _fits(self, slots: int) -> bool:
+        header = self.header
+        at = INDEX_HEADER.size + slots * INDEX_SLOT_BYTES
+        if header.count <= 1 or (self.size - at) % INDEX_ENTRY.size:
+            return False
+        if at + header.count * INDEX_ENTRY.size > self.size:
+            return False
+        for number, offset in ((1, header.begin_offset), (header.count - 1, header.end_offset)):
+            content = os.pread(self._descriptor, INDEX_ENTRY.size, at + number * INDEX_ENTRY.size)
+            hashed, physical_offset, seconds, before = INDEX_ENTRY.unpack(content)
+            if physical_offset != offset or hashed < 0 or seconds < 0 or not 0 <= before < number:
+                return False
+            slot_at = INDEX_HEADER.size + hashed % slots * INDEX_SLOT_BYTES
+            slot = int.from_bytes(os.pread(self._descriptor, INDEX_SLOT_BYTES, slot_at), "big")
+            if not number <= slot <= header.count:
+                return False
+        return True
+
+
+def index_paths(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Index files, oldest first, and what else is there. Raises OSError."""
+    try:
+        paths = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return [], []
+    found = [path for path in paths if path.name.isdecimal() and len(path.name) == _NAME_DIGITS]
+    return found, [path for path in paths if path not in found]

@@ -1,0 +1,247 @@
+"""What stands in the files of a store, and how one record of the log is taken apart and checked.
+
+Layouts: Apache RocketMQ 5.3.3, MessageExtEncoder, ConsumeQueue, BatchConsumeQueue, ConsumeQueueExt,
+IndexFile, StoreCheckpoint. Written down a second time on purpose: what this checks is the broker's own code.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from mmap import mmap
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crcmod.predefined import mkCrcFun
+
+MAGIC_V1: Final = b"\xda\xa3\x20\xa7"
+MAGIC_V2: Final = b"\xda\xa3\x20\xab"
+MAGIC_BLANK: Final = b"\xcb\xd4\x31\x94"
+BLANK: Final = Struct(">i4s")
+
+QUEUE_ENTRY: Final = Struct(">qiq")  # physical offset, size, tags code or time
+QUEUE_ENTRY_ZERO: Final = bytes(QUEUE_ENTRY.size)
+# Stands where a queue has no message: what comes before it in its first file, and gaps.
+PLACEHOLDER: Final = QUEUE_ENTRY.pack(0, 0x7FFFFFFF, 0)
+# physical offset, size, tags code, store time, first queue offset, messages, place when compacted, reserved
+BATCH_UNIT: Final = Struct(">qiqqqhii")
+EXT_UNIT: Final = Struct(">hqqh")  # size, tags code, store time, bytes of the bit map that follows
+# An entry whose tags code is not above this names a place in the queue's extension files instead.
+EXT_ADDRESS_LIMIT: Final = -(2**31) - 1
+EXT_ADDRESS_BASE: Final = -(2**63)
+
+# first and last store time, first and last physical offset, slots in use, entries + 1
+INDEX_HEADER: Final = Struct(">qqqqii")
+INDEX_ENTRY: Final = Struct(">iqii")  # hash, physical offset, seconds since the first store time, one before
+INDEX_SLOT_BYTES: Final = 4
+
+CHECKPOINT: Final = Struct(">qqqqq")
+FINE_CHECKPOINT: Final = Struct(">4sqqI")  # rmq_checkpoint: mark, written, flushed, CRC of these
+TIMER_CHECKPOINT: Final = Struct(">qqqq")
+TIMER_SLOT: Final = Struct(">qqqii")
+TIMER_UNIT: Final = Struct(">iqiqiqiiq")
+
+COMPRESSED: Final = 0x1
+TRANSACTION_MASK: Final = 0xC
+TRANSACTION_PREPARED: Final = 0x4
+TRANSACTION_COMMITTED: Final = 0x8
+TRANSACTION_ROLLED_BACK: Final = 0xC
+BORN_HOST_V6: Final = 0x10
+STORE_HOST_V6: Final = 0x20
+INNER_BATCH: Final = 0x80
+COMPRESSION_MASK: Final = 0x700
+
+_MIN_RECORD_BYTES: Final = 91
+_LAST_MS: Final = 253_402_300_799_999  # the end of the year 9999
+_HEADS: Final = {
+    (born, store): Struct(f">i4siiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
+}
+_HEAD_V4: Final = _HEADS[8, 8]
+_SYS_FLAG_AT: Final = 36
+_INT32: Final = Struct(">i")
+_INT16: Final = Struct(">h")
+_CHECKSUM_NAME: Final = b"__CRC32#\x01"
+_CHECKSUM_DIGITS: Final = 11  # with the mark of the property's end
+_CHECKSUM_BYTES: Final = 20
+# What a compressed body begins with: zlib's first byte, LZ4's frame, Zstandard's frame.
+_COMPRESSED_BEGINS: Final = {
+    0: b"\x78",
+    1: b"\x04\x22\x4d\x18",
+    2: b"\x28\xb5\x2f\xfd",
+    3: b"\x78",
+}
+_INNER_HEAD: Final = Struct(">iiiii")
+
+crc32 = mkCrcFun("crc-32")
+"""CRC-32 of some bytes, by another implementation than the broker's."""
+
+
+class BadRecord(Exception):
+    """Why there is no valid record at a place of the log; `kind` names what was checked."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Record(NamedTuple):
+    """One stored message as it stands in the log; times in ms, hosts packed."""
+
+    physical_offset: int
+    size: int
+    magic: bytes
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    sys_flag: int
+    born_time_ms: int
+    born_host: bytes
+    store_time_ms: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_offset: int
+    body_at: int  # in the file
+    body_bytes: int
+    topic: bytes
+    properties: bytes
+
+    @property
+    def transaction(self) -> int:
+        """One of the TRANSACTION_ bits; 0 for none."""
+        return self.sys_flag & TRANSACTION_MASK
+
+
+def read_record(data: mmap | bytes, position: int, file_start: int) -> Record:
+    """The record at `position` of a file that begins at `file_start`; all that can be checked is checked.
+
+    Raises BadRecord.
+    """
+    limit = len(data)
+    if position + _HEAD_V4.size > limit:
+        raise BadRecord("log.size", f"only {limit - position} bytes are left in the file")
+    (sys_flag,) = _INT32.unpack_from(data, position + _SYS_FLAG_AT)
+    born_bytes = 20 if sys_flag & BORN_HOST_V6 else 8
+    store_bytes = 20 if sys_flag & STORE_HOST_V6 else 8
+    head = _HEADS[born_bytes, store_bytes]
+    size, magic = BLANK.unpack_from(data, position)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise BadRecord("log.magic", f"no record begins here: size {size}, magic {magic.hex()}")
+    if size < _MIN_RECORD_BYTES or position + size > limit:
+        raise BadRecord("log.size", f"the size {size} cannot be: the file has {limit - position} bytes more")
+    if head.size > size:
+        raise BadRecord("log.size", f"the size {size} is less than the record's head of {head.size} bytes")
+    fields = head.unpack_from(data, position)
+    if fields[6] != file_start + position:
+        raise BadRecord("log.physical_offset", f"the record says that it is at {fields[6]}")
+    body_at = position + head.size
+    stop = position + size
+    topic, properties_at = _topic(data, body_at + fields[14], stop, magic, fields[14])
+    (properties_bytes,) = _INT16.unpack_from(data, properties_at - 2)
+    if properties_bytes < 0 or properties_at + properties_bytes != stop:
+        raise BadRecord(
+            "log.lengths",
+            f"the lengths do not add up: properties of {properties_bytes} bytes from byte "
+            f"{properties_at - position} on, in a record of {size}",
+        )
+    record = Record._make(
+        (
+            fields[6],
+            size,
+            magic,
+            *fields[2:6],
+            *fields[7:14],
+            body_at,
+            fields[14],
+            topic,
+            data[properties_at:stop],
+        )
+    )
+    _check_fields(record)
+    _check_sums(data, position, record)
+    return record
+
+
+def body_of(data: mmap | bytes, record: Record) -> bytes:
+    """The body as it is stored."""
+    return data[record.body_at : record.body_at + record.body_bytes]
+
+
+def _topic(data: mmap | bytes, at: int, stop: int, magic: bytes, body_bytes: int) -> tuple[bytes, int]:
+    """The topic's name, and where the properties begin behind their length."""
+    length_bytes = 1 if magic == MAGIC_V1 else 2
+    if body_bytes < 0 or at + length_bytes + 2 > stop:
+        raise BadRecord("log.lengths", f"a body of {body_bytes} bytes does not fit in the record")
+    length = int.from_bytes(data[at : at + length_bytes], "big", signed=True)
+    at += length_bytes
+    if length <= 0 or at + length + 2 > stop:
+        raise BadRecord("log.lengths", f"a topic of {length} bytes does not fit in the record")
+    return _checked_topic(data[at : at + length]), at + length + 2
+
+
+@lru_cache(maxsize=1024)
+def _checked_topic(topic: bytes) -> bytes:
+    """The name itself. Raises BadRecord where it cannot be one."""
+    if b"/" in topic or b"\0" in topic or topic in (b".", b".."):
+        raise BadRecord("log.topic", f"the topic {topic!r} cannot be a folder's name")
+    try:
+        topic.decode()
+    except UnicodeDecodeError:
+        raise BadRecord("log.topic", f"the topic {topic!r} is not UTF-8") from None
+    return topic
+
+
+def _check_fields(record: Record) -> None:
+    """What no broker writes; what is the client's to choose is not looked at. Raises BadRecord."""
+    if record.queue_id < 0 or record.queue_offset < 0:
+        raise BadRecord("log.field", f"queue {record.queue_id}, offset {record.queue_offset}: both cannot be")
+    if not 0 < record.store_time_ms <= _LAST_MS:
+        raise BadRecord("log.field", f"the store time {record.store_time_ms} cannot be")
+    if not 0 <= record.prepared_offset <= record.physical_offset:
+        raise BadRecord("log.field", f"the prepared message at {record.prepared_offset} cannot be")
+    if record.born_host[-4:-2] != b"\0\0" or record.store_host[-4:-2] != b"\0\0":
+        raise BadRecord(
+            "log.field", f"ports above 65535: {record.born_host[-4:].hex()}, {record.store_host[-4:].hex()}"
+        )
+
+
+def _check_sums(data: mmap | bytes, position: int, record: Record) -> None:
+    body_bytes = record.body_bytes
+    if body_bytes:
+        body = data[record.body_at : record.body_at + body_bytes]
+        if crc32(body) & 0x7FFFFFFF != record.body_crc:
+            raise BadRecord(
+                "log.body_crc", f"the body has another CRC than the record says ({record.body_crc})"
+            )
+    if record.properties[-_CHECKSUM_BYTES:-_CHECKSUM_DIGITS] != _CHECKSUM_NAME:
+        return
+    digits = record.properties[-_CHECKSUM_DIGITS:]
+    covered = data[position : position + record.size - _CHECKSUM_BYTES]
+    # The lowest digit comes first.
+    if f"{crc32(covered) & 0x7FFFFFFF:010d}".encode()[::-1] + b"\x02" != digits:
+        raise BadRecord("log.record_crc", f"the record has another CRC than __CRC32# says ({digits!r})")
+
+
+def is_compressed_as_said(record: Record, body: bytes) -> bool:
+    """Whether a body begins as the compression that its record names; that is the client's doing."""
+    if record.sys_flag & COMPRESSED == 0:
+        return True
+    begin = _COMPRESSED_BEGINS.get((record.sys_flag & COMPRESSION_MASK) >> 8)
+    return begin is not None and body.startswith(begin)
+
+
+def inner_message_count(body: bytes) -> int:
+    """How many messages an inner batch's body holds. Raises BadRecord where it is none."""
+    count, position = 0, 0
+    while position < len(body):
+        if position + _INNER_HEAD.size + 2 > len(body):
+            raise BadRecord("log.inner_batch", f"message {count} of the inner batch is cut off")
+        size, _, _, _, body_bytes = _INNER_HEAD.unpack_from(body, position)
+        properties_at = position + _INNER_HEAD.size + body_bytes + 2
+        if body_bytes < 0 or properties_at > min(len(body), position + size):
+            raise BadRecord("log.inner_batch", f"message {count} of the inner batch does not fit in it")
+        (properties_bytes,) = _INT16.unpack_from(body, properties_at - 2)
+        if properties_bytes < 0 or properties_at + properties_bytes != position + size:
+            raise BadRecord("log.inner_batch", f"the lengths in message {count} of the inner batch are wrong")
+        position += size
+        count += 1
+    return count

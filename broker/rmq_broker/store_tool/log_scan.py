@@ -1,0 +1,199 @@
+"""Walking a whole log: in parts, by several processes, with the results in the order of the log.
+
+A part begins anywhere in a file; where its first record begins is found by looking for one that says the
+offset that it stands at. That this was right shows when the part before ends exactly there; where it does
+not, the part is read again from where it ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from mmap import mmap
+from typing import Final, Generic, Protocol, TypeVar
+
+from .layout import Record
+from .log_files import FileReader, NumberedFile, NumberedFiles, Problem, bring_in, mapped
+from .progress import Progress
+
+PART_BYTES: Final = 32 * 1024 * 1024
+# Below this, starting processes takes longer than it saves.
+_ALONE_BYTES: Final = 2 * PART_BYTES
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Collector(Protocol[T_co]):
+    """Takes the records of one part, and makes a value of them that is sent to the caller's process."""
+
+    def add(self, data: mmap | bytes, record: Record) -> None:
+        """One record, in the order of the log; `data` is the content of its file."""
+
+    def result(self) -> T_co:
+        """What was made of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A part of the log, between or before records, that has no valid ones."""
+
+    problem: Problem
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch(Generic[T]):
+    """The records of one part."""
+
+    records: int
+    collected: T
+
+
+@dataclass(frozen=True, slots=True)
+class _Part(Generic[T]):
+    """What one process found in one part of a file."""
+
+    begin: int | None  # where the first record begins; None where there is none
+    end: int  # behind the last record
+    is_full: bool  # the file has no more
+    problem: Problem | None  # why it goes no further
+    damages: list[Damage]
+    records: int
+    collected: T
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    file: NumberedFile
+    begin: int  # in the file
+    until: int
+    exact: bool  # whether a record begins at `begin`
+
+
+class LogWalk(Generic[T]):
+    """All records of a log, as stretches and damages in order. For one use.
+
+    After the last one, `end` is the end of the log and `tail` says what stands there.
+    """
+
+    def __init__(
+        self,
+        log: NumberedFiles,
+        collector: Callable[[], Collector[T]],
+        progress: Progress,
+        *,
+        jobs: int | None = None,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        """`collector` is called once for each part, in another process: it must be possible to pickle it."""
+        self.end = log.start
+        self.tail: Problem | None = None
+        self._files = log.files
+        self._scan = partial(_scan, collector)
+        self._progress = progress
+        self._part_bytes = part_bytes
+        size = sum(file.size for file in log.files)
+        self._jobs = 1 if size <= _ALONE_BYTES else (jobs or os.cpu_count() or 1)
+
+    def __iter__(self) -> Iterator[Stretch[T] | Damage]:
+        """Raises OSError where a file cannot be read."""
+        full_file = -1
+        for task, ahead in self._parts():
+            part = ahead
+            self._progress.advance(task.until - task.begin)
+            if task.file.start == full_file:
+                continue
+            if self.tail is None and task.file.start + task.until <= self.end:
+                continue  # the inside of one long record
+            if self.tail is None and self.end < task.file.start:
+                self.end = task.file.start  # the file before is missing: that is told with the files
+            begin = max(self.end - task.file.start, task.begin)
+            if self.tail is None and part.begin != begin + task.file.start:
+                part = self._scan(_Task(task.file, begin, task.until, True))
+            if part.begin is not None and self.tail is not None:
+                yield Damage(self.tail, part.begin)
+                self.tail = None
+            yield from part.damages
+            if part.records:
+                yield Stretch(part.records, part.collected)
+            if part.is_full:
+                full_file = task.file.start
+            if part.begin is not None or part.is_full:
+                self.end = task.file.end if part.is_full else part.end
+            if self.tail is None:
+                self.tail = part.problem
+
+    def _parts(self) -> Iterator[tuple[_Task, _Part[T]]]:
+        """The parts in order, a few of them worked on ahead."""
+        if self._jobs == 1:
+            for task in self._tasks():
+                yield task, self._scan(task)
+            return
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(self._jobs, mp_context=context) as pool:
+            waiting: deque[tuple[_Task, Future[_Part[T]]]] = deque()
+            try:
+                for task in self._tasks():
+                    waiting.append((task, pool.submit(self._scan, task)))
+                    if len(waiting) > 2 * self._jobs:
+                        done, future = waiting.popleft()
+                        yield done, future.result()
+                while waiting:
+                    done, future = waiting.popleft()
+                    yield done, future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _tasks(self) -> Iterator[_Task]:
+        for file in self._files:
+            for begin in range(0, file.size, self._part_bytes):
+                yield _Task(file, begin, min(file.size, begin + self._part_bytes), begin == 0)
+
+
+def _scan(make: Callable[[], Collector[T]], task: _Task) -> _Part[T]:
+    """Read one part of a file."""
+    collector = make()
+    add = collector.add
+    damages: list[Damage] = []
+    records = 0
+    start = task.file.start
+    try:
+        bring_in(task.file, task.begin, task.until)
+    except FileNotFoundError:  # of a broker that runs, and cleans
+        gone = Problem(start + task.begin, "log.vanished", "the file was removed meanwhile")
+        return _Part(None, start + task.begin, False, gone, [], 0, collector.result())
+    with mapped(task.file) as data:
+        reader = FileReader(data, start)
+        until = min(task.until, len(data))
+        found = task.begin if task.exact else reader.next_valid(task.begin, until)
+        begin, end, problem = None, task.begin, None
+        while found is not None:
+            begin = found if begin is None else begin
+            for record in reader.records(found, until):
+                add(data, record)
+                records += 1
+            end, problem = reader.position, reader.problem
+            if problem is None:
+                break
+            found = reader.next_valid(end + 1, until)
+            if found is None:
+                break
+            damages.append(Damage(problem, start + found))
+            problem = None
+    if task.exact and records == 0 and not damages and problem is not None:
+        begin = None
+    return _Part(
+        None if begin is None else start + begin,
+        start + end,
+        reader.is_full,
+        problem,
+        damages,
+        records,
+        collector.result(),
+    )

@@ -1,0 +1,305 @@
+"""The command `rmq-store`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from .directory import NoStore
+from .findings import DEFAULT_LIMIT
+from .properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
+
+EXIT_CLEAN: Final = 0
+EXIT_DAMAGED: Final = 1
+EXIT_USAGE: Final = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code: 0, or 1 where damage was found, 2 where nothing could be done."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except (NoStore, ValueError) as error:
+        print(f"rmq-store: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except BrokenPipeError:
+        sys.stderr.close()
+        return EXIT_USAGE
+    except OSError as error:
+        print(f"rmq-store: {error.filename or 'a file'} cannot be read: {error.strerror}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        print("rmq-store: interrupted", file=sys.stderr)
+        return EXIT_USAGE
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rmq-store",
+        description="Looks into the store directory of a broker, stopped or running; repairs a stopped one.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_verify(commands)
+    _add_dump(commands)
+    _add_stats(commands)
+    _add_repair(commands)
+    return parser
+
+
+def _add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "verify",
+        help="check every record, queue entry and index entry",
+        description="Checks everything in a store directory. Exit code 0: clean, 1: damaged.",
+        allow_abbrev=False,
+    )
+    _add_directory(command)
+    command.add_argument("--json", action="store_true", help="one JSON document")
+    command.add_argument(
+        "--strict", action="store_true", help="what a broker puts right when it starts counts as damage"
+    )
+    command.add_argument(
+        "--limit",
+        type=_positive,
+        default=DEFAULT_LIMIT,
+        metavar="N",
+        help=f"show at most N findings of each kind ({DEFAULT_LIMIT}); the rest is counted",
+    )
+    _add_layout(command)
+    command.set_defaults(run=_verify)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from .verify import VerifyOptions, verify  # noqa: PLC0415 (--help is quick)
+
+    report = verify(
+        options.directory,
+        VerifyOptions(
+            strict=options.strict,
+            limit=options.limit,
+            delay_levels=options.delay_levels,
+            index_slots=options.index_slots,
+            jobs=options.jobs,
+        ),
+    )
+    if options.json:
+        print(json.dumps(report.as_json(), ensure_ascii=False, indent=1))
+    else:
+        print("\n".join(report.lines()))
+    return EXIT_CLEAN if report.is_clean else EXIT_DAMAGED
+
+
+def _add_dump(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "dump",
+        help="show messages",
+        description="Shows messages in the order of the log; damage on the way goes to standard error.",
+        allow_abbrev=False,
+    )
+    _add_directory(command)
+    command.add_argument(
+        "--output", choices=["table", "json"], default="table", help="a table, or JSON lines"
+    )
+    command.add_argument("--topic", metavar="TOPIC")
+    command.add_argument("--queue", type=_whole, metavar="ID")
+    command.add_argument("--from-offset", type=_whole, metavar="N", help="queue offset to begin at")
+    command.add_argument("--count", type=_positive, metavar="N", help="at most so many messages")
+    command.add_argument("--key", metavar="KEY", help="messages with this key")
+    command.add_argument("--msg-id", metavar="ID", help="of the broker (offset message id) or of the client")
+    command.add_argument("--since", type=_time_ms, metavar="TIME", help="stored then or later")
+    command.add_argument(
+        "--until", type=_time_ms, metavar="TIME", help="stored then or before: ms since 1970, or ISO 8601"
+    )
+    command.add_argument(
+        "--physical-offset", type=_whole, metavar="N", help="the message at this place of the log"
+    )
+    command.add_argument("--body", action="store_true", help="the body, too, decompressed")
+    _add_delay_levels(command)
+    command.set_defaults(run=_dump)
+
+
+def _dump(options: argparse.Namespace) -> int:
+    from .dump import TABLE_HEAD, DumpOptions, as_line, as_table_row, delays_of, dump  # noqa: PLC0415
+
+    wanted = DumpOptions(
+        topic=options.topic,
+        queue=options.queue,
+        from_offset=options.from_offset,
+        count=options.count,
+        key=options.key,
+        message_id=options.msg_id,
+        since_ms=options.since,
+        until_ms=options.until,
+        physical_offset=options.physical_offset,
+        body=options.body,
+        delay_levels=options.delay_levels,
+    )
+    problems: list[str] = []
+
+    def complain(text: str) -> None:
+        problems.append(text)
+        print(f"rmq-store: {text}", file=sys.stderr)
+
+    delays_ms = delays_of(wanted)
+    if options.output == "table":
+        print(TABLE_HEAD)
+    for stored in dump(options.directory, wanted, complain):
+        print(as_table_row(stored) if options.output == "table" else as_line(stored, delays_ms))
+    return EXIT_DAMAGED if problems else EXIT_CLEAN
+
+
+def _add_stats(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "stats",
+        help="what fills the directory",
+        description="Messages and bytes by topic, by size and by hour; what each part takes on the disk.",
+        allow_abbrev=False,
+    )
+    _add_directory(command)
+    command.add_argument("--json", action="store_true", help="one JSON document")
+    _add_jobs(command)
+    command.set_defaults(run=_stats)
+
+
+def _stats(options: argparse.Namespace) -> int:
+    from .stats import statistics  # noqa: PLC0415
+
+    found = statistics(options.directory, jobs=options.jobs)
+    if options.json:
+        print(json.dumps(found.as_json(), ensure_ascii=False, indent=1))
+    else:
+        print("\n".join(found.lines()))
+    return EXIT_CLEAN
+
+
+def _add_repair(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "repair",
+        help="build queues and index again from the log",
+        description="Builds queues and index of a stopped broker again from its log. What was there before "
+        "is kept beside it, as NAME.before-repair-TIME. Exit code 1: done, but a part of the log is damaged.",
+        allow_abbrev=False,
+    )
+    _add_directory(command)
+    command.add_argument("--dry-run", action="store_true", help="only tell what would be built")
+    command.add_argument(
+        "--truncate-at",
+        type=_whole,
+        metavar="OFFSET",
+        help="end the log here; without this it is never touched",
+    )
+    command.add_argument("--discard", action="store_true", help="do not keep what is replaced")
+    command.add_argument("--no-index", action="store_true", help="leave the index as it is")
+    command.add_argument(
+        "--queue-file-bytes",
+        type=_positive,
+        metavar="N",
+        help="the broker's mappedFileSizeConsumeQueue; as in the old queues where it is not given",
+    )
+    command.add_argument(
+        "--index-entries",
+        type=_positive,
+        metavar="N",
+        help="the broker's maxIndexNum; as in the old files where it is not given",
+    )
+    _add_layout(command)
+    command.set_defaults(run=_repair)
+
+
+def _repair(options: argparse.Namespace) -> int:
+    from .repair import RepairOptions, repair  # noqa: PLC0415
+
+    report = repair(
+        options.directory,
+        RepairOptions(
+            truncate_at=options.truncate_at,
+            dry_run=options.dry_run,
+            discard=options.discard,
+            with_index=not options.no_index,
+            delay_levels=options.delay_levels,
+            index_slots=options.index_slots,
+            index_entries=options.index_entries,
+            queue_file_bytes=options.queue_file_bytes,
+            jobs=options.jobs,
+        ),
+    )
+    print("\n".join(report.lines(dry_run=options.dry_run)))
+    return EXIT_DAMAGED if report.complaint_count else EXIT_CLEAN
+
+
+def _add_directory(command: argparse.ArgumentParser) -> None:
+    command.add_argument("directory", metavar="DIR", type=Path, help="the broker's storePathRootDir")
+
+
+def _add_delay_levels(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--delay-levels",
+        type=_delay_levels,
+        default=DEFAULT_DELAY_LEVELS,
+        metavar="LEVELS",
+        help="the broker's messageDelayLevel, where it is not Apache's default",
+    )
+
+
+def _add_jobs(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--jobs", type=_positive, metavar="N", help="so many processes (one for each processor)"
+    )
+
+
+def _add_layout(command: argparse.ArgumentParser) -> None:
+    _add_delay_levels(command)
+    command.add_argument(
+        "--index-slots",
+        type=_positive,
+        metavar="N",
+        help="the broker's maxHashSlotNum; found out from the files where it is not given",
+    )
+    command.add_argument(
+        "--jobs", type=_positive, metavar="N", help="so many processes (one for each processor)"
+    )
+
+
+def _positive(text: str) -> int:
+    value = _whole(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return value
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _time_ms(text: str) -> int:
+    """Milliseconds since 1970 UTC; a time without a zone is one of this machine."""
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time: milliseconds since 1970, or ISO 8601 as in 2026-01-31T12:00:00+01:00"
+        ) from None
+
+
+def _delay_levels(text: str) -> str:
+    try:
+        parse_delay_levels(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Properties of a stored message, and what queues and index keep of them.
+
+Apache RocketMQ 5.3.3, MessageDecoder.string2messageProperties, CommitLog.checkMessageAndReturnSize,
+IndexService.buildIndex and Java's String.hashCode, written down apart from the broker's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+from .layout import TRANSACTION_ROLLED_BACK, Record
+
+SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
+DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIGN: Final = 1 << 31
+_UNIQUE_KEY_DIGITS: Final = 32
+_UNIQUE_KEY_TAIL: Final = 12
+
+
+def all_properties(raw: bytes) -> dict[bytes, bytes]:
+    """By name; what has no name or no value is dropped, of a repeated name the last counts."""
+    found: dict[bytes, bytes] = {}
+    for part in raw.split(b"\x02"):
+        name, _, value = part.partition(b"\x01")
+        if name and value:
+            found[name] = value
+    return found
+
+
+def property_of(raw: bytes, name: bytes) -> bytes | None:
+    """One property without taking the others apart."""
+    wanted = name + b"\x01"
+    at = raw.rfind(wanted)
+    while at >= 0:
+        if at == 0 or raw[at - 1] == 2:
+            begin = at + len(wanted)
+            end = raw.find(b"\x02", begin)
+            value = raw[begin:] if end < 0 else raw[begin:end]
+            if value:
+                return value
+        at = raw.rfind(wanted, 0, at)
+    return None
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode, signed."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = value * 31 + (high << 8 | low) & 0xFFFFFFFF
+    return value - (value & _SIGN) * 2
+
+
+def index_hash(topic: bytes, key: bytes) -> int:
+    """The hash that an index file has for a key of a topic: never negative."""
+    if key.isascii():
+        if len(key) == _UNIQUE_KEY_DIGITS:
+            # Of a client's unique keys only the last digits differ.
+            value = _prefix_hash(topic, key[:-_UNIQUE_KEY_TAIL])
+            key = key[-_UNIQUE_KEY_TAIL:]
+        else:
+            value = _prefix_hash(topic, b"")
+        for unit in key:
+            value = value * 31 + unit
+        value &= 0xFFFFFFFF
+        value -= (value & _SIGN) * 2
+    else:
+        value = java_hash(f"{_text(topic)}#{_text(key)}")
+    return 0 if value == -_SIGN else abs(value)
+
+
+def index_keys(record: Record) -> Iterator[bytes]:
+    """The keys that the index has of a record, in the order of their entries."""
+    if record.transaction == TRANSACTION_ROLLED_BACK:
+        return
+    unique = property_of(record.properties, b"UNIQ_KEY")
+    if unique is not None:
+        yield unique
+    keys = property_of(record.properties, b"KEYS")
+    if keys is not None:
+        yield from filter(None, keys.split(b" "))
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """The setting messageDelayLevel in ms. Raises ValueError."""
+    levels = []
+    for part in text.split():
+        if part[-1] not in _UNITS_MS or not part[:-1].isdecimal():
+            raise ValueError(
+                f"{part!r} is no delay: a number and one of s, m, h, d, as in {DEFAULT_DELAY_LEVELS!r}"
+            )
+        levels.append(int(part[:-1]) * _UNITS_MS[part[-1]])
+    if not levels:
+        raise ValueError("there must be at least one delay level")
+    return tuple(levels)
+
+
+def tags_code(record: Record, delays_ms: tuple[int, ...]) -> int:
+    """What the queue entry has beside offset and size: the hash of the tags, or when the message is due."""
+    if record.topic == SCHEDULE_TOPIC:
+        level = property_of(record.properties, b"DELAY")
+        if level is not None and level.isdigit() and int(level) > 0:
+            return record.store_time_ms + delays_ms[min(int(level), len(delays_ms)) - 1]
+    tags = property_of(record.properties, b"TAGS")
+    return 0 if tags is None else _tags_hash(tags)
+
+
+def inner_batch(record: Record) -> tuple[int, int] | None:
+    """First queue offset and number of messages of an inner batch; None where the record is none."""
+    if b"INNER_NUM" not in record.properties:
+        return None
+    number = property_of(record.properties, b"INNER_NUM")
+    base = property_of(record.properties, b"INNER_BASE")
+    if number is None or base is None or not number.isdigit() or not base.isdigit():
+        return None
+    return int(base), int(number)
+
+
+def light_queues(record: Record) -> Iterator[tuple[bytes, int, int]]:
+    """Other queues that have an entry of this record, too: topic, queue id and offset (Apache's LMQ)."""
+    if b"INNER_MULTI_DISPATCH" not in record.properties:
+        return
+    names = property_of(record.properties, b"INNER_MULTI_DISPATCH")
+    offsets = property_of(record.properties, b"INNER_MULTI_QUEUE_OFFSET")
+    if names is None or offsets is None or names.count(b",") != offsets.count(b","):
+        return
+    for name, offset in zip(names.split(b","), offsets.split(b","), strict=True):
+        if name and b"/" not in name and offset.isdigit():
+            yield name, 0 if name.startswith(b"%LMQ%") else record.queue_id, int(offset)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+@lru_cache(maxsize=4096)
+def _prefix_hash(topic: bytes, key_begin: bytes) -> int:
+    return java_hash(f"{_text(topic)}#{_text(key_begin)}") & 0xFFFFFFFF
+
+
+@lru_cache(maxsize=1024)
+def _tags_hash(tags: bytes) -> int:
+    return java_hash(_text(tags))

@@ -1,0 +1,120 @@
+"""Index files written anew from the log, into a folder of their own, as Apache's broker makes them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from array import array
+from pathlib import Path
+from typing import Final
+
+from .expected import INDEX_ITEM
+from .layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT_BYTES
+
+_WRITE_BYTES: Final = 4 * 1024 * 1024
+_MAX_SECONDS: Final = 2**31 - 1
+
+
+class RebuiltIndex:
+    """Takes the keys of the log's parts, in the order of the log; then `finish`."""
+
+    def __init__(self, folder: Path, *, slots: int, capacity: int, dry_run: bool) -> None:
+        """`slots`, `capacity`: of each file; the first place for an entry stays empty, as in Apache's."""
+        self.entries = 0
+        self.files = 0
+        self._folder = folder
+        self._slots_per_file = slots
+        self._capacity = capacity
+        self._dry_run = dry_run
+        self._name = ""
+        self._slots = array("i")
+        self._used = 0
+        self._count = capacity  # entries of the current file and one: there is none yet
+        self._pending = bytearray()
+        self._written = 0  # entries of the current file that are in it
+        self._descriptor = -1
+        self._begin = (0, 0)  # store time and offset of the current file's first entry
+        self._end = (0, 0)  # and of the last entry of all
+
+    def take(self, packed: bytes | bytearray) -> None:
+        """Put the keys of one part. Raises OSError where they cannot be written."""
+        pack = INDEX_ENTRY.pack
+        slots_per_file = self._slots_per_file
+        for hashed, offset, time_ms in INDEX_ITEM.iter_unpack(packed):
+            if self._count >= self._capacity:
+                self._roll(offset, time_ms)
+            slots, number, slot = self._slots, self._count, hashed % slots_per_file
+            before = slots[slot]
+            if before == 0:
+                self._used += 1
+            # The time of a file's first entry is told from the end of the file before.
+            begin_ms = self._begin[0] if number > 1 else self._end[0]
+            seconds = (time_ms - begin_ms) // 1000 if 0 < begin_ms < time_ms else 0
+            self._pending += pack(hashed, offset, min(seconds, _MAX_SECONDS), before)
+            slots[slot] = number
+            self._count = number + 1
+            self._end = (time_ms, offset)
+        self.entries += len(packed) // INDEX_ITEM.size
+        if len(self._pending) >= _WRITE_BYTES:
+            self._write()
+
+    def finish(self) -> None:
+        """Write what is left. Raises OSError."""
+        self._close()
+
+    def _roll(self, offset: int, time_ms: int) -> None:
+        self._close()
+        self.files += 1
+        self._name = _next_name(self._name, time_ms)
+        self._slots = array("i", bytes(INDEX_SLOT_BYTES * self._slots_per_file))
+        self._used, self._count, self._written = 0, 1, 0
+        self._begin = (time_ms, offset)
+        if not self._dry_run:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._folder / self._name
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            os.ftruncate(self._descriptor, self._entries_at + self._capacity * INDEX_ENTRY.size)
+
+    @property
+    def _entries_at(self) -> int:
+        return INDEX_HEADER.size + self._slots_per_file * INDEX_SLOT_BYTES
+
+    def _write(self) -> None:
+        if self._descriptor >= 0:
+            _write_at(
+                self._descriptor, self._entries_at + (self._written + 1) * INDEX_ENTRY.size, self._pending
+            )
+        self._written += len(self._pending) // INDEX_ENTRY.size
+        self._pending.clear()
+
+    def _close(self) -> None:
+        self._write()
+        if self._descriptor < 0:
+            return
+        if sys.byteorder == "little":
+            self._slots.byteswap()
+        header = INDEX_HEADER.pack(
+            self._begin[0], self._end[0], self._begin[1], self._end[1], self._used, self._count
+        )
+        _write_at(self._descriptor, 0, header + self._slots.tobytes())
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+
+def _write_at(descriptor: int, position: int, content: bytes | bytearray) -> None:
+    view = memoryview(content)
+    while view:
+        written = os.pwrite(descriptor, view, position)
+        position += written
+        view = view[written:]
+    view.release()
+
+
+def _next_name(before: str, time_ms: int) -> str:
+    """A file's name: local time down to the millisecond, later than that of the file before."""
+    name = ""
+    while name <= before:
+        name = f"{time.strftime('%Y%m%d%H%M%S', time.localtime(time_ms // 1000))}{time_ms % 1000:03d}"
+        time_ms += 1
+    return name

@@ -1,0 +1,165 @@
+"""Consume queues written anew from the log, into a folder of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from .expected import Expected, QueueKey, Run
+from .layout import BATCH_UNIT, PLACEHOLDER, QUEUE_ENTRY
+from .verify_queues import place_of
+
+DEFAULT_FILE_ENTRIES: Final = 300_000
+_MIN_RECORD_BYTES: Final = 91
+# A queue is written when it has so much to write, all are when they have.
+_QUEUE_BYTES: Final = 256 * 1024
+_ALL_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Queue:
+    folder: Path
+    file_bytes: int
+    written_to: int  # in bytes, as a position in the queue
+    next: int  # queue offset of the message after the last one
+    end: int  # of that one in the log
+    pending: bytearray = field(default_factory=bytearray)
+
+
+class RebuiltQueues:
+    """Takes what the log's parts ask for, in the order of the log; then `finish`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        file_bytes: Callable[[QueueKey, bool], int],
+        light_queues: Iterable[QueueKey],
+        complain: Callable[[str], None],
+        dry_run: bool,
+    ) -> None:
+        """`file_bytes`: of a queue's files, by key and whether its entries are units of batches;
+        `light_queues`: those with additional entries that there were before: others are not made.
+        """
+        self.entries = 0
+        self._folder = folder
+        self._file_bytes = file_bytes
+        self._light_queues = frozenset(light_queues)
+        self._complain = complain
+        self._dry_run = dry_run
+        self._queues: dict[QueueKey, _Queue] = {}
+        self._pending_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def take(self, expected: Expected) -> None:
+        """Put the entries of one part. Raises OSError where they cannot be written."""
+        for key, run in expected.runs:
+            if not run.is_light or key in self._light_queues:
+                self._take(key, run)
+        if self._pending_bytes > _ALL_BYTES:
+            self._write_all()
+
+    def finish(self) -> None:
+        """Write what is left. Raises OSError."""
+        self._write_all()
+
+    def _take(self, key: QueueKey, run: Run) -> None:
+        size = BATCH_UNIT.size if run.is_batch else QUEUE_ENTRY.size
+        first_physical, _, _ = QUEUE_ENTRY.unpack_from(run.entries)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = self._begin(key, run)
+        elif run.first != queue.next and not self._reach(key, queue, run, first_physical):
+            return
+        queue.pending += run.entries
+        self.entries += len(run.entries) // size
+        self._pending_bytes += len(run.entries)
+        queue.next = run.next
+        physical, length, _ = QUEUE_ENTRY.unpack_from(run.entries, len(run.entries) - size)
+        queue.end = physical + length
+        if len(queue.pending) >= _QUEUE_BYTES:
+            self._write(queue)
+
+    def _begin(self, key: QueueKey, run: Run) -> _Queue:
+        folder = self._folder / os.fsdecode(key[0]) / str(key[1])
+        file_bytes = self._file_bytes(key, run.is_batch)
+        start = 0
+        pending = bytearray()
+        if not run.is_batch:
+            at = run.first * QUEUE_ENTRY.size
+            start = at - at % file_bytes
+            pending += PLACEHOLDER * ((at - start) // QUEUE_ENTRY.size)
+        return _Queue(folder, file_bytes, start, run.first, 0, pending)
+
+    def _reach(self, key: QueueKey, queue: _Queue, run: Run, first_physical: int) -> bool:
+        """Bring a queue to where a run begins; False where the run gets no entries."""
+        if run.first == 0:
+            # The topic was deleted and made again.
+            self._drop(queue)
+            return True
+        if run.first < queue.next:
+            self._complain(
+                f"log at {first_physical}: numbers {run.first} to {min(run.next, queue.next) - 1} of "
+                f"{place_of(key)} are given twice; the messages that come later get no entries"
+            )
+            return False
+        missing = run.first - queue.next
+        if missing * _MIN_RECORD_BYTES > first_physical - queue.end:
+            self._complain(
+                f"log at {first_physical}: the message says that it is number {run.first} of "
+                f"{place_of(key)}, after {queue.next - 1}: so many do not fit between; it gets no entry"
+            )
+            return False
+        self._complain(
+            f"log at {first_physical}: messages {queue.next} to {run.first - 1} of {place_of(key)} are "
+            f"missing before it"
+        )
+        if not run.is_batch:
+            queue.pending += PLACEHOLDER * missing
+            self._pending_bytes += QUEUE_ENTRY.size * missing
+        return True
+
+    def _drop(self, queue: _Queue) -> None:
+        self._pending_bytes -= len(queue.pending)
+        queue.pending.clear()
+        queue.written_to = queue.next = 0
+        if queue.folder.is_dir():
+            for path in queue.folder.iterdir():
+                path.unlink()
+
+    def _write_all(self) -> None:
+        for queue in self._queues.values():
+            self._write(queue)
+
+    def _write(self, queue: _Queue) -> None:
+        content = memoryview(bytes(queue.pending))
+        self._pending_bytes -= len(content)
+        queue.pending.clear()
+        if self._dry_run:
+            return
+        while content:
+            start = queue.written_to - queue.written_to % queue.file_bytes
+            part = content[: start + queue.file_bytes - queue.written_to]
+            queue.folder.mkdir(parents=True, exist_ok=True)
+            _write_at(queue.folder / f"{start:020d}", queue.written_to - start, part, queue.file_bytes)
+            queue.written_to += len(part)
+            content = content[len(part) :]
+
+
+def _write_at(path: Path, position: int, content: memoryview, file_bytes: int) -> None:
+    """Into a file that is as large as all of them."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        if position == 0:
+            os.ftruncate(descriptor, file_bytes)
+        while content:
+            written = os.pwrite(descriptor, content, position)
+            position += written
+            content = content[written:]
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,358 @@
+"""`rmq-store repair`: queues and index made anew from the log, and put in the place of the old ones."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rmq_broker.store.directory_lock import DirectoryLock
+from rmq_broker.store.errors import StoreDamaged
+from rmq_remoting.daemon.atomic_file import replace_file
+
+from .directory import Directory, NoStore, open_directory
+from .expected import QueueKey, expected_entries
+from .findings import DEFAULT_LIMIT
+from .index_files import DEFAULT_SLOTS, IndexFile, index_paths
+from .layout import BATCH_UNIT, CHECKPOINT, QUEUE_ENTRY
+from .log_files import FileReader, NumberedFile, NumberedFiles, mapped, numbered_files
+from .log_scan import PART_BYTES, Damage, LogWalk
+from .progress import Progress
+from .properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from .rebuilt_index import RebuiltIndex
+from .rebuilt_queues import DEFAULT_FILE_ENTRIES, RebuiltQueues
+
+_LIGHT_PREFIX: Final = "%LMQ%"
+_DEFAULT_INDEX_CAPACITY: Final = 20_000_000
+_RENAME_EXCHANGE: Final = 2
+_AT_FDCWD: Final = -100
+_COPY_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RepairOptions:
+    """What to do, and how."""
+
+    truncate_at: int | None = None  # the log is to end here
+    dry_run: bool = False
+    discard: bool = False  # do not keep what is replaced
+    with_index: bool = True
+    delay_levels: str = DEFAULT_DELAY_LEVELS
+    index_slots: int | None = None
+    index_entries: int | None = None
+    queue_file_bytes: int | None = None
+    jobs: int | None = None
+    part_bytes: int = PART_BYTES
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """What was done."""
+
+    messages: int = 0
+    log_end: int = 0
+    queues: int = 0
+    queue_entries: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    newest_ms: int = 0
+    complaints: list[str] = field(default_factory=list)  # what of the log could not be used: the first ones
+    complaint_count: int = 0
+    kept: list[Path] = field(default_factory=list)  # what was there before
+
+    def complain(self, text: str) -> None:
+        """Note that something of the log could not be used."""
+        self.complaint_count += 1
+        if len(self.complaints) < DEFAULT_LIMIT:
+            self.complaints.append(text)
+
+    def lines(self, *, dry_run: bool) -> list[str]:
+        """For people."""
+        lines = list(self.complaints)
+        if self.complaint_count > len(lines):
+            lines.append(f"{self.complaint_count - len(lines)} more of these")
+        lines.append(
+            f"{'would build' if dry_run else 'built'} {self.queues} queues with {self.queue_entries} "
+            f"entries, {self.index_files} index files with {self.index_entries} entries, "
+            f"from {self.messages} messages; the log ends at {self.log_end}"
+        )
+        return [*lines, *(f"kept {path}" for path in self.kept)]
+
+
+def repair(
+    root: Path, options: RepairOptions | None = None, clock: Callable[[], float] = time.time
+) -> RepairReport:
+    """Rebuild queues and index of a directory that no broker uses. Blocks.
+
+    Nothing is replaced before all that is new is on the disk; the log is touched only with `truncate_at`.
+    Raises NoStore where a broker has the directory, ValueError for a place to cut at that is none, OSError.
+    """
+    options = options or RepairOptions()
+    directory = open_directory(root)
+    if options.dry_run:
+        return _Repair(directory, options, clock).run()
+    try:
+        lock = DirectoryLock(root)
+    except StoreDamaged as error:
+        raise NoStore(f"{error}; stop that broker first") from error
+    try:
+        return _Repair(directory, options, clock).run()
+    finally:
+        lock.release()
+
+
+class _Repair:
+    """One run."""
+
+    def __init__(self, directory: Directory, options: RepairOptions, clock: Callable[[], float]) -> None:
+        self._directory = directory
+        self._options = options
+        stamp = time.strftime("%Y%m%d%H%M%S", time.localtime(clock()))
+        self._old_suffix = f".before-repair-{stamp}"
+        self._new_suffix = f".repair-{stamp}"
+        self._report = RepairReport()
+        self._file_bytes: Counter[tuple[bool, int]] = Counter()
+        self._light: list[QueueKey] = []
+
+    def run(self) -> RepairReport:
+        options, directory, report = self._options, self._directory, self._report
+        log = numbered_files(directory.commit_log)
+        kept = log if options.truncate_at is None else _log_until(log, options.truncate_at)
+        self._look_at_old_queues()
+        new_queues = directory.root / f"consumequeue{self._new_suffix}"
+        new_index = directory.root / f"index{self._new_suffix}"
+        try:
+            self._build(kept, new_queues, new_index)
+            if options.dry_run:
+                return report
+            new_queues.mkdir(exist_ok=True)
+            os.sync()
+            if options.truncate_at is not None:
+                self._cut_log(log, options.truncate_at)
+            self._replace(directory.queues, new_queues)
+            if options.with_index:
+                new_index.mkdir(exist_ok=True)
+                self._replace(directory.index, new_index)
+            # What the old entries named in it, the new ones hold themselves.
+            if directory.queue_extensions.is_dir():
+                self._put_away(directory.queue_extensions)
+        finally:
+            shutil.rmtree(new_queues, ignore_errors=True)
+            shutil.rmtree(new_index, ignore_errors=True)
+        _sync_folder(directory.root)
+        return report
+
+    def _build(self, log: NumberedFiles, new_queues: Path, new_index: Path) -> None:
+        options, report = self._options, self._report
+        queues = RebuiltQueues(
+            new_queues,
+            file_bytes=self._queue_file_bytes,
+            light_queues=self._light,
+            complain=report.complain,
+            dry_run=options.dry_run,
+        )
+        slots, capacity = self._index_layout()
+        index = RebuiltIndex(new_index, slots=slots, capacity=capacity, dry_run=options.dry_run)
+        progress = Progress("repair", sum(file.size for file in log.files))
+        make = expected_entries(
+            self._directory, parse_delay_levels(options.delay_levels), with_index=options.with_index
+        )
+        walk = LogWalk(log, make, progress, jobs=options.jobs, part_bytes=options.part_bytes)
+        try:
+            for step in walk:
+                if isinstance(step, Damage):
+                    report.complain(
+                        f"log at {step.problem.at}: {step.problem.text}; the next valid record begins at "
+                        f"{step.until}"
+                    )
+                    continue
+                report.messages += step.records
+                report.newest_ms = max(report.newest_ms, step.collected.last_ms)
+                queues.take(step.collected)
+                index.take(step.collected.index)
+            queues.finish()
+        finally:
+            index.finish()
+            progress.close()
+        if walk.tail is not None and not walk.tail.is_empty:
+            report.complain(f"log at {walk.tail.at}: {walk.tail.text}; the log ends here")
+        report.log_end = walk.end
+        report.queues, report.queue_entries = len(queues), queues.entries
+        report.index_files, report.index_entries = index.files, index.entries
+
+    # --- how the new files are to be ---
+
+    def _look_at_old_queues(self) -> None:
+        """The sizes of their files, and which of them hold additional entries."""
+        for folder in self._directory.queues.glob("*/*"):
+            if not (folder.is_dir() and folder.name.isdecimal()):
+                continue
+            topic = os.fsencode(folder.parent.name)
+            size = numbered_files(folder).file_bytes
+            is_batch = topic in self._directory.batch_topics
+            if size and size % (BATCH_UNIT.size if is_batch else QUEUE_ENTRY.size) == 0:
+                self._file_bytes[is_batch, size] += 1
+            if folder.parent.name.startswith(_LIGHT_PREFIX):
+                self._light.append((topic, int(folder.name)))
+
+    def _queue_file_bytes(self, key: QueueKey, is_batch: bool) -> int:
+        if self._options.queue_file_bytes is not None and not is_batch:
+            return self._options.queue_file_bytes
+        sizes = [(count, size) for (batch, size), count in self._file_bytes.items() if batch is is_batch]
+        if sizes:
+            return max(sizes)[1]
+        return DEFAULT_FILE_ENTRIES * (BATCH_UNIT.size if is_batch else QUEUE_ENTRY.size)
+
+    def _index_layout(self) -> tuple[int, int]:
+        """Slots and entries of an index file, as in those that are there."""
+        slots, capacity = self._options.index_slots, self._options.index_entries
+        for path in reversed(index_paths(self._directory.index)[0]):
+            try:
+                file = IndexFile(path)
+            except (OSError, ValueError):
+                continue
+            try:
+                found = self._options.index_slots or file.find_slots()
+                if found is not None and slots in (None, found):
+                    file.slots = found
+                    slots, capacity = found, capacity or file.capacity
+                    break
+            finally:
+                file.close()
+        return slots or DEFAULT_SLOTS, capacity or _DEFAULT_INDEX_CAPACITY
+
+    # --- putting it in place ---
+
+    def _replace(self, place: Path, new: Path) -> None:
+        """Put a new folder in the place of an old one, in one step where the system can do that."""
+        if not place.exists():
+            new.rename(place)
+            return
+        if _exchange(place, new):
+            self._keep(new, place)
+            return
+        self._put_away(place)
+        new.rename(place)
+
+    def _put_away(self, place: Path) -> None:
+        self._keep(place, place)
+
+    def _keep(self, old: Path, place: Path) -> None:
+        if self._options.discard:
+            shutil.rmtree(old)
+            return
+        kept = place.with_name(place.name + self._old_suffix)
+        old.rename(kept)
+        self._report.kept.append(kept)
+
+    def _cut_log(self, log: NumberedFiles, end: int) -> None:
+        """Let the log end: what is behind goes to another folder, or is lost."""
+        kept = self._directory.root / f"commitlog{self._old_suffix}"
+        for file in log.files:
+            if file.end <= end:
+                continue
+            if not self._options.discard:
+                kept.mkdir(exist_ok=True)
+            if file.start >= end:
+                if self._options.discard:
+                    file.path.unlink()
+                else:
+                    file.path.rename(kept / file.path.name)
+                continue
+            if not self._options.discard:
+                _copy_sparse(file.path, kept / file.path.name)
+            descriptor = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.ftruncate(descriptor, end - file.start)
+                os.ftruncate(descriptor, file.size)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        if kept.exists():
+            self._report.kept.append(kept)
+        _sync_folder(self._directory.commit_log)
+        self._lower_checkpoints()
+
+    def _lower_checkpoints(self) -> None:
+        """They must not promise what has been cut off."""
+        root, newest_ms = self._directory.root, self._report.newest_ms
+        (root / "rmq_checkpoint").unlink(missing_ok=True)
+        path = root / "checkpoint"
+        if self._directory.checkpoint is not None:
+            content = path.read_bytes()
+            values = CHECKPOINT.unpack_from(content)
+            lower = CHECKPOINT.pack(*(min(value, newest_ms) for value in values[:3]), *values[3:])
+            replace_file(path, lower + content[CHECKPOINT.size :])
+
+
+def _log_until(log: NumberedFiles, end: int) -> NumberedFiles:
+    """The part of a log before an offset. Raises ValueError where no record ends or begins there."""
+    if not log.start <= end <= log.end:
+        raise ValueError(f"the log goes from {log.start} to {log.end}; it cannot be cut at {end}")
+    files: list[NumberedFile] = []
+    for file in log.files:
+        if file.end <= end:
+            files.append(file)
+        elif file.start < end:
+            _check_boundary(file, end - file.start)
+            files.append(NumberedFile(file.path, file.start, end - file.start))
+    return NumberedFiles(files, log.file_bytes)
+
+
+def _check_boundary(file: NumberedFile, position: int) -> None:
+    with mapped(file) as data:
+        reader = FileReader(data, file.start)
+        found: int | None = 0
+        while found is not None and found < position:
+            for record in reader.records(found, position):
+                found = record.physical_offset - file.start
+            if reader.position >= position or reader.is_full:
+                break
+            found = reader.next_valid(reader.position + 1, position)
+        if reader.position == position:
+            return
+        before = file.start + (found if found is not None and reader.position > position else reader.position)
+        raise ValueError(
+            f"no record begins or ends at {file.start + position}; the nearest place before it is {before}"
+        )
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change their names in one step; False where that is not possible here."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL):
+        return False
+    raise OSError(code, os.strerror(code), str(one))
+
+
+def _copy_sparse(source: Path, target: Path) -> None:
+    """A copy in which zeros take no space."""
+    with source.open("rb") as reading, target.open("wb") as writing:
+        while block := reading.read(_COPY_BYTES):
+            if block.strip(b"\0"):
+                writing.write(block)
+            else:
+                writing.seek(len(block), os.SEEK_CUR)
+        writing.truncate(source.stat().st_size)
+        writing.flush()
+        os.fsync(writing.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

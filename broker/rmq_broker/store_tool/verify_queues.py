@@ -1,0 +1,394 @@
+"""Consume queues against the log: every message has its entry, and every entry its message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .directory import Directory, Left
+from .expected import Expected, QueueKey, Run
+from .findings import Report
+from .layout import BATCH_UNIT, EXT_ADDRESS_LIMIT, PLACEHOLDER, QUEUE_ENTRY, BadRecord
+from .log_files import NumberedFiles, record_at
+from .queue_files import ExtensionFiles, QueueFiles
+
+# Of a batch unit, what is compared: the rest is of no use to readers.
+_UNIT_COMPARED_BYTES = 38
+_KEPT_FAULTS = 100
+_PLACEHOLDER_SIZE = 0x7FFFFFFF
+
+
+@dataclass(slots=True)
+class _Missing:
+    """Messages, one behind the other in their queue, that have no entry; offsets in queue and log."""
+
+    first: int
+    next: int
+    first_physical: int
+    last_physical: int
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What is known of one queue."""
+
+    files: QueueFiles
+    extension: ExtensionFiles
+    is_batch: bool
+    is_light: bool
+    next: int | None = None  # offset of the message after the last one in the log
+    covered: list[list[int]] = field(default_factory=list)  # entries that were compared, as numbers
+    missing: list[_Missing] = field(default_factory=list)
+    missing_more: int = 0  # messages without entry that are in none of these
+    faults: list[str] = field(default_factory=list)
+    fault_count: int = 0
+    batch_end: int | None = None
+
+
+class QueueCheck:
+    """Takes what the log's parts ask for, in the order of the log; then `finish`."""
+
+    def __init__(self, directory: Directory, log: NumberedFiles, report: Report) -> None:
+        self._directory = directory
+        self._log = log
+        self._report = report
+        self._queues: dict[QueueKey, _Queue] = {}
+        # Messages before this offset have their entries in the files for certain.
+        self.certain_end = self._certain_end()
+
+    def ends(self) -> dict[QueueKey, int]:
+        """By queue, the offset behind its last message, as log or files say."""
+        return {key: self._end_of(queue) for key, queue in self._queues.items()}
+
+    def take(self, expected: Expected) -> None:
+        """Compare the entries of one part. Raises OSError."""
+        for key, run in expected.runs:
+            queue = self._queue(key, run)
+            if run.is_light:
+                if not queue.files.numbered.files:
+                    continue
+            else:
+                self._check_offsets(key, queue, run)
+            if run.is_batch:
+                self._compare_batch(queue, run)
+            else:
+                self._compare(queue, run)
+            queue.next = run.next
+
+    def finish(self, log_end: int) -> None:
+        """Look at what the log did not ask for, and tell what was found. Raises OSError."""
+        for key in self._folders():
+            self._queue(key, None)
+        self._report.counts["queues"] = len(self._queues)
+        for key, queue in sorted(self._queues.items()):
+            self._tell_files(key, queue)
+            self._tell_missing(key, queue)
+            for text in queue.faults:
+                self._report.error("queue.wrong_entry", place_of(key), text)
+            if queue.fault_count > len(queue.faults):
+                more = f"{queue.fault_count - len(queue.faults)} more entries are wrong"
+                self._report.error("queue.wrong_entry", place_of(key), more)
+            self._sweep(key, queue, log_end)
+            self._check_end(key, queue)
+
+    # --- comparing ---
+
+    def _check_offsets(self, key: QueueKey, queue: _Queue, run: Run) -> None:
+        first_physical = int.from_bytes(run.entries[:8], "big")
+        if queue.next is None:
+            if run.first > 0 and self._log.start == 0 and not self._directory.deleted.get(key[0]):
+                self._report.error(
+                    "log.queue_offset",
+                    f"log at {first_physical}",
+                    f"the first message of {place_of(key)} says that it is number {run.first}",
+                )
+            return
+        if run.first == queue.next:
+            return
+        if run.first == 0:
+            self._report.note(
+                "log.queue_restart",
+                f"log at {first_physical}",
+                f"{place_of(key)} begins at 0 again after {queue.next} messages: it was deleted in between",
+            )
+            queue.covered, queue.missing, queue.faults = [], [], []
+            queue.fault_count = queue.missing_more = 0
+            return
+        what = (
+            f"messages {queue.next} to {run.first - 1} are missing before it"
+            if run.first > queue.next
+            else f"numbers {run.first} to {min(queue.next, run.next) - 1} are given twice"
+        )
+        self._report.error(
+            "log.queue_offset",
+            f"log at {first_physical}",
+            f"this message says that it is number {run.first} of {place_of(key)}: {what}",
+        )
+
+    def _compare(self, queue: _Queue, run: Run) -> None:
+        size = QUEUE_ENTRY.size
+        count = len(run.entries) // size
+        actual = queue.files.read(run.first, count)
+        self._report.counts["queue entries"] += count
+        _cover(queue.covered, run.first, run.first + count)
+        if actual == run.entries:
+            return
+        for index in range(count):
+            number = run.first + index
+            wanted, found = (
+                run.entries[index * size : (index + 1) * size],
+                actual[index * size : (index + 1) * size],
+            )
+            if wanted == found:
+                continue
+            if found == PLACEHOLDER or not any(found):
+                if not run.is_light:
+                    _miss(queue, number, number + 1, int.from_bytes(wanted[:8], "big"))
+            elif not self._is_extended(queue, bytes(wanted), found):
+                _fault(queue, f"entry {number} {_described(found)}; the log's message {_described(wanted)}")
+
+    def _is_extended(self, queue: _Queue, wanted: bytes, found: bytes) -> bool:
+        """Whether an entry leads to the right tags code in the queue's extension files."""
+        address = QUEUE_ENTRY.unpack(found)[2]
+        if found[:12] != wanted[:12] or address > EXT_ADDRESS_LIMIT:
+            return False
+        physical_offset, _, code = QUEUE_ENTRY.unpack(wanted)
+        self._report.counts["extension units"] += 1
+        return queue.extension.unit(address) == (code, record_at(self._log, physical_offset).store_time_ms)
+
+    def _compare_batch(self, queue: _Queue, run: Run) -> None:
+        size = BATCH_UNIT.size
+        count = len(run.entries) // size
+        number = self._number_of(queue, int.from_bytes(run.entries[:8], "big"))
+        actual = queue.files.read(number, count)
+        self._report.counts["queue entries"] += count
+        covered = 0
+        for index in range(count):
+            wanted = bytes(run.entries[index * size : (index + 1) * size])
+            found = actual[covered * size : (covered + 1) * size]
+            if wanted[:_UNIT_COMPARED_BYTES] == found[:_UNIT_COMPARED_BYTES]:
+                covered += 1
+                continue
+            physical_offset, _, _, _, first, messages, _, _ = BATCH_UNIT.unpack(wanted)
+            if found[:8] == wanted[:8]:
+                covered += 1
+                _fault(queue, f"unit {number + index} is {found.hex()}; the log asks for {wanted.hex()}")
+            else:
+                _miss(queue, first, first + messages, physical_offset)
+        _cover(queue.covered, number, number + covered)
+
+    def _number_of(self, queue: _Queue, physical_offset: int) -> int:
+        """The first unit that is not of an earlier record."""
+        if queue.batch_end is None:
+            queue.batch_end = queue.files.end_of_entries()
+        low, high = queue.files.first, queue.batch_end
+        while low < high:
+            middle = (low + high) // 2
+            if int.from_bytes(queue.files.read(middle, 1)[:8], "big") < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # --- at the end ---
+
+    def _tell_files(self, key: QueueKey, queue: _Queue) -> None:
+        numbered = queue.files.numbered
+        for before, after in numbered.holes:
+            self._report.error(
+                "queue.files",
+                str(after.path),
+                f"it does not follow on {before.path.name}: a file is missing between them",
+            )
+        for file in numbered.odd_sizes:
+            self._report.error(
+                "queue.files",
+                str(file.path),
+                f"size {file.size}, where the others have {numbered.file_bytes}",
+            )
+        if numbered.file_bytes % queue.files.entry_bytes:
+            self._report.error(
+                "queue.files",
+                str(queue.files.folder),
+                f"the file size {numbered.file_bytes} is no multiple of {queue.files.entry_bytes}",
+            )
+
+    def _tell_missing(self, key: QueueKey, queue: _Queue) -> None:
+        configured = self._directory.configured_topics
+        if (
+            queue.missing
+            and not queue.files.numbered.files
+            and configured is not None
+            and key[0] not in configured
+        ):
+            count = sum(part.next - part.first for part in queue.missing)
+            self._report.note(
+                "queue.no_topic",
+                place_of(key),
+                f"{count} messages in the log; neither queue nor topic is there: it was deleted",
+            )
+            return
+        for part in queue.missing:
+            text = (
+                f"{part.next - part.first} entries are missing, {part.first} to {part.next - 1} "
+                f"(log at {part.first_physical} to {part.last_physical})"
+            )
+            if part.first_physical < self.certain_end:
+                self._report.error("queue.missing", place_of(key), text)
+            else:
+                self._report.unfinished("queue.behind", place_of(key), text)
+        if queue.missing_more:
+            self._report.error(
+                "queue.missing", place_of(key), f"{queue.missing_more} more entries are missing"
+            )
+
+    def _sweep(self, key: QueueKey, queue: _Queue, log_end: int) -> None:
+        """The entries that the log did not ask for."""
+        begin = queue.files.first
+        for low, high in [*queue.covered, [queue.files.capacity_end] * 2]:
+            if begin < low:
+                for number, block in queue.files.blocks(begin, low):
+                    self._sweep_block(key, queue, number, block, log_end)
+            begin = max(begin, high)
+
+    def _sweep_block(self, key: QueueKey, queue: _Queue, number: int, block: bytes, log_end: int) -> None:
+        size = queue.files.entry_bytes
+        live = self._directory.left in (Left.IN_USE, Left.MACHINE_CRASHED)
+        for index in range(0, len(block), size):
+            entry = block[index : index + size]
+            if not any(entry) or entry == PLACEHOLDER:
+                continue
+            physical_offset, length, _ = QUEUE_ENTRY.unpack_from(entry)
+            at = number + index // size
+            text = f"entry {at} {_described(entry)}"
+            if physical_offset >= 0 and length > 0 and physical_offset + length <= self._log.start:
+                if queue.covered and at > queue.covered[0][0]:
+                    self._report.error(
+                        "queue.wrong_entry", place_of(key), f"{text}, which the log no longer has"
+                    )
+                continue
+            if physical_offset >= log_end and length > 0:
+                tell = self._report.unfinished if live else self._report.error
+                tell("queue.ahead", place_of(key), f"{text}; the log ends at {log_end}")
+                continue
+            try:
+                record = record_at(self._log, physical_offset)
+                there = f"message {record.queue_offset} of {_name(record.topic)}/{record.queue_id}"
+            except BadRecord as bad:
+                there = f"no valid record ({bad})"
+            self._report.error("queue.wrong_entry", place_of(key), f"{text}; there is {there}")
+
+    def _check_end(self, key: QueueKey, queue: _Queue) -> None:
+        wanted = self._directory.queue_ends.get(key[0], {}).get(key[1], 0)
+        end = self._end_of(queue)
+        if end < wanted:
+            self._report.error(
+                "queue.short",
+                place_of(key),
+                f"it ends at {end}; at the last clean stop it ended at {wanted} (rmq_queues.json)",
+            )
+
+    # --- inside ---
+
+    def _certain_end(self) -> int:
+        left = self._directory.left
+        if left is Left.STOPPED:
+            return self._log.end
+        if left is Left.MACHINE_CRASHED:
+            return self._directory.flushed or 0
+        if self._directory.is_ours or self._directory.written is not None:
+            return self._directory.written or 0
+        # Apache's broker makes all entries in the order of the log.
+        ends = (self._newest_entry(key) for key in self._folders())
+        return max(ends, default=0)
+
+    def _newest_entry(self, key: QueueKey) -> int:
+        """Where the message of a queue's last entry ends in the log, as the entry says."""
+        files = self._files(key)
+        end = files.end_of_entries()
+        if end == files.first:
+            return 0
+        physical_offset, size, _ = QUEUE_ENTRY.unpack_from(files.read(end - 1, 1))
+        return int(physical_offset + size) if 0 < size < _PLACEHOLDER_SIZE else 0
+
+    def _folders(self) -> Iterator[QueueKey]:
+        """Every queue that has a folder."""
+        for topic in _subfolders(self._directory.queues):
+            for queue in _subfolders(topic):
+                if queue.name.isascii() and queue.name.isdecimal():
+                    yield topic.name.encode(errors="surrogateescape"), int(queue.name)
+
+    def _files(self, key: QueueKey) -> QueueFiles:
+        folder = self._directory.queues / key[0].decode(errors="surrogateescape") / str(key[1])
+        return QueueFiles(folder, is_batch=key[0] in self._directory.batch_topics)
+
+    def _queue(self, key: QueueKey, run: Run | None) -> _Queue:
+        queue = self._queues.get(key)
+        if queue is None:
+            files = self._files(key)
+            folder = self._directory.queue_extensions / files.folder.relative_to(self._directory.queues)
+            queue = self._queues[key] = _Queue(
+                files,
+                ExtensionFiles(folder),
+                key[0] in self._directory.batch_topics,
+                run is not None and run.is_light,
+            )
+        return queue
+
+    def _end_of(self, queue: _Queue) -> int:
+        if queue.next is not None:
+            return queue.next
+        end = queue.files.end_of_entries()
+        if queue.is_batch and end > queue.files.first:
+            unit = BATCH_UNIT.unpack(queue.files.read(end - 1, 1))
+            return int(unit[4] + unit[5])
+        return 0 if queue.is_batch else end
+
+
+def place_of(key: QueueKey) -> str:
+    """A queue's name for people."""
+    return f"{_name(key[0])}/{key[1]}"
+
+
+def _name(topic: bytes) -> str:
+    return topic.decode("utf-8", "replace")
+
+
+def _described(entry: bytes | bytearray) -> str:
+    physical_offset, size, code = QUEUE_ENTRY.unpack_from(entry)
+    return f"says {size} bytes at {physical_offset}, tags code {code}"
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def _cover(covered: list[list[int]], first: int, behind: int) -> None:
+    """Note that entries were compared; parts come in order, but for offsets that are given twice."""
+    if first == behind:
+        return
+    if covered and covered[-1][1] == first:
+        covered[-1][1] = behind
+        return
+    covered.append([first, behind])
+    covered.sort()
+
+
+def _miss(queue: _Queue, first: int, behind: int, physical_offset: int) -> None:
+    last = queue.missing[-1] if queue.missing else None
+    if last is not None and last.next == first:
+        last.next, last.last_physical = behind, physical_offset
+    elif len(queue.missing) == _KEPT_FAULTS:
+        queue.missing_more += behind - first
+    else:
+        queue.missing.append(_Missing(first, behind, physical_offset, physical_offset))
+
+
+def _fault(queue: _Queue, text: str) -> None:
+    queue.fault_count += 1
+    if len(queue.faults) < _KEPT_FAULTS:
+        queue.faults.append(text)

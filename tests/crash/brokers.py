@@ -1,0 +1,82 @@
+"""Brokers to be hurt: small files, and a process that may be told to fail."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from tests.support.own_servers import OwnBroker
+
+FLUSH_MODES = ("ASYNC_FLUSH", "SYNC_FLUSH")
+LOG_FILE_BYTES = 256 * 1024
+# Several files of each kind in every round, so that faults come at their edges, too.
+SMALL_FILES = {
+    "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
+    "mappedFileSizeConsumeQueue": "6000",
+    "maxHashSlotNum": "2000",
+    "maxIndexNum": "10000",
+    "maxMessageSize": "65536",
+}
+_PROJECT = Path(__file__).resolve().parents[2]
+
+
+class FaultyBroker(OwnBroker):
+    """`rmq-broker` with small files; `environment` is its alone, `faults` are options of `broker_process`."""
+
+    def __init__(
+        self,
+        home: Path,
+        flush_mode: str = "ASYNC_FLUSH",
+        *,
+        settings: Mapping[str, str] | None = None,
+        faults: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        keys = {**SMALL_FILES, "flushDiskType": flush_mode, **(settings or {})}
+        super().__init__("", home=home, settings=keys)
+        self.faults = list(faults)
+        self.environment = dict(environment or {})
+
+    async def __aexit__(self, *_: object) -> None:
+        # Of a test that fails: whether the broker was still there.
+        print(f"the broker's exit code: {self.process.exit_code}")
+        self.close()
+
+    def _command(self) -> Sequence[str]:
+        command = super()._command()
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        if self.faults:
+            path = os.pathsep.join([str(_PROJECT), os.environ.get("PYTHONPATH", "")])
+            variables.append(f"PYTHONPATH={path}")
+            command = [sys.executable, "-m", "tests.crash.broker_process", *self.faults, "--", *command[1:]]
+        return ["env", *variables, *command]
+
+    @property
+    def log_files(self) -> list[Path]:
+        """Its commit log files."""
+        return sorted((self.store_path / "commitlog").iterdir())
+
+
+@cache
+def takes(flush_mode: str) -> bool:
+    """Whether a broker starts with this flushDiskType."""
+    if flush_mode == "ASYNC_FLUSH":
+        return True
+
+    async def start() -> None:
+        with tempfile.TemporaryDirectory(prefix="takes-") as home:
+            async with FaultyBroker(Path(home), flush_mode):
+                pass
+
+    try:
+        asyncio.run(start())
+    except RuntimeError as error:
+        if "is not supported" in str(error):
+            return False
+        raise
+    return True

@@ -1,0 +1,27 @@
+"""What the crash tests share: how many rounds, which seed, and whether a broker takes a flush mode."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.crash.brokers import FLUSH_MODES, takes
+
+
+@pytest.fixture
+def seed() -> int:
+    """A new one each time; RMQ_CRASH_SEED repeats a run as far as chance goes. Failing tests show it."""
+    seed = int(os.environ.get("RMQ_CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+    print(f"RMQ_CRASH_SEED={seed}")
+    return seed
+
+
+@pytest.fixture(params=FLUSH_MODES)
+def flush_mode(request: pytest.FixtureRequest) -> str:
+    """Each value of flushDiskType that the broker takes."""
+    mode: str = request.param
+    if not takes(mode):
+        pytest.skip(f"this broker does not take flushDiskType={mode}")
+    return mode

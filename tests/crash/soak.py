@@ -1,0 +1,154 @@
+"""A broker at full speed with cleaning on, for RMQ_SOAK_SECONDS (600): `make soak`.
+
+It has to keep its memory, its descriptors, its threads and its files as they are, and to lose nothing. Prints
+a line for each sample and a verdict; the exit code is 0 where all of that holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from rmq_remoting.codes import RequestCode
+from tests.crash.brokers import FaultyBroker
+from tests.crash.directory import check_directory
+from tests.crash.ledger_load import QUEUES, LedgerLoad, end_of, read_queues
+from tests.support.broker_requests import create_topic, request, send, sent
+from tests.support.ledger import Ledger
+from tests.support.raw_client import raw_client
+
+_SAMPLES: Final = 40
+_MIB: Final = 1 << 20
+# What a measure may grow by between the second third of the time and the last: a share, and this much.
+_GROWTH_SHARE: Final = 0.1
+_SLACK: Final = {"memory": 8 * _MIB, "descriptors": 8, "threads": 4, "log files": 8}
+_SETTINGS: Final = {
+    "mappedFileSizeCommitLog": str(4 * _MIB),
+    # Whatever is not being written is old, at any hour.
+    "fileReservedTime": "0",
+    "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),
+    "cleanResourceInterval": "500",
+    "deleteCommitLogFilesInterval": "0",
+    "deleteConsumeQueueFilesInterval": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the broker has and has done at a time."""
+
+    seconds: float
+    acknowledged: int
+    memory: int  # anonymous, bytes
+    descriptors: int
+    threads: int
+    log_files: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seconds:6.0f} s {self.acknowledged:10,d} messages {self.memory / _MIB:6.1f} MiB "
+            f"{self.descriptors:4d} descriptors {self.threads:3d} threads {self.log_files:3d} log files"
+        )
+
+
+async def soak(home: Path, seconds: float, chance: random.Random) -> list[str]:
+    """Run; what is wrong, one line each."""
+    ledger = Ledger()
+    samples: list[Sample] = []
+    async with FaultyBroker(home, settings=_SETTINGS) as broker:
+        began = time.monotonic()
+        async with LedgerLoad(broker.port, ledger, chance):
+            for number in range(1, _SAMPLES + 1):
+                await asyncio.sleep(max(0.0, began + seconds * number / _SAMPLES - time.monotonic()))
+                if broker.process.exit_code is not None:
+                    return [f"the broker has ended: {broker.process.log_tail()}"]
+                await _topic_that_comes_and_goes(broker.port, number)
+                ledger.forget_cleaned(await _begins(broker.port))
+                samples.append(_sample(broker, ledger, time.monotonic() - began))
+                print(samples[-1], flush=True)
+        broker.kill()
+        await broker.start()
+        print(ledger.check(await read_queues(broker.port)))
+        await broker.stop()
+        check_directory(broker.store_path)
+        problems = [f"the broker logged: {line}" for line in broker.logged_errors()]
+    if ledger.unknown_count or ledger.refused_count:
+        problems.append(
+            f"{ledger.refused_count} sends were refused, {ledger.unknown_count} not stored for sure"
+        )
+    return problems + _not_flat(samples)
+
+
+def _not_flat(samples: Sequence[Sample]) -> list[str]:
+    """The measures that have grown."""
+    measures: dict[str, Callable[[Sample], int]] = {
+        "memory": lambda sample: sample.memory,
+        "descriptors": lambda sample: sample.descriptors,
+        "threads": lambda sample: sample.threads,
+        "log files": lambda sample: sample.log_files,
+    }
+    third = len(samples) // 3
+    problems = []
+    for name, measure in measures.items():
+        before, after = (
+            statistics.median(map(measure, part)) for part in (samples[third:-third], samples[-third:])
+        )
+        print(f"{name}: {before:,.0f}, then {after:,.0f}")
+        if after > before * (1 + _GROWTH_SHARE) + _SLACK[name]:
+            problems.append(f"{name} grew from {before:,.0f} to {after:,.0f}")
+    if samples[-1].acknowledged == samples[len(samples) // 2].acknowledged:
+        problems.append("no more messages were acknowledged")
+    if not any(earlier.log_files > later.log_files for earlier, later in pairwise(samples)):
+        problems.append("no log file was ever cleaned")
+    return problems
+
+
+def _sample(broker: FaultyBroker, ledger: Ledger, seconds: float) -> Sample:
+    process = Path(f"/proc/{broker.process.pid}")
+    return Sample(
+        seconds,
+        ledger.acknowledged_count,
+        broker.usage().anonymous_bytes,
+        len(list((process / "fd").iterdir())),
+        len(list((process / "task").iterdir())),
+        len(broker.log_files),
+    )
+
+
+async def _begins(port: int) -> dict[tuple[str, int], int]:
+    async with raw_client(port) as client:
+        return {queue: await end_of(client, queue, RequestCode.GET_MIN_OFFSET) for queue in QUEUES}
+
+
+async def _topic_that_comes_and_goes(port: int, number: int) -> None:
+    topic = f"Passing{number}"
+    async with raw_client(port) as client:
+        await client.ask(create_topic(topic))
+        for _ in range(10):
+            sent(await client.ask(send(topic)))
+        await client.ask(request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic))
+
+
+def main() -> int:
+    """Run the command; the exit code."""
+    seconds = float(os.environ.get("RMQ_SOAK_SECONDS", "600"))
+    seed = int(os.environ.get("RMQ_CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+    print(f"RMQ_CRASH_SEED={seed}, {seconds:g} s")
+    with tempfile.TemporaryDirectory(prefix="soak-") as home:
+        problems = asyncio.run(soak(Path(home), seconds, random.Random(seed)))
+    print("\n".join(problems) or "sound: everything is there, and nothing has grown")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""The SDK's administration with two brokers of ours: messages by key and id, and how far groups are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from rmq_client import Admin, Message, MessageQueue, Producer, SendResult, UsageError, blocking
+from tests.support.brokers import RunningBroker, running_broker
+from tests.support.namesrv import running_namesrv
+
+_BROKERS = ("broker-a", "broker-b")
+
+
+class _Cluster:
+    """Topic T with two queues on each broker, and what was sent to it."""
+
+    def __init__(self, address: str, brokers: list[RunningBroker]) -> None:
+        self.address = address
+        self.brokers = brokers
+        self.sent: list[SendResult] = []
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[_Cluster]:
+    """Four messages: the even ones on broker-a, the odd ones on broker-b."""
+    async with AsyncExitStack() as stack:
+        namesrv = await stack.enter_async_context(running_namesrv(tmp_path))
+        brokers = [
+            await stack.enter_async_context(
+                running_broker(tmp_path / name, brokerName=name, namesrvAddr=namesrv.address)
+            )
+            for name in _BROKERS
+        ]
+        made = _Cluster(namesrv.address, brokers)
+        async with Admin(made.address) as admin, Producer(made.address, group="PG") as producer:
+            await admin.create_topic("T", queues=2)
+            for number in range(4):
+                message = Message("T", f"{number}".encode(), keys=["all", f"k{number}"])
+                queue = MessageQueue("T", _BROKERS[number % 2], 0)
+                made.sent.append(await producer.send(message, queue=queue))
+            async with asyncio.timeout(5):
+                # The index of a broker that has just started is made in the background.
+                while len((await admin.query_messages("T", "all")).messages) < 4:
+                    pass
+        yield made
+
+
+async def test_messages_by_key_of_all_brokers(cluster: _Cluster) -> None:
+    async with Admin(cluster.address) as admin:
+        result = await admin.query_messages("T", "all")
+        assert sorted(message.body for message in result.messages) == [b"0", b"1", b"2", b"3"]
+        times = [message.store_timestamp for message in result.messages]
+        assert times == sorted(times) and result.indexed_until_ms == times[-1]
+        assert not result.failures
+        [message] = (await admin.query_messages("T", "k3")).messages
+        assert (message.body, message.broker_name) == (b"3", "broker-b")
+        [message] = (await admin.query_messages("T", cluster.sent[2].msg_id, unique=True)).messages
+        assert message.body == b"2"
+        assert len((await admin.query_messages("T", "all", max_messages=3)).messages) == 3
+        assert (await admin.query_messages("T", "k4")).messages == []
+
+
+async def test_messages_of_a_time(cluster: _Cluster) -> None:
+    now, hour = datetime.now(UTC), timedelta(hours=1)
+    async with Admin(cluster.address) as admin:
+        assert len((await admin.query_messages("T", "all", begin=now - hour, end=now + hour)).messages) == 4
+        assert (await admin.query_messages("T", "all", begin=now + hour)).messages == []
+        assert (await admin.query_messages("T", "all", end=now - hour)).messages == []
+        with pytest.raises(UsageError, match="between"):
+            await admin.query_messages("T", "all", begin=now, end=now - hour)
+        with pytest.raises(UsageError, match="max_messages=0"):
+            await admin.query_messages("T", "all", max_messages=0)
+
+
+async def test_messages_by_id(cluster: _Cluster) -> None:
+    async with Admin(cluster.address) as admin:
+        for number, result in enumerate(cluster.sent):
+            for message_id in (result.msg_id, result.offset_msg_id):
+                message = await admin.view_message("T", message_id)
+                assert message is not None and message.body == f"{number}".encode()
+                assert message.broker_name == _BROKERS[number % 2]
+        beyond = cluster.sent[0].offset_msg_id[:-16] + "7FFFFFFFFFFFFFFF"
+        inside = cluster.sent[0].offset_msg_id[:-16] + "0000000000000001"
+        for unknown in (beyond, inside, "0" * 32, "nonsense"):
+            assert await admin.view_message("T", unknown) is None
+
+
+async def test_progress_of_a_group(cluster: _Cluster) -> None:
+    queue = MessageQueue("T", "broker-a", 0)
+    async with Admin(cluster.address) as admin:
+        assert (await admin.consume_stats("CG")).offset_table == {}
+        for broker in cluster.brokers:
+            assert broker.broker.groups.find("CG") is not None
+        await admin.commit_offset("CG", queue, 1)
+        stats = await admin.consume_stats("CG")
+        assert {each.broker_name for each in stats.offset_table} == {"broker-a"}
+        assert (stats.offset_table[queue].broker_offset, stats.offset_table[queue].consumer_offset) == (2, 1)
+        stats = await admin.consume_stats("CG", "T")
+        assert len(stats.offset_table) == 4
+        lag = sum(reach.broker_offset - reach.consumer_offset for reach in stats.offset_table.values())
+        assert lag == 3
+        spans = {span.message_queue: span for span in await admin.consume_time_span("CG", "T")}
+        assert len(spans) == 4
+        assert 0 < spans[queue].consume_timestamp <= spans[queue].max_timestamp
+        assert spans[MessageQueue("T", "broker-a", 1)].max_timestamp == -1
+
+
+async def test_without_a_loop(cluster: _Cluster) -> None:
+    def ask() -> None:
+        with blocking.Admin(cluster.address) as admin:
+            assert len(admin.query_messages("T", "all").messages) == 4
+            message = admin.view_message("T", cluster.sent[1].msg_id)
+            assert message is not None and message.body == b"1"
+            assert len(admin.consume_stats("CG", "T").offset_table) == 4
+            assert len(admin.consume_time_span("CG", "T")) == 4
+
+    await asyncio.to_thread(ask)

@@ -1,0 +1,388 @@
+"""Store directories that change hands: ours opens Apache's, Apache's opens ours, and ours goes on with that.
+
+Apache's Java client reads, and every field is compared. Small files make roll-over a part of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq_broker.config import BrokerSettings
+from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.record import RecordTemplate, pack_host
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.java_hash import tags_code
+from tests.interop.checks import expected_bodies
+from tests.interop.foreign import JavaShell
+from tests.interop.store_hands import (
+    MOST_BY_UNIQUE_KEY,
+    LookUp,
+    Queue,
+    Serving,
+    Stored,
+    check_begins_with,
+    comparable,
+)
+from tests.support import golden_store
+from tests.support.apache import ApacheBroker
+from tests.support.broker_load import Load, read_all
+from tests.support.broker_requests import request
+from tests.support.outcome import Event
+from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.raw_client import raw_client
+from tests.support.toolchain import JavaProgram
+from tests.unit.broker.parts import broker_settings
+
+pytestmark = pytest.mark.java
+
+SETTINGS = golden_store.SETTINGS
+# 600 of these fill the better part of a log file of 1 MiB.
+MESSAGES = 600
+MESSAGE_BYTES = 1500
+GROUP = "went-on"
+# Longer than a V1 record's topic can be.
+LONG_GROUP = "g" * 200
+LONG_TOPIC = "%RETRY%" + LONG_GROUP
+BATCH_TOPIC = "Batches"
+_V6_HOSTS = pack_host("2001:db8::1", 10911), pack_host("2001:db8::2", 4444)
+# Not looked up by key: where Apache's broker delivers what is due, and where a batch has one key for all.
+_WITHOUT_LOOK_UPS = ("SCHEDULE_TOPIC_XXXX", "TopicDelay", "TopicTimer", BATCH_TOPIC)
+_LOADED = 3000
+_DELIVERED_SECONDS = 20.0
+_KEYS_LOOKED_UP = 60
+_VIEWED = 40
+
+
+# --- Apache's directories on our broker ---
+
+
+@pytest.mark.parametrize("name", golden_store.NAMES)
+async def test_our_broker_serves_what_apache_wrote(own_shell: JavaShell, name: str, tmp_path: Path) -> None:
+    """Every message and key; and nothing of the log is touched, delayed, timed and half messages included."""
+    root = golden_store.unpack(name, tmp_path)
+    rows = golden_store.manifest(name)
+    end = rows[-1]["phyOffset"] + rows[-1]["size"]
+    log = log_of(root, end)
+    expected = expected_of(rows)
+    async with (
+        OwnNamesrv() as namesrv,
+        OwnBroker(namesrv.address, home=tmp_path, settings=SETTINGS) as broker,
+    ):
+        serving = Serving(own_shell, namesrv.address, broker)
+        scanned = await serving.scan(expected)
+        check_begins_with(scanned, expected)
+        assert sum(map(len, scanned.values())) == len(rows)
+        await serving.finds(dict(expected_look_ups(name)))
+        by_offset = {message["commitLogOffset"]: message for queue in expected.values() for message in queue}
+        viewed = sorted(by_offset)[:: len(by_offset) // _VIEWED]
+        assert await serving.view(viewed) == [by_offset[offset] for offset in viewed]
+        await broker.stop()
+        if name != "damaged":
+            assert broker.logged_errors() == []
+    assert log_of(root, end) == log
+
+
+def expected_of(rows: list[dict[str, Any]]) -> Stored:
+    """The messages of a manifest as the Java client shows them."""
+    stored: Stored = defaultdict(list)
+    for row in rows:
+        shown = {
+            **row,
+            "commitLogOffset": row["phyOffset"],
+            "storeSize": row["size"],
+            "bodySize": row["uncompressedBodySize"],
+            "bodySha256": row["uncompressedBodySha256"],
+            "bornHost": "/" + row["bornHost"],
+            "storeHost": "/" + row["storeHost"],
+        }
+        stored[row["topic"], row["queueId"]].append(comparable(shown))
+    return dict(stored)
+
+
+def expected_look_ups(name: str) -> Iterator[tuple[LookUp, list[int]]]:
+    """What the Java client makes of what Apache's index finds: it drops keys with the same hash."""
+    rows = {row["phyOffset"]: row for row in golden_store.manifest(name)}
+    unique_keys = {row["uniqKey"] for row in rows.values()}
+    for row in golden_store.look_ups(name):
+        unique = row["key"] in unique_keys
+        look_up = LookUp(
+            row["topic"],
+            row["key"],
+            unique,
+            row.get("begin", 0),
+            row.get("end", 2**63 - 1),
+            row.get("max", 64),
+        )
+        found = row["phyOffsets"][:MOST_BY_UNIQUE_KEY] if unique else row["phyOffsets"]
+        yield look_up, [offset for offset in sorted(found) if has_key(rows[offset], look_up)]
+
+
+def has_key(row: Mapping[str, Any], look_up: LookUp) -> bool:
+    if look_up.unique:
+        return bool(row["uniqKey"] == look_up.key)
+    return row["topic"] == look_up.topic and look_up.key in (row["keys"] or "").split(" ")
+
+
+def log_of(root: Path, end: int) -> bytes:
+    """The log up to a place in it."""
+    files = sorted((root / "commitlog").iterdir())
+    return b"".join(path.read_bytes() for path in files)[:end]
+
+
+# --- from hand to hand ---
+
+
+@pytest.mark.timeout(300, func_only=True)  # Apache's broker starts twice, and takes its time to stop
+async def test_a_directory_goes_from_hand_to_hand(
+    apache_program: JavaProgram, own_shell: JavaShell, tmp_path: Path
+) -> None:
+    """Apache's, ours (stopped), Apache's (killed), ours (killed under load), Apache's (stopped), ours.
+
+    Each finds everything that those before it stored, byte by byte, and adds to it.
+    """
+    root = golden_store.unpack("clean", tmp_path)
+    rows = golden_store.manifest("clean")
+    end = rows[-1]["phyOffset"] + rows[-1]["size"]
+    log = log_of(root, end)
+    known = expected_of(rows)
+    async with OwnNamesrv() as namesrv:
+        hands = Hands(own_shell, apache_program, namesrv.address, tmp_path)
+
+        async with hands.ours() as own:
+            serving = hands.serving(own)
+            known = await check_serves(serving, known)
+            await serving.create_topic("Ours", queues=4)
+            known |= await add_all_kinds(serving, "Ours")
+            assert await serving.commit("Ours", GROUP, 0, 20) == 0
+            await own.stop()
+        add_topic(root, LONG_TOPIC)
+        await store_long_topics(root)
+        known[LONG_TOPIC, 0] = []
+
+        async with hands.apaches() as apache:
+            serving = hands.serving(apache)
+            known = await check_serves(serving, known)
+            check_hosts(known[LONG_TOPIC, 0])
+            assert await serving.commit("Ours", GROUP, 0, 20) == 20
+            await serving.create_topic("Apaches", queues=4)
+            known |= await add_all_kinds(serving, "Apaches")
+            known |= await add_retries(serving, known["Ours", 0][:3])
+            await serving.create_topic(BATCH_TOPIC, queues=4, attribute={"+queue.type": "BatchCQ"})
+            known |= await add_whole_batches(serving)
+            apache.kill()
+
+        async with hands.ours() as own:
+            serving = hands.serving(own)
+            known = await check_serves(serving, known)
+            assert await serving.commit("Ours", GROUP, 0, 20) in (20, 40)  # Apache's had 5 s to write it
+            known |= await add_all_kinds(serving, "Ours")
+            known |= await add_whole_batches(serving)
+            async with Load(own.port, connections=6, topics=2) as load:
+                await load.until_acknowledged(_LOADED)
+                own.kill()
+
+        async with hands.apaches() as apache:
+            load.acknowledged.check(await read_all(apache.port, load.queues))
+            serving = hands.serving(apache)
+            known = await check_serves(serving, known | {queue: [] for queue in load.queues})
+            known |= await add_all_kinds(serving, "Apaches")
+            before_last = await serving.commit("Ours", GROUP, 1, 20)
+            await apache.stop(timeout_s=60)
+        await store_long_topics(root)
+
+        async with hands.ours() as own:
+            serving = hands.serving(own)
+            known = await check_serves(serving, known)
+            check_hosts(known[LONG_TOPIC, 0][-4:])
+            assert await serving.commit("Ours", GROUP, 1, 20) == before_last + 20
+            await own.stop()
+            assert own.logged_errors() == []
+    assert log_of(root, end) == log
+
+
+class Hands:
+    """Starts brokers on one directory, one after the other."""
+
+    def __init__(
+        self, shell: JavaShell, apache_program: JavaProgram, namesrv_address: str, home: Path
+    ) -> None:
+        self._shell = shell
+        self._program = apache_program
+        self._namesrv_address = namesrv_address
+        self._home = home
+
+    def ours(self) -> OwnBroker:
+        return OwnBroker(self._namesrv_address, home=self._home, settings=SETTINGS)
+
+    def apaches(self) -> ApacheBroker:
+        registering = {"compressedRegister": "true", "enableSingleTopicRegister": "true"}
+        return ApacheBroker(
+            self._program, self._namesrv_address, home=self._home, settings={**SETTINGS, **registering}
+        )
+
+    def serving(self, broker: OwnBroker | ApacheBroker) -> Serving:
+        return Serving(self._shell, self._namesrv_address, broker)
+
+
+async def check_serves(serving: Serving, known: Stored) -> Stored:
+    """All messages that are known are still there, and found by key; what the queues hold now."""
+    now = await serving.scan(known)
+    check_begins_with(now, known)
+    await serving.finds(some_keys(now))
+    assert await serving.addresses("TopicPlain") == {"0": serving.broker.address}
+    return now
+
+
+def some_keys(stored: Stored) -> dict[LookUp, list[int]]:
+    """Some keys and unique keys of topics that nobody writes to at this time, with where they are."""
+    found: dict[LookUp, list[int]] = defaultdict(list)
+    for (topic, _), messages in stored.items():
+        if topic in _WITHOUT_LOOK_UPS or topic.lower().startswith("rmq_sys_"):
+            continue
+        for message in messages:
+            properties = message["properties"]
+            keys = {LookUp(topic, key) for key in properties.get("KEYS", "").split(" ") if key}
+            if "UNIQ_KEY" in properties:
+                keys.add(LookUp(topic, properties["UNIQ_KEY"], unique=True))
+            for key in keys:
+                found[key].append(message["commitLogOffset"])
+    few = {key: sorted(offsets) for key, offsets in found.items() if len(offsets) <= MOST_BY_UNIQUE_KEY}
+    chosen = sorted(few, key=lambda key: few[key])
+    return {key: few[key] for key in chosen[:: max(1, len(chosen) // _KEYS_LOOKED_UP)]}
+
+
+async def add_all_kinds(serving: Serving, topic: str) -> Stored:
+    """Messages one by one, in batches and compressed; what the topic holds with them."""
+    before = await serving.scan(queues_of(topic))
+    plain: dict[str, Any] = {"count": MESSAGES, "size": MESSAGE_BYTES, "compress_over": 10_000}
+    await serving.send(topic, mode="selector", tag="plain", keys="k{} all", **plain)
+    await serving.send(topic, mode="batch", count=40, tag="batch", keys="b{}", property={"größe": "klein"})
+    for compression in ("zlib", "lz4", "zstd"):
+        await serving.send(topic, count=3, size=20_000, compress=compression, tag=compression)
+    after = await serving.scan(queues_of(topic))
+    assert bodies_by_tag(before, after) == {
+        "plain": expected_bodies(MESSAGES, MESSAGE_BYTES),
+        "batch": expected_bodies(40),
+        **{compression: expected_bodies(3, 20_000) for compression in ("zlib", "lz4", "zstd")},
+    }
+    return after
+
+
+async def add_whole_batches(serving: Serving) -> Stored:
+    """Batches, which such a topic keeps as one record each, and single messages."""
+    before = await serving.scan(queues_of(BATCH_TOPIC))
+    await serving.send(BATCH_TOPIC, mode="batch", count=40, batch=8, tag="batch")
+    await serving.send(BATCH_TOPIC, count=3, tag="one")
+    after = await serving.scan(queues_of(BATCH_TOPIC))
+    assert bodies_by_tag(before, after) == {"batch": expected_bodies(40), "one": expected_bodies(3)}
+    places = {message["commitLogOffset"] for messages in after.values() for message in messages}
+    stored_before = {message["commitLogOffset"] for messages in before.values() for message in messages}
+    assert len(places - stored_before) == 40 // 8 + 3
+    return after
+
+
+def queues_of(topic: str) -> list[Queue]:
+    return [(topic, queue_id) for queue_id in range(4)]
+
+
+def bodies_by_tag(before: Stored, after: Stored) -> dict[str, list[str]]:
+    """The digests of what was added."""
+    check_begins_with(after, before)
+    bodies: dict[str, list[str]] = defaultdict(list)
+    for queue, messages in after.items():
+        for message in messages[len(before[queue]) :]:
+            bodies[message["properties"]["TAGS"]].append(message["bodySha256"])
+    return {tag: sorted(digests) for tag, digests in bodies.items()}
+
+
+# --- records whose topics and hosts are long ---
+
+
+async def store_long_topics(root: Path) -> None:
+    """Records V2 with IPv4 and IPv6 hosts, put by the store itself: no client can send to such a topic."""
+    ours = {field.alias for field in BrokerSettings.model_fields.values()}
+    sizes = {key: value for key, value in SETTINGS.items() if key in ours}
+    settings = broker_settings(storePathRootDir=str(root), **sizes)
+    store = MessageStore(settings, settings, settings)
+    store.open()
+    for born_host in (pack_host("10.0.0.2", 4444), _V6_HOSTS[1]):
+        for store_host in (pack_host("10.0.0.1", 10911), _V6_HOSTS[0]):
+            template = RecordTemplate(
+                LONG_TOPIC,
+                0,
+                flag=7,
+                sys_flag=0,
+                reconsume_times=1,
+                born_host_bytes=len(born_host),
+                store_host=store_host,
+            )
+            store.put(
+                store.queues.get_or_create(LONG_TOPIC, 0),
+                template,
+                b"a long topic",
+                b"TAGS\x01long\x02",
+                tags_code=tags_code("long"),
+                born_timestamp_ms=time.time_ns() // 1_000_000,
+                born_host=born_host,
+            )
+    await store.stop()
+
+
+def check_hosts(messages: list[Event]) -> None:
+    """That messages are those of `store_long_topics`."""
+    hosts = [(message["bornHost"], message["storeHost"]) for message in messages]
+    born_hosts = ("/10.0.0.2:4444", "/[2001:db8:0:0:0:0:0:2]:4444")
+    store_hosts = ("/10.0.0.1:10911", "/[2001:db8:0:0:0:0:0:1]:10911")
+    assert hosts == [(born, store) for born in born_hosts for store in store_hosts]
+
+
+def add_topic(root: Path, topic: str) -> None:
+    """A topic as Apache's broker makes it for a group's retries."""
+    path = root / "config" / "topics.json"
+    content = json.loads(path.read_text())
+    content["topicConfigTable"][topic] = {
+        "attributes": {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 1,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": topic,
+        "topicSysFlag": 0,
+        "writeQueueNums": 1,
+    }
+    path.write_text(json.dumps(content))
+
+
+async def add_retries(serving: Serving, messages: list[Event]) -> Stored:
+    """Have Apache's broker bring messages again to the group with the long name: V2 records of its own.
+
+    (Retry topics are the only ones that it lets be so long: HookUtils.checkBeforePutMessage.)
+    """
+    queue = (LONG_TOPIC, 0)
+    before = len((await serving.scan([queue]))[queue])
+    async with raw_client(serving.broker.port) as client:
+        for message in messages:
+            again = request(
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                offset=message["commitLogOffset"],
+                group=LONG_GROUP,
+                delayLevel=1,
+                originMsgId="",
+                originTopic=message["topic"],
+            )
+            answer = await client.ask(again)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+    async with asyncio.timeout(_DELIVERED_SECONDS):
+        while len((stored := await serving.scan([queue]))[queue]) < before + len(messages):
+            pass
+    bodies = [message["bodySha256"] for message in messages]
+    assert [message["bodySha256"] for message in stored[queue][before:]] == bodies
+    return stored

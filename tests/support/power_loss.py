@@ -1,0 +1,211 @@
+"""Power cuts: a memory of what was flushed, and the directory that is left when no more stays for certain.
+
+A `SyncedMemory` keeps, beside a directory, what each fsync, fdatasync and msync covered: ranges of files, and
+the names in folders. It outlives a SIGKILL of the process that it watches. `cut_power` then makes a directory
+of it: of everything that was not flushed (pages, sizes, names, removals) a share is there by chance, the rest
+is as it was at its last flush. A file without a flush is empty or missing, a mapped page without one is zero.
+
+Names and sizes are kept in order, as by a file system with a journal (ext4, XFS): where a file named by its
+offset is there, so are those before it, at their full size; a folder's flush covers the sizes of its files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import random
+from itertools import takewhile, zip_longest
+from pathlib import Path
+from typing import Final
+
+from tests.support.flush_calls import FlushCall
+
+_CHUNK_BYTES: Final = 1 << 20
+
+# Inode and whether it is a folder, by name.
+_Names = dict[str, tuple[int, bool]]
+
+
+class SyncedMemory:
+    """What is on the disk of a directory, whatever may be in the page cache.
+
+    `folder` is outside of the directory, on the same file system. What is in the directory when the memory is
+    new counts as flushed.
+    """
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root = root.resolve()
+        self._content, self._pins = folder / "content", folder / "pins"
+        is_new = not folder.exists()
+        for path in (self._content, self._pins):
+            path.mkdir(parents=True, exist_ok=True)
+        self._lost: set[int] = set()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._journal = os.open(folder / "names", flags, 0o644)
+        if is_new:
+            self._root.mkdir(parents=True, exist_ok=True)
+            self._take_all(self._root)
+
+    def flushed(self, call: FlushCall) -> None:
+        """Note one flush: what the file holds now is on the disk when the call returns."""
+        if call.is_folder:
+            self._note_names(Path(call.path))
+        elif self._is_inside(Path(call.path)) and call.inode not in self._lost:
+            if call.map is None:
+                self.pin(call.descriptor)
+                self._copy_whole(call.descriptor, call.inode)
+            else:
+                content = call.map[call.begin : call.begin + call.size]
+                self._write(call.inode, call.begin, content, len(call.map))
+
+    def lost(self, call: FlushCall) -> None:
+        """A flush failed: nothing of this file gets to the disk from now on, whatever later flushes say."""
+        self._lost.add(call.inode)
+
+    def pin(self, descriptor: int) -> None:
+        """Keep a file as long as this memory: its number in the file system is nobody else's then."""
+        if not self._is_inside(Path(os.readlink(f"/proc/self/fd/{descriptor}"))):  # noqa: PTH115
+            return
+        pin = self._pins / str(os.fstat(descriptor).st_ino)
+        if pin.exists():
+            return
+        # Only where a folder's descriptor is given does this system call follow links.
+        anywhere = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(FileExistsError, FileNotFoundError):
+                os.link(f"/proc/self/fd/{descriptor}", pin, src_dir_fd=anywhere, follow_symlinks=True)
+        finally:
+            os.close(anywhere)
+
+    def _is_inside(self, path: Path) -> bool:
+        return path.is_relative_to(self._root)
+
+    def _take_all(self, folder: Path) -> None:
+        for path in folder.iterdir():
+            if path.is_dir():
+                self._take_all(path)
+            else:
+                with path.open("rb") as file:
+                    self.pin(file.fileno())
+                    self._copy_whole(file.fileno(), os.fstat(file.fileno()).st_ino)
+        self._note_names(folder)
+
+    def _note_names(self, folder: Path) -> None:
+        if not self._is_inside(folder):
+            return
+        names: _Names = {}
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                names[entry.name] = entry.inode(), entry.is_dir(follow_symlinks=False)
+                if entry.is_file(follow_symlinks=False):
+                    self._note_size(entry)
+        line = json.dumps([str(folder.relative_to(self._root)), names])
+        os.write(self._journal, line.encode() + b"\n")
+
+    def _note_size(self, entry: os.DirEntry[str]) -> None:
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.link(entry.path, self._pins / str(entry.inode()))
+            size = entry.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return  # removed meanwhile
+        if entry.inode() not in self._lost:
+            self._write(entry.inode(), 0, b"", size)
+
+    def _copy_whole(self, descriptor: int, inode: int) -> None:
+        readable = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size, position = os.fstat(readable).st_size, 0
+            while position < size and (chunk := os.pread(readable, _CHUNK_BYTES, position)):
+                self._write(inode, position, chunk, size)
+                position += len(chunk)
+        finally:
+            os.close(readable)
+        if size == 0:
+            self._write(inode, 0, b"", 0)
+
+    def _write(self, inode: int, position: int, content: bytes, size: int) -> None:
+        descriptor = os.open(self._content / str(inode), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.pwrite(descriptor, content, position)
+            if os.fstat(descriptor).st_size != size:
+                os.ftruncate(descriptor, size)
+        finally:
+            os.close(descriptor)
+
+
+def cut_power(root: Path, memory: Path, to: Path, chance: random.Random, share_kept: float = 0.0) -> None:
+    """Make the directory `to`: what a power cut leaves of `root`, whose process has ended.
+
+    `share_kept`: of what was not flushed so much has got to the disk all the same.
+    """
+    _Cut(memory, chance, share_kept).folder(root, to, ".")
+
+
+class _Cut:
+    def __init__(self, memory: Path, chance: random.Random, share_kept: float) -> None:
+        self._content, self._pins = memory / "content", memory / "pins"
+        self._chance = chance
+        self._share_kept = share_kept
+        self._flushed = _flushed_names(memory / "names")
+
+    def folder(self, current: Path | None, to: Path, relative: str) -> None:
+        """One folder; `current` is it as it was when the power went, if it was there at all."""
+        to.mkdir(parents=True)
+        flushed = self._flushed.get(relative, {})
+        newest = _names_of(current)
+        new = list(takewhile(lambda _: self._keeps(), sorted(newest.keys() - flushed.keys())))
+        names = sorted([*flushed.keys(), *new])
+        for name, following in zip_longest(names, names[1:]):
+            now = newest.get(name)
+            kept = now if name in new or self._keeps() else flushed[name]
+            if kept is None:
+                continue
+            inode, is_folder = kept
+            path = current / name if current is not None and kept == now else None
+            if is_folder:
+                self.folder(path, to / name, name if relative == "." else f"{relative}/{name}")
+            else:
+                # Of files that are made one after the other, at their full size, the last alone may lack it.
+                size_kept = following is not None and name.isdecimal()
+                (to / name).write_bytes(self._content_of(inode, path, size_kept or self._keeps()))
+
+    def _content_of(self, inode: int, path: Path | None, size_kept: bool) -> bytes:
+        flushed, pin = self._content / str(inode), self._pins / str(inode)
+        before = flushed.read_bytes() if flushed.exists() else b""
+        newest = pin if pin.exists() else path
+        now = before if newest is None else newest.read_bytes()
+        size = len(now) if size_kept else len(before)
+        pages = bytearray(before[:size].ljust(size, b"\0"))
+        for page in range(0, min(size, len(now)), mmap.PAGESIZE):
+            end = min(page + mmap.PAGESIZE, size, len(now))
+            if now[page:end] != before[page:end] and self._keeps():
+                pages[page:end] = now[page:end]
+        return bytes(pages)
+
+    def _keeps(self) -> bool:
+        return self._chance.random() < self._share_kept
+
+
+def _flushed_names(journal: Path) -> dict[str, _Names]:
+    """The names of each folder as of its last flush."""
+    found: dict[str, _Names] = {}
+    for line in journal.read_bytes().splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            break  # the process ended while it wrote this
+        relative, names = json.loads(line)
+        for name in found.get(relative, {}).keys() - names.keys():
+            below = name if relative == "." else f"{relative}/{name}"
+            for gone in [key for key in found if key == below or key.startswith(f"{below}/")]:
+                del found[gone]
+        found[relative] = {name: (inode, is_folder) for name, (inode, is_folder) in names.items()}
+    return found
+
+
+def _names_of(folder: Path | None) -> _Names:
+    if folder is None:
+        return {}
+    with os.scandir(folder) as entries:
+        return {e.name: (e.inode(), e.is_dir(follow_symlinks=False)) for e in entries}

@@ -1,0 +1,28 @@
+"""A small file system of its own, to be filled."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_disk(folder: Path, mebibytes: int) -> Iterator[Path]:
+    """A tmpfs, where this process may mount one; skips the test where it may not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        # A process that has just been killed may still hold it.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)

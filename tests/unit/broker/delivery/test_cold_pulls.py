@@ -1,0 +1,168 @@
+"""Cold pulls take turns in a pool: its bounds, and peers that go or do not read meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rmq_broker.delivery.cold_pulls import ColdPulls
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.connection import Connection
+from rmq_remoting.dispatch import PoolTier
+from rmq_remoting.errors import CommandError
+from tests.support.waiting import loop_passes, until
+from tests.unit.broker.parts import Peer
+
+
+class _Disk:
+    """Reads that end when they are told to."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.afterwards: list[str] = []
+        self._release = threading.Event()
+
+    def release(self) -> None:
+        self._release.set()
+
+    def read(self, name: str) -> str:
+        self.begun.append(name)
+        assert self._release.wait(20)
+        return name
+
+
+class _Pool:
+    """A pool of one thread over a disk, and a clock."""
+
+    def __init__(self, capacity: int = 2) -> None:
+        self.tier = PoolTier("pull_cold", threads=1, capacity=capacity, max_wait_ms=5000)
+        self.now = 1000.0
+        self.disk = _Disk()
+        self.cold = ColdPulls(self.tier, lambda: self.now)
+
+    def run(self, name: str, connection: Connection | None = None) -> asyncio.Task[str | None]:
+        return asyncio.create_task(
+            self.cold.run(
+                connection or Peer().connection,
+                lambda: self.disk.read(name),
+                lambda: self.disk.afterwards.append(name),
+            )
+        )
+
+
+@asynccontextmanager
+async def _pool(capacity: int = 2) -> AsyncIterator[_Pool]:
+    pool = _Pool(capacity)
+    try:
+        yield pool
+    finally:
+        pool.disk.release()
+        await until(lambda: not pool.tier.statistics.running)
+        assert pool.tier.statistics.waiting == 0
+        pool.tier.stop()
+
+
+async def test_reads_take_turns() -> None:
+    async with _pool() as pool:
+        reads = [pool.run("a"), pool.run("b"), pool.run("c")]
+        await until(lambda: pool.disk.begun == ["a"])
+        assert (pool.tier.statistics.running, pool.tier.statistics.waiting) == (1, 2)
+        pool.disk.release()
+        assert await asyncio.gather(*reads) == ["a", "b", "c"]
+        await until(lambda: pool.disk.afterwards == ["a", "b", "c"])
+        assert pool.tier.statistics.accepted == 3
+        assert pool.tier.statistics.max_waiting == 2
+
+
+async def test_a_full_pool_is_busy_at_once() -> None:
+    async with _pool(capacity=1) as pool:
+        first = pool.run("a")
+        await until(lambda: pool.disk.begun == ["a"])
+        second = pool.run("b")
+        await loop_passes()
+        with pytest.raises(CommandError, match=r"\[REJECTREQUEST\]") as caught:
+            await pool.run("c")
+        assert caught.value.code == ResponseCode.SYSTEM_BUSY
+        assert pool.tier.statistics.rejected_full == 1
+        pool.disk.release()
+        assert [await first, await second] == ["a", "b"]
+        assert await pool.run("d") == "d"
+
+
+async def test_a_pull_that_has_waited_too_long_is_refused() -> None:
+    async with _pool() as pool:
+        first, second = pool.run("a"), pool.run("b")
+        await until(lambda: pool.disk.begun == ["a"])
+        pool.now += 5.1
+        pool.disk.release()
+        assert await first == "a"
+        with pytest.raises(CommandError, match="TIMEOUT_CLEAN_QUEUE"):
+            await second
+        assert pool.disk.begun == ["a"]
+        assert pool.tier.statistics.rejected_late == 1
+
+
+async def test_of_a_client_that_has_gone_nothing_is_read() -> None:
+    async with _pool() as pool:
+        gone = Peer()
+        first, second, third = pool.run("a"), pool.run("b", gone.connection), pool.run("c")
+        await until(lambda: pool.disk.begun == ["a"])
+        gone.connection.abort()
+        await loop_passes()
+        assert gone.connection.is_closed
+        pool.disk.release()
+        assert [await first, await second, await third] == ["a", None, "c"]
+        assert pool.disk.begun == ["a", "c"]
+
+
+async def test_who_does_not_read_waits_until_he_does() -> None:
+    async with _pool() as pool:
+        slow = Peer()
+        pool.disk.release()
+        slow.connection.pause_writing()
+        read = pool.run("slow", slow.connection)
+        assert await pool.run("other") == "other"
+        assert not read.done()
+        slow.connection.resume_writing()
+        assert await read == "slow"
+
+
+async def test_who_stops_reading_while_he_waits_keeps_no_thread() -> None:
+    async with _pool() as pool:
+        slow = Peer()
+        first, second = pool.run("a"), pool.run("slow", slow.connection)
+        await until(lambda: pool.disk.begun == ["a"])
+        slow.connection.pause_writing()
+        pool.disk.release()
+        assert await first == "a"
+        assert await pool.run("other") == "other"
+        slow.connection.resume_writing()
+        assert await second == "slow"
+
+
+async def test_an_error_of_the_disk_reaches_the_pull() -> None:
+    async with _pool() as pool:
+
+        def fail() -> str:
+            raise OSError("Input/output error")
+
+        with pytest.raises(OSError, match="Input/output"):
+            await pool.cold.run(Peer().connection, fail, lambda: None)
+        pool.disk.release()
+        assert await pool.run("next") == "next"
+
+
+async def test_a_stop_gives_up_what_is_under_way() -> None:
+    async with _pool() as pool:
+        reads = [pool.run("a"), pool.run("b")]
+        await until(lambda: pool.disk.begun == ["a"])
+        pool.tier.stop()
+        pool.cold.stop()
+        results = await asyncio.gather(*reads, return_exceptions=True)
+        assert [type(result) for result in results] == [asyncio.CancelledError] * 2
+        with pytest.raises(CommandError, match="shutting down"):
+            await pool.run("c")

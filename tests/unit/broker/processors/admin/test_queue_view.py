@@ -1,0 +1,106 @@
+"""What a consume queue consists of (code 321)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmq_broker.clients.client import ConnectedClient
+from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
+from rmq_broker.processors.admin import queue_view
+from rmq_broker.processors.admin.queue_view import QueueViewProcessor
+from rmq_remoting.bodies.checks import ConsumeQueueData, QueryConsumeQueueResponseBody
+from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import CommandError
+from tests.unit.broker.parts import FakeStore, Peer
+
+_FIRST = 10
+_ENTRIES = [(1000, 100, 5), (1100, 120, -5), (1220, 90, -(2**31) - 1)]
+
+
+class _Store(FakeStore):
+    """One queue, T/1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues["T", 1] = [1, 2, 3]
+        self.first_offsets["T", 1] = _FIRST
+
+    def queue_entries(
+        self, topic: str, queue_id: int, offset: int, max_count: int
+    ) -> list[tuple[int, int, int]] | None:
+        if (topic, queue_id) != ("T", 1):
+            return None
+        if offset < 0:
+            return _ENTRIES[:max_count]  # stores need not know negative offsets
+        index = offset - _FIRST
+        return _ENTRIES[index : index + max_count] if index >= 0 else []
+
+
+def _answer(consumers: ConsumerTable | None = None, **fields: object) -> RemotingCommand:
+    chosen = {"topic": "T", "queueId": 1, "index": _FIRST, "count": 10, **fields}
+    texts = {name: str(value) for name, value in chosen.items()}
+    request = RemotingCommand.request(RequestCode.QUERY_CONSUME_QUEUE, texts)
+    return QueueViewProcessor(_Store(), consumers or ConsumerTable()).query(Peer().connection, request)
+
+
+def _body(answer: RemotingCommand) -> QueryConsumeQueueResponseBody:
+    assert answer.code == ResponseCode.SUCCESS
+    return QueryConsumeQueueResponseBody.decode(answer.body)
+
+
+async def test_entries_and_ends() -> None:
+    body = _body(_answer(count=2))
+    assert (body.min_queue_index, body.max_queue_index) == (10, 13)
+    assert body.queue_data == [
+        ConsumeQueueData(physical_offset=1000, physical_size=100, tags_code=5),
+        ConsumeQueueData(physical_offset=1100, physical_size=120, tags_code=-5),
+    ]
+    assert body.filter_data is None and body.subscription_data is None
+
+
+async def test_an_address_of_an_extension_is_told() -> None:
+    data = _body(_answer(index=12)).queue_data
+    assert data is not None and len(data) == 1
+    assert data[0].tags_code == -(2**31) - 1 and "extension" in (data[0].msg or "")
+
+
+@pytest.mark.parametrize("index", [9, 13, 1_000_000, -1])
+async def test_an_index_outside_of_the_queue(index: int) -> None:
+    answer = _answer(index=index)
+    assert f"nothing at {index}: it goes from 10 to 12" in (answer.remark or "")
+    body = _body(answer)
+    assert body.queue_data == [] and body.max_queue_index == 13
+
+
+@pytest.mark.parametrize("count", [0, -1])
+async def test_no_entries_asked_for(count: int) -> None:
+    assert _body(_answer(count=count)).queue_data == []
+
+
+async def test_one_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_view, "MAX_ENTRIES", 2)
+    assert len(_body(_answer(count=2**31 - 1)).queue_data or []) == 2
+
+
+@pytest.mark.parametrize(("topic", "queue_id"), [("T", 2), ("U", 1), ("T", -1)])
+async def test_a_queue_that_is_not_there(topic: str, queue_id: int) -> None:
+    with pytest.raises(CommandError, match=f"topic {topic} has no queue {queue_id}") as refusal:
+        _answer(topic=topic, queueId=queue_id)
+    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_the_groups_subscription_is_shown() -> None:
+    consumers = ConsumerTable()
+    data = ConsumerData(
+        group_name="CG", subscription_data_set=[SubscriptionData(topic="T", sub_string="A || B")]
+    )
+    client = ConnectedClient(Peer().connection, "c1", LanguageCode.JAVA, 479, 0)
+    consumers.register(Heartbeat(data), client)
+    body = _body(_answer(consumers, consumerGroup="CG"))
+    assert body.subscription_data is not None and body.subscription_data.sub_string == "A || B"
+    assert body.filter_data == "null"
+    body = _body(_answer(consumers, consumerGroup="Other"))
+    assert body.subscription_data is None
+    assert "no consumer of group Other" in (body.filter_data or "")

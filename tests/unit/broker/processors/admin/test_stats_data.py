@@ -1,0 +1,76 @@
+"""What was counted in the last minute, hour and day (code 315)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmq_broker.processors.admin.stats_data import StatsDataProcessor
+from rmq_broker.statistics import BrokerStatistics
+from rmq_remoting.bodies.broker_stats import BrokerStatsData, BrokerStatsItem
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import CommandError, HeaderError
+from tests.unit.broker.parts import Clock, Peer
+
+
+def _view(name: str, key: str) -> BrokerStatsData:
+    """Asked twenty seconds after 40 messages of 4,000 bytes, of which half were read with two answers."""
+    clock = Clock()
+    statistics = BrokerStatistics({"SYSTEM"}, clock)
+    topic = statistics.of_topic("T")
+    topic.put_messages += 40
+    topic.put_bytes += 4000
+    group = statistics.of_group("CG", "T")
+    group.got_messages += 20
+    group.got_bytes += 2000
+    group.answers += 2
+    statistics.of_topic("SYSTEM").put_messages += 10
+    clock.pass_seconds(20)
+    processor = StatsDataProcessor(statistics, "DefaultCluster", clock)
+    fields = {"statsName": name, "statsKey": key}
+    request = RemotingCommand.request(RequestCode.VIEW_BROKER_STATS_DATA, fields)
+    return BrokerStatsData.decode(processor.view(Peer().connection, request).body)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "total", "per_call"),
+    [
+        ("TOPIC_PUT_NUMS", "T", 40, 1.0),
+        ("TOPIC_PUT_SIZE", "T", 4000, 100.0),
+        ("GROUP_GET_NUMS", "T@CG", 20, 10.0),
+        ("GROUP_GET_SIZE", "T@CG", 2000, 1000.0),
+        ("BROKER_PUT_NUMS", "DefaultCluster", 50, 0.0),
+        ("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", "DefaultCluster", 40, 0.0),
+        ("BROKER_GET_NUMS", "DefaultCluster", 20, 0.0),
+        ("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", "DefaultCluster", 20, 0.0),
+    ],
+)
+async def test_figures_by_name(name: str, key: str, total: int, per_call: float) -> None:
+    data = _view(name, key)
+    expected = BrokerStatsItem(sum=total, tps=total / 20, average_per_call=per_call)
+    assert (data.stats_minute, data.stats_hour, data.stats_day) == (expected,) * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("TOPIC_PUT_NUMS", "unknown"),
+        ("GROUP_GET_NUMS", "T@unknown"),
+        ("GROUP_GET_NUMS", "T"),
+        ("BROKER_PUT_NUMS", "OtherCluster"),
+        ("SNDBCK_PUT_NUMS", "T@CG"),
+        ("NONSENSE", "DefaultCluster"),
+        ("", ""),
+    ],
+)
+async def test_what_is_not_counted_is_refused(name: str, key: str) -> None:
+    with pytest.raises(CommandError, match=f"nothing was counted as {name} of {key}:") as refusal:
+        _view(name, key)
+    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_name_and_key_are_needed() -> None:
+    processor = StatsDataProcessor(BrokerStatistics(set(), Clock()), "DefaultCluster", Clock())
+    with pytest.raises(HeaderError, match="statsKey"):
+        request = RemotingCommand.request(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": "TOPIC_PUT_NUMS"})
+        processor.view(Peer().connection, request)

@@ -1,0 +1,172 @@
+"""One flush for all who wait: who is answered by which, in virtual time where time counts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rmq_broker.store.commit_log import CommitLog
+from rmq_broker.store.flush import LogFlush
+from rmq_broker.store.group_commit import GroupCommit, WaitEnd
+from rmq_broker.store.health import WriteHealth
+from tests.support.waiting import loop_passes, until
+
+
+class Log(CommitLog):
+    """Its end is a number; a flush waits for the gate, and covers what was there when it began."""
+
+    __slots__ = ("end", "error", "flushes", "gate", "waiting")
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.flushes = 0
+        self.waiting = 0
+        self.error: OSError | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def flush(self) -> int:
+        covered = self.end
+        self.waiting += 1
+        assert self.gate.wait(30)
+        self.waiting -= 1
+        if self.error is not None:
+            raise self.error
+        self.flushes += 1
+        return covered
+
+
+class Parts:
+    def __init__(self) -> None:
+        self.log = Log()
+        self.now = 100.0
+        self.told: list[int] = []
+        self.health = WriteHealth()
+        self.commits = GroupCommit(
+            LogFlush(self.log, self.health),
+            timeout_ms=lambda: 5000,
+            on_flushed=self.told.append,
+            clock=lambda: self.now,
+        )
+
+    def append(self, size: int = 10) -> asyncio.Future[object]:
+        self.log.end += size
+        self.commits.request()
+        return self.commits.wait(self.log.end, lambda end: end.name.encode())  # type: ignore[return-value]
+
+
+@asynccontextmanager
+async def new_parts() -> AsyncIterator[Parts]:
+    parts = Parts()
+    try:
+        yield parts
+    finally:
+        parts.log.gate.set()
+        parts.commits.close()
+        parts.commits._thread.join(10)
+
+
+async def test_all_of_one_iteration_share_a_flush() -> None:
+    async with new_parts() as parts:
+        waiting = [parts.append() for _ in range(20)]
+        assert await asyncio.gather(*waiting) == [b"FLUSHED"] * 20
+        assert (parts.log.flushes, parts.told) == (1, [200])
+
+
+async def test_what_comes_during_a_flush_waits_for_the_next() -> None:
+    async with new_parts() as parts:
+        parts.log.gate.clear()
+        first = parts.append()
+        await until(lambda: parts.log.waiting)
+        others = [parts.append() for _ in range(5)]
+        await loop_passes()
+        parts.log.gate.set()
+        assert await first == b"FLUSHED"
+        assert await asyncio.gather(*others) == [b"FLUSHED"] * 5
+        assert (parts.log.flushes, parts.told) == (2, [10, 60])
+
+
+async def test_entries_are_made_before_anybody_is_answered() -> None:
+    async with new_parts() as parts:
+        seen: list[list[int]] = []
+        parts.log.end += 10
+        parts.commits.request()
+
+        def outcome(end: WaitEnd) -> bytes:
+            seen.append(list(parts.told))
+            return b"ok"
+
+        await parts.commits.wait(10, outcome)
+        assert seen == [[10]]
+
+
+async def test_who_waits_too_long_is_told_so() -> None:
+    async with new_parts() as parts:
+        parts.log.gate.clear()
+        early = parts.append()
+        parts.now += 3
+        late = parts.append()
+        parts.now += 2.5
+        parts.commits._time_up()
+        assert await early == b"TIMED_OUT"
+        assert not late.done()
+        parts.log.gate.set()
+        assert await late == b"FLUSHED"
+
+
+async def test_a_failure_is_told_to_all_and_for_good() -> None:
+    async with new_parts() as parts:
+        parts.log.error = OSError(5, "Input/output error")
+        assert await parts.append() == b"FAILED"
+        assert parts.health.refusal == "flushing to the disk failed: [Errno 5] Input/output error"
+        parts.log.error = None
+        assert await parts.append() == b"FAILED"
+        assert (parts.log.flushes, parts.told) == (0, [])
+
+
+async def test_an_answer_that_fails_is_that_requests_failure() -> None:
+    async with new_parts() as parts:
+
+        def broken(end: WaitEnd) -> bytes:
+            raise ValueError("no answer")
+
+        parts.log.end += 10
+        parts.commits.request()
+        failing = parts.commits.wait(10, broken)
+        good = parts.append()
+        with pytest.raises(ValueError, match="no answer"):
+            await failing
+        assert await good == b"FLUSHED"
+
+
+async def test_who_has_gone_is_passed_over() -> None:
+    async with new_parts() as parts:
+        gone, here = parts.append(), parts.append()
+        gone.cancel()
+        assert await here == b"FLUSHED"
+
+
+async def test_a_stop_flushes_a_last_time() -> None:
+    async with new_parts() as parts:
+        parts.log.gate.clear()
+        first = parts.append()
+        await until(lambda: parts.log.waiting)
+        second = parts.append()
+        stopping = asyncio.create_task(parts.commits.stop())
+        await loop_passes()
+        parts.log.gate.set()
+        await stopping
+        assert [first.result(), second.result()] == [b"FLUSHED", b"FLUSHED"]
+        assert not parts.commits._thread.is_alive()
+
+
+async def test_closing_leaves_nobody_waiting() -> None:
+    async with new_parts() as parts:
+        parts.log.gate.clear()
+        waiting = parts.append()
+        parts.commits.close()
+        assert await waiting == b"TIMED_OUT"

@@ -1,0 +1,116 @@
+"""Topics that exist in the store only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from rmq_broker.offsets.table import ConsumerOffsetTable
+from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.topics.deletion import TopicDeletion
+from rmq_broker.topics.table import TopicTable
+from rmq_broker.topics.unused import UnusedTopics
+from rmq_remoting.bodies.topic import TopicConfig
+from tests.unit.broker.parts import Clock, broker_settings
+
+LOG_BEGIN = 1000
+
+
+@dataclass
+class Queue:
+    """`last` is where the newest message is in the log."""
+
+    last: int | None
+    is_empty: bool = False
+
+    def last_entry(self) -> tuple[int, int, int] | None:
+        return None if self.last is None else (self.last, 100, 0)
+
+
+class Queues:
+    """The store, as far as it is needed here."""
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, dict[int, Queue]] = {}
+        self.rounds = 0
+
+    def topics(self) -> list[str]:
+        return list(self.by_topic)
+
+    def of_topic(self, topic: str) -> Mapping[int, Queue]:
+        return self.by_topic[topic]
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        self.rounds += 1
+        for name in names:
+            del self.by_topic[name]
+
+
+class Broker:
+    def __init__(self) -> None:
+        clock = Clock()
+        self.topics = TopicTable(broker_settings(), "DefaultCluster", "broker-a", clock)
+        self.offsets = ConsumerOffsetTable(clock)
+        self.queues = Queues()
+        statistics = BrokerStatistics(set(), clock)
+        deletion = TopicDeletion(self.topics, self.offsets, self.queues, statistics)
+        self.unused = UnusedTopics(self.topics, self.queues, deletion, lambda: LOG_BEGIN)
+
+    def has(self, name: str, *queues: Queue) -> None:
+        self.queues.by_topic[name] = dict(enumerate(queues))
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+async def test_what_exists_and_what_is_the_systems_stays(broker: Broker) -> None:
+    kept = ["Exists", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "rmq_sys_anything", "%LMQ%light"]
+    gone = ["Deleted", "%RETRY%group", "%DLQ%group"]
+    broker.topics.update(TopicConfig(topic_name="Exists"))
+    for name in kept + gone:
+        broker.has(name, Queue(last=0))
+    assert await broker.unused.delete() == gone
+    assert broker.queues.topics() == kept
+    assert await broker.unused.delete() == []
+
+
+async def test_without_messages(broker: Broker) -> None:
+    broker.topics.update(TopicConfig(topic_name="Exists"))
+    broker.has("Exists", Queue(last=LOG_BEGIN - 1))
+    broker.has("all gone", Queue(last=LOG_BEGIN - 1), Queue(last=0))
+    broker.has("cleaned already", Queue(last=None, is_empty=True))
+    broker.has("one left", Queue(last=LOG_BEGIN - 1), Queue(last=LOG_BEGIN))
+    broker.has("ends in a gap", Queue(last=None))
+    assert await broker.unused.delete_without_messages() == ["all gone", "cleaned already"]
+    assert broker.queues.topics() == ["Exists", "one left", "ends in a gap"]
+
+
+async def test_offsets_of_groups_go_with_them(broker: Broker) -> None:
+    """Where the topic is made again, its messages are counted from 0."""
+    broker.topics.update(TopicConfig(topic_name="Exists"))
+    for topic in ("Deleted", "Exists"):
+        broker.has(topic, Queue(last=0))
+        broker.offsets.commit("group", topic, 0, 77)
+    await broker.unused.delete()
+    assert broker.offsets.topics_of("group") == {"Exists"}
+
+
+async def test_many_are_deleted_in_slices_and_one_that_is_made_meanwhile_is_kept(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(35):
+        broker.has(f"Topic{number}", Queue(last=0))
+    delete_topics = broker.queues.delete_topics
+
+    def delete_and_create(names: Sequence[str]) -> None:
+        delete_topics(names)
+        if broker.queues.rounds == 1:
+            broker.topics.update(TopicConfig(topic_name="Topic30"))
+
+    monkeypatch.setattr(broker.queues, "delete_topics", delete_and_create)
+    assert len(await broker.unused.delete()) == 34
+    assert broker.queues.topics() == ["Topic30"] and broker.queues.rounds == 4
