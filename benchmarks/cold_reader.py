@@ -101,9 +101,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=8, help="threads that send")
     parser.add_argument("--seconds", type=int, default=8, help="length of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--rate", type=float, default=0.0, help="MiB/s that the consumer reads at most; 0: any"
-    )
+    parser.add_argument("--rate", type=float, default=20.0, help="MiB/s that the consumer reads; 0: any")
     options = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_measure(options))
@@ -135,7 +133,7 @@ async def _measure(options: argparse.Namespace) -> None:
 
 
 async def _restart(broker: OwnBroker, backlog_bytes: int) -> None:
-    """Again and again, until the broker has nothing of the backlog mapped: it may have work left to do there."""
+    """Until the broker has nothing of the backlog mapped: it may have work left to do there."""
     for _ in range(_RESTARTS):
         await broker.stop()
         await broker.start(ready_timeout_s=60)

@@ -18,14 +18,14 @@ from pathlib import Path
 import uvloop
 
 from rmq_broker.config import BrokerSettings
-from rmq_broker.store.message_index import IndexState
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.record import BatchItem, RecordTemplate, pack_host
+from tests.support.waiting import until
 
 _HOST = pack_host("127.0.0.1", 10911)
 # One append; a real broker's limit for a batch is 4 MiB.
 _BATCH_BYTES = 256 * 1024
-_POLL_SECONDS = 0.05
+_INDEX_SECONDS = 600.0
 TOPIC_PREFIX = "Filled"
 _KEY_PREFIX = b"7F0000010001AAAA"
 
@@ -54,8 +54,6 @@ def fill_command(
 
 async def _fill(store: MessageStore, messages: int, record_bytes: int, topics: int, queues: int) -> None:
     store.start()
-    while store.index.statistics().state is not IndexState.LIVE:
-        await asyncio.sleep(_POLL_SECONDS)
     targets = [(topic_name(number % topics), number // topics % queues) for number in range(topics * queues)]
     number = 0
     turn = 0
@@ -80,9 +78,15 @@ async def _fill(store: MessageStore, messages: int, record_bytes: int, topics: i
         )
         number += count
         await asyncio.sleep(0)  # the store flushes, and makes its next file
-    while store.index.statistics().behind_bytes:
-        await asyncio.sleep(_POLL_SECONDS)
+        if number == count:
+            # The index makes its first file now. Until it has one it falls behind, and catches up slowly.
+            await _index_is_there(store)
+    await _index_is_there(store)
     await store.stop()
+
+
+async def _index_is_there(store: MessageStore) -> None:
+    await until(lambda: not store.index.statistics().behind_bytes, timeout_seconds=_INDEX_SECONDS)
 
 
 def _properties(number: int) -> bytes:

@@ -2,15 +2,18 @@
 
 python -m benchmarks.loop_probe RESULT.json BROKER-OPTIONS...
 
-The probe looks at the clock every half millisecond; what is late is a pause. It is no part of the broker, it
-is put around it: the file is written when the broker stops.
+The probe looks at the clock every half millisecond; what is late is a pause. The time that the thread was
+ready and had no core is taken out: a machine that is shared with the load has too few of them. The probe is
+no part of the broker, it is put around it; the file is written when the broker stops.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
+import threading
 import time
 from collections import deque
 from pathlib import Path
@@ -25,14 +28,16 @@ _AROUND = 20
 
 
 class LoopProbe:
-    """Ticks in the running loop, and keeps the pauses at roll-overs and the longest besides."""
+    """Ticks in the running loop, and keeps the pauses at roll-overs and the longest besides; in seconds."""
 
     def __init__(self, commit_log: CommitLog, file_bytes: int) -> None:
         self._log = commit_log
         self._file_bytes = file_bytes
         self._loop = asyncio.get_running_loop()
+        self._schedstat = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
         self._file = self._current_file()
         self._last = time.perf_counter()
+        self._waited = self._waited_for_core()
         self._recent: deque[float] = deque(maxlen=_AROUND)
         self._still_at_roll = 0
         self._at_roll: list[float] = []
@@ -42,10 +47,18 @@ class LoopProbe:
     def _current_file(self) -> int:
         return self._log.max_offset // self._file_bytes
 
+    def _waited_for_core(self) -> float:
+        """How long this thread has been ready without running, since it began."""
+        return int(os.pread(self._schedstat, 100, 0).split()[1]) / 1e9
+
     def _tick(self) -> None:
-        now = time.perf_counter()
-        pause = max(0.0, now - self._last - _TICK_SECONDS)
-        self._last = now
+        now, waited = time.perf_counter(), self._waited_for_core()
+        pause = max(0.0, now - self._last - _TICK_SECONDS - (waited - self._waited))
+        self._last, self._waited = now, waited
+        self._note(pause)
+        self._loop.call_later(_TICK_SECONDS, self._tick)
+
+    def _note(self, pause: float) -> None:
         file = self._current_file()
         if file != self._file:
             self._file = file
@@ -59,7 +72,6 @@ class LoopProbe:
             if len(self._recent) == _AROUND:
                 self._elsewhere = max(self._elsewhere, self._recent[0])
             self._recent.append(pause)
-        self._loop.call_later(_TICK_SECONDS, self._tick)
 
     def write(self, path: Path) -> None:
         """The pauses in seconds."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.comparison import Figure, repeat
-from benchmarks.store_bench import GIBIBYTE, MEBIBYTE, StoreBench, load_client
+from benchmarks.store_bench import GIBIBYTE, MEBIBYTE, StoreBench, load_client, without_errors
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 
 # Small enough for several a second and large enough to take as long to make as they do at 1 GiB.
@@ -39,9 +39,7 @@ async def rollover(bench: StoreBench) -> Sequence[Figure]:
             ) as broker,
         ):
             client = load_client(folder / "client", namesrv.address)
-            result = await client.sync(_TOPIC, size=1024, seconds=bench.seconds, warmup_s=2)
-            if result.errors:
-                raise RuntimeError(f"{result.errors} sends failed: {result.values}")
+            await without_errors(lambda: client.sync(_TOPIC, size=1024, seconds=bench.seconds, warmup_s=2))
             await broker.stop(timeout_s=60)
             pauses = json.loads(broker.result_path.read_text())
         at_roll = pauses["at_roll_over"]

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from benchmarks.comparison import Figure, Side, alternate
 from benchmarks.load import LoadClient, LoadResult
-from benchmarks.store_bench import StoreBench, apache_broker, load_client, own_broker
+from benchmarks.store_bench import StoreBench, apache_broker, load_client, own_broker, without_errors
 from tests.support.own_servers import OwnNamesrv
 
 _TOPIC = "SyncFlush"
@@ -54,9 +54,7 @@ async def _one(client: LoadClient, seconds: int) -> LoadResult:
 
 def _side(measure: _Measure, client: LoadClient, seconds: int) -> Side:
     async def side() -> Sequence[float]:
-        result = await measure(client, seconds)
-        if result.errors:
-            raise RuntimeError(f"{result.errors} sends failed: {result.values}")
+        result = await without_errors(lambda: measure(client, seconds))
         return (result.messages_per_second,)
 
     return side

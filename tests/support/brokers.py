@@ -28,6 +28,8 @@ def broker_configuration(
         "storePathRootDir": folder / "store",
         "mappedFileSizeCommitLog": 16 * 1024 * 1024,
         "mappedFileSizeConsumeQueue": 20_000,
+        "maxHashSlotNum": 5000,
+        "maxIndexNum": 20_000,
         "metricsExporterType": "DISABLE",
         "readyWaitMillis": 200,
         # A well filled laptop is no reason to refuse messages, or to delete them.

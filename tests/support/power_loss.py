@@ -48,6 +48,10 @@ class SyncedMemory:
             self._root.mkdir(parents=True, exist_ok=True)
             self._take_all(self._root)
 
+    def close(self) -> None:
+        """Let the descriptor go; the memory stays."""
+        os.close(self._journal)
+
     def flushed(self, call: FlushCall) -> None:
         """Note one flush: what the file holds now is on the disk when the call returns."""
         if call.is_folder:

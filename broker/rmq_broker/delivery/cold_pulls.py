@@ -7,6 +7,7 @@ pull whose client has gone is dropped, and one whose client does not read its an
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +18,8 @@ from rmq_remoting.errors import CommandError
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
+
+log = logging.getLogger("rmq.broker")
 
 _T = TypeVar("_T")
 
@@ -100,7 +103,10 @@ class ColdPulls:
                 loop.call_soon_threadsafe(ended, lambda: future.set_exception(problem))
                 return
             loop.call_soon_threadsafe(ended, lambda: future.set_result(result))
-            afterwards()
+            try:
+                afterwards()
+            except Exception:
+                log.warning("after a read in tier %s", self._tier.name, exc_info=True)
 
         try:
             self._tier.submit(work)

@@ -300,4 +300,6 @@ class Appender:
         self.puts_failed += 1
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return StoreUnavailable(f"no room for the message on the disk of {self._log.folder}: {error}")
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return StoreUnavailable(f"too many files are open; raise ulimit -n: {error}")
         return StoreUnavailable(f"no file for the message can be made in {self._log.folder}: {error}")

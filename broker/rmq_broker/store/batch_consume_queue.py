@@ -165,10 +165,10 @@ class BatchConsumeQueue(ConsumeQueue):
 
     # --- inside ---
 
-    def _loaded(self) -> None:
+    def _loaded(self, first: bytes) -> None:
         self._end_changed()
-        first = self._unit_at(self._begin, self._read)
-        self.min_offset = self.max_offset if first is None else first.base_offset
+        unit = Unit(*UNIT.unpack(first)[:6]) if first else self._unit_at(self._begin, self._read)
+        self.min_offset = self.max_offset if unit is None else unit.base_offset
 
     def _end_changed(self) -> None:
         last = self._unit_at(self._end - UNIT_BYTES, self._read)

@@ -13,7 +13,10 @@ from typing import ClassVar, Final
 
 from .consume_queue_ext import ConsumeQueueExt, is_ext_address
 from .descriptors import QueueSupport
-from .entry_files import PLACEHOLDER_SIZE, EntryFiles
+from .entry_file import PLACEHOLDER_SIZE
+from .entry_files import EntryFiles
+
+__all__ = ["ENTRY", "ENTRY_BYTES", "PLACEHOLDER_SIZE", "ConsumeQueue", "Entry"]
 
 Entry = tuple[int, int, int]
 
@@ -205,10 +208,11 @@ class ConsumeQueue(EntryFiles):
 
     # --- inside ---
 
-    def _loaded(self) -> None:
+    def _loaded(self, first: bytes) -> None:
         self._end_changed()
         self.min_offset = self._begin // ENTRY_BYTES
-        self.min_offset = self.next_message(self.min_offset)
+        if not first or _unpack_entry(first)[1] == PLACEHOLDER_SIZE:
+            self.min_offset = self.next_message(self.min_offset)
 
     def _end_changed(self) -> None:
         self.max_offset = self.next_offset = self._end // ENTRY_BYTES

@@ -140,16 +140,18 @@ class ConsumeQueues:
 
     def close(self, *, write_out: bool = True) -> None:
         """Let all files go; with `write_out` what is in memory alone is written, as far as that goes."""
-        try:
-            if write_out:
+        if write_out:
+            try:
                 self.write_out()
-        finally:
-            for queue in self:
-                queue.close()
-            self._by_topic.clear()
-            self._support.with_news.clear()
-            self._support.to_flush.clear()
-            self._support.descriptors.close()
+            except OSError as error:
+                log.warning("queue entries are not in their files, the next start makes them anew: %s", error)
+        for queue in self:
+            queue.close()
+        self._by_topic.clear()
+        self._count = 0
+        self._support.with_news.clear()
+        self._support.to_flush.clear()
+        self._support.descriptors.close()
 
 
 def _queue_folders(root: Path) -> Iterator[tuple[str, int]]:

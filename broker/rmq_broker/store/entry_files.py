@@ -9,30 +9,19 @@ has not been written out when the process dies is built again out of the commit 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 from itertools import pairwise
 from pathlib import Path
-from struct import Struct
 from typing import ClassVar, Final
 
 from .descriptors import OpenFile, QueueSupport, read_without_waiting
-from .errors import StoreDamaged
-from .mapped_file import PAGE_BYTES, file_name, list_files
+from .entry_file import PLACEHOLDER_SIZE, Place, file_starts, place_of, truncate, used_part, wipe
+from .mapped_file import file_name, list_files
 
 log = logging.getLogger("rmq.store")
 
-# Every kind of entry begins with them: where the record is in the log, and its size.
-Place = tuple[int, int]
-_PLACE: Final = Struct(">qi")
-_unpack_place: Final = _PLACE.unpack_from
-# Stands where a queue has no message: before its first one in its first file (fillPreBlank), and in a gap.
-PLACEHOLDER_SIZE: Final = 0x7FFFFFFF
 _WRITE_BYTES: Final = 1024 * 1024
-_ENTRIES_SEARCHED_AT_ONCE: Final = 200
-# The last two are looked at first; a short queue is in memory as a whole.
-_ENTRIES_LOADED: Final = 16
 
 
 class EntryFiles:
@@ -73,7 +62,7 @@ class EntryFiles:
 
     def load(self) -> None:
         """Find out what the files hold. Raises StoreDamaged, OSError; blocks."""
-        starts = self._checked_files()
+        starts = file_starts(Path(self._folder), self._file_bytes, self.size_setting)
         holes = [i for i, (a, b) in enumerate(pairwise(starts), 1) if b != a + self._file_bytes]
         if holes:
             log.error("%s lacks the file before %s", self._folder, file_name(starts[holes[-1]]))
@@ -82,14 +71,16 @@ class EntryFiles:
         if not starts:
             return
         self._begin = starts[0]
-        used, newest = self._used_part(starts[-1])
+        file = OpenFile(self._path(starts[-1]))
+        used, newest = used_part(file, self.entry_bytes, self._file_bytes)
         while used == 0 and len(starts) > 1:
             self._remove_file(starts.pop())
-            used, newest = self._used_part(starts[-1])
+            file = OpenFile(self._path(starts[-1]))
+            used, newest = used_part(file, self.entry_bytes, self._file_bytes)
         end = starts[-1] + used
         self._set_end(end - len(newest), newest, end)
         self._flushed = end
-        self._loaded()
+        self._loaded(file.read(0, self.entry_bytes) if len(starts) == 1 and used else b"")
 
     # --- writing out ---
 
@@ -150,7 +141,7 @@ class EntryFiles:
             in_file = self._written % self._file_bytes
             if in_file or self._written == self._begin:
                 with contextlib.suppress(FileNotFoundError):
-                    _wipe(self._path(self._written - in_file), in_file, self._file_bytes)
+                    wipe(self._path(self._written - in_file), in_file, self._file_bytes)
             if self._written > self._begin:
                 self._flushed = self._begin
                 self._support.to_flush[self] = None
@@ -191,8 +182,8 @@ class EntryFiles:
 
     # --- for the kinds of queues ---
 
-    def _loaded(self) -> None:
-        """The files have been loaded."""
+    def _loaded(self, first: bytes) -> None:
+        """The files have been loaded; `first`: the first entry, if it is at hand."""
         raise NotImplementedError
 
     def _end_changed(self) -> None:
@@ -260,7 +251,7 @@ class EntryFiles:
     def _place(self, position: int) -> Place:
         """Of an entry's record; size 0 where there is no entry."""
         raw = self._read(position, position + self.entry_bytes)
-        return _unpack_place(raw) if raw else (0, 0)
+        return place_of(raw) if raw else (0, 0)
 
     def _cut_to(self, position: int) -> None:
         """Drop what is from `position` on; the first file stays, as it tells where the queue goes on."""
@@ -275,7 +266,7 @@ class EntryFiles:
                     if int(path.name) > start:
                         path.unlink()
                 if position < start + self._file_bytes:
-                    _truncate(self._path(start), position - start, self._file_bytes)
+                    truncate(self._path(start), position - start, self._file_bytes)
                 self._flushed = min(self._flushed, position)
                 self._take_end(position)
         self._end_changed()
@@ -293,62 +284,6 @@ class EntryFiles:
 
     def _path(self, start: int) -> str:
         return f"{self._folder}/{file_name(start)}"
-
-    def _checked_files(self) -> list[int]:
-        """Where the files begin. The last may be short: a stop came before it got its size."""
-        try:
-            with os.scandir(self._folder) as found:
-                sizes = {
-                    int(file.name): file.stat().st_size
-                    for file in found
-                    if len(file.name) == 20 and file.name.isascii() and file.name.isdecimal()
-                }
-        except FileNotFoundError:
-            return []
-        starts = sorted(sizes)
-        for start in starts:
-            size = sizes[start]
-            if size > self._file_bytes or (size < self._file_bytes and start != starts[-1]):
-                raise StoreDamaged(
-                    f"{self._path(start)} has {size} bytes instead of {self._file_bytes}: set "
-                    f"{self.size_setting} to the size that this store was made with, or remove the whole "
-                    f"folder {Path(self._folder).parent.parent.name}: it is built again from the commit log"
-                )
-            if 0 < size < self._file_bytes:
-                log.warning(
-                    "%s has %d bytes instead of %d; the rest is taken as empty",
-                    self._path(start),
-                    size,
-                    self._file_bytes,
-                )
-        return starts
-
-    def _used_part(self, start: int) -> tuple[int, bytes]:
-        """Where the entries of a file end, and the newest of them.
-
-        A written one has a size, and they are written in order.
-        """
-        file = OpenFile(self._path(start))
-        unit = self.entry_bytes
-        # Most queues are short: the first look is at the beginning.
-        low, high, block = 0, self._file_bytes // unit, _ENTRIES_SEARCHED_AT_ONCE
-        middle = min(block, high) - 1
-        while high > low:
-            raw = file.read(middle * unit, unit)
-            if len(raw) == unit and _unpack_place(raw)[1] > 0:
-                low = middle + 1
-            else:
-                high = middle
-            middle = (low + high) // 2
-            if high - low <= block:
-                raw = file.read(low * unit, (high - low) * unit)
-                count = _count_entries(raw, unit)
-                if count >= _ENTRIES_LOADED or low == 0:
-                    return (low + count) * unit, raw[max(0, count - _ENTRIES_LOADED) * unit : count * unit]
-                low += count
-                break
-        first = max(0, low - _ENTRIES_LOADED)
-        return low * unit, file.read(first * unit, (low - first) * unit)
 
     def _unwritten_part(self) -> tuple[int, bytearray] | None:
         """What goes into one file, and its position."""
@@ -443,41 +378,3 @@ class EntryFiles:
             else:
                 high = middle
         self._cut_to(start + low * self.entry_bytes)
-
-
-def _count_entries(raw: bytes, unit: int) -> int:
-    """How many entries are in front."""
-    low, high = 0, len(raw) // unit
-    while low < high:
-        middle = (low + high) // 2
-        if _unpack_place(raw, middle * unit)[1] > 0:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _truncate(path: str, length: int, size: int) -> None:
-    """Make a file's content from `length` on zero."""
-    file = OpenFile(path, os.O_RDWR)
-    os.ftruncate(file.number, length)
-    os.ftruncate(file.number, size)
-
-
-def _wipe(path: str, length: int, size: int) -> None:
-    """As `_truncate`, but a file without content there is not touched."""
-    file = OpenFile(path)
-    page_end = min(size, -(-length // PAGE_BYTES) * PAGE_BYTES)
-    if any(file.read(length, page_end - length)) or _has_content(file, page_end, size):
-        _truncate(path, length, size)
-
-
-def _has_content(file: OpenFile, position: int, size: int) -> bool:
-    """Whether anything but a hole is there."""
-    if position >= size:
-        return False
-    try:
-        os.lseek(file.number, position, os.SEEK_DATA)
-    except OSError as error:
-        return error.errno != errno.ENXIO
-    return True

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from threading import Lock
 from typing import Final
 
@@ -225,8 +224,7 @@ class Flusher:
         checkpoint = self._checkpoint
         checkpoint.queue_timestamp_ms = reached.timestamp_ms
         checkpoint.index_timestamp_ms = self._index_timestamp_ms() or checkpoint.index_timestamp_ms
-        if checkpoint != self._saved:
-            checkpoint.save(self._checkpoint_path)
+        if checkpoint != self._saved and self._has_saved(lambda: checkpoint.save(self._checkpoint_path)):
             self._saved = replace(checkpoint)
         end = reached.entries_end
         self._save_fine(FineCheckpoint(max(self._fine.written, end), end), durable=True)
@@ -238,6 +236,18 @@ class Flusher:
         self._health.refuse(_QUEUES, f"no queue entries can be written: {error}")
 
     def _save_fine(self, checkpoint: FineCheckpoint, *, durable: bool) -> None:
-        if checkpoint != self._fine:
-            checkpoint.save(self._fine_path, durable=durable)
+        if checkpoint != self._fine and self._has_saved(
+            lambda: checkpoint.save(self._fine_path, durable=durable)
+        ):
             self._fine = checkpoint
+
+    def _has_saved(self, save: Callable[[], None]) -> bool:
+        """Whether a checkpoint was written. Without space it was not: a start has more to read, that is all."""
+        try:
+            save()
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            log.warning("no checkpoint can be written now: %s", error)
+            return False
+        return True

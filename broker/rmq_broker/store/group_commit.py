@@ -1,6 +1,7 @@
-"""Synchronous flushing: one flush answers everybody who waits for it (Apache RocketMQ 5.3.3, GroupCommitService).
+"""Synchronous flushing: one flush answers everybody who waits for it.
 
-What is appended while a flush is under way waits for the next one: the slower the disk, the larger the groups.
+What is appended while a flush is under way waits for the next one: the slower the disk, the larger the groups
+(Apache RocketMQ 5.3.3, GroupCommitService).
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class GroupCommit:
         on_flushed: Callable[[int], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`timeout_ms`: how long an answer waits at most. `on_flushed` is told, on the loop, how far the log is
-        on the disk.
+        """`timeout_ms`: how long an answer waits at most. `on_flushed` is told, on the loop, how far the log
+        is on the disk.
         """
         self._flush = flush
         self._timeout_ms = timeout_ms

@@ -255,10 +255,12 @@ class IndexFiles:
         for file in files:
             file.flush()
         _sync_folder(self._folder)
-        for file in files:
-            if not file.is_full:
-                break
-            file.seal()
+
+    def seal_full(self) -> None:
+        """Let the mappings of flushed full files go; in the thread that puts, which may look at them."""
+        for file in self.files:
+            if file.is_full and file.is_flushed:
+                file.seal()
 
     @property
     def flushed_timestamp_ms(self) -> int:

@@ -65,22 +65,26 @@ class KeyHasher:
     def _learn(self, topic: str, key: bytes) -> int:
         if len(key) not in _UNIQUE_KEY_LENGTHS or not key.isascii():
             return utf8_hash_code(key, prefix_hash_code(topic + "#")) & _MASK
-        if self._head_count >= _MAX_HEADS:
-            self._heads.clear()
-            self._head_count = 0
-        if len(self._counters) >= _MAX_COUNTERS:
-            self._counters.clear()
         head, counter = key[:-_COUNTER_DIGITS], key[-_COUNTER_DIGITS:]
         client, time = head[:-_TIME_DIGITS], head[-_TIME_DIGITS:]
         seed = prefix_hash_code(client.decode("ascii"), prefix_hash_code(topic + "#"))
         of_head = utf8_hash_code(time, seed) * _COUNTER_WEIGHT & _MASK
         of_counter = utf8_hash_code(counter) & _MASK
-        heads = self._heads.setdefault(topic, {})
-        if head not in heads:
-            self._head_count += 1
-        heads[head] = of_head
-        self._counters[counter] = of_counter
+        self._remember(topic, head, of_head, counter, of_counter)
         return (of_head + of_counter) & _MASK
+
+    def _remember(self, topic: str, head: bytes, of_head: int, counter: bytes, of_counter: int) -> None:
+        if head not in self._heads.get(topic, {}):
+            if self._head_count >= _MAX_HEADS:
+                self._heads.clear()
+                self._head_count = 0
+            self._heads.setdefault(topic, {})[head] = of_head
+            self._head_count += 1
+        if counter not in self._counters:
+            # All counters of clients fit; texts of the same length that are none may come as well.
+            if len(self._counters) >= _MAX_COUNTERS:
+                self._counters.clear()
+            self._counters[counter] = of_counter
 
 
 def index_hash(topic: str, key: str) -> int:

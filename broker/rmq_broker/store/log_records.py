@@ -34,7 +34,7 @@ class LogRecords:
         return self._entries_end()
 
     def records_from(self, offset: int) -> Iterator[RecordSummary]:
-        """The valid records from `offset` on, up to `max_offset`, in order; damaged places are passed over."""
+        """The valid records from `offset` on, up to `max_offset`, in order; damage is passed over."""
         offset = max(offset, self._log.min_offset)
         while (file := self._log.file_of(offset)) is not None:
             position = offset - file.start

@@ -23,7 +23,7 @@ _FULL_DISK_PAUSE_SECONDS: Final = 1.0
 
 
 class LogRoom:
-    """Keeps the log's appends in reserved, touched space. `ask` is called by the loop, the rest in a thread."""
+    """Keeps the log's appends in reserved, touched space. `ask` is the loop's, the rest runs in a thread."""
 
     def __init__(
         self,

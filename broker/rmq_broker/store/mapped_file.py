@@ -123,7 +123,7 @@ class MappedFile:
         self._close_descriptor()
 
     def delete(self) -> None:
-        """Remove the file. Mapping and descriptor go with the last reference: it may be read or flushed now."""
+        """Remove the file. Mapping and descriptor go with the last reference: it may be in use now."""
         self.path.unlink(missing_ok=True)
 
     def __del__(self) -> None:

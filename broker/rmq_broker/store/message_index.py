@@ -193,12 +193,14 @@ class MessageIndex:
         if seconds <= MAX_PAUSE_S:
             await asyncio.sleep(seconds)
             return
+        # Not `wait_for`, which in Python 3.11 swallows a cancellation that comes together with the event.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wanted.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wanted.wait()
         self._wanted.clear()
 
     async def _keep_house(self) -> None:
-        if self._wants_file:
+        if self._files.needs_file:
             await self._in_thread(self._files.prepare)
         if self._files.needs_flush:
             try:
@@ -206,15 +208,10 @@ class MessageIndex:
             except OSError as error:
                 self._start_again_after(error)
                 raise
+            self._files.seal_full()
             await self._save_mark()
         elif self.end_offset - self._mark.complete_to >= _MARK_EVERY_BYTES:
             await self._save_mark()
-
-    @property
-    def _wants_file(self) -> bool:
-        # None is made before the first message that has keys.
-        has_use = bool(self._files.files) or self._state is IndexState.CATCHING_UP
-        return has_use and self._files.needs_file
 
     async def _save_mark(self) -> None:
         self._note_mark()

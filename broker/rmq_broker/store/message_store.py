@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from rmq_remoting.daemon.atomic_file import replace_file
-
 from rmq_remoting.dispatch import Answer
 
 from ..config import FlushDiskType, PullSettings, QuerySettings, StoreSettings
@@ -196,7 +195,10 @@ class MessageStore:
         self._flusher.close()
         self.index.close()
         self.commit_log.close()
-        self.queues.close()
+        try:
+            self.queues.close()
+        except OSError as error:
+            log.warning("queue entries are not in their files, the next start makes them again: %s", error)
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -274,7 +276,7 @@ class MessageStore:
     def get_now(
         self, topic: str, queue_id: int, offset: int, max_count: int, tags_codes: frozenset[int] | None
     ) -> GetResult | ColdRead:
-        """As `get`, without waiting for a disk: what is not in memory is given back as a read for a thread."""
+        """As `get`, without waiting for a disk: what is not in memory comes back as a read for a thread."""
         return self.reader.get_now(self.queues.get(topic, queue_id), offset, max_count, tags_codes)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
@@ -333,7 +335,10 @@ class MessageStore:
         return self.index.query(topic, key, max_count, begin_ms, end_ms)
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The record that begins at a physical offset; None where no sound one does. Raises OSError; blocks."""
+        """The record that begins at a physical offset; None where no sound one does.
+
+        Raises OSError; blocks.
+        """
         return self.records.raw_record(physical_offset)
 
     def queues_of(self, topic: str) -> list[int]:

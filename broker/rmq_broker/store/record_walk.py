@@ -24,8 +24,8 @@ from .record import (
     parse_record,
 )
 
-# size, magic, crc, queue id, (flag), queue offset, physical offset, sys flag, (born time, born host), store time,
-# (store host, reconsume times, prepared transaction offset), body length
+# size, magic, crc, queue id, (flag), queue offset, physical offset, sys flag, (born time, born host),
+# store time, (store host, reconsume times, prepared transaction offset), body length
 _HEAD: Final = Struct(">iiii4xqqi16xq20xi")
 _HEAD_BYTES: Final = _HEAD.size
 _unpack_head: Final = _HEAD.unpack_from

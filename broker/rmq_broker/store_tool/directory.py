@@ -48,6 +48,7 @@ class Directory:
     # Messages before `written` have their entries in the files, those before `flushed` on the disk.
     written: int | None = None
     flushed: int | None = None
+    index_complete_to: int | None = None  # offset in the log, as this project's broker noted it
     batch_topics: frozenset[bytes] = frozenset()
     configured_topics: frozenset[bytes] | None = None  # None: not known
     deleted: Mapping[bytes, int] = field(default_factory=dict)  # topics, and the log's end then
@@ -79,7 +80,8 @@ def open_directory(root: Path) -> Directory:
     try:
         if not (root / "commitlog").is_dir():
             raise NoStore(f"{root} is no store directory: it has no folder 'commitlog'")
-        marks = _queue_marks(root / "rmq_queues.json")
+        marks = _marks(root / "rmq_queues.json")
+        index_marks = _marks(root / "rmq_index.json")
         topics = _topics(root / "config" / "topics.json")
         found = Directory(
             root,
@@ -90,6 +92,8 @@ def open_directory(root: Path) -> Directory:
     except OSError as error:
         raise NoStore(f"{error.filename} cannot be read: {error.strerror}") from error
     found.written, found.flushed = _fine_checkpoint(root / "rmq_checkpoint") or (None, None)
+    if isinstance(complete_to := index_marks.get("complete_to"), int):
+        found.index_complete_to = complete_to
     if topics is not None:
         found.configured_topics = frozenset(name.encode() for name in topics)
         found.batch_topics = frozenset(name.encode() for name, kind in topics.items() if kind == "BatchCQ")
@@ -175,7 +179,7 @@ def _fine_checkpoint(path: Path) -> tuple[int, int] | None:
     return (written, flushed) if crc == crc32(content[:-4]) else None
 
 
-def _queue_marks(path: Path) -> dict[str, Any]:
+def _marks(path: Path) -> dict[str, Any]:
     with suppress(FileNotFoundError, ValueError):
         marks = json.loads(path.read_bytes())
         if isinstance(marks, dict):

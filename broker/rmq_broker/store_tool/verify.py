@@ -129,7 +129,10 @@ def _tell_damage(directory: Directory, damage: Damage, report: Report) -> None:
         report.note(problem.kind, place, problem.text)
         return
     kind = "log.hole" if problem.is_empty else problem.kind
-    report.error(kind, place, f"{problem.text}; the next valid record begins at {damage.until}")
+    # What was not on the disk when the machine crashed may have holes; a broker ends the log there.
+    is_doubtful = directory.left is Left.MACHINE_CRASHED and problem.at >= (directory.flushed or 0)
+    tell = report.unfinished if is_doubtful else report.error
+    tell(kind, place, f"{problem.text}; the next valid record begins at {damage.until}")
 
 
 def _tell_tail(directory: Directory, log: NumberedFiles, tail: Problem, report: Report) -> None:

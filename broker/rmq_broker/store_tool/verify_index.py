@@ -27,7 +27,7 @@ class IndexCheck:
         self._log = log
         self._report = report
         self._certain_end = certain_end
-        self._files = IndexFilesCheck(directory.index, report, slots)
+        self._files = IndexFilesCheck(directory, report, slots)
         self._blocks = self._files.blocks()
         self._block: IndexBlock | None = None
         self._at = 0  # the next entry of the block
@@ -56,7 +56,7 @@ class IndexCheck:
                 tell = self._report.error if must_fit else self._report.unfinished
                 tell("index.ahead", place, f"it is of a message at {offset}; the log ends at {log_end}")
             elif not self._is_repeated(hashed, offset):
-                self._tell_stray(offset, place)
+                self._tell_stray(block, offset, place)
         self._tell_missing()
 
     # --- comparing ---
@@ -110,13 +110,14 @@ class IndexCheck:
             return False
         self._last_offset = offset
         if offset == wanted[1]:
-            self._report.error(
+            self._wrong(
+                block,
                 "index.wrong_entry",
                 place,
                 f"the hash is {hashed}; the key of the message at {offset} has {wanted[0]}",
             )
             return True
-        self._tell_stray(offset, place)
+        self._tell_stray(block, offset, place)
         return False
 
     def _remember(self, wanted: list[Item], begin: int, end: int) -> None:
@@ -130,17 +131,17 @@ class IndexCheck:
         self._last_offset = offset
 
     def _is_repeated(self, hashed: int, offset: int) -> bool:
-        """Whether an entry is there a second time: Apache's broker does that to a file's last after a crash."""
+        """Whether an entry is there a second time: Apache's broker does that after a crash."""
         if offset != self._previous[0] or hashed not in self._previous[1]:
             return False
         self._report.counts["index entries made twice"] += 1
         return True
 
-    def _tell_stray(self, offset: int, place: str) -> None:
+    def _tell_stray(self, block: IndexBlock, offset: int, place: str) -> None:
         if 0 <= offset < self._log.start:
             self._report.counts["index entries of removed messages"] += 1
             return
-        self._report.error("index.wrong_entry", place, f"the log has no such key in a message at {offset}")
+        self._wrong(block, "index.wrong_entry", place, f"the log has no such key in a message at {offset}")
 
     def _check_time(self, block: IndexBlock, index: int, time_ms: int) -> None:
         number, seconds = block.first + index, block.entries[index][2]
@@ -151,18 +152,29 @@ class IndexCheck:
             min(_MAX_SECONDS, max(0, (time_ms - begin) // 1000)) if begin > 0 else 0 for begin in begins
         }
         if seconds not in wanted:
-            self._report.error(
+            self._wrong(
+                block,
                 "index.wrong_time",
                 block.place(index),
                 f"it says {seconds} s after {block.begin_ms}; the message was stored at {time_ms}",
             )
-        for at, said in ((1, block.begin_ms), (block.last, block.end_ms)):
-            if number == at and said != time_ms:
-                self._report.error(
-                    "index.header",
-                    str(block.path),
-                    f"it says {said} of a message that was stored at {time_ms}",
-                )
+        if number == 1 and block.begin_ms != time_ms:
+            self._wrong_header(block, block.begin_ms, time_ms)
+        # After a crash this project's broker knows the time of the last entry by the second.
+        late_ms = 999 if self._directory.is_ours else 0
+        if number == block.last and not time_ms <= block.end_ms <= time_ms + late_ms:
+            self._wrong_header(block, block.end_ms, time_ms)
+
+    def _wrong_header(self, block: IndexBlock, said_ms: int, time_ms: int) -> None:
+        text = f"it says {said_ms} of a message that was stored at {time_ms}"
+        if self._directory.left is Left.STOPPED:
+            self._report.error("index.header", str(block.path), text)
+        else:
+            self._report.unfinished("index.unfinished", str(block.path), text)
+
+    def _wrong(self, block: IndexBlock, kind: str, place: str, text: str) -> None:
+        tell = self._report.unfinished if block.is_doubtful else self._report.error
+        tell(kind, place, text)
 
     # --- what has no entry ---
 
@@ -176,7 +188,9 @@ class IndexCheck:
         if count:
             self._missing = (0, 0, 0)
             text = f"{count} entries are missing, of messages from {first} to {last}"
-            self._report.error("index.missing", "index", text)
+            is_sure = self._directory.left is not Left.MACHINE_CRASHED
+            tell = self._report.error if is_sure else self._report.unfinished
+            tell("index.missing", "index", text)
 
     def _tell_missing(self) -> None:
         count, first, last = self._missing
@@ -185,13 +199,19 @@ class IndexCheck:
         text = f"{count} entries are missing at its end, of messages from {first} to {last}"
         if not self._files.has_files:
             self._report.note("index.none", "index", f"there is no index file; the log has {count} keys")
-        elif self._directory.left is Left.STOPPED or self._files.has_damage:
+        elif self._must_have(first):
             self._report.error("index.missing", "index", text)
-        elif not self._directory.is_ours and first < self._certain_end:
-            # Apache's broker makes a message's entries right after the one in its queue.
-            self._report.error("index.missing", "index", f"{text}, which their queues have")
         else:
             self._report.unfinished("index.behind", "index", text)
+
+    def _must_have(self, offset: int) -> bool:
+        """Whether the entries of a message have to be there, so that nobody will make them any more."""
+        left = self._directory.left
+        if self._directory.is_ours:
+            # It makes in the background what is missing, and notes how far it is.
+            return left is Left.STOPPED and offset < (self._directory.index_complete_to or 0)
+        # Apache's broker makes a message's entries right after the one in its queue.
+        return left is Left.STOPPED or self._files.has_damage or offset < self._certain_end
 
     def _current(self) -> IndexBlock | None:
         """The block of the next entry; None where there is none."""

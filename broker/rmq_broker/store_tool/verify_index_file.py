@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .directory import Directory, Left
 from .findings import Report
 from .index_files import IndexEntry, IndexFile, index_paths
 
@@ -22,6 +23,7 @@ class IndexBlock:
     begin_ms: int  # as the file's header says
     end_ms: int
     before_ms: int  # the end of the file before; 0 for none
+    is_doubtful: bool  # the machine crashed, and nobody knows what of it reached the disk
 
     def place(self, index: int) -> str:
         """Where one of the entries stands, for people."""
@@ -31,17 +33,17 @@ class IndexBlock:
 class IndexFilesCheck:
     """All index files of a folder, each checked as it is read."""
 
-    def __init__(self, folder: Path, report: Report, slots: int | None) -> None:
+    def __init__(self, directory: Directory, report: Report, slots: int | None) -> None:
         """`slots`: of each file, where it is known."""
         self.has_files = False
         self.has_damage = False  # a file cannot be read
-        self._folder = folder
+        self._directory = directory
         self._report = report
         self._slots = slots
 
     def blocks(self) -> Iterator[IndexBlock]:
         """All entries of all files, oldest first. Raises OSError."""
-        paths, foreign = index_paths(self._folder)
+        paths, foreign = index_paths(self._directory.index)
         for path in foreign:
             self._report.note("index.foreign", str(path), "it is not named as an index file")
         self.has_files = bool(paths)
@@ -54,10 +56,21 @@ class IndexFilesCheck:
                 continue
             try:
                 self._report.counts["index files"] += 1
-                yield from _FileCheck(file, self._report, before_ms).blocks()
+                is_last = path == paths[-1] and self._directory.left is not Left.STOPPED
+                check = _FileCheck(
+                    file, self._report, before_ms, is_written=is_last, is_doubtful=self._is_doubtful(file)
+                )
+                yield from check.blocks()
                 before_ms = file.header.end_ms
             finally:
                 file.close()
+
+    def _is_doubtful(self, file: IndexFile) -> bool:
+        """Whether a crash of the machine may have taken a part of it: a broker makes such a file again."""
+        if self._directory.left is not Left.MACHINE_CRASHED:
+            return False
+        checkpoint = self._directory.checkpoint
+        return checkpoint is None or file.header.end_ms > checkpoint[2] or file.header.count <= 1
 
     def _find_slots(self, paths: list[Path]) -> dict[int, int]:
         """By file size, how many slots files have: the newest that tells it says it for all."""
@@ -92,15 +105,13 @@ class IndexFilesCheck:
             self._report.error(
                 "index.header", str(path), f"{header.count - 1} entries do not fit in the file"
             )
-        elif header.count > 1 or header.begin_offset > 0:
+        elif header.count > 1:
             self._report.error(
                 "index.header",
                 str(path),
                 "the entries that its header tells of are not there; where the number of slots is known, "
                 "give it with --index-slots",
             )
-        else:
-            self._report.note("index.empty", str(path), "it has no entries yet")
         file.close()
         return None
 
@@ -108,10 +119,15 @@ class IndexFilesCheck:
 class _FileCheck:
     """One file."""
 
-    def __init__(self, file: IndexFile, report: Report, before_ms: int) -> None:
+    def __init__(
+        self, file: IndexFile, report: Report, before_ms: int, *, is_written: bool, is_doubtful: bool
+    ) -> None:
+        """`is_written`: a broker was about to write to it."""
         self._file = file
         self._report = report
         self._before_ms = before_ms
+        self._is_written = is_written
+        self._is_doubtful = is_doubtful
         self._slots = array("i", bytes(4 * file.slots))
         self._used = 0
 
@@ -127,7 +143,14 @@ class _FileCheck:
                 )
             last_offset = entries[-1][1]
             yield IndexBlock(
-                file.path, first, entries, file.entries, header.begin_ms, header.end_ms, self._before_ms
+                file.path,
+                first,
+                entries,
+                file.entries,
+                header.begin_ms,
+                header.end_ms,
+                self._before_ms,
+                self._is_doubtful,
             )
         if file.entries:
             self._check_header(last_offset)
@@ -155,21 +178,33 @@ class _FileCheck:
     def _check_header(self, last_offset: int) -> None:
         header = self._file.header
         if header.end_offset != last_offset:
-            self._wrong("index.header", "header", f"it ends with {header.end_offset}, not {last_offset}")
+            self._behind("header", f"it ends with {header.end_offset}, not {last_offset}")
         if header.slots_used != self._used:
-            self._wrong(
-                "index.header", "header", f"it says {header.slots_used} slots in use, there are {self._used}"
-            )
+            self._behind("header", f"it says {header.slots_used} slots in use, there are {self._used}")
 
     def _check_slots(self) -> None:
         found, wanted = self._file.slot_values(), self._slots
         if found == wanted:
             return
-        count = self._file.header.count
+        # The header is written last, and not after each entry.
+        uncounted, count = 0, self._file.header.count
         for slot, (value, newest) in enumerate(zip(found, wanted, strict=True)):
-            # The entry behind the last one may be about to be made.
-            if value not in (newest, count):
+            if value == newest:
+                continue
+            if self._is_written and count <= value < self._file.capacity:
+                uncounted += 1
+            else:
                 self._wrong("index.slot", f"slot {slot}", f"it names entry {value}, the newest is {newest}")
+        if uncounted:
+            self._behind("slots", f"{uncounted} slots name entries that the header does not count yet")
+
+    def _behind(self, place: str, text: str) -> None:
+        """Wrong, but in a file that was being written."""
+        if self._is_written:
+            self._report.unfinished("index.unfinished", f"{self._file.path} {place}", text)
+        else:
+            self._wrong("index.header", place, text)
 
     def _wrong(self, kind: str, place: str, text: str) -> None:
-        self._report.error(kind, f"{self._file.path} {place}", text)
+        tell = self._report.unfinished if self._is_doubtful else self._report.error
+        tell(kind, f"{self._file.path} {place}", text)

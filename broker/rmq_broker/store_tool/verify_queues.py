@@ -120,7 +120,9 @@ class QueueCheck:
             if run.first > queue.next
             else f"numbers {run.first} to {min(queue.next, run.next) - 1} are given twice"
         )
-        self._report.error(
+        is_doubtful = self._directory.left is Left.MACHINE_CRASHED and first_physical >= self.certain_end
+        tell = self._report.unfinished if is_doubtful else self._report.error
+        tell(
             "log.queue_offset",
             f"log at {first_physical}",
             f"this message says that it is number {run.first} of {place_of(key)}: {what}",

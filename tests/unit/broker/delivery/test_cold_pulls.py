@@ -166,3 +166,15 @@ async def test_a_stop_gives_up_what_is_under_way() -> None:
         assert [type(result) for result in results] == [asyncio.CancelledError] * 2
         with pytest.raises(CommandError, match="shutting down"):
             await pool.run("c")
+
+
+async def test_what_fails_after_a_read_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async with _pool() as pool:
+        pool.disk.release()
+
+        def fail() -> None:
+            raise OSError("no such advice")
+
+        assert await pool.cold.run(Peer().connection, lambda: "read", fail) == "read"
+        assert await pool.run("next") == "next"
+        await until(lambda: "no such advice" in caplog.text)

@@ -48,7 +48,7 @@ def new_store(
         storePathRootDir=str(root),
         mappedFileSizeCommitLog=log_file_bytes,
         mappedFileSizeConsumeQueue=queue_file_bytes,
-        **keys,
+        **({"maxHashSlotNum": 1000, "maxIndexNum": 5000} | keys),
     )
     return MessageStore(settings, settings, settings, Clock() if clock is None else clock)
 

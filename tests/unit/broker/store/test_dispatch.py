@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rmq_broker.store.batch_consume_queue import BatchConsumeQueue, Unit
 from rmq_broker.store.commit_log import CommitLog
 from rmq_broker.store.consume_queues import ConsumeQueues
-from rmq_broker.store.dispatch import DELAY_LEVELS_S, Dispatcher, tags_code_of
+from rmq_broker.store.dispatch import DELAY_LEVELS_S, Dispatcher, messages_in, tags_code_of
 from rmq_broker.store.record import RecordSummary
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.sys_flags import MessageSysFlag
@@ -104,3 +105,86 @@ def test_a_level_too_many_is_the_last() -> None:
     found = record(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x0199\x02")
     assert tags_code_of(found) == STORED_MS + 7_200_000
     assert len(DELAY_LEVELS_S) == 18
+
+
+# --- keys ---
+
+
+def test_what_the_index_is_told(queues: ConsumeQueues, tmp_path: Path) -> None:
+    """Half messages are found by key, though by no queue."""
+    told: list[int] = []
+    dispatch = Dispatcher(
+        queues,
+        CommitLog(tmp_path, 65536),
+        {"Deleted": 1000},
+        fill_gaps=True,
+        index=lambda record: told.append(record.physical_offset),
+    ).dispatch
+    dispatch(record(0, 0))
+    dispatch(record(0, 100, sys_flag=MessageSysFlag.TRANSACTION_PREPARED))
+    dispatch(record(0, 200, sys_flag=MessageSysFlag.TRANSACTION_ROLLBACK))
+    dispatch(record(1, 300, sys_flag=MessageSysFlag.TRANSACTION_COMMIT))
+    dispatch(record(0, 400, topic="Deleted"))
+    dispatch(record(0, 500))  # an offset given twice: the first one stays, but a query finds both
+    assert told == [0, 100, 300, 500]
+
+
+# --- batches ---
+
+
+@pytest.fixture
+def batches(tmp_path: Path) -> Iterator[ConsumeQueues]:
+    queues = ConsumeQueues(tmp_path / "consumequeue", 6000, is_batch=lambda topic: True)
+    yield queues
+    queues.close()
+
+
+def units(queues: ConsumeQueues) -> list[Unit | None]:
+    queue = queues.get("TopicA", 0)
+    assert isinstance(queue, BatchConsumeQueue)
+    return [
+        queue.unit(offset) for offset in range(queue.max_offset) if queue.first_of_entry(offset) == offset
+    ]
+
+
+def test_batches_that_are_one_record(batches: ConsumeQueues, tmp_path: Path) -> None:
+    dispatch = dispatcher(batches, tmp_path).dispatch
+    dispatch(record(0, 0, b"INNER_NUM\x015\x02INNER_BASE\x010\x02TAGS\x01TagA\x02"))
+    dispatch(record(5, 100, b"TAGS\x01TagA\x02"))
+    dispatch(record(6, 200, b"INNER_NUM\x012\x02INNER_BASE\x016\x02"))
+    code = tags_code("TagA")
+    assert units(batches) == [
+        Unit(0, 100, code, STORED_MS, 0, 5),
+        Unit(100, 100, code, STORED_MS, 5, 1),
+        Unit(200, 100, 0, STORED_MS, 6, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("properties", "messages"),
+    [
+        (b"INNER_NUM\x017\x02INNER_BASE\x010\x02", 7),
+        (b"INNER_NUM\x017\x02", 1),
+        (b"INNER_BASE\x010\x02", 1),
+        (b"INNER_NUM\x010\x02INNER_BASE\x010\x02", 1),
+        (b"INNER_NUM\x01-3\x02INNER_BASE\x010\x02", 1),
+        (b"INNER_NUM\x01x\x02INNER_BASE\x010\x02", 1),
+        (b"INNER_NUM\x0199999\x02INNER_BASE\x010\x02", 32767),
+    ],
+)
+def test_how_many_messages_a_record_is(properties: bytes, messages: int) -> None:
+    assert messages_in(record(properties=properties)) == messages
+
+
+def test_a_gap_between_batches(batches: ConsumeQueues, tmp_path: Path) -> None:
+    seen = dispatcher(batches, tmp_path)
+    seen.dispatch(record(0, 0, b"INNER_NUM\x015\x02INNER_BASE\x010\x02"))
+    seen.dispatch(record(40_000, 1000))
+    assert list(seen.gaps.values()) == [100]
+    filling = Dispatcher(batches, CommitLog(tmp_path, 65536), {}, fill_gaps=True)
+    filling.dispatch(record(40_000, 1000))
+    assert [unit and unit.base_offset for unit in units(batches)[:1]] == [0]
+    queue = batches.get("TopicA", 0)
+    assert queue is not None and queue.entry(40_000) == (1000, 100, 0)
+    filling.dispatch(record(1 << 40, 1100))  # there cannot have been so many
+    assert queue.max_offset == 40_001

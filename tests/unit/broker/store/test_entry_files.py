@@ -1,4 +1,4 @@
-"""Entries in memory and in files: what is written out when, and that nothing is lost or doubled on the way."""
+"""Entries in memory and in files: what is written out when; nothing is lost or doubled on the way."""
 
 from __future__ import annotations
 
@@ -485,9 +485,7 @@ class EntryFilesMachine(RuleBasedStateMachine):
     def cut(self, back: int) -> None:
         """As when the log turns out to be shorter; the first entry that counts stays."""
         log_end = self.log_end - back
-        kept = [
-            offset for offset, place in enumerate(self.places, self.base) if 0 <= place <= log_end - 100
-        ]
+        kept = [offset for offset, place in enumerate(self.places, self.base) if 0 <= place <= log_end - 100]
         if kept and kept[-1] >= self.first:
             self.queue.cut(log_end)
             # Placeholders behind the last entry may stay: they are of no message.
@@ -514,7 +512,7 @@ class EntryFilesMachine(RuleBasedStateMachine):
 
     @rule()
     def killed(self) -> None:
-        """Recovery cuts back to what was written out for certain: there may be more, and a part of an entry."""
+        """Recovery cuts back to what was written out for certain: there may be more, or parts."""
         self._restart(self.written)
         self._cut(self.written)
         self.first = min(self.first, self.end)
@@ -553,5 +551,5 @@ class EntryFilesMachine(RuleBasedStateMachine):
             assert last is None
 
 
-EntryFilesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+EntryFilesMachine.TestCase.settings = settings(max_examples=1200, stateful_step_count=40, deadline=None)
 test_any_order = EntryFilesMachine.TestCase

@@ -13,6 +13,7 @@ import pytest
 
 from rmq_broker.store.checkpoint import Checkpoint
 from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.flush import Reached
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery import StopKind
 from tests.support.waiting import until
@@ -50,7 +51,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 def started(root: Path) -> MessageStore:
     """A store that flushes every few milliseconds."""
-    store = new_store(root, flushIntervalCommitLog=2, flushIntervalConsumeQueue=2)
+    store = new_store(root, flushIntervalCommitLog=2, flushIntervalConsumeQueue=2, flushCommitLogLeastPages=0)
     store.open()
     store.start()
     return store
@@ -78,14 +79,14 @@ async def test_an_idle_store_writes_nothing(
 ) -> None:
     store = started(tmp_path)
     passes = 0
-    flush = store._flusher._flush
+    flush = store._flusher._flush_what_is_due
 
-    def counted(with_queues: bool) -> None:
+    def counted(reached: Reached) -> None:
         nonlocal passes
-        flush(with_queues)
+        flush(reached)
         passes += 1
 
-    monkeypatch.setattr(store._flusher, "_flush", counted)
+    monkeypatch.setattr(store._flusher, "_flush_what_is_due", counted)
     put(store)
     await until(lambda: checkpoint_of(tmp_path).queue_timestamp_ms > 0)
     passes = 0
@@ -202,7 +203,7 @@ def test_new_files_names_are_flushed_too(tmp_path: Path, monkeypatch: pytest.Mon
     synced.clear()
     put(store)
     store._flusher.flush()
-    assert synced == {str(tmp_path / "checkpoint")}
+    assert synced == {str(tmp_path / name) for name in ("checkpoint", "rmq_checkpoint")}
     store.close()
 
 

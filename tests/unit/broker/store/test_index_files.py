@@ -204,6 +204,7 @@ def test_after_a_crash_of_the_machine_what_was_flushed_full_stays(tmp_path: Path
     assert files.flushed_timestamp_ms == 0 and files.needs_flush
     files.flush_full()
     assert files.flushed_timestamp_ms == START_MS + 37 * 100 and not files.needs_flush
+    files.seal_full()
     assert [file.is_writable for file in files.files] == [False, False, True]
     files.close()
     made = names(tmp_path)

@@ -102,3 +102,13 @@ def test_all_that_a_message_is_found_by() -> None:
     assert hashes == [plain("T", key) for key in (unique(1), "a", "b", "a")]
     assert hasher.all_keys("T", b"", b"") == []
     assert hasher.all_keys("T", b"", b"  ") == []
+
+
+def test_all_counters_are_remembered_at_once() -> None:
+    """A new millisecond of a client must not make the others forgotten."""
+    hasher = KeyHasher()
+    for counter in range(65536):
+        hasher.unique_key("T", b"0A000003162E18B4AAC200000000%04X" % counter)
+    for number in range(100):
+        hasher.unique_key("T", unique(number).encode())
+    assert len(hasher._counters) == 65536

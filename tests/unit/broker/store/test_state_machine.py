@@ -1,8 +1,12 @@
-"""Any order of puts, pulls, deletions and stops of every kind, against lists in memory."""
+"""Any order of puts, pulls, cleanings, deletions and stops of every kind, against lists in memory.
+
+Of a machine that loses its power only what was flushed is left for certain (`tests/support/power_loss.py`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -12,12 +16,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from rmq_broker.store.cleanup import Cleaner
+from rmq_broker.store.disk_space import DiskLevel
 from rmq_broker.store.errors import MessageRejected
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.reader import GetStatus
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
-from tests.unit.broker.store.parts import Clock, machine_crashed, new_store, put, put_batch
+from tests.support.flush_calls import FlushCall, intercepted_flushes
+from tests.support.power_loss import SyncedMemory, cut_power
+from tests.unit.broker.parts import broker_settings
+from tests.unit.broker.store.parts import Clock, content_of, machine_crashed, new_store, put, put_batch
 
 LOG_FILE_BYTES = 8192
 QUEUE_FILE_BYTES = 10 * 20
@@ -39,18 +48,49 @@ class Kept:
     stored_ms: int
 
 
+class FullForAMoment:
+    """A disk that wants one file of the log to be deleted."""
+
+    def __init__(self) -> None:
+        self.level = DiskLevel.ENOUGH
+        self._levels = [DiskLevel.FORCE]
+
+    def check(self) -> DiskLevel:
+        self.level = self._levels.pop() if self._levels else DiskLevel.ENOUGH
+        return self.level
+
+
 class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(tempfile.mkdtemp(prefix="store-"))
+        self.home = Path(tempfile.mkdtemp(prefix="store-"))
+        self.root = self.home / "store"
+        self.memory = SyncedMemory(self.root, self.home / "memory")
+        self.is_watched = True
+        self.flushes = intercepted_flushes(self._flushed, lambda descriptor: self.memory.pin(descriptor))
+        self.flushes.__enter__()
         self.clock = Clock(step_ms=700)
+        # Every message since the queue's beginning; those before the log's begin are cleaned.
         self.queues: dict[tuple[str, int], list[Kept]] = {}
+        self.log_begin = 0
         self.log_end = 0
+        self.certain = 0  # up to here the log is on the disk
         self.store = self._opened()
 
     def teardown(self) -> None:
         self.store.close()
-        shutil.rmtree(self.root)
+        self.flushes.__exit__(None, None, None)
+        self.memory.close()
+        shutil.rmtree(self.home)
+
+    def _flushed(self, call: FlushCall) -> bool:
+        if self.is_watched:
+            self.memory.flushed(call)
+        return False
+
+    def _first(self, kept: list[Kept]) -> int:
+        """The first of a queue's messages that is not cleaned."""
+        return sum(message.place < self.log_begin for message in kept)
 
     def _opened(self) -> MessageStore:
         store = new_store(
@@ -90,26 +130,101 @@ class StoreMachine(RuleBasedStateMachine):
             del self.queues[key]
 
     @rule()
+    def roll(self) -> None:
+        """Fill the log file up to a few bytes."""
+        file = self.store.commit_log.current
+        if file is not None and file.size - file.wrote > 400:
+            self.put("TopicA", 0, bytes(file.size - file.wrote - 200), "")
+
+    @rule()
     def flush(self) -> None:
         self.store._flusher.flush()
+        self.certain = self.log_end
 
-    # --- stopping; all pages get to the disk ---
+    @rule()
+    def flush_log(self) -> None:
+        """As for a message that is to be on the disk before its sender hears of it."""
+        self.store._flusher.flush_log()
+        self.certain = self.log_end
+
+    @rule()
+    def write_queues(self) -> None:
+        self.store.queues.write_out()
+
+    @rule()
+    def clean(self) -> None:
+        """Delete the oldest file of the log, and what points into it."""
+        settings = broker_settings(storePathRootDir=str(self.root))
+        cleaner = Cleaner(
+            self.store.commit_log,
+            self.store.queues,
+            [self.store.index],
+            FullForAMoment(),
+            settings,
+            self.clock,
+        )
+        asyncio.run(cleaner.look())
+        self.log_begin = self.store.commit_log.min_offset
+
+    # --- stopping ---
 
     @rule()
     def restart(self) -> None:
         asyncio.run(self.store.stop())
+        self.certain = self.log_end
         self.store = self._opened()
 
     @rule()
     def killed(self) -> None:
-        self.store.close()
+        self._ended_at_once()
         self.store = self._opened()
 
     @rule()
     def machine_crash(self) -> None:
-        self.store.close()
+        """All pages got to the disk."""
+        self._ended_at_once()
         machine_crashed(self.root)
         self.store = self._opened()
+
+    @rule(seed=st.integers(0, 1 << 16), share_kept=st.sampled_from([0.0, 0.1, 0.5, 0.9]))
+    def power_cut(self, seed: int, share_kept: float) -> None:
+        """What was flushed is there, and a part of the rest; the log is a prefix of what it was."""
+        self._ended_at_once()
+        left = self.home / "left"
+        cut_power(self.root, self.home / "memory", left, random.Random(seed), share_kept)
+        self.memory.close()
+        for folder in (self.root, self.home / "memory"):
+            shutil.rmtree(folder)
+        left.rename(self.root)
+        if (self.root / "rmq_boot_id").exists():
+            machine_crashed(self.root)
+        self.memory = SyncedMemory(self.root, self.home / "memory")
+        self.store = self._opened()
+        end = self.store.commit_log.max_offset
+        assert self.certain <= end <= self.log_end
+        self.certain = self.log_end = end
+        self.log_begin = self.store.commit_log.min_offset
+        for kept in self.queues.values():
+            while kept and kept[-1].place >= end:
+                kept.pop()
+
+    def _ended_at_once(self) -> None:
+        """Leave the directory as it is now: what closing writes is taken back."""
+        self.is_watched = False
+        before = content_of(self.root)
+        self.store.close()
+        for name in content_of(self.root).keys() | before.keys():
+            path, content = self.root / name, before.get(name)
+            if content is None:
+                path.unlink()
+            elif not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            elif path.read_bytes() != content:
+                with path.open("r+b") as file:  # in its place: it stays the same file to the memory
+                    file.write(content)
+                    file.truncate()
+        self.is_watched = True
 
     @rule()
     def queues_removed(self) -> None:
@@ -123,7 +238,7 @@ class StoreMachine(RuleBasedStateMachine):
     def get(self, topic: str, queue_id: int, offset: int, count: int) -> None:
         kept = self.queues.get((topic, queue_id), [])
         result = self.store.get(topic, queue_id, offset, count, None)
-        if offset >= len(kept):
+        if not self._first(kept) <= offset < len(kept):
             assert result.status is not GetStatus.FOUND
             return
         assert result.status is GetStatus.FOUND
@@ -138,22 +253,23 @@ class StoreMachine(RuleBasedStateMachine):
     def get_all_of_a_tag(self, topic: str, queue_id: int, tag: str) -> None:
         kept = self.queues.get((topic, queue_id), [])
         found: list[bytes] = []
-        offset = 0
+        first = offset = self._first(kept)
         while offset < len(kept):
             result = self.store.get(topic, queue_id, offset, 32, frozenset({tags_code(tag)}))
             assert result.next_offset > offset
             found += [message.body for message in decode_messages(result.body)]
             offset = result.next_offset
-        assert found == [message.body for message in kept if message.tags == tag]
+        assert found == [message.body for message in kept[first:] if message.tags == tag]
 
     @rule(topic=topics, queue_id=queue_ids, ago_ms=st.integers(-1000, 40_000))
     def offset_by_time(self, topic: str, queue_id: int, ago_ms: int) -> None:
         kept = self.queues.get((topic, queue_id), [])
         time_ms = self.clock.now_ms - ago_ms
+        first = self._first(kept)
         before = sum(message.stored_ms < time_ms for message in kept)
         until = sum(message.stored_ms <= time_ms for message in kept)
-        assert self.store.offset_by_time(topic, queue_id, time_ms) == before
-        assert self.store.offset_by_time(topic, queue_id, time_ms, upper=True) == max(0, until - 1)
+        assert self.store.offset_by_time(topic, queue_id, time_ms) == max(first, before)
+        assert self.store.offset_by_time(topic, queue_id, time_ms, upper=True) == max(first, until - 1)
 
     @invariant()
     def offsets(self) -> None:
@@ -161,8 +277,8 @@ class StoreMachine(RuleBasedStateMachine):
             written = [queue_id for queue_id in range(2) if self.queues.get((topic, queue_id))]
             assert self.store.queues_of(topic) == written
             for queue_id in range(2):
-                assert self.store.min_offset(topic, queue_id) == 0
                 kept = self.queues.get((topic, queue_id), [])
+                assert self.store.min_offset(topic, queue_id) == self._first(kept)
                 assert self.store.max_offset(topic, queue_id) == len(kept)
         assert self.store.commit_log.max_offset == self.log_end
 

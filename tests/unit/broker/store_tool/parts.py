@@ -18,7 +18,7 @@ QUEUE_FILE_BYTES = 10 * 20
 INDEX_SLOTS = 7
 INDEX_ENTRIES = 40
 BLANK_MAGIC = 0xCBD43194
-CONFIG = {
+CONFIG: dict[str, dict[str, object]] = {
     "topics.json": {"dataVersion": {}, "topicConfigTable": {}},
     "consumerOffset.json": {"offsetTable": {}},
     "delayOffset.json": {"offsetTable": {}},

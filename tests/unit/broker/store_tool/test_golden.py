@@ -67,6 +67,7 @@ def test_verify_finds_the_damage(stores: dict[str, Path]) -> None:
     assert found["queue.missing", "TopicPlain/1"].text.startswith("50 entries are missing, 137 to 186 ")
     assert found["queue.missing", "TopicSingle/0"].text.startswith("156 entries are missing, 600 to 755 ")
     # The last index file was removed.
+    assert found["index.missing", "index"].is_error
     assert found["index.missing", "index"].text.startswith("113 entries are missing at its end")
     assert len(found) == 5
     assert not report.is_clean
