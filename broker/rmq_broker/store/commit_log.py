@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -171,14 +172,15 @@ class CommitLog:
         return file.map[position : position + size]
 
     def store_timestamp(self, offset: int) -> int:
-        """When the record at `offset` was stored, in ms; -1 if it is not there."""
+        """When the record at `offset` was stored, in ms; -1 if it is not there. Raises OSError; blocks."""
         file = self.file_of(offset)
         if file is None:
             return -1
         position = offset - file.start
-        if position + MIN_RECORD_BYTES > file.wrote:
+        if file.descriptor < 0 or position + MIN_RECORD_BYTES > file.wrote:
             return -1
-        return store_timestamp_at(file.map, position)
+        # Not through the mapping: a page that is not in memory would hold up all threads.
+        return store_timestamp_at(os.pread(file.descriptor, MIN_RECORD_BYTES, position), 0)
 
     def record_at(self, offset: int) -> RecordSummary | None:
         """The record that begins at `offset`, if a sound one does; its body's CRC is checked."""

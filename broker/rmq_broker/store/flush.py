@@ -242,7 +242,7 @@ class Flusher:
             self._fine = checkpoint
 
     def _has_saved(self, save: Callable[[], None]) -> bool:
-        """Whether a checkpoint was written. Without space it was not: a start has more to read, that is all."""
+        """Whether a checkpoint was written. Without space it was not: a start has more to read then."""
         try:
             save()
         except OSError as error:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from .commit_log import CommitLog
-from .record import MIN_RECORD_BYTES, RecordSummary, ScanEnd, next_record, parse_record, scan_records
+from .record import MIN_RECORD_BYTES, RecordSummary, ScanEnd, next_record, parse_record
+from .record_walk import walk_records
 
 log = logging.getLogger("rmq.store")
 
@@ -45,7 +46,7 @@ class LogRecords:
                 offset = file.start + file.size
                 continue
             end = ScanEnd()
-            for record in scan_records(file.map, position, file.start, end, check_crc=False):
+            for record in walk_records(file.map, position, file.start, end, check_crc=False):
                 if record.physical_offset >= self.max_offset:
                     return
                 yield record

@@ -20,6 +20,7 @@ from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
 from .consume_queues import ConsumeQueues
 from .directory_lock import DirectoryLock
+from .errors import StoreUnavailable
 from .flush import Flusher, Reached
 from .group_commit import GroupCommit, Outcome
 from .health import WriteHealth
@@ -30,6 +31,7 @@ from .message_index import MessageIndex
 from .queue_marks import QueueMarks
 from .reader import ColdRead, GetResult, Reader
 from .recovery import RecoveryReport, StopKind, boot_id, recover
+from .replica import Replica
 
 log = logging.getLogger("rmq.store")
 
@@ -75,7 +77,8 @@ class MessageStore:
             is_batch=is_batch,
             batch_file_bytes=settings.batch_consume_queue_file_bytes,
         )
-        self.records = LogRecords(self.commit_log, lambda: self.appender.entries_end)
+        self._replica: Replica | None = None
+        self.records = LogRecords(self.commit_log, lambda: self.entries_end)
         self.index = MessageIndex(settings, query_settings, self.records, clock)
         self.appender = Appender(self.commit_log, self.index, self.health, clock)
         self.put = self.appender.put
@@ -225,7 +228,7 @@ class MessageStore:
             self._room = None
 
     def _reached(self) -> Reached:
-        return Reached(self.appender.last_timestamp_ms, self.appender.entries_end)
+        return Reached(self.appender.last_timestamp_ms, self.entries_end)
 
     def _how_it_stopped(self) -> StopKind:
         if not self._abort_path.exists():
@@ -264,6 +267,22 @@ class MessageStore:
         """
         assert self._commits is not None
         return self._commits.wait(self.commit_log.max_offset, outcome)
+
+    def append_data(self, offset: int, data: bytes) -> None:
+        """Append bytes that stand at `offset` in another broker's log, where this one has to end.
+
+        Raises StoreUnavailable, ValueError, OSError.
+        """
+        if self.health.refusal is not None:
+            raise StoreUnavailable(self.health.refusal)
+        if self._replica is None:
+            self._replica = Replica(self.commit_log, self.queues, self.index, self.appender.on_arrival)
+        self._replica.append(offset, data)
+
+    @property
+    def entries_end(self) -> int:
+        """Up to here in the log every message is in its queue and in the index."""
+        return self.appender.entries_end if self._replica is None else self._replica.entries_end
 
     # --- reading ---
 
@@ -348,7 +367,7 @@ class MessageStore:
     @property
     def dispatch_behind_bytes(self) -> int:
         """How much of the log has no entries in queues and index yet."""
-        return self.commit_log.max_offset - self.appender.entries_end
+        return self.commit_log.max_offset - self.entries_end
 
     def min_phy_offset(self) -> int:
         """Where the log begins."""

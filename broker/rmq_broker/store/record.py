@@ -252,7 +252,7 @@ _unpack_int64: Final = Struct(">q").unpack_from
 _unpack_uint16: Final = Struct(">H").unpack_from
 
 
-def store_timestamp_at(data: mmap, position: int) -> int:
+def store_timestamp_at(data: mmap | bytes, position: int) -> int:
     """When the record at `position` was stored, in ms."""
     (sys_flag,) = _unpack_int32(data, position + 36)
     offset = 68 if sys_flag & MessageSysFlag.BORN_HOST_V6 else 56

@@ -14,6 +14,8 @@ from .layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT_BYTES
 
 DEFAULT_SLOTS: Final = 5_000_000
 _NAME_DIGITS: Final = 17
+# A file that this project's broker has made ahead; it has no entries yet.
+_SPARE_NAME: Final = "rmq_next"
 _BLOCK_ENTRIES: Final = 65_536
 
 IndexEntry = tuple[int, int, int, int]
@@ -91,31 +93,34 @@ class IndexFile:
 
     def find_slots(self) -> int | None:
         """How many slots the file must have for its first and last entry to be where the header says."""
-        if self._fits(DEFAULT_SLOTS):
+        # While a broker writes, the header may be behind, or its parts be of different moments.
+        if self._fits(DEFAULT_SLOTS, exactly=False):
             return DEFAULT_SLOTS
         # Slots are 4 bytes and entries 20, so every fifth number is possible.
         slots_and_entries = (self.size - INDEX_HEADER.size) // INDEX_SLOT_BYTES
         first = slots_and_entries % 5 or 5
         for slots in range(first, slots_and_entries - 5 * self.header.count + 1, 5):
-            if self._fits(slots):
+            if self._fits(slots, exactly=True):
                 return slots
         return None
 
-    def _fits(self, slots: int) -> bool:
+    def _fits(self, slots: int, *, exactly: bool) -> bool:
         header = self.header
         at = INDEX_HEADER.size + slots * INDEX_SLOT_BYTES
         if header.count <= 1 or (self.size - at) % INDEX_ENTRY.size:
             return False
         if at + header.count * INDEX_ENTRY.size > self.size:
             return False
-        for number, offset in ((1, header.begin_offset), (header.count - 1, header.end_offset)):
+        for number, offset in ((header.count - 1, header.end_offset), (1, header.begin_offset)):
             content = os.pread(self._descriptor, INDEX_ENTRY.size, at + number * INDEX_ENTRY.size)
             hashed, physical_offset, seconds, before = INDEX_ENTRY.unpack(content)
-            if physical_offset != offset or hashed < 0 or seconds < 0 or not 0 <= before < number:
+            if exactly and physical_offset != offset:
+                return False
+            if min(hashed, physical_offset, seconds) < 0 or not 0 <= before < number:
                 return False
             slot_at = INDEX_HEADER.size + hashed % slots * INDEX_SLOT_BYTES
             slot = int.from_bytes(os.pread(self._descriptor, INDEX_SLOT_BYTES, slot_at), "big")
-            if not number <= slot <= header.count:
+            if slot < number or (exactly and slot > header.count):
                 return False
         return True
 
@@ -127,4 +132,4 @@ def index_paths(folder: Path) -> tuple[list[Path], list[Path]]:
     except FileNotFoundError:
         return [], []
     found = [path for path in paths if path.name.isdecimal() and len(path.name) == _NAME_DIGITS]
-    return found, [path for path in paths if path not in found]
+    return found, [path for path in paths if path not in found and path.name != _SPARE_NAME]

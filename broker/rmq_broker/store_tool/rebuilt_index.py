@@ -22,7 +22,7 @@ class RebuiltIndex:
     def __init__(self, folder: Path, *, slots: int, capacity: int, dry_run: bool) -> None:
         """`slots`, `capacity`: of each file; the first place for an entry stays empty, as in Apache's."""
         self.entries = 0
-        self.files = 0
+        self.files: list[tuple[str, int]] = []  # name, and the offset of the last message
         self._folder = folder
         self._slots_per_file = slots
         self._capacity = capacity
@@ -65,7 +65,6 @@ class RebuiltIndex:
 
     def _roll(self, offset: int, time_ms: int) -> None:
         self._close()
-        self.files += 1
         self._name = _next_name(self._name, time_ms)
         self._slots = array("i", bytes(INDEX_SLOT_BYTES * self._slots_per_file))
         self._used, self._count, self._written = 0, 1, 0
@@ -90,6 +89,8 @@ class RebuiltIndex:
 
     def _close(self) -> None:
         self._write()
+        if self._name:
+            self.files.append((self._name, self._end[1]))
         if self._descriptor < 0:
             return
         if sys.byteorder == "little":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import shutil
 import time
@@ -120,6 +121,7 @@ class _Repair:
         self._report = RepairReport()
         self._file_bytes: Counter[tuple[bool, int]] = Counter()
         self._light: list[QueueKey] = []
+        self._index_marks: dict[str, object] = {}
 
     def run(self) -> RepairReport:
         options, directory, report = self._options, self._directory, self._report
@@ -140,6 +142,10 @@ class _Repair:
             if options.with_index:
                 new_index.mkdir(exist_ok=True)
                 self._replace(directory.index, new_index)
+                # This project's broker would miss the files that it knew.
+                marks = directory.root / "rmq_index.json"
+                if marks.exists():
+                    replace_file(marks, json.dumps(self._index_marks).encode())
             # What the old entries named in it, the new ones hold themselves.
             if directory.queue_extensions.is_dir():
                 self._put_away(directory.queue_extensions)
@@ -185,7 +191,8 @@ class _Repair:
             report.complain(f"log at {walk.tail.at}: {walk.tail.text}; the log ends here")
         report.log_end = walk.end
         report.queues, report.queue_entries = len(queues), queues.entries
-        report.index_files, report.index_entries = index.files, index.entries
+        report.index_files, report.index_entries = len(index.files), index.entries
+        self._index_marks = {"complete_to": walk.end, "files": index.files}
 
     # --- how the new files are to be ---
 

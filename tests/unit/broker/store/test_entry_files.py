@@ -551,5 +551,5 @@ class EntryFilesMachine(RuleBasedStateMachine):
             assert last is None
 
 
-EntryFilesMachine.TestCase.settings = settings(max_examples=1200, stateful_step_count=40, deadline=None)
+EntryFilesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 test_any_order = EntryFilesMachine.TestCase

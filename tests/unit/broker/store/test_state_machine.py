@@ -67,7 +67,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.root = self.home / "store"
         self.memory = SyncedMemory(self.root, self.home / "memory")
         self.is_watched = True
-        self.flushes = intercepted_flushes(self._flushed, lambda descriptor: self.memory.pin(descriptor))
+        self.flushes = intercepted_flushes(self._flushed, self._mapped)
         self.flushes.__enter__()
         self.clock = Clock(step_ms=700)
         # Every message since the queue's beginning; those before the log's begin are cleaned.
@@ -87,6 +87,9 @@ class StoreMachine(RuleBasedStateMachine):
         if self.is_watched:
             self.memory.flushed(call)
         return False
+
+    def _mapped(self, descriptor: int) -> None:
+        self.memory.pin(descriptor)
 
     def _first(self, kept: list[Kept]) -> int:
         """The first of a queue's messages that is not cleaned."""

@@ -112,6 +112,17 @@ def test_without_the_index(root: Path) -> None:
     assert sorted(path.name for path in (root / "index").iterdir()) == before
 
 
+def test_the_note_of_the_index_is_kept_in_line(root: Path, writer: StoreWriter) -> None:
+    made_by_ours(root)
+    (root / "rmq_index.json").write_text('{"complete_to": 0, "files": [["20200101000000000", 5]]}')
+    rebuild(root, discard=True)
+    marks = json.loads((root / "rmq_index.json").read_text())
+    assert marks["complete_to"] == writer.end
+    assert [name for name, _ in marks["files"]] == [path.name for path in sorted((root / "index").iterdir())]
+    assert marks["files"][-1][1] == writer.messages[-1].physical_offset
+    assert errors_of(root) == []
+
+
 def test_sizes_are_those_of_the_old_files(root: Path) -> None:
     before = content_of(root)
     for path in (root / "index").iterdir():

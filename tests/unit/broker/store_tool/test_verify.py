@@ -415,6 +415,37 @@ def test_index_files_that_are_none(root: Path, content: bytes) -> None:
     assert errors_of(root) != []
 
 
+def test_an_index_file_that_is_being_written(root: Path) -> None:
+    last = sorted((root / "index").iterdir())[-1]
+    count = int.from_bytes(last.read_bytes()[36:40], "big")
+    # The header has not been written since the last two entries.
+    overwrite(last, 36, (count - 2).to_bytes(4, "big"))
+    assert "index.missing" in kinds_of(root, index_slots=7)
+    killed(root)
+    made_by_ours(root, written=0)
+    assert kinds_of(root, index_slots=7).keys() == {"index.unfinished", "index.behind"}
+    assert errors_of(root, index_slots=7) == []
+
+
+def test_our_index_may_be_made_later(root: Path, writer: StoreWriter) -> None:
+    made_by_ours(root)
+    sorted((root / "index").iterdir())[-1].unlink()
+    assert kinds_of(root) == {"index.behind": 1}
+    (root / "rmq_index.json").write_text(json.dumps({"complete_to": writer.end, "files": []}))
+    assert kinds_of(root) == {"index.missing": 1}
+
+
+def test_after_a_crash_of_the_machine_the_newest_index_file_is_doubtful(root: Path) -> None:
+    last = sorted((root / "index").iterdir())[-1]
+    overwrite(last, 80, b"\xff" * 8)
+    killed(root)
+    made_by_ours(root, written=0)
+    (root / "rmq_boot_id").write_text("another boot")
+    assert errors_of(root) != []
+    overwrite(root / "checkpoint", 16, bytes(8))
+    assert errors_of(root) == []
+
+
 def test_foreign_files_are_told_of(root: Path) -> None:
     (root / "index" / "readme").touch()
     (root / "commitlog" / "readme").touch()
