@@ -305,7 +305,8 @@ def main() -> None:
     reports = asyncio.run(run_all(chosen))
     for report in reports:
         print(report.table())
-    target = chosen.write or (None if chosen.only else Path("docs/performance.md"))
+    is_all = not chosen.only and chosen.scale == 1
+    target = chosen.write or (Path("docs/performance.md") if is_all else None)
     if target is not None:
         for report in reports:
             write_report(report, target)

@@ -21,7 +21,7 @@ from tests.support.apache import ApacheBroker
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 
 _LOG_BYTES = 10 * GIBIBYTE
-_RECORD_BYTES = 1024
+_RECORD_BYTES = 4096
 _TOPIC = "Killed"
 _LOAD_BYTES = 1024
 # A load that is cut with the broker.

@@ -57,6 +57,7 @@ from .store.cleanup import Cleaner
 from .store.disk_space import DiskSpace
 from .store.errors import StoreError
 from .store.message_store import MessageStore
+from .store_metrics import StoreCollector
 from .topics.deletion import TopicDeletion
 from .topics.table import TopicTable
 from .topics.unused import UnusedTopics
@@ -216,7 +217,7 @@ class Broker:
         self.registrar = Registrar(identity, settings, settings, self.topics)
         keys = UniqueKeyGenerator(store_ip, os.getpid(), random.getrandbits(32), now_ms)
         deletion = TopicDeletion(self.topics, self.offsets, self.store, self.statistics)
-        info = RuntimeInfo(self.statistics, self.store, self.dispatcher, settings)
+        info = RuntimeInfo(self.statistics, self.store, self.disk, self.dispatcher, settings)
         progress = ConsumeProgress(self.store, self.offsets, self.statistics, settings.broker_name, now_ms)
         tiers = Tiers.of(settings)
         self._cold_pulls = ColdPulls(tiers.pull_cold)
@@ -354,7 +355,11 @@ class Broker:
             dispatcher=self.dispatcher,
         )
         listeners = {"main": self.server, "fast": self.fast_server}
-        collectors = (BrokerCollector(observed), RemotingCollector(self.dispatcher, listeners))
+        collectors = (
+            BrokerCollector(observed),
+            StoreCollector(self.store, self.disk, self.cleaner.statistics, now_ms),
+            RemotingCollector(self.dispatcher, listeners),
+        )
         return BrokerMetrics(self.settings, self._supervisor, collectors)
 
     def _connection_closed(self, connection: Connection) -> None:

@@ -5,7 +5,7 @@ What belongs to any daemon (loop lag, memory, tiers, connections) comes from `rm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -102,7 +102,7 @@ class Observed:
 
 
 class BrokerCollector:
-    """Topics, groups, messages, clients and the store."""
+    """Topics, groups, messages, clients. (The store: `store_metrics.py`.)"""
 
     def __init__(self, observed: Observed) -> None:
         self._observed = observed
@@ -114,7 +114,6 @@ class BrokerCollector:
         yield from self._clients()
         yield from self._tiers()
         yield from self._lag()
-        yield from self._store()
 
     def _numbers(self) -> Iterator[Family]:
         observed = self._observed
@@ -239,25 +238,6 @@ class BrokerCollector:
             lags,
             ("topic", "consumer_group", "is_retry", "is_system"),
         )
-
-    def _store(self) -> Iterator[Family]:
-        store = self._observed.store
-        labels = ("storage_type", "storage_medium")
-        values: list[tuple[str, str, Callable[[], int]]] = [
-            (
-                "rocketmq_storage_size_bytes",
-                "Bytes of the commit log.",
-                lambda: store.max_phy_offset() - store.min_phy_offset(),
-            ),
-            (
-                "rocketmq_storage_flush_behind_bytes",
-                "Bytes that are not on the disk yet.",
-                lambda: store.commit_log.max_offset - store.commit_log.flushed_offset,
-            ),
-            ("rocketmq_storage_dispatch_behind_bytes", "Bytes without queue entries.", lambda: 0),
-        ]
-        for name, meaning, value in values:
-            yield Family(name, "gauge", meaning, [(("local", "disk"), value())], labels)
 
     def _out_labels(self, group: str, topic: str) -> tuple[str, str, str, str]:
         is_system = topic in self._observed.topics.system_topics or is_system_group(group)

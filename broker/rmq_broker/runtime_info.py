@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .config import BrokerSettings
     from .processors.store_view import StoreView
     from .statistics import BrokerStatistics
+    from .store.disk_space import DiskSpace
 
 _VERSION_TEXT: Final = "V5_3_3"
 
@@ -58,11 +59,13 @@ class RuntimeInfo:
         self,
         statistics: BrokerStatistics,
         store: StoreView,
+        disk: DiskSpace,
         dispatcher: Dispatcher,
         settings: BrokerSettings,
     ) -> None:
         self._statistics = statistics
         self._store = store
+        self._disk = disk
         self._dispatcher = dispatcher
         self._settings = settings
 
@@ -73,6 +76,7 @@ class RuntimeInfo:
             **_NOT_THERE,
             **self._statistics.runtime_info(),
             **store,
+            **self._disk_ratios(),
             **self._queues(),
             "brokerActive": "true",
             "brokerVersion": str(VERSION_5_3_3),
@@ -80,6 +84,18 @@ class RuntimeInfo:
             "startAcceptSendRequestTimeStamp": str(self._settings.start_accept_send_request_timestamp_ms),
             "remainHowManyDataToFlush": _readable_bytes(int(store["flushBehindBytes"])),
             "commitLogDirCapacity": self._capacity(),
+        }
+
+    def _disk_ratios(self) -> dict[str, str]:
+        """How full the disks of log and queues are, each by itself; as they decide about cleaning."""
+        log_use, queue_use = self._disk.log_use, self._disk.queue_use
+        if log_use is None or queue_use is None:  # nobody has looked yet: the store's own figures
+            return {}
+        log_ratio = f"{log_use.ratio:.4f}"
+        return {
+            "commitLogDiskRatio": log_ratio,
+            f"commitLogDiskRatio_{log_use.folder}": log_ratio,
+            "consumeQueueDiskRatio": f"{queue_use.ratio:.4f}",
         }
 
     def _queues(self) -> dict[str, str]:

@@ -131,7 +131,9 @@ async def test_a_full_disk(tmp_path: Path, disk: Path, flush_mode: str, seed: in
     home.mkdir()
     (disk / "store").mkdir()
     (home / "store").symlink_to(disk / "store")
-    async with FaultyBroker(home, flush_mode) as broker:
+    # Nothing is cleaned: the ledger holds all messages against the log.
+    settings = {"cleanFileForciblyEnable": "false"}
+    async with FaultyBroker(home, flush_mode, settings=settings) as broker:
         ballast.write_bytes(bytes(4 << 20))
         little.write_bytes(bytes(1 << 20))
         async with LedgerLoad(broker.port, ledger, chance) as load:

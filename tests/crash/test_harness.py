@@ -111,7 +111,7 @@ class Disk:
         self.root = folder / "root"
         self._folder = folder
         self._cuts = 0
-        self.memory = SyncedMemory(self.root, folder / "memory")
+        self.memory = SyncedMemory(self.root, folder / "memory", strict_names=True)
 
     def handle(self, call: FlushCall) -> bool:
         self.memory.flushed(call)
@@ -151,6 +151,26 @@ def test_a_mapped_write_without_a_flush_is_gone(disk: Disk) -> None:
         assert (disk.after_cut() / "log").read_bytes() == b"ab" + bytes(3 * mmap.PAGESIZE - 2)
         assert (disk.after_cut(1.0) / "log").read_bytes() == path.read_bytes()
         content.close()
+
+
+def test_a_files_flush_covers_its_name_but_for_the_strict(tmp_path: Path) -> None:
+    for strict in (False, True):
+        folder = tmp_path / str(strict)
+        memory = SyncedMemory(folder / "root", folder / "memory", strict_names=strict)
+
+        def handle(call: FlushCall, memory: SyncedMemory = memory) -> bool:
+            memory.flushed(call)
+            return False
+
+        path = folder / "root" / "a" / "b"
+        path.parent.mkdir()
+        with intercepted_flushes(handle), path.open("w") as file:
+            file.write("c")
+            file.flush()
+            os.fsync(file.fileno())
+        cut_power(folder / "root", folder / "memory", folder / "left", random.Random(1))
+        assert (folder / "left" / "a").exists() is not strict
+        assert strict or (folder / "left" / "a" / "b").read_text() == "c"
 
 
 def test_a_rename_counts_with_its_folders_flush(disk: Disk) -> None:

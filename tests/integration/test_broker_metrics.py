@@ -11,7 +11,6 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from rmq_remoting.bodies.heartbeat import ConsumeType
-from rmq_remoting.codes import RequestCode
 from tests.support.broker_requests import (
     ask_among_notifications,
     create_topic,
@@ -62,6 +61,33 @@ _APACHE = {
     "rocketmq_storage_size_bytes": _STORE,
     "rocketmq_storage_flush_behind_bytes": _STORE,
     "rocketmq_storage_dispatch_behind_bytes": _STORE,
+    "rocketmq_storage_message_reserve_time_milliseconds": _STORE,
+}
+_OWN = {
+    "rmq_store_refuses_writes": set(),
+    "rmq_store_puts_failed_total": set(),
+    "rmq_store_queue_unwritten_bytes": set(),
+    "rmq_store_flush_waiting": set(),
+    "rmq_store_flush_groups_total": set(),
+    "rmq_store_flush_answered_total": set(),
+    "rmq_store_flush_timeouts_total": set(),
+    "rmq_store_flush_failures_total": set(),
+    "rmq_store_cold_reads_total": set(),
+    "rmq_store_cold_read_bytes_total": set(),
+    "rmq_store_index_state": {"state"},
+    "rmq_store_index_behind_bytes": set(),
+    "rmq_store_index_failing": set(),
+    "rmq_store_index_files": set(),
+    "rmq_store_index_entries": set(),
+    "rmq_store_index_size_bytes": set(),
+    "rmq_store_disk_used_ratio": {"files"},
+    "rmq_store_disk_available_bytes": {"files"},
+    "rmq_store_disk_level": set(),
+    "rmq_store_disk_check_failures_total": set(),
+    "rmq_store_files_deleted_total": {"files"},
+    "rmq_store_log_freed_bytes_total": set(),
+    "rmq_store_cleaning_failures_total": set(),
+    "rmq_store_cleaning_last_round_timestamp_seconds": set(),
 }
 _PROCESS = {
     "process_cpu_seconds_total",
@@ -79,6 +105,10 @@ _PROCESS = {
     "rmq_held_pulls",
     "rmq_scrape_failures_total",
 }
+
+
+# No request of Apache's.
+_NO_CODE = 29_999
 
 
 class _Scrape:
@@ -125,11 +155,12 @@ async def test_names_and_labels_are_apaches(broker: RunningBroker) -> None:
         await ask_among_notifications(member, heartbeat("c1", "CG", {"T": "*"}, producer_groups=["PG"]))
         sent(await client.ask(send("T", b"x" * 100)))
         await client.ask(pull("T", "CG", commit=0))
+        await until(lambda: broker.broker.cleaner.statistics.last_round_ms)
 
         scrape = await _scrape(broker)
 
     common = _COMMON | {"zone", "team"}
-    for name, own in _APACHE.items():
+    for name, own in (_APACHE | _OWN).items():
         labels = [set(sample.labels) for sample in scrape.samples if sample.name == name]
         assert labels, f"{name} is missing"
         assert all(found == own | common for found in labels), f"{name}: {labels[0]}"
@@ -173,6 +204,19 @@ async def test_messages_are_counted_in_and_out(broker: RunningBroker) -> None:
     assert scrape.value("rmq_connections_open", listener="fast") == 1
 
 
+async def test_who_waits_for_the_disk_is_counted(tmp_path: Path) -> None:
+    keys = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0, "flushDiskType": "SYNC_FLUSH"}
+    async with running_broker(tmp_path, **keys) as broker, broker.client() as client:
+        for _ in range(3):
+            sent(await client.ask(send("T")))
+        scrape = await _scrape(broker)
+    assert scrape.value("rmq_store_flush_answered_total") == 3
+    assert 1 <= scrape.value("rmq_store_flush_groups_total") <= 3
+    assert scrape.value("rmq_store_flush_waiting") == 0
+    assert scrape.value("rocketmq_storage_flush_behind_bytes") == 0
+    assert scrape.value("rmq_store_refuses_writes") == 0
+
+
 async def test_clients_are_counted_by_what_they_are(broker: RunningBroker) -> None:
     async with broker.client() as first, broker.client() as second:
         await ask_among_notifications(first, heartbeat("c1", "CG", {"T": "*"}, producer_groups=["PG"]))
@@ -197,7 +241,7 @@ async def test_what_waits_and_what_is_refused_shows(broker: RunningBroker) -> No
         client.send(pull("T", suspend_ms=20_000))
         await until(lambda: broker.broker.held_pulls.count == 1)
         async with broker.client() as other:
-            await other.ask(request(RequestCode.QUERY_MESSAGE))
+            await other.ask(request(_NO_CODE))
             await other.ask(send("No topic!"))
 
         scrape = await _scrape(broker)

@@ -33,7 +33,8 @@ async def verified(root: Path, *options: str) -> dict[str, Any]:
     code, out, err = await rmq_store("verify", str(root), "--json", *options)
     found: dict[str, Any] = json.loads(out)
     errors = [finding for finding in found["findings"] if finding["is_error"]]
-    assert (code, err, errors) == (0, "", [])
+    assert not errors, json.dumps(errors, indent=1)
+    assert (code, err) == (0, "")
     return found
 
 

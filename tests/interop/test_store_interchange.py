@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -37,6 +38,7 @@ from tests.support.broker_load import Load, read_all
 from tests.support.broker_requests import request
 from tests.support.outcome import Event
 from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.processes import run_command
 from tests.support.raw_client import raw_client
 from tests.support.toolchain import JavaProgram
 from tests.unit.broker.parts import broker_settings
@@ -163,6 +165,7 @@ async def test_a_directory_goes_from_hand_to_hand(
             known |= await add_all_kinds(serving, "Ours")
             assert await serving.commit("Ours", GROUP, 0, 20) == 0
             await own.stop()
+        await check_verified(root)
         add_topic(root, LONG_TOPIC)
         await store_long_topics(root)
         known[LONG_TOPIC, 0] = []
@@ -241,6 +244,13 @@ async def check_serves(serving: Serving, known: Stored) -> Stored:
     return now
 
 
+async def check_verified(root: Path) -> None:
+    """That `rmq-store verify` finds nothing wrong."""
+    command = [sys.executable, "-m", "rmq_broker.store_tool.main", "verify", str(root)]
+    verified = await run_command(command, timeout_s=60)
+    assert verified.exit_code == 0, str(verified)
+
+
 def some_keys(stored: Stored) -> dict[LookUp, list[int]]:
     """Some keys and unique keys of topics that nobody writes to at this time, with where they are."""
     found: dict[LookUp, list[int]] = defaultdict(list)
@@ -311,7 +321,7 @@ async def store_long_topics(root: Path) -> None:
     ours = {field.alias for field in BrokerSettings.model_fields.values()}
     sizes = {key: value for key, value in SETTINGS.items() if key in ours}
     settings = broker_settings(storePathRootDir=str(root), **sizes)
-    store = MessageStore(settings, settings, settings)
+    store = MessageStore(settings, settings, settings, is_batch=lambda topic: topic == BATCH_TOPIC)
     store.open()
     for born_host in (pack_host("10.0.0.2", 4444), _V6_HOSTS[1]):
         for store_host in (pack_host("10.0.0.1", 10911), _V6_HOSTS[0]):

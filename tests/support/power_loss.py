@@ -6,7 +6,8 @@ of it: of everything that was not flushed (pages, sizes, names, removals) a shar
 is as it was at its last flush. A file without a flush is empty or missing, a mapped page without one is zero.
 
 Names and sizes are kept in order, as by a file system with a journal (ext4, XFS): where a file named by its
-offset is there, so are those before it, at their full size; a folder's flush covers the sizes of its files.
+offset is there, so are those before it, at their full size; a folder's flush covers the sizes of its files, and
+a file's flush its name. With `strict_names` names wait for their folder's flush, as POSIX has it.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ class SyncedMemory:
     new counts as flushed.
     """
 
-    def __init__(self, root: Path, folder: Path) -> None:
+    def __init__(self, root: Path, folder: Path, *, strict_names: bool = False) -> None:
         self._root = root.resolve()
+        self._strict_names = strict_names
+        self._named: set[str] = set()
         self._content, self._pins = folder / "content", folder / "pins"
         is_new = not folder.exists()
         for path in (self._content, self._pins):
@@ -57,6 +60,8 @@ class SyncedMemory:
         if call.is_folder:
             self._note_names(Path(call.path))
         elif self._is_inside(Path(call.path)) and call.inode not in self._lost:
+            if not self._strict_names and call.path not in self._named:
+                self._note_way_to(Path(call.path), call.inode)
             if call.map is None:
                 self.pin(call.descriptor)
                 self._copy_whole(call.descriptor, call.inode)
@@ -107,6 +112,21 @@ class SyncedMemory:
                     self._note_size(entry)
         line = json.dumps([str(folder.relative_to(self._root)), names])
         os.write(self._journal, line.encode() + b"\n")
+
+    def _note_way_to(self, path: Path, inode: int) -> None:
+        """The name of a file, and of the folders that it is in."""
+        self._named.add(str(path))
+        is_folder = False
+        try:
+            while path != self._root:
+                line = json.dumps(
+                    [str(path.parent.relative_to(self._root)), {path.name: (inode, is_folder)}, "+"]
+                )
+                os.write(self._journal, line.encode() + b"\n")
+                path, is_folder = path.parent, True
+                inode = path.stat().st_ino
+        except FileNotFoundError:
+            return  # removed meanwhile
 
     def _note_size(self, entry: os.DirEntry[str]) -> None:
         try:
@@ -199,7 +219,9 @@ def _flushed_names(journal: Path) -> dict[str, _Names]:
     for line in journal.read_bytes().splitlines(keepends=True):
         if not line.endswith(b"\n"):
             break  # the process ended while it wrote this
-        relative, names = json.loads(line)
+        relative, names, *more = json.loads(line)
+        if more:
+            names = found.get(relative, {}) | names
         for name in found.get(relative, {}).keys() - names.keys():
             below = name if relative == "." else f"{relative}/{name}"
             for gone in [key for key in found if key == below or key.startswith(f"{below}/")]:

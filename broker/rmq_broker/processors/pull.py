@@ -234,6 +234,7 @@ class PullProcessor:
         if code == ResponseCode.SUCCESS:
             self._statistics.pulls_found += 1
             statistics = self._statistics.of_group(header.consumer_group, header.topic)
+            statistics.answers += 1
             statistics.got_messages += result.count
             statistics.got_bytes += len(result.body)
             return encode_pull_response(request, code, response_header, result.body)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,16 @@ class WaitEnd(Enum):
 
 # Gives the answer to who waited.
 Outcome = Callable[[WaitEnd], Answer]
+
+
+@dataclass(slots=True)
+class CommitStatistics:
+    """Plain counters for metrics; they belong to the loop."""
+
+    flushes: int = 0
+    answered: int = 0  # once they were on the disk
+    timed_out: int = 0
+    failed: int = 0
 
 
 class GroupCommit:
@@ -61,6 +72,7 @@ class GroupCommit:
         self._requested = False
         self._wake = threading.Semaphore(0)
         self._stopping = False
+        self.statistics = CommitStatistics()
         self._timer: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._run, name="store-group-commit", daemon=True)
         self._thread.start()
@@ -78,6 +90,11 @@ class GroupCommit:
         if self._timer is None:
             self._set_timer()
         return future
+
+    @property
+    def waiting(self) -> int:
+        """How many answers wait for the disk now."""
+        return len(self._waiting)
 
     async def stop(self) -> None:
         """Flush a last time, answer all who wait, end the thread."""
@@ -103,6 +120,7 @@ class GroupCommit:
         self._wake.release()
 
     def _flushed(self, offset: int) -> None:
+        self.statistics.flushes += 1
         self._on_flushed(offset)
         waiting = self._waiting
         count = 0
@@ -117,6 +135,7 @@ class GroupCommit:
 
     def _settle(self, count: int, end: WaitEnd) -> None:
         """Answer the first `count` of those who wait."""
+        self._count(count, end)
         for _ in range(count):
             _, _, future, outcome = self._waiting.popleft()
             if future.done():  # its connection is gone
@@ -125,6 +144,16 @@ class GroupCommit:
                 future.set_result(outcome(end))
             except Exception as error:  # answered as any request that fails
                 future.set_exception(error)
+
+    def _count(self, count: int, end: WaitEnd) -> None:
+        statistics = self.statistics
+        match end:
+            case WaitEnd.FLUSHED:
+                statistics.answered += count
+            case WaitEnd.TIMED_OUT:
+                statistics.timed_out += count
+            case WaitEnd.FAILED:
+                statistics.failed += count
 
     def _set_timer(self) -> None:
         """Look again when the time of the one who waits longest is up."""

@@ -260,6 +260,11 @@ class MessageStore:
         """Whether a message is to be on the disk before its sender hears of it."""
         return self._commits is not None
 
+    @property
+    def commits(self) -> GroupCommit | None:
+        """Who waits for the disk; None with asynchronous flushing, and while the store is closed."""
+        return self._commits
+
     def when_flushed(self, outcome: Outcome) -> asyncio.Future[Answer]:
         """The answer for who appended last, once that is on the disk; only with `flushes_each_message`.
 

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from mmap import mmap
+from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
 from .layout import Record
@@ -94,40 +95,57 @@ class LogWalk(Generic[T]):
         """`collector` is called once for each part, in another process: it must be possible to pickle it."""
         self.end = log.start
         self.tail: Problem | None = None
+        self._full_file = -1  # where the file begins whose end was reached
         self._files = log.files
         self._scan = partial(_scan, collector)
         self._progress = progress
         self._part_bytes = part_bytes
+        self._tail_task = _Task(NumberedFile(Path(), 0, 0), 0, 0, True)  # the part where the log seems to end
         size = sum(file.size for file in log.files)
         self._jobs = 1 if size <= _ALONE_BYTES else (jobs or os.cpu_count() or 1)
 
     def __iter__(self) -> Iterator[Stretch[T] | Damage]:
         """Raises OSError where a file cannot be read."""
-        full_file = -1
-        for task, ahead in self._parts():
-            part = ahead
+        for task, part in self._parts():
             self._progress.advance(task.until - task.begin)
-            if task.file.start == full_file:
-                continue
-            if self.tail is None and task.file.start + task.until <= self.end:
-                continue  # the inside of one long record
-            if self.tail is None and self.end < task.file.start:
-                self.end = task.file.start  # the file before is missing: that is told with the files
-            begin = max(self.end - task.file.start, task.begin)
-            if self.tail is None and part.begin != begin + task.file.start:
-                part = self._scan(_Task(task.file, begin, task.until, True))
-            if part.begin is not None and self.tail is not None:
-                yield Damage(self.tail, part.begin)
+            if self.tail is not None and part.begin is not None:
+                yield from self._look_again()
+            yield from self._take(task, part)
+
+    def _look_again(self) -> Iterator[Stretch[T] | Damage]:
+        """The log seemed to end, and goes on: a broker that runs may have written there meanwhile."""
+        task = self._tail_task
+        begin = self.end - task.file.start
+        if task.begin <= begin < task.until:
+            part = self._scan(_Task(task.file, begin, task.until, True))
+            if part.begin == self.end:
                 self.tail = None
-            yield from part.damages
-            if part.records:
-                yield Stretch(part.records, part.collected)
-            if part.is_full:
-                full_file = task.file.start
-            if part.begin is not None or part.is_full:
-                self.end = task.file.end if part.is_full else part.end
-            if self.tail is None:
-                self.tail = part.problem
+                yield from self._take(task, part)
+
+    def _take(self, task: _Task, part: _Part[T]) -> Iterator[Stretch[T] | Damage]:
+        """Go on with what was found in a part."""
+        file = task.file
+        if file.start == self._full_file:
+            return
+        if self.tail is None:
+            if file.start + task.until <= self.end:
+                return  # the inside of one long record
+            self.end = max(self.end, file.start)  # a missing file is told with the files
+            begin = max(self.end - file.start, task.begin)
+            if part.begin != begin + file.start:
+                part = self._scan(_Task(file, begin, task.until, True))
+        elif part.begin is not None:
+            yield Damage(self.tail, part.begin)
+            self.tail = None
+        yield from part.damages
+        if part.records:
+            yield Stretch(part.records, part.collected)
+        if part.is_full:
+            self._full_file = file.start
+        if part.begin is not None or part.is_full:
+            self.end = file.end if part.is_full else part.end
+        if self.tail is None and part.problem is not None:
+            self.tail, self._tail_task = part.problem, task
 
     def _parts(self) -> Iterator[tuple[_Task, _Part[T]]]:
         """The parts in order, a few of them worked on ahead."""
@@ -181,10 +199,12 @@ def _scan(make: Callable[[], Collector[T]], task: _Task) -> _Part[T]:
             end, problem = reader.position, reader.problem
             if problem is None:
                 break
-            found = reader.next_valid(end + 1, until)
+            # Not from the next byte on: a broker may have written a record there meanwhile.
+            found = reader.next_valid(end, until)
             if found is None:
                 break
-            damages.append(Damage(problem, start + found))
+            if found > end:
+                damages.append(Damage(problem, start + found))
             problem = None
     if task.exact and records == 0 and not damages and problem is not None:
         begin = None

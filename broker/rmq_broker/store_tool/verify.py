@@ -118,7 +118,11 @@ def _check_log_files(directory: Directory, log: NumberedFiles, report: Report) -
             f"it does not follow on {before.path.name}: {after.start - before.end} bytes are missing",
         )
     for file in log.odd_sizes:
-        tell = report.unfinished if directory.left is Left.IN_USE and file is log.files[-1] else report.error
+        tell = (
+            report.unfinished
+            if directory.left is not Left.STOPPED and file is log.files[-1]
+            else report.error
+        )
         tell("log.files", str(file.path), f"it has {file.size} bytes, where the others have {log.file_bytes}")
 
 

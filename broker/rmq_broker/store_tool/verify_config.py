@@ -33,7 +33,8 @@ def check_checkpoint(directory: Directory, log_end: int, newest_ms: int, report:
     path = directory.root / "checkpoint"
     if directory.checkpoint is None:
         if path.exists():
-            report.error("checkpoint", str(path), f"it has {path.stat().st_size} bytes, less than its values")
+            tell = report.unfinished if directory.left is Left.IN_USE else report.error
+            tell("checkpoint", str(path), "it is shorter than its values")
         else:
             report.unfinished("checkpoint", str(path), "there is none: after a crash all of the log is read")
     else:

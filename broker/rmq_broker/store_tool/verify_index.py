@@ -97,8 +97,8 @@ class IndexCheck:
             return False  # the first one of another block
         place = block.place(self._at)
         if offset < self._last_offset:
-            self._report.error(
-                "index.order", place, f"it is of {offset}, the one before of {self._last_offset}"
+            self._wrong(
+                block, "index.order", place, f"it is of {offset}, the one before of {self._last_offset}"
             )
             self._at += 1
             return False

@@ -97,7 +97,8 @@ class IndexFilesCheck:
             self._report.error("index.file", str(path), str(error))
             return None
         header = file.header
-        slots = sizes.get(file.size)
+        # What was empty a moment ago may be written to now.
+        slots = sizes.get(file.size) or self._slots or file.find_slots()
         if slots is not None:
             file.slots = slots
             if file.capacity > 0 and header.count <= file.capacity:

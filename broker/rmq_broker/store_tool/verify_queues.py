@@ -82,7 +82,7 @@ class QueueCheck:
             self._queue(key, None)
         self._report.counts["queues"] = len(self._queues)
         for key, queue in sorted(self._queues.items()):
-            self._tell_files(key, queue)
+            self._tell_files(queue)
             self._tell_missing(key, queue)
             for text in queue.faults:
                 self._report.error("queue.wrong_entry", place_of(key), text)
@@ -195,7 +195,7 @@ class QueueCheck:
 
     # --- at the end ---
 
-    def _tell_files(self, key: QueueKey, queue: _Queue) -> None:
+    def _tell_files(self, queue: _Queue) -> None:
         numbered = queue.files.numbered
         for before, after in numbered.holes:
             self._report.error(
@@ -204,7 +204,10 @@ class QueueCheck:
                 f"it does not follow on {before.path.name}: a file is missing between them",
             )
         for file in numbered.odd_sizes:
-            self._report.error(
+            # The last one may have been about to be made.
+            is_new = file is numbered.files[-1] and self._directory.left is not Left.STOPPED
+            tell = self._report.unfinished if is_new else self._report.error
+            tell(
                 "queue.files",
                 str(file.path),
                 f"size {file.size}, where the others have {numbered.file_bytes}",

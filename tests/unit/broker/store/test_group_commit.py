@@ -11,7 +11,7 @@ import pytest
 
 from rmq_broker.store.commit_log import CommitLog
 from rmq_broker.store.flush import LogFlush
-from rmq_broker.store.group_commit import GroupCommit, WaitEnd
+from rmq_broker.store.group_commit import CommitStatistics, GroupCommit, WaitEnd
 from rmq_broker.store.health import WriteHealth
 from tests.support.waiting import loop_passes, until
 
@@ -75,6 +75,7 @@ async def test_all_of_one_iteration_share_a_flush() -> None:
         waiting = [parts.append() for _ in range(20)]
         assert await asyncio.gather(*waiting) == [b"FLUSHED"] * 20
         assert (parts.log.flushes, parts.told) == (1, [200])
+        assert parts.commits.statistics == CommitStatistics(flushes=1, answered=20)
 
 
 async def test_what_comes_during_a_flush_waits_for_the_next() -> None:
@@ -114,8 +115,11 @@ async def test_who_waits_too_long_is_told_so() -> None:
         parts.commits._time_up()
         assert await early == b"TIMED_OUT"
         assert not late.done()
+        assert parts.commits.waiting == 1
+        assert parts.commits.statistics.timed_out == 1
         parts.log.gate.set()
         assert await late == b"FLUSHED"
+        assert parts.commits.waiting == 0
 
 
 async def test_a_failure_is_told_to_all_and_for_good() -> None:
@@ -126,6 +130,7 @@ async def test_a_failure_is_told_to_all_and_for_good() -> None:
         parts.log.error = None
         assert await parts.append() == b"FAILED"
         assert (parts.log.flushes, parts.told) == (0, [])
+        assert parts.commits.statistics == CommitStatistics(failed=2)
 
 
 async def test_an_answer_that_fails_is_that_requests_failure() -> None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rmq_broker.store.mapped_file import PAGE_BYTES
 from rmq_broker.store.message_store import MessageStore
+from tests.support.flush_calls import FlushCall, intercepted_flushes
+from tests.support.power_loss import SyncedMemory
+from tests.support.power_loss import cut_power as cut_only_flushed
 from tests.unit.broker.store.parts import (
     Clock,
+    bodies,
     check_agreement,
     content_of,
+    copy_of,
     machine_crashed,
     opened,
+    overwrite,
     put,
     put_batch,
     records_on_disk,
@@ -124,3 +131,82 @@ def test_a_power_cut_while_it_recovers(tmp_path: Path, seed: int) -> None:
     assert found == everything[: len(found)]
     assert len(found) >= len(certain)
     assert check_agreement(root) == len(found)
+
+
+# --- only what was flushed ---
+
+
+class Watched:
+    """A store on a disk that keeps what was flushed, and nothing else."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.root = home / "store"
+        self.memory = SyncedMemory(self.root, home / "memory", strict_names=True)
+        self.store = self.open()
+
+    def open(self) -> MessageStore:
+        self.store = opened(self.root, log_file_bytes=8192, queue_file_bytes=QUEUE_FILE_BYTES)
+        return self.store
+
+    def flushed(self, call: FlushCall) -> bool:
+        self.memory.flushed(call)
+        return False
+
+    def killed(self) -> MessageStore:
+        """Go on in the directory as it is now."""
+        before = copy_of(self.root, self.home / "before")
+        self.store.close()
+        for path in before.rglob("*"):
+            if path.is_file():
+                overwrite(self.root / path.relative_to(before), 0, path.read_bytes())
+        for path in self.root.rglob("*"):
+            if path.is_file() and not (before / path.relative_to(self.root)).exists():
+                path.unlink()
+        return self.open()
+
+    def power_lost(self) -> MessageStore:
+        left = self.home / "left"
+        cut_only_flushed(self.root, self.home / "memory", left, random.Random(1))
+        self.store.close()
+        shutil.rmtree(self.root)
+        left.rename(self.root)
+        machine_crashed(self.root)
+        return self.open()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    machines: list[Watched] = []
+    with intercepted_flushes(lambda call: machines[0].flushed(call) if machines else False):
+        machine = Watched(tmp_path)
+        machines.append(machine)
+        yield machine
+    machine.store.close()
+
+
+def test_what_was_flushed_is_there_and_what_was_not_is_not(watched: Watched) -> None:
+    put(watched.store, b"flushed")
+    watched.store._flusher.flush()
+    put(watched.store, b"not flushed")
+    assert bodies(watched.power_lost()) == [b"flushed"]
+
+
+def test_a_new_file_that_was_not_flushed_before_a_kill_is_flushed_after_it(watched: Watched) -> None:
+    """Its name, too: to the next process the file is not new any more."""
+    put(watched.store, b"flushed")
+    store = watched.killed()
+    store._flusher.flush()
+    assert bodies(watched.power_lost()) == [b"flushed"]
+
+
+def test_offsets_of_cleaned_messages_are_not_given_again(watched: Watched) -> None:
+    """A log file goes when the entries of its messages are on the disk: nothing else tells of them then."""
+    store = watched.store
+    put(store, bytes(7900), "Quiet")
+    put(store, bytes(1800), "Busy")
+    store._flusher.flush_log()
+    if store.commit_log.oldest_file is not None:
+        store.commit_log.oldest_file.unlink()
+        store.commit_log.remove_oldest()
+    assert watched.killed().max_offset("Quiet", 0) == 1

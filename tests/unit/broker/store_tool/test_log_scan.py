@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from mmap import mmap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,6 +150,33 @@ def test_a_full_last_file_and_one_made_ahead(writer: StoreWriter) -> None:
         assert walked.end == new.physical_offset
         assert walked.tail is not None
         assert walked.tail.is_empty
+
+
+@pytest.mark.parametrize("part_bytes", [4096, 1000])
+def test_a_broker_writes_meanwhile(
+    writer: StoreWriter, monkeypatch: pytest.MonkeyPatch, part_bytes: int
+) -> None:
+    """The first part is read before the rest of the log has been written."""
+    contents = {path: path.read_bytes() for path in (writer.root / "commitlog").iterdir()}
+    for path in contents:
+        overwrite(path, 700 if int(path.name) == 0 else 0, bytes(4096 - (700 if int(path.name) == 0 else 0)))
+    scan = log_scan._scan
+    calls: list[Any] = []
+
+    def scan_then_write(*arguments: Any) -> Any:
+        part = scan(*arguments)
+        if not calls:
+            for path, content in contents.items():
+                path.write_bytes(content)
+        calls.append(part)
+        return part
+
+    monkeypatch.setattr(log_scan, "_scan", scan_then_write)
+    walked = Walked(writer.root, part_bytes)
+
+    assert walked.offsets == [message.physical_offset for message in writer.messages]
+    assert (walked.damages, walked.end) == ([], writer.end)
+    assert calls[0].records < 10
 
 
 def test_a_file_vanishes(writer: StoreWriter, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,14 @@ def test_a_missing_file_of_a_queue(tmp_path: Path) -> None:
     assert kinds_of(root) == {"queue.files": 1, "queue.missing": 1}
 
 
+def test_a_file_that_was_about_to_be_made(root: Path, writer: StoreWriter) -> None:
+    queue_path(root, "Topic0", 0, 400).touch()
+    log_path(root, writer.end + 4096).touch()
+    assert kinds_of(root) == {"queue.files": 1, "log.files": 1}
+    killed(root)
+    assert errors_of(root) == []
+
+
 def test_a_queue_ahead_of_the_log(root: Path, writer: StoreWriter) -> None:
     overwrite(queue_path(root, "Topic0", 0, 200), 100, struct.pack(">qiq", writer.end, 200, 5))
     assert kinds_of(root) == {"queue.ahead": 1}
@@ -437,7 +445,7 @@ def test_our_index_may_be_made_later(root: Path, writer: StoreWriter) -> None:
 
 def test_after_a_crash_of_the_machine_the_newest_index_file_is_doubtful(root: Path) -> None:
     last = sorted((root / "index").iterdir())[-1]
-    overwrite(last, 80, b"\xff" * 8)
+    overwrite(last, 90, b"\xff" * 8)
     killed(root)
     made_by_ours(root, written=0)
     (root / "rmq_boot_id").write_text("another boot")

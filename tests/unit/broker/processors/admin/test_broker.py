@@ -11,6 +11,8 @@ from rmq_broker.processors.admin.broker import BrokerAdminProcessor
 from rmq_broker.runtime_info import RuntimeInfo
 from rmq_broker.settings_version import SettingsVersion
 from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.store.disk_space import DiskSpace, DiskUse
+from rmq_broker.store.health import WriteHealth
 from rmq_remoting.bodies.kv import KVTable
 from rmq_remoting.bodies.topic import DataVersion
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -52,7 +54,8 @@ class _Broker:
         self.statistics = BrokerStatistics(set(), self.clock)
         self.dispatcher = Dispatcher()
         settings = self.configuration.settings
-        runtime_info = RuntimeInfo(self.statistics, FakeStore(), self.dispatcher, settings)
+        self.disk = DiskSpace(settings, WriteHealth())
+        runtime_info = RuntimeInfo(self.statistics, FakeStore(), self.disk, self.dispatcher, settings)
         self.admin = BrokerAdminProcessor(self.configuration, version, runtime_info)
         self.connection = Peer().connection
 
@@ -145,3 +148,13 @@ async def test_run_time_figures_have_all_of_apaches_keys(tmp_path: Path) -> None
         assert [float(part) for part in table[key].split()] == [0.0, 0.0, 0.0]
     for key in ("timerReadBehind", "earliestMessageTimeStamp", "pageCacheLockTimeMills"):
         int(table[key])
+
+
+async def test_disks_are_told_apart(tmp_path: Path) -> None:
+    broker = _Broker(tmp_path)
+    broker.disk.log_use = DiskUse(tmp_path / "commitlog", 750, 250)
+    broker.disk.queue_use = DiskUse(tmp_path / "consumequeue", 1, 2)
+    request = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table = KVTable.decode(broker.admin.get_runtime_info(broker.connection, request).body).table
+    assert table["commitLogDiskRatio"] == table[f"commitLogDiskRatio_{tmp_path}/commitlog"] == "0.7500"
+    assert table["consumeQueueDiskRatio"] == "0.3333"
