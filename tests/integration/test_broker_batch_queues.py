@@ -82,6 +82,8 @@ async def test_the_stored_record_says_what_it_is(broker: RunningBroker, client: 
     assert record.sys_flag & both == both
     assert b"INNER_NUM\x012\x02INNER_BASE\x011\x02" in record.properties
     assert record.queue_offset == 1
+    single = store.commit_log.record_at(store.commit_log.min_offset)
+    assert single is not None and not single.sys_flag & both and b"INNER" not in single.properties
 
 
 async def test_it_is_all_there_after_a_restart(tmp_path: Path) -> None:

@@ -227,7 +227,8 @@ class SendProcessor:
         assert isinstance(queue, BatchConsumeQueue) and route.unit_template is not None
         if not 0 < len(body) <= self._settings.max_message_size:
             raise self._illegal_body(len(body))
-        count, extra = 1, {}
+        count: int | None = None
+        extra: dict[str, str] = {}
         if header.target.batch:
             count = len(self._batch_items(body, header.properties))
             properties = editor.shared(header.properties)
@@ -257,7 +258,7 @@ class SendProcessor:
             raise self._put_error(error) from error
         statistics = route.statistics
         size = template.fixed_bytes + len(body) + len(properties)
-        statistics.put_messages += count
+        statistics.put_messages += count or 1
         statistics.put_bytes += size
         statistics.put_sizes.observe(size)
         fields = {

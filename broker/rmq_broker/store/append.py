@@ -201,20 +201,23 @@ class Appender:
         template: RecordTemplate,
         body: bytes,
         properties: bytes,
-        count: int,
+        count: int | None,
         *,
         tags_code: int,
         born_timestamp_ms: int,
         born_host: bytes,
         unique_key: bytes | None = None,
     ) -> tuple[int, int]:
-        """Append what is one record in a topic of batches, of `count` messages; as `put`.
+        """Append what is one record in a topic of batches: a batch of `count` messages, None for a message.
 
-        Number and first offset go into the properties, where the record's entry is made from again (Apache
-        RocketMQ 5.3.3, BatchConsumeQueue.assignQueueOffset).
+        As `put`. Number and first offset of a batch go into the properties, which its entry is made of again
+        (Apache RocketMQ 5.3.3, BatchConsumeQueue.assignQueueOffset).
         """
         queue_offset = queue.next_offset
-        properties += b"INNER_NUM\x01%d\x02INNER_BASE\x01%d\x02" % (count, queue_offset)
+        if count is None:
+            count = 1
+        else:
+            properties += b"INNER_NUM\x01%d\x02INNER_BASE\x01%d\x02" % (count, queue_offset)
         if len(properties) > template.max_properties_bytes:
             raise MessageRejected(
                 f"the batch's properties take {len(properties)} bytes in the store, the limit is "

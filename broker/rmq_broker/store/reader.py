@@ -12,7 +12,7 @@ from ..config import PullSettings
 from .batch_consume_queue import Unit, iter_units
 from .commit_log import CommitLog
 from .consume_queue import ENTRY, ConsumeQueue, Entry
-from .entry_files import PLACEHOLDER_SIZE
+from .entry_file import PLACEHOLDER_SIZE
 from .log_reading import Backlogs, ColdData, ColdLog, Preadv, ReadRange, WarmLog, read_records
 
 _iter_entries = ENTRY.iter_unpack
