@@ -1,4 +1,4 @@
-"""That the judges judge: a ledger that notices each kind of loss, a memory of the disk that forgets the rest."""
+"""That the judges judge: a ledger that notices each kind of loss, a disk that forgets what was not flushed."""
 
 from __future__ import annotations
 

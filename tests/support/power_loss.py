@@ -6,8 +6,8 @@ of it: of everything that was not flushed (pages, sizes, names, removals) a shar
 is as it was at its last flush. A file without a flush is empty or missing, a mapped page without one is zero.
 
 Names and sizes are kept in order, as by a file system with a journal (ext4, XFS): where a file named by its
-offset is there, so are those before it, at their full size; a folder's flush covers the sizes of its files, and
-a file's flush its name. With `strict_names` names wait for their folder's flush, as POSIX has it.
+offset is there, so are those before it, at their full size; a folder's flush covers the sizes of its files,
+and a file's flush its name. With `strict_names` names wait for their folder's flush, as POSIX has it.
 """
 
 from __future__ import annotations

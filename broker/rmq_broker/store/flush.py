@@ -120,6 +120,10 @@ class Flusher:
         # Why queue entries cannot be written to their files now: they are kept in memory, and tried again.
         self._blocked: OSError | None = None
 
+    def opened(self, fine: FineCheckpoint | None) -> None:
+        """The store has been opened; `fine` is what `rmq_checkpoint` says now."""
+        self._fine = fine or FineCheckpoint(0, 0)
+
     @property
     def failure(self) -> Exception | None:
         """Why nothing can be flushed any more, or None."""
@@ -207,7 +211,8 @@ class Flusher:
         self._save_fine(replace(self._fine, written=reached.entries_end), durable=False)
 
     def _flush_queues(self, reached: Reached) -> None:
-        if self._blocked is not None or self._checkpoint.queue_timestamp_ms == reached.timestamp_ms:
+        has_news = self._checkpoint.queue_timestamp_ms != reached.timestamp_ms
+        if self._blocked is not None or not (has_news or self._fine.flushed < reached.entries_end):
             return
         began = self._clock()
         # The log first: what the checkpoint says of the queues has to be true of the log as well.

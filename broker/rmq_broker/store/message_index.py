@@ -131,7 +131,8 @@ class MessageIndex:
         if missing is not None:
             self._files.drop_from(missing, f"{missing} is gone or lacks entries")
             complete_to = 0
-        if after_clean_stop:
+        # Of the last message before a lost file not all entries may be there.
+        if after_clean_stop and missing is None:
             self._resume(complete_to)
         else:
             self._take_back_and_resume(complete_to)

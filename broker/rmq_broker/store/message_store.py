@@ -21,6 +21,7 @@ from .consume_queue import ConsumeQueue
 from .consume_queues import ConsumeQueues
 from .directory_lock import DirectoryLock
 from .errors import StoreUnavailable
+from .fine_checkpoint import FineCheckpoint
 from .flush import Flusher, Reached
 from .group_commit import GroupCommit, Outcome
 from .health import WriteHealth
@@ -131,6 +132,7 @@ class MessageStore:
             rebuild=lacks_entries,
             check_crc=self._settings.check_crc_on_recover,
         )
+        self._flusher.opened(FineCheckpoint.load(self._fine_path))
         self.appender.last_timestamp_ms = max(
             self._checkpoint.log_timestamp_ms, self.recovery.last_timestamp_ms
         )
@@ -371,7 +373,7 @@ class MessageStore:
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        """How much of the log has no entries in queues and index yet."""
+        """How much of the log has no entries in its queues yet; the index is asked itself."""
         return self.commit_log.max_offset - self.entries_end
 
     def min_phy_offset(self) -> int:

@@ -19,6 +19,7 @@ from rmq_broker.store.message_index import IndexState
 from tests.support.waiting import until
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.store.index_parts import Indexed, answer, check_sound, unique
+from tests.unit.broker.store.parts import new_store, put
 
 
 def state(indexed: Indexed) -> IndexState:
@@ -497,3 +498,25 @@ async def test_how_far_it_goes_is_written_down_now_and_then(
         indexed.append("T")
         await until((tmp_path / "rmq_index.json").exists)
     assert json.loads((tmp_path / "rmq_index.json").read_bytes()) == {"complete_to": 1000, "files": []}
+
+
+async def test_a_message_whose_keys_are_in_two_files_one_of_them_lost(tmp_path: Path) -> None:
+    """What the first file holds of it is no sign that the rest is there."""
+    sizes = {"maxHashSlotNum": 20, "maxIndexNum": 11}  # ten entries a file, three a message
+    store = new_store(tmp_path, **sizes)
+    store.open()
+    store.start()
+    for number in range(12):
+        put(store, properties=b"UNIQ_KEY\x01U%032d\x02KEYS\x01a%d b%d\x02" % (number, number, number))
+        await until(lambda: not store.index.statistics().behind_bytes)
+    await store.stop()
+    second = sorted(path for path in (tmp_path / "index").iterdir() if path.name.isdigit())[1]
+    second.unlink()
+    store = new_store(tmp_path, **sizes)
+    store.open()
+    store.start()
+    await until(lambda: not store.index.statistics().behind_bytes)
+    keys = [key for number in range(12) for key in (f"U{number:032d}", f"a{number}", f"b{number}")]
+    lost = [key for key in keys if not store.query_by_key("TopicA", key, 10, 0, 2**62).offsets]
+    assert lost == []
+    await store.stop()
