@@ -1,4 +1,4 @@
-"""That the judges judge: a ledger that notices each kind of loss, a disk that forgets what was not flushed."""
+"""That the judges judge: a ledger that notices each kind of loss, a disk that forgets the unflushed."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class SyncedMemory:
     def __init__(self, root: Path, folder: Path, *, strict_names: bool = False) -> None:
         self._root = root.resolve()
         self._strict_names = strict_names
-        self._named: set[str] = set()
+        self._named: set[tuple[str, int]] = set()
         self._content, self._pins = folder / "content", folder / "pins"
         is_new = not folder.exists()
         for path in (self._content, self._pins):
@@ -60,7 +60,7 @@ class SyncedMemory:
         if call.is_folder:
             self._note_names(Path(call.path))
         elif self._is_inside(Path(call.path)) and call.inode not in self._lost:
-            if not self._strict_names and call.path not in self._named:
+            if not self._strict_names and (call.path, call.inode) not in self._named:
                 self._note_way_to(Path(call.path), call.inode)
             if call.map is None:
                 self.pin(call.descriptor)
@@ -115,7 +115,7 @@ class SyncedMemory:
 
     def _note_way_to(self, path: Path, inode: int) -> None:
         """The name of a file, and of the folders that it is in."""
-        self._named.add(str(path))
+        self._named.add((str(path), inode))
         is_folder = False
         try:
             while path != self._root:

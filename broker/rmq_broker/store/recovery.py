@@ -89,6 +89,7 @@ def recover(
 
     `fine_path`: of `rmq_checkpoint`, which is kept true while the queues change. `deleted`: topics, and the
     log's end when each was deleted. `rebuild`: a queue is known to lack entries, all of the log is read.
+    `tail_bytes` has no meaning any more.
     """
     fine = (FineCheckpoint.load(fine_path) if fine_path else None) or FineCheckpoint(0, 0)
     if not commit_log.files:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rmq_broker.store.cleanup import Cleaner
 from rmq_broker.store.disk_space import DiskLevel
@@ -235,6 +235,7 @@ class StoreMachine(RuleBasedStateMachine):
                     file.truncate()
         self.is_watched = True
 
+    @precondition(lambda self: self.log_begin == 0)  # of cleaned messages queues alone know
     @rule()
     def queues_removed(self) -> None:
         asyncio.run(self.store.stop())
