@@ -480,6 +480,12 @@ class StoreSettings(CleaningSettings):
         "Size of one file of a queue of batches, rounded up to whole entries of 46 bytes.",
         minimum=_BATCH_CONSUME_QUEUE_ENTRY_BYTES,
     )
+    mapped_file_size_consume_queue_ext: ByteCount = setting(
+        48 * 1024 * 1024,
+        "mappedFileSizeConsumeQueueExt",
+        "Size of the files of consumequeue_ext, which are read where another broker wrote some.",
+        minimum=4096,
+    )
     max_message_size: ByteCount = live(4 << 20, "maxMessageSize", "Largest message body.", minimum=1)
     flush_disk_type: FlushDiskType = setting(
         FlushDiskType.ASYNC_FLUSH,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
 from tests.support.own_servers import OwnBroker
@@ -60,23 +57,3 @@ class FaultyBroker(OwnBroker):
     def log_files(self) -> list[Path]:
         """Its commit log files."""
         return sorted((self.store_path / "commitlog").iterdir())
-
-
-@cache
-def takes(flush_mode: str) -> bool:
-    """Whether a broker starts with this flushDiskType."""
-    if flush_mode == "ASYNC_FLUSH":
-        return True
-
-    async def start() -> None:
-        with tempfile.TemporaryDirectory(prefix="takes-") as home:
-            async with FaultyBroker(Path(home), flush_mode):
-                pass
-
-    try:
-        asyncio.run(start())
-    except RuntimeError as error:
-        if "is not supported" in str(error):
-            return False
-        raise
-    return True

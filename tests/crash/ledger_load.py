@@ -57,14 +57,17 @@ class LedgerLoad:
         self._chance = chance
         self._run = next(_runs)
         self._tasks: list[asyncio.Task[None]] = []
+        self._consuming = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         async with raw_client(self._port) as client:
             for topic in _TOPICS:
                 answer = await client.ask(create_topic(topic, _QUEUES_PER_TOPIC))
                 assert answer.code == ResponseCode.SUCCESS, answer.remark
-        self._tasks = [asyncio.create_task(self._produce(number)) for number in range(_PRODUCERS)]
-        self._tasks.append(asyncio.create_task(self._consume()))
+        # The consumer first: a load may last for a fraction of a second only.
+        self._tasks = [asyncio.create_task(self._consume())]
+        await self._consuming.wait()
+        self._tasks += [asyncio.create_task(self._produce(number)) for number in range(_PRODUCERS)]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -134,6 +137,8 @@ class LedgerLoad:
                 await self._pull_by(client)
         except (EOFError, OSError):
             return
+        finally:
+            self._consuming.set()
 
     async def _pull_by(self, client: RawClient) -> None:
         waiting: dict[int, Queue] = {}
@@ -145,6 +150,7 @@ class LedgerLoad:
 
         for queue, end in [(queue, await end_of(client, queue)) for queue in QUEUES]:
             ask(queue, end)
+        self._consuming.set()
         while True:
             answer = await client.receive()
             queue = waiting.pop(answer.opaque)

@@ -23,7 +23,7 @@ from tests.support.broker_requests import create_topic, request
 from tests.support.ledger import Ledger
 from tests.support.raw_client import raw_client
 
-_SOME = 5
+_SOME = 4
 # Where the broker dies at the first to the so-manieth time.
 _MOST_COUNTS = {"append": 800, "entry": 800, "log-flush": 5, "queue-write": 3, "roll": 5}
 _QUICK_FLUSHES = {"flushIntervalCommitLog": "20", "flushIntervalConsumeQueue": "40"}

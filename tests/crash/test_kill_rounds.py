@@ -44,6 +44,7 @@ async def test_kill_9_under_load(tmp_path: Path, flush_mode: str, seed: int) -> 
             rolled = len(broker.log_files) if (broker.store_path / "commitlog").exists() else 0
             async with LedgerLoad(broker.port, ledger, chance) as load:
                 await load.until_acknowledged(chance.randrange(_FEWEST, _MOST))
+                await asyncio.sleep(chance.random() * 0.02)  # at any moment, not with an answer
                 broker.kill()
                 await load.until_ended()
             assert len(broker.log_files) >= rolled + 2, "too little was sent to roll over several times"
@@ -72,6 +73,8 @@ async def _started_again(broker: FaultyBroker, chance: random.Random) -> float:
 @pytest.mark.java
 @pytest.mark.timeout(120)
 async def test_apaches_broker_opens_what_a_kill_left(tmp_path: Path, flush_mode: str, seed: int) -> None:
+    if flush_mode == "SYNC_FLUSH" and "RMQ_CRASH_ROUNDS" not in os.environ:
+        pytest.skip("the files are the same as with ASYNC_FLUSH: only with RMQ_CRASH_ROUNDS")
     program = built_or_skip(toolchain.apache_servers)
     chance = random.Random(seed)
     ledger = Ledger()

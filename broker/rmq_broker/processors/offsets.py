@@ -37,7 +37,7 @@ class QueueOffsetProcessor:
     def min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """31: the offset of the queue's first message."""
         header = GetMinOffsetRequestHeader.decode(request.ext_fields)
-        return _offset(request, self._store.min_offset(header.topic, header.queue_id))
+        return _offset(request, self._store.reported_min_offset(header.topic, header.queue_id))
 
     def by_time(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """29: the offset of the first (or last) message around a time."""

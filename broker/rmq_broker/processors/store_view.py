@@ -19,6 +19,9 @@ class StoreView(Protocol):
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Offset of the queue's first message."""
 
+    def reported_min_offset(self, topic: str, queue_id: int) -> int:
+        """What clients are told of it: -1 for an empty queue of a topic that stores batches as wholes."""
+
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Offset that the queue's next message gets."""
 

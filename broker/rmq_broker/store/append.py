@@ -21,7 +21,7 @@ from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue, Entry
 from .errors import MessageRejected, StoreUnavailable
 from .health import WriteHealth
-from .record import BatchItem, PackedBatch, RecordTemplate
+from .record import HEAD_BYTES, BatchItem, PackedBatch, RecordTemplate
 
 if TYPE_CHECKING:
     from .message_index import MessageIndex
@@ -92,7 +92,7 @@ class Appender:
         physical_offset = file.start + position
         queue_offset = queue.next_offset
         now_ms = int(self._clock() * 1000)
-        file.map[position : position + size] = template.pack(
+        record = template.pack(
             size,
             body,
             properties,
@@ -102,6 +102,10 @@ class Appender:
             born_host=born_host,
             store_timestamp_ms=now_ms,
         )
+        # The beginning last: whenever the process is killed, what begins is there to its end.
+        mapped = file.map
+        mapped[position + HEAD_BYTES : position + size] = record[HEAD_BYTES:]
+        mapped[position : position + HEAD_BYTES] = record[:HEAD_BYTES]
         file.wrote = position + size
         self.last_timestamp_ms = now_ms
         if unique_key is None:
@@ -135,6 +139,8 @@ class Appender:
         `unique_key`: that of the batch, which all of them have; empty: each has its own. Returns where each
         went, and the queue offset of the first. Raises StoreUnavailable, MessageRejected.
         """
+        if not items:
+            return PackedBatch(b"", b"", [], []), queue.next_offset
         total = template.fixed_bytes * len(items) + sum([len(item[1]) + len(item[2]) for item in items])
         if self._health.refusal is not None:
             raise StoreUnavailable(self._health.refusal)
@@ -155,7 +161,9 @@ class Appender:
             born_host=born_host,
             store_timestamp_ms=now_ms,
         )
-        file.map[begin : begin + total] = packed.records
+        mapped, records = file.map, packed.records
+        mapped[begin + HEAD_BYTES : begin + total] = records[HEAD_BYTES:]
+        mapped[begin : begin + HEAD_BYTES] = records[:HEAD_BYTES]
         file.wrote = begin + total
         self.last_timestamp_ms = now_ms
 
@@ -235,7 +243,7 @@ class Appender:
         position = file.wrote
         physical_offset = file.start + position
         now_ms = int(self._clock() * 1000)
-        file.map[position : position + size] = template.pack(
+        record = template.pack(
             size,
             body,
             properties,
@@ -245,6 +253,10 @@ class Appender:
             born_host=born_host,
             store_timestamp_ms=now_ms,
         )
+        # The beginning last: whenever the process is killed, what begins is there to its end.
+        mapped = file.map
+        mapped[position + HEAD_BYTES : position + size] = record[HEAD_BYTES:]
+        mapped[position : position + HEAD_BYTES] = record[:HEAD_BYTES]
         file.wrote = position + size
         self.last_timestamp_ms = now_ms
         if unique_key is None:

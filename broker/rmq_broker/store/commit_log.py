@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +40,7 @@ class CommitLog:
         "_next",
         "_preparing",
         "current",
+        "entries_flushed_to",
         "files",
         "folder",
     )
@@ -50,6 +52,8 @@ class CommitLog:
         self._ask_for_room: Callable[[MappedFile], None] | None = None
         self._next: MappedFile | None = None  # made ahead, behind the current one
         self._preparing = Lock()
+        # Up to here queue entries are on the disk; kept by who flushes them.
+        self.entries_flushed_to = sys.maxsize
         self.files: list[MappedFile] = []
         self.current: MappedFile | None = None
 
@@ -202,9 +206,14 @@ class CommitLog:
 
     @property
     def oldest_file(self) -> Path | None:
-        """The first file, if it may be removed: it is not written to any more, and all of it is flushed."""
+        """The first file, if it may be removed: it is not written to any more, and all of it is flushed.
+
+        The entries of its messages as well: without file and entries nothing would tell of their offsets.
+        """
         first = self.files[0] if self.files else None
         if first is None or first is self.current or first.flushed < first.wrote:
+            return None
+        if first.start + first.size > self.entries_flushed_to:
             return None
         return first.path
 

@@ -58,10 +58,12 @@ class ConsumeQueue(EntryFiles):
         self.next_offset = 0
         self.ext: ConsumeQueueExt | None = None  # where another broker wrote one
 
-    # --- appending ---
+    @property
+    def reported_min_offset(self) -> int:
+        """What clients are told to be the first offset."""
+        return self.min_offset
 
-    def prepare(self, count: int) -> None:
-        """Nothing has to be prepared for `put`."""
+    # --- appending ---
 
     def put(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Append one entry."""

@@ -145,6 +145,7 @@ class EntryFiles:
             if self._written > self._begin:
                 self._flushed = self._begin
                 self._support.to_flush[self] = None
+                self._names_are_new()
 
     # --- cleaning ---
 
@@ -298,14 +299,18 @@ class EntryFiles:
         path = self._path(position - in_file)
         file = self._open_to_write(path)
         if os.fstat(file.number).st_size < self._file_bytes:
-            folder = Path(self._folder)
-            self._support.new_folders.update((folder, *list(folder.parents)[:3]))
+            self._names_are_new()
             os.ftruncate(file.number, self._file_bytes)
         done = 0
         with memoryview(content) as view:
             while done < len(view):
                 done += os.pwrite(file.number, view[done:], in_file + done)
         self._written = position + done
+
+    def _names_are_new(self) -> None:
+        """Names of files and folders may not be on the disk."""
+        folder = Path(self._folder)
+        self._support.new_folders.update((folder, *list(folder.parents)[:3]))
 
     def _open_to_write(self, path: str) -> OpenFile:
         try:

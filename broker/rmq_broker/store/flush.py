@@ -120,9 +120,10 @@ class Flusher:
         # Why queue entries cannot be written to their files now: they are kept in memory, and tried again.
         self._blocked: OSError | None = None
 
-    def opened(self, fine: FineCheckpoint | None) -> None:
+    def opened(self, fine: FineCheckpoint) -> None:
         """The store has been opened; `fine` is what `rmq_checkpoint` says now."""
-        self._fine = fine or FineCheckpoint(0, 0)
+        self._fine = fine
+        self._log.entries_flushed_to = fine.flushed
 
     @property
     def failure(self) -> Exception | None:
@@ -231,7 +232,7 @@ class Flusher:
         checkpoint.index_timestamp_ms = self._index_timestamp_ms() or checkpoint.index_timestamp_ms
         if checkpoint != self._saved and self._has_saved(lambda: checkpoint.save(self._checkpoint_path)):
             self._saved = replace(checkpoint)
-        end = reached.entries_end
+        end = self._log.entries_flushed_to = reached.entries_end
         self._save_fine(FineCheckpoint(max(self._fine.written, end), end), durable=True)
 
     def _block(self, error: OSError) -> None:

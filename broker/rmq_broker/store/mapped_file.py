@@ -100,13 +100,10 @@ class MappedFile:
             self.flushed = wrote
         return wrote
 
-    def expect_small_appends(self, expected: bool) -> None:
-        """Whether pages are touched one by one, or read in a row.
-
-        Where the first bytes of an empty file are written the kernel reads ahead, that is fills the page
-        cache with zeros: up to MiBs and milliseconds for nothing where many files grow slowly.
-        """
-        self.map.madvise(mmap.MADV_RANDOM if expected else mmap.MADV_NORMAL)
+    def distrust(self) -> None:
+        """After a crash nobody knows what of it is on the disk, its name included: flush it all again."""
+        self.flushed = 0
+        self._is_new = True
 
     def cut(self, position: int) -> None:
         """Forget everything from `position` on, for good: what is read there afterwards is zero."""

@@ -21,7 +21,6 @@ from .consume_queue import ConsumeQueue
 from .consume_queues import ConsumeQueues
 from .directory_lock import DirectoryLock
 from .errors import StoreUnavailable
-from .fine_checkpoint import FineCheckpoint
 from .flush import Flusher, Reached
 from .group_commit import GroupCommit, Outcome
 from .health import WriteHealth
@@ -35,9 +34,6 @@ from .recovery import RecoveryReport, StopKind, boot_id, recover
 from .replica import Replica
 
 log = logging.getLogger("rmq.store")
-
-# Read again after a crash of the process.
-_TAIL_BYTES: Final = 8 * 1024 * 1024
 
 # Reasons against accepting messages that are the store's own.
 _CLOSED: Final = "closed"
@@ -59,6 +55,7 @@ class MessageStore:
         """`is_batch` tells which topics store batches as wholes (attribute `queue.type=BatchCQ`)."""
         root = settings.store_path_root_dir
         self._settings = settings
+        self._is_batch = is_batch
         self._lock: DirectoryLock | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._room: LogRoom | None = None
@@ -77,6 +74,7 @@ class MessageStore:
             settings.consume_queue_file_bytes,
             is_batch=is_batch,
             batch_file_bytes=settings.batch_consume_queue_file_bytes,
+            ext_file_bytes=settings.mapped_file_size_consume_queue_ext,
         )
         self._replica: Replica | None = None
         self.records = LogRecords(self.commit_log, lambda: self.entries_end)
@@ -127,12 +125,11 @@ class MessageStore:
             self._checkpoint,
             stop,
             fine_path=self._fine_path,
-            tail_bytes=max(_TAIL_BYTES, 2 * self._settings.max_message_size),
             deleted=self._marks.deleted,
             rebuild=lacks_entries,
             check_crc=self._settings.check_crc_on_recover,
         )
-        self._flusher.opened(FineCheckpoint.load(self._fine_path))
+        self._flusher.opened(self.recovery.fine)
         self.appender.last_timestamp_ms = max(
             self._checkpoint.log_timestamp_ms, self.recovery.last_timestamp_ms
         )
@@ -247,6 +244,8 @@ class MessageStore:
         self.index.flush()
         self._flusher.flush()
         self.commit_log.drop_next()
+        # Another broker may write here before this one does again: then it would say too little.
+        self._fine_path.unlink(missing_ok=True)
         self._marks.stopped(self.queues, self._checkpoint, self.commit_log.min_offset)
         self._abort_path.unlink(missing_ok=True)
 
@@ -309,6 +308,13 @@ class MessageStore:
         """The first offset of a queue; 0 where nothing has been stored yet."""
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.min_offset
+
+    def reported_min_offset(self, topic: str, queue_id: int) -> int:
+        """What clients are told to be the first offset: -1 where a topic of batches has nothing yet."""
+        queue = self.queues.get(topic, queue_id)
+        if queue is None:
+            return -1 if self._is_batch(topic) else 0
+        return queue.reported_min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next message of a queue gets."""
@@ -418,6 +424,6 @@ class MessageStore:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(errors="replace").strip()
     except FileNotFoundError:
         return ""

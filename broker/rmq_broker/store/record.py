@@ -24,6 +24,7 @@ MAGIC_BLANK: Final = -875286124
 _MAGICS: Final = frozenset((MAGIC_V1, MAGIC_V2))
 _MAGIC_BEGIN: Final = b"\xda\xa3\x20"
 MIN_RECORD_BYTES: Final = 91
+HEAD_BYTES: Final = 8  # size and magic: without them there is no record
 BLANK_BYTES: Final = 8  # what has to stay free behind the last record of a file
 MAX_PROPERTIES_BYTES: Final = 32767
 # A property that holds the CRC of all of the record before it (enabledAppendPropCRC).

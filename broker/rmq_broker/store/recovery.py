@@ -41,8 +41,6 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _QUEUES_ASKED: Final = 16
 # After so many records the queues are written out: what is built again does not have to fit into memory.
 _RECORDS_PER_WRITE: Final = 1_000_000
-# What a process that was killed did not get to copy is zero: at the end, or so many bytes in a row.
-_ZEROS_OF_A_COPY: Final = bytes(16)
 
 
 class StopKind(Enum):
@@ -81,7 +79,6 @@ def recover(
     *,
     deleted: Mapping[str, int],
     fine_path: Path | None = None,
-    tail_bytes: int = 0,
     rebuild: bool = False,
     check_crc: bool = True,
 ) -> RecoveryReport:
@@ -89,7 +86,6 @@ def recover(
 
     `fine_path`: of `rmq_checkpoint`, which is kept true while the queues change. `deleted`: topics, and the
     log's end when each was deleted. `rebuild`: a queue is known to lack entries, all of the log is read.
-    `tail_bytes` has no meaning any more.
     """
     fine = (FineCheckpoint.load(fine_path) if fine_path else None) or FineCheckpoint(0, 0)
     if not commit_log.files:
@@ -314,16 +310,12 @@ def _read(
 def _is_torn(file: MappedFile, record: RecordSummary, progress: _Progress, stop: StopKind) -> bool:
     """Whether a record that looks valid lacks a part of its properties, which stand under no checksum.
 
-    What was not written is zero. After a crash of the machine that is whole pages; after one of the process
-    it is any part of the very last record, which was not acknowledged then.
+    After a crash of the machine any page may be missing, that is zero. After one of the process there is no
+    such record: its beginning is written last.
     """
     end = record.physical_offset + record.size - file.start
-    if file.start + end <= progress.certain_end or stop is StopKind.CLEAN:
+    if file.start + end <= progress.certain_end or stop is not StopKind.MACHINE_CRASHED:
         return False
-    if stop is StopKind.PROCESS_KILLED:
-        if any(file.map[end : end + BLANK_BYTES]):
-            return False
-        return record.properties.endswith(b"\0") or _ZEROS_OF_A_COPY in record.properties
     begin = end - len(record.properties)
     for page in range(begin - begin % PAGE_BYTES, end, PAGE_BYTES):
         # Not where the properties begin in the middle of a page: their neighbours were written.
@@ -380,7 +372,7 @@ def _settle(commit_log: CommitLog, queues: ConsumeQueues, log_end: int) -> None:
 def _distrust_files(commit_log: CommitLog, checkpoint: Checkpoint) -> None:
     """What is younger than the checkpoint may be in the page cache only: the next flush has to write it."""
     for file in reversed(commit_log.files):
-        file.flushed = 0
+        file.distrust()
         first = parse_record(file.map, 0, file.start)
         if first is not None and first.store_timestamp_ms <= checkpoint.safe_timestamp_ms:
             return

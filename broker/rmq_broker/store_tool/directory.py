@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -49,7 +49,8 @@ class Directory:
     written: int | None = None
     flushed: int | None = None
     index_complete_to: int | None = None  # offset in the log, as this project's broker noted it
-    batch_topics: frozenset[bytes] = frozenset()
+    batch_topics: frozenset[bytes] = frozenset()  # by their attributes, or because they have such queues
+    configured_batch_topics: frozenset[bytes] = frozenset()
     configured_topics: frozenset[bytes] | None = None  # None: not known
     deleted: Mapping[bytes, int] = field(default_factory=dict)  # topics, and the log's end then
     queue_ends: Mapping[bytes, Mapping[int, int]] = field(default_factory=dict)  # at the last clean stop
@@ -63,6 +64,10 @@ class Directory:
         return self.root / "consumequeue"
 
     @property
+    def batch_queues(self) -> Path:
+        return self.root / "batchconsumequeue"
+
+    @property
     def queue_extensions(self) -> Path:
         return self.root / "consumequeue_ext"
 
@@ -74,6 +79,19 @@ class Directory:
     def config(self) -> Path:
         return self.root / "config"
 
+    def queue_folder(self, topic: bytes, queue_id: int) -> Path:
+        """Where the files of a queue are: those of topics of batches stand apart."""
+        place = self.batch_queues if topic in self.batch_topics else self.queues
+        return place / os.fsdecode(topic) / str(queue_id)
+
+
+def queue_folders(place: Path) -> Iterator[tuple[bytes, int]]:
+    """Topic and id of every queue that has a folder in a folder of queues. Raises OSError."""
+    for topic in _subfolders(place):
+        for queue in _subfolders(topic):
+            if queue.name.isascii() and queue.name.isdecimal():
+                yield os.fsencode(topic.name), int(queue.name)
+
 
 def open_directory(root: Path) -> Directory:
     """Look at a directory without changing anything. Raises NoStore."""
@@ -83,6 +101,7 @@ def open_directory(root: Path) -> Directory:
         marks = _marks(root / "rmq_queues.json")
         index_marks = _marks(root / "rmq_index.json")
         topics = _topics(root / "config" / "topics.json")
+        batch_topics = {topic for topic, _ in queue_folders(root / "batchconsumequeue")}
         found = Directory(
             root,
             _how_left(root),
@@ -96,7 +115,10 @@ def open_directory(root: Path) -> Directory:
         found.index_complete_to = complete_to
     if topics is not None:
         found.configured_topics = frozenset(name.encode() for name in topics)
-        found.batch_topics = frozenset(name.encode() for name, kind in topics.items() if kind == "BatchCQ")
+        found.configured_batch_topics = frozenset(
+            name.encode() for name, kind in topics.items() if kind == "BatchCQ"
+        )
+    found.batch_topics = found.configured_batch_topics | batch_topics
     found.deleted = {topic.encode(): end for topic, end in marks.get("deleted", {}).items()}
     if found.left is Left.STOPPED and marks.get("checkpoint") == list((found.checkpoint or ())[:2]):
         found.queue_ends = {
@@ -144,6 +166,13 @@ def is_locked(root: Path) -> bool:
         wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         answer = fcntl.fcntl(stream, fcntl.F_GETLK, wanted)
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir())
+    except FileNotFoundError:
+        return []
 
 
 def _how_left(root: Path) -> Left:

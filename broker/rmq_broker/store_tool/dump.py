@@ -15,9 +15,26 @@ from rmq_remoting.compression import CompressionType, decompress
 from rmq_remoting.message_errors import DecompressionError, MessageDecodeError
 
 from .directory import Directory, open_directory
-from .layout import COMPRESSED, QUEUE_ENTRY, BadRecord, Record, body_of
+from .layout import (
+    BATCH_UNIT,
+    COMPRESSED,
+    INNER_BATCH,
+    QUEUE_ENTRY,
+    BadRecord,
+    InnerMessage,
+    Record,
+    body_of,
+    inner_messages,
+)
 from .log_files import FileReader, NumberedFile, NumberedFiles, Problem, mapped, numbered_files, record_at
-from .properties import DEFAULT_DELAY_LEVELS, all_properties, parse_delay_levels, property_of, tags_code
+from .properties import (
+    DEFAULT_DELAY_LEVELS,
+    all_properties,
+    inner_batch,
+    parse_delay_levels,
+    property_of,
+    tags_code,
+)
 from .queue_files import QueueFiles
 
 _MESSAGE_ID_DIGITS: Final = (32, 56)
@@ -65,7 +82,7 @@ def dump(
     left = options.count
     found = _one(log, single) if single is not None else _all(directory, log, options, complain)
     for record, data in found:
-        if not _is_wanted(record, options):
+        if not _is_wanted(data, record, options):
             continue
         yield Stored(record, body_of(data, record) if options.body else None)
         if left is not None:
@@ -102,8 +119,15 @@ def as_json(stored: Stored, delays_ms: tuple[int, ...]) -> dict[str, Any]:
         "properties": properties,
         "tagsCode": tags_code(record, delays_ms),
     }
+    if (batch := inner_batch(record)) is not None:
+        row["messages"] = batch[1]
     if stored.body is not None:
         row.update(_readable_body(record, stored.body))
+        inner = _inner_messages(record, stored.body)
+        if inner:
+            row["innerMessages"] = [
+                _inner_row(record.queue_offset + number, message) for number, message in enumerate(inner)
+            ]
     return row
 
 
@@ -115,11 +139,16 @@ def as_table_row(stored: Stored) -> str:
     keys = _text(property_of(record.properties, b"KEYS") or b"")
     line = (
         f"{record.physical_offset:>14} {record.size:>8}  {record.store_time_ms:>13}  {place:<30} "
-        f"{record.queue_offset:>9}  {tags:<10} {keys}"
+        f"{_numbers(record):>9}  {tags:<10} {keys}"
     )
     if stored.body is not None:
-        (kind, body), *_ = _readable_body(record, stored.body).items()
-        line += f"\n    {kind}: {body}"
+        inner = _inner_messages(record, stored.body)
+        for number, message in enumerate(inner):
+            (kind, body), *_ = _readable(message.body).items()
+            line += f"\n    {record.queue_offset + number} {kind}: {body}"
+        if not inner:
+            (kind, body), *_ = _readable_body(record, stored.body).items()
+            line += f"\n    {kind}: {body}"
     return "".join(character if character.isprintable() or character == "\n" else "?" for character in line)
 
 
@@ -205,18 +234,24 @@ def _begin(directory: Directory, log: NumberedFiles, options: DumpOptions) -> in
     """An offset that no message that is asked for stands before: told by the queue, where that is sound."""
     if options.topic is None or options.queue is None or not options.from_offset:
         return log.start
-    if options.topic.encode() in directory.batch_topics:
-        return log.start
-    queue = QueueFiles(directory.queues / options.topic / str(options.queue))
-    offset, size, _ = QUEUE_ENTRY.unpack(queue.read(options.from_offset, 1))
+    topic, wanted = options.topic.encode(), options.from_offset
+    is_batch = topic in directory.batch_topics
+    queue = QueueFiles(directory.queue_folder(topic, options.queue), is_batch=is_batch)
+    number = wanted
+    if is_batch:
+        # The last unit that begins there or before.
+        number = queue.find(lambda unit: BATCH_UNIT.unpack(unit)[4] <= wanted, queue.end_of_entries()) - 1
+        if number < queue.first:
+            return log.start
+    offset, size, _ = QUEUE_ENTRY.unpack_from(queue.read(number, 1))
     if size <= 0:
         return log.start
     try:
         record = record_at(log, offset)
     except BadRecord:
         return log.start
-    asked = (options.topic.encode(), options.queue, options.from_offset)
-    return offset if (record.topic, record.queue_id, record.queue_offset) == asked else log.start
+    is_there = record.queue_offset <= wanted < _end(record)
+    return offset if is_there and (record.topic, record.queue_id) == (topic, options.queue) else log.start
 
 
 def _files_in_time(files: list[NumberedFile], options: DumpOptions) -> list[NumberedFile]:
@@ -235,30 +270,35 @@ def _files_in_time(files: list[NumberedFile], options: DumpOptions) -> list[Numb
     return files[first:]
 
 
-def _is_wanted(record: Record, options: DumpOptions) -> bool:
+def _is_wanted(data: mmap | bytes, record: Record, options: DumpOptions) -> bool:
     if options.topic is not None and record.topic != options.topic.encode():
         return False
     if options.queue is not None and record.queue_id != options.queue:
         return False
-    if options.from_offset is not None and record.queue_offset < options.from_offset:
+    if options.from_offset is not None and _end(record) <= options.from_offset:
         return False
     if options.since_ms is not None and record.store_time_ms < options.since_ms:
         return False
     if options.until_ms is not None and record.store_time_ms > options.until_ms:
         return False
-    if options.key is not None and not _has_key(record, options.key.encode()):
+    if options.key is None and options.message_id is None:
+        return True
+    all_of_it = [record.properties]
+    if record.sys_flag & INNER_BATCH:
+        all_of_it += [message.properties for message in _inner_messages(record, body_of(data, record))]
+    if options.key is not None and not any(_has_key(raw, options.key.encode()) for raw in all_of_it):
         return False
-    return options.message_id is None or _has_id(record, options.message_id)
+    text = options.message_id
+    return (
+        text is None
+        or message_id(record) == text.upper()
+        or any(property_of(raw, b"UNIQ_KEY") == text.encode() for raw in all_of_it)
+    )
 
 
-def _has_key(record: Record, key: bytes) -> bool:
-    keys = property_of(record.properties, b"KEYS")
+def _has_key(properties: bytes, key: bytes) -> bool:
+    keys = property_of(properties, b"KEYS")
     return keys is not None and key in keys.split(b" ")
-
-
-def _has_id(record: Record, text: str) -> bool:
-    unique = property_of(record.properties, b"UNIQ_KEY")
-    return unique == text.encode() or message_id(record) == text.upper()
 
 
 # --- how they are shown ---
@@ -268,12 +308,56 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
+def _end(record: Record) -> int:
+    """The queue offset behind a record."""
+    batch = inner_batch(record)
+    return record.queue_offset + (1 if batch is None else batch[1])
+
+
+def _numbers(record: Record) -> str:
+    """The queue offsets of a record."""
+    last = _end(record) - 1
+    return str(last) if last == record.queue_offset else f"{record.queue_offset}-{last}"
+
+
+def _inner_messages(record: Record, body: bytes) -> list[InnerMessage]:
+    """Those of a batch that is one record; none where it is no batch, or a broken one."""
+    if not record.sys_flag & INNER_BATCH:
+        return []
+    try:
+        return list(inner_messages(_decompressed(record, body)))
+    except (BadRecord, DecompressionError, MessageDecodeError):
+        return []
+
+
+def _inner_row(queue_offset: int, message: InnerMessage) -> dict[str, Any]:
+    properties = {_text(name): _text(value) for name, value in all_properties(message.properties).items()}
+    return {
+        "queueOffset": queue_offset,
+        "flag": message.flag,
+        "tags": properties.get("TAGS"),
+        "keys": properties.get("KEYS"),
+        "uniqKey": properties.get("UNIQ_KEY"),
+        "properties": properties,
+        **_readable(message.body),
+    }
+
+
+def _decompressed(record: Record, body: bytes) -> bytes:
+    """Raises DecompressionError, MessageDecodeError."""
+    if not record.sys_flag & COMPRESSED:
+        return body
+    return decompress(body, CompressionType.of_sys_flag(record.sys_flag), _MAX_BODY_BYTES)
+
+
 def _readable_body(record: Record, body: bytes) -> dict[str, str]:
-    if record.sys_flag & COMPRESSED:
-        try:
-            body = decompress(body, CompressionType.of_sys_flag(record.sys_flag), _MAX_BODY_BYTES)
-        except (DecompressionError, MessageDecodeError) as error:
-            return {"bodyBase64": base64.b64encode(body).decode(), "bodyProblem": str(error)}
+    try:
+        return _readable(_decompressed(record, body))
+    except (DecompressionError, MessageDecodeError) as error:
+        return {"bodyBase64": base64.b64encode(body).decode(), "bodyProblem": str(error)}
+
+
+def _readable(body: bytes) -> dict[str, str]:
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:

@@ -20,7 +20,7 @@ from .layout import (
     BadRecord,
     Record,
     body_of,
-    inner_message_count,
+    inner_messages,
     is_compressed_as_said,
 )
 from .properties import index_hash, index_keys, inner_batch, light_queues, tags_code
@@ -52,6 +52,8 @@ class Expected:
     runs: list[tuple[QueueKey, Run]] = field(default_factory=list)
     index: bytearray = field(default_factory=bytearray)
     message_bytes: int = 0
+    batches: int = 0  # records that are inner batches
+    batched: int = 0  # messages in them
     last_ms: int = 0  # highest store time
     odd_batches: list[tuple[int, str]] = field(
         default_factory=list
@@ -108,16 +110,27 @@ class ExpectedEntries:
             if len(expected.odd_bodies) < _KEPT_ODD and not is_compressed_as_said(record, body):
                 expected.odd_bodies.append(record.physical_offset)
             return
+        text = self._odd_in_batch(record, body)
+        if text and len(expected.odd_batches) < _KEPT_ODD:
+            expected.odd_batches.append((record.physical_offset, text))
+
+    def _odd_in_batch(self, record: Record, body: bytes) -> str:
+        """What is wrong with a record that says that it is a batch; empty where nothing is."""
         batch = inner_batch(record)
         try:
-            count = inner_message_count(body)
-            if batch is None or count == batch[1]:
-                return
-            text = f"the inner batch has {count} messages, INNER_NUM says {batch[1]}"
+            count = sum(1 for _ in inner_messages(body))
         except BadRecord as bad:
-            text = str(bad)
-        if len(expected.odd_batches) < _KEPT_ODD:
-            expected.odd_batches.append((record.physical_offset, text))
+            return str(bad)
+        self._expected.batches += 1
+        self._expected.batched += count
+        if batch is None:
+            is_batch = record.topic in self._batch_topics
+            return "the inner batch has no number of messages, or no first offset" if is_batch else ""
+        if count != batch[1]:
+            return f"the inner batch has {count} messages, INNER_NUM says {batch[1]}"
+        if record.queue_offset != batch[0]:
+            return f"the message is number {record.queue_offset}, INNER_BASE says {batch[0]}"
+        return ""
 
     def _add_entry(self, record: Record) -> None:
         code = tags_code(record, self._delays_ms)
@@ -131,7 +144,8 @@ class ExpectedEntries:
     def _add_batch(self, record: Record) -> None:
         if record.physical_offset < self._deleted.get(record.topic, 0):
             return
-        first, count = inner_batch(record) or (record.queue_offset, 1)
+        first = record.queue_offset
+        _, count = inner_batch(record) or (first, 1)
         unit = BATCH_UNIT.pack(
             record.physical_offset,
             record.size,

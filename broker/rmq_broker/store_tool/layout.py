@@ -6,6 +6,7 @@ IndexFile, StoreCheckpoint. Written down a second time on purpose: what this che
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from mmap import mmap
 from struct import Struct
@@ -24,6 +25,7 @@ QUEUE_ENTRY_ZERO: Final = bytes(QUEUE_ENTRY.size)
 PLACEHOLDER: Final = QUEUE_ENTRY.pack(0, 0x7FFFFFFF, 0)
 # physical offset, size, tags code, store time, first queue offset, messages, place when compacted, reserved
 BATCH_UNIT: Final = Struct(">qiqqqhii")
+LARGEST_BATCH: Final = 32767  # messages
 EXT_UNIT: Final = Struct(">hqqh")  # size, tags code, store time, bytes of the bit map that follows
 # An entry whose tags code is not above this names a place in the queue's extension files instead.
 EXT_ADDRESS_LIMIT: Final = -(2**31) - 1
@@ -229,14 +231,23 @@ def is_compressed_as_said(record: Record, body: bytes) -> bool:
     return begin is not None and body.startswith(begin)
 
 
-def inner_message_count(body: bytes) -> int:
-    """How many messages an inner batch's body holds. Raises BadRecord where it is none."""
+class InnerMessage(NamedTuple):
+    """One message of a batch that is stored as one record."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+def inner_messages(body: bytes) -> Iterator[InnerMessage]:
+    """Those that an inner batch's body holds. Raises BadRecord where it is none."""
     count, position = 0, 0
     while position < len(body):
         if position + _INNER_HEAD.size + 2 > len(body):
             raise BadRecord("log.inner_batch", f"message {count} of the inner batch is cut off")
-        size, _, _, _, body_bytes = _INNER_HEAD.unpack_from(body, position)
-        properties_at = position + _INNER_HEAD.size + body_bytes + 2
+        size, _, _, flag, body_bytes = _INNER_HEAD.unpack_from(body, position)
+        body_at = position + _INNER_HEAD.size
+        properties_at = body_at + body_bytes + 2
         if body_bytes < 0 or properties_at > min(len(body), position + size):
             raise BadRecord("log.inner_batch", f"message {count} of the inner batch does not fit in it")
         (properties_bytes,) = _INT16.unpack_from(body, properties_at - 2)
@@ -244,4 +255,4 @@ def inner_message_count(body: bytes) -> int:
             raise BadRecord("log.inner_batch", f"the lengths in message {count} of the inner batch are wrong")
         position += size
         count += 1
-    return count
+        yield InnerMessage(flag, body[body_at : body_at + body_bytes], body[properties_at:position])

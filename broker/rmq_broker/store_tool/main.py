@@ -205,6 +205,12 @@ def _add_repair(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="the broker's mappedFileSizeConsumeQueue; as in the old queues where it is not given",
     )
     command.add_argument(
+        "--batch-queue-file-bytes",
+        type=_positive,
+        metavar="N",
+        help="the same for queues of batches: the broker's mapperFileSizeBatchConsumeQueue",
+    )
+    command.add_argument(
         "--index-entries",
         type=_positive,
         metavar="N",
@@ -228,6 +234,7 @@ def _repair(options: argparse.Namespace) -> int:
             index_slots=options.index_slots,
             index_entries=options.index_entries,
             queue_file_bytes=options.queue_file_bytes,
+            batch_queue_file_bytes=options.batch_queue_file_bytes,
             jobs=options.jobs,
         ),
     )

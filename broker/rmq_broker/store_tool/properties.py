@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from .layout import TRANSACTION_ROLLED_BACK, Record
+from .layout import INNER_BATCH, LARGEST_BATCH, TRANSACTION_ROLLED_BACK, Record
 
 SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
 DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -109,14 +109,17 @@ def tags_code(record: Record, delays_ms: tuple[int, ...]) -> int:
 
 
 def inner_batch(record: Record) -> tuple[int, int] | None:
-    """First queue offset and number of messages of an inner batch; None where the record is none."""
-    if b"INNER_NUM" not in record.properties:
+    """First queue offset and number of messages of an inner batch; None where the record is none.
+
+    Only where the flag is set: the properties alone may be a client's.
+    """
+    if not record.sys_flag & INNER_BATCH:
         return None
     number = property_of(record.properties, b"INNER_NUM")
     base = property_of(record.properties, b"INNER_BASE")
     if number is None or base is None or not number.isdigit() or not base.isdigit():
         return None
-    return int(base), int(number)
+    return (int(base), int(number)) if 0 < int(number) <= LARGEST_BATCH else None
 
 
 def light_queues(record: Record) -> Iterator[tuple[bytes, int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -79,6 +79,17 @@ class QueueFiles:
                 if block.strip(b"\0"):
                     yield low // size, block
                 low += len(block)
+
+    def find(self, is_before: Callable[[bytes], bool], end: int) -> int:
+        """The number of the first entry that is not before, by halving; `end`: behind the last. Raises OSError."""
+        low, high = self.first, end
+        while low < high:
+            middle = (low + high) // 2
+            if is_before(self.read(middle, 1)):
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def end_of_entries(self) -> int:
         """Behind the last entry that is not empty. Raises OSError."""

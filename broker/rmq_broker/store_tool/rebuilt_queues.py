@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from .expected import Expected, QueueKey, Run
-from .layout import BATCH_UNIT, PLACEHOLDER, QUEUE_ENTRY
+from .layout import BATCH_UNIT, LARGEST_BATCH, PLACEHOLDER, QUEUE_ENTRY
 from .verify_queues import place_of
 
 DEFAULT_FILE_ENTRIES: Final = 300_000
@@ -35,17 +35,19 @@ class RebuiltQueues:
     def __init__(
         self,
         folder: Path,
+        batch_folder: Path,
         *,
-        file_bytes: Callable[[QueueKey, bool], int],
+        file_bytes: Callable[[bool], int],
         light_queues: Iterable[QueueKey],
         complain: Callable[[str], None],
         dry_run: bool,
     ) -> None:
-        """`file_bytes`: of a queue's files, by key and whether its entries are units of batches;
+        """`batch_folder` is for the queues of topics of batches; `file_bytes`: of a queue's files, by whether its entries are units of batches;
         `light_queues`: those with additional entries that there were before: others are not made.
         """
         self.entries = 0
         self._folder = folder
+        self._batch_folder = batch_folder
         self._file_bytes = file_bytes
         self._light_queues = frozenset(light_queues)
         self._complain = complain
@@ -86,8 +88,9 @@ class RebuiltQueues:
             self._write(queue)
 
     def _begin(self, key: QueueKey, run: Run) -> _Queue:
-        folder = self._folder / os.fsdecode(key[0]) / str(key[1])
-        file_bytes = self._file_bytes(key, run.is_batch)
+        place = self._batch_folder if run.is_batch else self._folder
+        folder = place / os.fsdecode(key[0]) / str(key[1])
+        file_bytes = self._file_bytes(run.is_batch)
         start = 0
         pending = bytearray()
         if not run.is_batch:
@@ -109,7 +112,8 @@ class RebuiltQueues:
             )
             return False
         missing = run.first - queue.next
-        if missing * _MIN_RECORD_BYTES > first_physical - queue.end:
+        records = -(-missing // (LARGEST_BATCH if run.is_batch else 1))
+        if records * _MIN_RECORD_BYTES > first_physical - queue.end:
             self._complain(
                 f"log at {first_physical}: the message says that it is number {run.first} of "
                 f"{place_of(key)}, after {queue.next - 1}: so many do not fit between; it gets no entry"

@@ -18,7 +18,7 @@ from rmq_broker.store.directory_lock import DirectoryLock
 from rmq_broker.store.errors import StoreDamaged
 from rmq_remoting.daemon.atomic_file import replace_file
 
-from .directory import Directory, NoStore, open_directory
+from .directory import Directory, NoStore, open_directory, queue_folders
 from .expected import QueueKey, expected_entries
 from .findings import DEFAULT_LIMIT
 from .index_files import DEFAULT_SLOTS, IndexFile, index_paths
@@ -30,7 +30,7 @@ from .properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from .rebuilt_index import RebuiltIndex
 from .rebuilt_queues import DEFAULT_FILE_ENTRIES, RebuiltQueues
 
-_LIGHT_PREFIX: Final = "%LMQ%"
+_LIGHT_PREFIX: Final = b"%LMQ%"
 _DEFAULT_INDEX_CAPACITY: Final = 20_000_000
 _RENAME_EXCHANGE: Final = 2
 _AT_FDCWD: Final = -100
@@ -49,6 +49,7 @@ class RepairOptions:
     index_slots: int | None = None
     index_entries: int | None = None
     queue_file_bytes: int | None = None
+    batch_queue_file_bytes: int | None = None
     jobs: int | None = None
     part_bytes: int = PART_BYTES
 
@@ -129,16 +130,21 @@ class _Repair:
         kept = log if options.truncate_at is None else _log_until(log, options.truncate_at)
         self._look_at_old_queues()
         new_queues = directory.root / f"consumequeue{self._new_suffix}"
+        new_batch_queues = directory.root / f"batchconsumequeue{self._new_suffix}"
         new_index = directory.root / f"index{self._new_suffix}"
         try:
-            self._build(kept, new_queues, new_index)
+            self._build(kept, new_queues, new_batch_queues, new_index)
             if options.dry_run:
                 return report
             new_queues.mkdir(exist_ok=True)
+            if directory.batch_queues.exists():
+                new_batch_queues.mkdir(exist_ok=True)
             os.sync()
             if options.truncate_at is not None:
                 self._cut_log(log, options.truncate_at)
             self._replace(directory.queues, new_queues)
+            if new_batch_queues.exists():
+                self._replace(directory.batch_queues, new_batch_queues)
             if options.with_index:
                 new_index.mkdir(exist_ok=True)
                 self._replace(directory.index, new_index)
@@ -151,14 +157,18 @@ class _Repair:
                 self._put_away(directory.queue_extensions)
         finally:
             shutil.rmtree(new_queues, ignore_errors=True)
+            shutil.rmtree(new_batch_queues, ignore_errors=True)
             shutil.rmtree(new_index, ignore_errors=True)
         _sync_folder(directory.root)
         return report
 
-    def _build(self, log: NumberedFiles, new_queues: Path, new_index: Path) -> None:
+    def _build(
+        self, log: NumberedFiles, new_queues: Path, new_batch_queues: Path, new_index: Path
+    ) -> None:
         options, report = self._options, self._report
         queues = RebuiltQueues(
             new_queues,
+            new_batch_queues,
             file_bytes=self._queue_file_bytes,
             light_queues=self._light,
             complain=report.complain,
@@ -179,7 +189,7 @@ class _Repair:
                         f"{step.until}"
                     )
                     continue
-                report.messages += step.records
+                report.messages += step.records - step.collected.batches + step.collected.batched
                 report.newest_ms = max(report.newest_ms, step.collected.last_ms)
                 queues.take(step.collected)
                 index.take(step.collected.index)
@@ -198,24 +208,21 @@ class _Repair:
 
     def _look_at_old_queues(self) -> None:
         """The sizes of their files, and which of them hold additional entries."""
-        for folder in self._directory.queues.glob("*/*"):
-            if not (folder.is_dir() and folder.name.isdecimal()):
-                continue
-            topic = os.fsencode(folder.parent.name)
-            size = numbered_files(folder).file_bytes
-            is_batch = topic in self._directory.batch_topics
-            if size and size % (BATCH_UNIT.size if is_batch else QUEUE_ENTRY.size) == 0:
-                self._file_bytes[is_batch, size] += 1
-            if folder.parent.name.startswith(_LIGHT_PREFIX):
-                self._light.append((topic, int(folder.name)))
+        for is_batch, place in ((False, self._directory.queues), (True, self._directory.batch_queues)):
+            for topic, queue_id in queue_folders(place):
+                size = numbered_files(place / os.fsdecode(topic) / str(queue_id)).file_bytes
+                if size and size % _entry_bytes(is_batch) == 0:
+                    self._file_bytes[is_batch, size] += 1
+                if not is_batch and topic.startswith(_LIGHT_PREFIX):
+                    self._light.append((topic, queue_id))
 
-    def _queue_file_bytes(self, key: QueueKey, is_batch: bool) -> int:
-        if self._options.queue_file_bytes is not None and not is_batch:
-            return self._options.queue_file_bytes
+    def _queue_file_bytes(self, is_batch: bool) -> int:
+        options, entry_bytes = self._options, _entry_bytes(is_batch)
+        chosen = options.batch_queue_file_bytes if is_batch else options.queue_file_bytes
+        if chosen is not None:
+            return -(-chosen // entry_bytes) * entry_bytes
         sizes = [(count, size) for (batch, size), count in self._file_bytes.items() if batch is is_batch]
-        if sizes:
-            return max(sizes)[1]
-        return DEFAULT_FILE_ENTRIES * (BATCH_UNIT.size if is_batch else QUEUE_ENTRY.size)
+        return max(sizes)[1] if sizes else DEFAULT_FILE_ENTRIES * entry_bytes
 
     def _index_layout(self) -> tuple[int, int]:
         """Slots and entries of an index file, as in those that are there."""
@@ -297,6 +304,10 @@ class _Repair:
             values = CHECKPOINT.unpack_from(content)
             lower = CHECKPOINT.pack(*(min(value, newest_ms) for value in values[:3]), *values[3:])
             replace_file(path, lower + content[CHECKPOINT.size :])
+
+
+def _entry_bytes(is_batch: bool) -> int:
+    return BATCH_UNIT.size if is_batch else QUEUE_ENTRY.size
 
 
 def _log_until(log: NumberedFiles, end: int) -> NumberedFiles:

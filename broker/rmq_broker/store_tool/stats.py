@@ -15,6 +15,7 @@ from .layout import Record
 from .log_files import numbered_files
 from .log_scan import PART_BYTES, Damage, LogWalk
 from .progress import Progress
+from .properties import inner_batch
 
 _HOUR_MS: Final = 3_600_000
 _BAR: Final = 40
@@ -22,6 +23,7 @@ _BAR: Final = 40
 _PARTS: Final = {
     "commitlog": "log",
     "consumequeue": "queues",
+    "batchconsumequeue": "queues",
     "consumequeue_ext": "queue extensions",
     "index": "index",
     "timerlog": "timer",
@@ -54,7 +56,7 @@ class Tally:
     topics: dict[bytes, TopicTally] = field(default_factory=dict)
     sizes: Counter[int] = field(
         default_factory=Counter
-    )  # messages, by the power of two that their size is below
+    )  # messages, by the power of two that their size (in a batch: the average) is below
     hours: Counter[int] = field(default_factory=Counter)  # bytes, by hour since 1970 UTC
 
     def add(self, data: mmap | bytes, record: Record) -> None:
@@ -62,8 +64,10 @@ class Tally:
         topic = self.topics.get(record.topic)
         if topic is None:
             topic = self.topics[record.topic] = TopicTally()
-        topic.add(1, record.size, record.store_time_ms, record.store_time_ms)
-        self.sizes[record.size.bit_length()] += 1
+        batch = inner_batch(record)
+        count = 1 if batch is None else batch[1]
+        topic.add(count, record.size, record.store_time_ms, record.store_time_ms)
+        self.sizes[(record.size // count).bit_length()] += count
         self.hours[record.store_time_ms // _HOUR_MS] += record.size
 
     def result(self) -> Tally:

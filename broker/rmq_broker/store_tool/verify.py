@@ -75,7 +75,9 @@ def verify(root: Path, options: VerifyOptions | None = None) -> Report:
                     log.files = [file for file in log.files if file.start >= step.until]
                 continue
             expected: Expected = step.collected
-            report.counts["messages"] += step.records
+            report.counts["messages"] += step.records - expected.batches + expected.batched
+            if expected.batches:
+                report.counts["batches"] += expected.batches
             report.counts["message bytes"] += expected.message_bytes
             newest_ms = max(newest_ms, expected.last_ms)
             for offset, text in expected.odd_batches:

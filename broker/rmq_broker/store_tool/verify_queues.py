@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from .directory import Directory, Left
+from .directory import Directory, Left, queue_folders
 from .expected import Expected, QueueKey, Run
 from .findings import Report
 from .layout import BATCH_UNIT, EXT_ADDRESS_LIMIT, PLACEHOLDER, QUEUE_ENTRY, BadRecord
@@ -80,6 +79,7 @@ class QueueCheck:
         """Look at what the log did not ask for, and tell what was found. Raises OSError."""
         for key in self._folders():
             self._queue(key, None)
+        self._tell_misplaced()
         self._report.counts["queues"] = len(self._queues)
         for key, queue in sorted(self._queues.items()):
             self._tell_files(queue)
@@ -184,16 +184,28 @@ class QueueCheck:
         """The first unit that is not of an earlier record."""
         if queue.batch_end is None:
             queue.batch_end = queue.files.end_of_entries()
-        low, high = queue.files.first, queue.batch_end
-        while low < high:
-            middle = (low + high) // 2
-            if int.from_bytes(queue.files.read(middle, 1)[:8], "big") < physical_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return queue.files.find(
+            lambda unit: int.from_bytes(unit[:8], "big") < physical_offset, queue.batch_end
+        )
 
     # --- at the end ---
+
+    def _tell_misplaced(self) -> None:
+        """Queues of another type than their topic's: Apache's broker does not start with them.
+
+        Apache RocketMQ 5.3.3, ConsumeQueueStore.queueTypeShouldBe.
+        """
+        directory = self._directory
+        configured, batches = directory.configured_topics, directory.configured_batch_topics
+        for key in queue_folders(directory.queues):
+            if key[0] in batches:
+                place = directory.batch_queues.name
+                text = f"the topic is one of batches: its queues belong in {place}, not in {directory.queues.name}"
+                self._report.error("queue.type", place_of(key), text)
+        for key in queue_folders(directory.batch_queues):
+            if configured is not None and key[0] in configured and key[0] not in batches:
+                text = "there is a queue of batches, but topics.json says that the topic is not of that type"
+                self._report.error("queue.type", place_of(key), text)
 
     def _tell_files(self, queue: _Queue) -> None:
         numbered = queue.files.numbered
@@ -319,20 +331,17 @@ class QueueCheck:
 
     def _folders(self) -> Iterator[QueueKey]:
         """Every queue that has a folder."""
-        for topic in _subfolders(self._directory.queues):
-            for queue in _subfolders(topic):
-                if queue.name.isascii() and queue.name.isdecimal():
-                    yield topic.name.encode(errors="surrogateescape"), int(queue.name)
+        yield from queue_folders(self._directory.queues)
+        yield from queue_folders(self._directory.batch_queues)
 
     def _files(self, key: QueueKey) -> QueueFiles:
-        folder = self._directory.queues / key[0].decode(errors="surrogateescape") / str(key[1])
-        return QueueFiles(folder, is_batch=key[0] in self._directory.batch_topics)
+        return QueueFiles(self._directory.queue_folder(*key), is_batch=key[0] in self._directory.batch_topics)
 
     def _queue(self, key: QueueKey, run: Run | None) -> _Queue:
         queue = self._queues.get(key)
         if queue is None:
             files = self._files(key)
-            folder = self._directory.queue_extensions / files.folder.relative_to(self._directory.queues)
+            folder = self._directory.queue_extensions / files.folder.parent.name / files.folder.name
             queue = self._queues[key] = _Queue(
                 files,
                 ExtensionFiles(folder),
@@ -363,13 +372,6 @@ def _name(topic: bytes) -> str:
 def _described(entry: bytes | bytearray) -> str:
     physical_offset, size, code = QUEUE_ENTRY.unpack_from(entry)
     return f"says {size} bytes at {physical_offset}, tags code {code}"
-
-
-def _subfolders(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.is_dir())
-    except FileNotFoundError:
-        return []
 
 
 def _cover(covered: list[list[int]], first: int, behind: int) -> None:

@@ -64,6 +64,9 @@ class FakeStore:
     def min_offset(self, topic: str, queue_id: int) -> int:
         return self.first_offsets.get((topic, queue_id), 0)
 
+    def reported_min_offset(self, topic: str, queue_id: int) -> int:
+        return self.min_offset(topic, queue_id)
+
     def max_offset(self, topic: str, queue_id: int) -> int:
         return self.min_offset(topic, queue_id) + len(self.queues.get((topic, queue_id), ()))
 

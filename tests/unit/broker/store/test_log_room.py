@@ -111,7 +111,7 @@ async def test_a_full_disk_is_left_to_the_append(parts: Parts, monkeypatch: pyte
             parts.append(file.more_room_at - file.wrote + 1)
             await until(lambda: tries)
         await until(lambda: not parts.room._under_way)
-        assert (tries, file.more_room_at) == (1, begin)  # it pauses, and the appends go on while there is room
+        assert (tries, file.more_room_at) == (1, begin)  # it pauses, appends go on
     parts.now = 2.0
     parts.append(1)
     await until(lambda: file.more_room_at > begin)

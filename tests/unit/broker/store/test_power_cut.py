@@ -192,7 +192,6 @@ def test_what_was_flushed_is_there_and_what_was_not_is_not(watched: Watched) -> 
     assert bodies(watched.power_lost()) == [b"flushed"]
 
 
-@pytest.mark.xfail(strict=True, reason="a file that is not new to this process gets its folder flushed never")
 def test_a_new_file_that_was_not_flushed_before_a_kill_is_flushed_after_it(watched: Watched) -> None:
     """Its name, too: to the next process the file is not new any more."""
     put(watched.store, b"flushed")
@@ -201,7 +200,6 @@ def test_a_new_file_that_was_not_flushed_before_a_kill_is_flushed_after_it(watch
     assert bodies(watched.power_lost()) == [b"flushed"]
 
 
-@pytest.mark.xfail(strict=True, reason="a log file may be cleaned whose entries are in memory alone")
 def test_offsets_of_cleaned_messages_are_not_given_again(watched: Watched) -> None:
     """A log file goes when the entries of its messages are on the disk: nothing else tells of them then."""
     store = watched.store

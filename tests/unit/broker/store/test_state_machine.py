@@ -11,13 +11,14 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rmq_broker.store.cleanup import Cleaner
-from rmq_broker.store.disk_space import DiskLevel
+from rmq_broker.store.disk_space import DiskLevel, DiskSpace
 from rmq_broker.store.errors import MessageRejected
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.reader import GetStatus
@@ -163,7 +164,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.commit_log,
             self.store.queues,
             [self.store.index],
-            FullForAMoment(),
+            cast(DiskSpace, FullForAMoment()),
             settings,
             self.clock,
         )

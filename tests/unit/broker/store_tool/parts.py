@@ -15,6 +15,7 @@ from rmq_remoting.message_codec import encode_stored_message
 START_MS = 1_700_000_000_000
 LOG_FILE_BYTES = 4096
 QUEUE_FILE_BYTES = 10 * 20
+BATCH_QUEUE_FILE_BYTES = 3 * 46
 INDEX_SLOTS = 7
 INDEX_ENTRIES = 40
 BLANK_MAGIC = 0xCBD43194
@@ -120,6 +121,7 @@ def rebuild(root: Path, **options: object) -> RepairReport:
         "index_slots": INDEX_SLOTS,
         "index_entries": INDEX_ENTRIES,
         "queue_file_bytes": QUEUE_FILE_BYTES,
+        "batch_queue_file_bytes": BATCH_QUEUE_FILE_BYTES,
         "jobs": 1,
     }
     return repair(root, RepairOptions(**(layout | options)))  # type: ignore[arg-type]

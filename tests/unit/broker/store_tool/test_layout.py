@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_broker.store_tool.layout import BadRecord, crc32, inner_message_count, read_record
+from rmq_broker.store_tool.layout import BadRecord, crc32, inner_messages, read_record
 from rmq_broker.store_tool.properties import all_properties
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_batch import encode_batch
@@ -113,10 +113,10 @@ def test_it_is_the_same_crc(content: bytes) -> None:
 def test_inner_batches_are_counted() -> None:
     batch = encode_batch([MessageExt("T", b"x" * length) for length in range(5)])
 
-    assert inner_message_count(batch) == 5
-    assert inner_message_count(b"") == 0
+    assert [message.body for message in inner_messages(batch)] == [b"x" * length for length in range(5)]
+    assert list(inner_messages(b"")) == []
     for length in range(1, len(batch)):
         try:
-            assert inner_message_count(batch[:length]) < 5
+            assert len(list(inner_messages(batch[:length]))) < 5
         except BadRecord as bad:
             assert bad.kind == "log.inner_batch"

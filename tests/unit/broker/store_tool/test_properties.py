@@ -93,9 +93,16 @@ def test_keys_of_a_message() -> None:
 
 
 def test_inner_batches() -> None:
-    assert inner_batch(record_with(INNER_NUM="5", INNER_BASE="70")) == (70, 5)
-    assert inner_batch(record_with(INNER_NUM="5")) is None
-    assert inner_batch(record_with(INNER_NUM="x", INNER_BASE="70")) is None
+    def of(**properties: str) -> tuple[int, int] | None:
+        return inner_batch(record_with(**properties)._replace(sys_flag=0x80))
+
+    assert of(INNER_NUM="5", INNER_BASE="70") == (70, 5)
+    assert of(INNER_NUM="5") is None
+    assert of(INNER_NUM="x", INNER_BASE="70") is None
+    assert of(INNER_NUM="32767", INNER_BASE="70") == (70, 32767)
+    assert of(INNER_NUM="32768", INNER_BASE="70") is None
+    assert of(INNER_NUM="0", INNER_BASE="70") is None
+    assert inner_batch(record_with(INNER_NUM="5", INNER_BASE="70")) is None
 
 
 def test_light_queues() -> None:

@@ -135,16 +135,6 @@ def test_sizes_are_those_of_the_old_files(root: Path) -> None:
     assert after == before
 
 
-def test_a_batch_queue(tmp_path: Path) -> None:
-    from tests.unit.broker.store_tool.test_verify import batch_store  # noqa: PLC0415
-
-    root = finished(batch_store(tmp_path))
-    before = queue_path(root, "Batch").read_bytes()
-    overwrite(queue_path(root, "Batch"), 0, b"\xff" * 100)
-    rebuild(root, discard=True)
-    assert queue_path(root, "Batch").read_bytes() == before
-
-
 def test_a_log_that_was_cleaned(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     for _ in range(60):

@@ -13,8 +13,6 @@ from rmq_broker.store_tool.directory import NoStore
 from rmq_broker.store_tool.layout import EXT_ADDRESS_BASE
 from rmq_broker.store_tool.properties import java_hash
 from rmq_broker.store_tool.verify import VerifyOptions, verify
-from rmq_remoting.message import Message
-from rmq_remoting.message_batch import encode_batch
 from tests.unit.broker.store_tool.parts import (
     StoreWriter,
     errors_of,
@@ -308,41 +306,6 @@ def test_delayed_and_half_messages(tmp_path: Path) -> None:
     assert report.findings == []
     assert (report.counts["queue entries"], report.counts["index entries"]) == (5, 3)
     assert kinds_of(root, delay_levels="1s 2s 3s") == {"queue.wrong_entry": 2}
-
-
-def batch_store(tmp_path: Path) -> StoreWriter:
-    writer = StoreWriter(tmp_path / "store")
-    topics = {"topicConfigTable": {"Batch": {"attributes": {"queue.type": "BatchCQ"}}}}
-    (writer.root / "config" / "topics.json").write_text(json.dumps(topics))
-    base = 0
-    for count in (3, 1, 5, 2):
-        body = encode_batch([Message("Batch", b"m%d" % n) for n in range(count)])
-        properties = {"INNER_NUM": str(count), "INNER_BASE": str(base), "TAGS": "T"}
-        writer.put("Batch", 0, body, properties=properties, sys_flag=0xC0, messages=count)
-        base += count
-    writer.put("Batch", 0, b"alone")
-    return writer
-
-
-def test_batch_queues(tmp_path: Path) -> None:
-    root = finished(batch_store(tmp_path))
-    report = verify(root, VerifyOptions(jobs=1))
-    assert report.findings == []
-    assert report.counts["queue entries"] == 5
-    path = queue_path(root, "Batch")
-    unit = struct.unpack_from(">qiqqqhii", path.read_bytes(), 2 * 46)
-    assert (unit[2], unit[4:]) == (java_hash("T"), (4, 5, -1, 0))
-    overwrite(path, 2 * 46 + 36, b"\0\4")
-    assert kinds_of(root) == {"queue.wrong_entry": 1}
-    overwrite(path, 2 * 46, bytes(3 * 46))
-    assert "8 entries are missing, 4 to 11 " in errors_of(root)[0]
-
-
-def test_inner_batches_of_another_number(tmp_path: Path) -> None:
-    writer = batch_store(tmp_path)
-    body = encode_batch([Message("Batch", b"m")])
-    writer.put("Batch", 0, body, properties={"INNER_NUM": "2", "INNER_BASE": "12"}, sys_flag=0xC0)
-    assert kinds_of(finished(writer)) == {"log.inner_batch": 1}
 
 
 def test_a_body_that_is_not_compressed(tmp_path: Path) -> None:
