@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import random
@@ -184,7 +185,11 @@ class Broker:
             self.settings.config_dir.mkdir(parents=True, exist_ok=True)
             for name in ("groups", "offsets"):
                 await loop.run_in_executor(None, self._files[name].load)
-        except (StoreError, ConfigFileError, OSError) as error:
+        except OSError as error:
+            folder = self.settings.store_path_root_dir
+            advice = "; make room on its disk" if error.errno == errno.ENOSPC else ""
+            raise StartError(f"the store in {folder} cannot be opened: {error}{advice}") from error
+        except (StoreError, ConfigFileError) as error:
             raise StartError(str(error)) from error
         self.topics.on_change(lambda change: self._files["topics"].changed())
         self.groups.on_change(self._files["groups"].changed)

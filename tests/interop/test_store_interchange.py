@@ -208,6 +208,7 @@ async def test_a_directory_goes_from_hand_to_hand(
             assert await serving.commit("Ours", GROUP, 1, 20) == before_last + 20
             await own.stop()
             assert own.logged_errors() == []
+    await check_verified(root)
     assert log_of(root, end) == log
 
 

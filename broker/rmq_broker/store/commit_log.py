@@ -240,8 +240,9 @@ class CommitLog:
     @property
     def flushed_offset(self) -> int:
         """Up to here all is on the disk."""
+        end = self.max_offset  # asked first: there may be an append while the files are looked at
         files = self._not_flushed()
-        return files[-1].start + files[-1].flushed if files else self.max_offset
+        return files[-1].start + files[-1].flushed if files else end
 
     @property
     def unflushed_bytes(self) -> int:

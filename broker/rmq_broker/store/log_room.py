@@ -73,6 +73,7 @@ class LogRoom:
             self._under_way = False
 
     def _first_room(self, file: MappedFile) -> None:
+        file.sync_name()
         self._reserve(file, self._ahead_bytes)
         # Whoever appends to it first asks for more.
         file.more_room_at = file.reserved - self._ahead_bytes

@@ -100,6 +100,12 @@ class MappedFile:
             self.flushed = wrote
         return wrote
 
+    def sync_name(self) -> None:
+        """Have the file, and that it has its size, survive a power cut. Raises OSError; blocks."""
+        os.fsync(self.descriptor)
+        _sync_folders(self.path)
+        self._is_new = False
+
     def distrust(self) -> None:
         """After a crash nobody knows what of it is on the disk, its name included: flush it all again."""
         self.flushed = 0

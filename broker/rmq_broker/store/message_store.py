@@ -129,6 +129,7 @@ class MessageStore:
             rebuild=lacks_entries,
             check_crc=self._settings.check_crc_on_recover,
         )
+        self._marks.settle(self.commit_log.max_offset)
         self._flusher.opened(self.recovery.fine)
         self.appender.last_timestamp_ms = max(
             self._checkpoint.log_timestamp_ms, self.recovery.last_timestamp_ms

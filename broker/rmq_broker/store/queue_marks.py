@@ -69,6 +69,13 @@ class QueueMarks:
                     return True
         return False
 
+    def settle(self, log_end: int) -> None:
+        """The log ends here now: what comes behind is no message of a topic deleted before. Raises OSError."""
+        settled = {topic: min(end, log_end) for topic, end in self._deleted.items()}
+        if settled != self._deleted:
+            self._deleted = settled
+            self._save()
+
     def topics_deleted(self, topics: Sequence[str], log_end: int) -> None:
         """Topics are about to be deleted. Raises OSError; blocks for a file's writing."""
         for topic in topics:

@@ -15,6 +15,7 @@ from .layout import (
     COMPRESSED,
     INNER_BATCH,
     QUEUE_ENTRY,
+    TRANSACTION_MASK,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLED_BACK,
     BadRecord,
@@ -23,13 +24,16 @@ from .layout import (
     inner_messages,
     is_compressed_as_said,
 )
-from .properties import index_hash, index_keys, inner_batch, light_queues, tags_code
+from .properties import LIGHT_QUEUES, index_hash, index_keys, inner_batch, light_queues, tags_code
 
 QueueKey = tuple[bytes, int]
 """Topic and queue id."""
 
 # An entry of the index before its place in a file is known: hash, physical offset, store time.
 INDEX_ITEM: Final = Struct(">iqq")
+_pack_item: Final = INDEX_ITEM.pack
+_pack_entry: Final = QUEUE_ENTRY.pack
+_BODY_CHECKED: Final = INNER_BATCH | COMPRESSED
 _KEPT_ODD: Final = 100  # of one part
 _WITHOUT_ENTRY: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLED_BACK)
 
@@ -82,23 +86,22 @@ class ExpectedEntries:
     def add(self, data: mmap | bytes, record: Record) -> None:
         """One record, in the order of the log."""
         expected = self._expected
-        time_ms = record.store_time_ms
+        time_ms, sys_flag = record.store_time_ms, record.sys_flag
         expected.message_bytes += record.size
         expected.last_ms = max(expected.last_ms, time_ms)
-        if record.properties[-1:] == b"\0" and len(expected.torn) < _KEPT_ODD:
+        if record.properties.endswith(b"\0") and len(expected.torn) < _KEPT_ODD:
             expected.torn.append(record.physical_offset)
-        if record.sys_flag & (INNER_BATCH | COMPRESSED):
+        if sys_flag & _BODY_CHECKED:
             self._check_body(body_of(data, record), record)
-        if record.transaction not in _WITHOUT_ENTRY:
+        if sys_flag & TRANSACTION_MASK not in _WITHOUT_ENTRY:
             if record.topic in self._batch_topics:
                 self._add_batch(record)
             else:
                 self._add_entry(record)
         if self._with_index:
+            topic, physical_offset = record.topic, record.physical_offset
             for key in index_keys(record):
-                expected.index += INDEX_ITEM.pack(
-                    index_hash(record.topic, key), record.physical_offset, time_ms
-                )
+                expected.index += _pack_item(index_hash(topic, key), physical_offset, time_ms)
 
     def result(self) -> Expected:
         """All of it."""
@@ -134,12 +137,13 @@ class ExpectedEntries:
 
     def _add_entry(self, record: Record) -> None:
         code = tags_code(record, self._delays_ms)
-        entry = QUEUE_ENTRY.pack(record.physical_offset, record.size, code)
+        entry = _pack_entry(record.physical_offset, record.size, code)
         topic, queue_id, offset = record.topic, record.queue_id, record.queue_offset
-        if record.physical_offset >= self._deleted.get(topic, 0):
+        if not self._deleted or record.physical_offset >= self._deleted.get(topic, 0):
             self._run((topic, queue_id), offset, offset + 1).entries += entry
-        for topic, queue_id, offset in light_queues(record):
-            self._run((topic, queue_id), offset, offset + 1, is_light=True).entries += entry
+        if LIGHT_QUEUES in record.properties:
+            for topic, queue_id, offset in light_queues(record):
+                self._run((topic, queue_id), offset, offset + 1, is_light=True).entries += entry
 
     def _add_batch(self, record: Record) -> None:
         if record.physical_offset < self._deleted.get(record.topic, 0):

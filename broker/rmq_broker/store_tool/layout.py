@@ -57,10 +57,11 @@ _LAST_MS: Final = 253_402_300_799_999  # the end of the year 9999
 _HEADS: Final = {
     (born, store): Struct(f">i4siiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
 }
-_HEAD_V4: Final = _HEADS[8, 8]
-_SYS_FLAG_AT: Final = 36
-_INT32: Final = Struct(">i")
-_INT16: Final = Struct(">h")
+_HEAD_V4_BYTES: Final = _HEADS[8, 8].size
+_unpack_head_v4: Final = _HEADS[8, 8].unpack_from
+_unpack_int16: Final = Struct(">h").unpack_from
+_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_ANY_HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 _CHECKSUM_NAME: Final = b"__CRC32#\x01"
 _CHECKSUM_DIGITS: Final = 11  # with the mark of the property's end
 _CHECKSUM_BYTES: Final = 20
@@ -119,31 +120,35 @@ def read_record(data: mmap | bytes, position: int, file_start: int) -> Record:
     Raises BadRecord.
     """
     limit = len(data)
-    if position + _HEAD_V4.size > limit:
+    head_bytes = _HEAD_V4_BYTES
+    if position + head_bytes > limit:
         raise BadRecord("log.size", f"only {limit - position} bytes are left in the file")
-    (sys_flag,) = _INT32.unpack_from(data, position + _SYS_FLAG_AT)
-    born_bytes = 20 if sys_flag & BORN_HOST_V6 else 8
-    store_bytes = 20 if sys_flag & STORE_HOST_V6 else 8
-    head = _HEADS[born_bytes, store_bytes]
-    size, magic = BLANK.unpack_from(data, position)
-    if magic not in (MAGIC_V1, MAGIC_V2):
+    fields = _unpack_head_v4(data, position)
+    size, magic, sys_flag = fields[0], fields[1], fields[7]
+    if magic not in _MAGICS:
         raise BadRecord("log.magic", f"no record begins here: size {size}, magic {magic.hex()}")
     if size < _MIN_RECORD_BYTES or position + size > limit:
         raise BadRecord("log.size", f"the size {size} cannot be: the file has {limit - position} bytes more")
-    if head.size > size:
-        raise BadRecord("log.size", f"the size {size} is less than the record's head of {head.size} bytes")
-    fields = head.unpack_from(data, position)
+    if sys_flag & _ANY_HOST_V6:
+        head = _HEADS[20 if sys_flag & BORN_HOST_V6 else 8, 20 if sys_flag & STORE_HOST_V6 else 8]
+        head_bytes = head.size
+        if head_bytes > size:
+            raise BadRecord(
+                "log.size", f"the size {size} is less than the record's head of {head_bytes} bytes"
+            )
+        fields = head.unpack_from(data, position)
     if fields[6] != file_start + position:
         raise BadRecord("log.physical_offset", f"the record says that it is at {fields[6]}")
-    body_at = position + head.size
-    stop = position + size
-    topic, properties_at = _topic(data, body_at + fields[14], stop, magic, fields[14])
-    (properties_bytes,) = _INT16.unpack_from(data, properties_at - 2)
-    if properties_bytes < 0 or properties_at + properties_bytes != stop:
+    raw = data[position : position + size]
+    body_end = head_bytes + fields[14]
+    topic, properties_at = _topic(raw, body_end, magic, fields[14])
+    properties = raw[properties_at:]
+    (properties_bytes,) = _unpack_int16(raw, properties_at - 2)
+    if properties_bytes != size - properties_at:
         raise BadRecord(
             "log.lengths",
-            f"the lengths do not add up: properties of {properties_bytes} bytes from byte "
-            f"{properties_at - position} on, in a record of {size}",
+            f"the lengths do not add up: properties of {properties_bytes} bytes from byte {properties_at} "
+            f"on, in a record of {size}",
         )
     record = Record._make(
         (
@@ -152,14 +157,14 @@ def read_record(data: mmap | bytes, position: int, file_start: int) -> Record:
             magic,
             *fields[2:6],
             *fields[7:14],
-            body_at,
+            position + head_bytes,
             fields[14],
             topic,
-            data[properties_at:stop],
+            properties,
         )
     )
     _check_fields(record)
-    _check_sums(data, position, record)
+    _check_sums(raw, raw[head_bytes:body_end], record)
     return record
 
 
@@ -168,16 +173,17 @@ def body_of(data: mmap | bytes, record: Record) -> bytes:
     return data[record.body_at : record.body_at + record.body_bytes]
 
 
-def _topic(data: mmap | bytes, at: int, stop: int, magic: bytes, body_bytes: int) -> tuple[bytes, int]:
-    """The topic's name, and where the properties begin behind their length."""
+def _topic(raw: bytes, at: int, magic: bytes, body_bytes: int) -> tuple[bytes, int]:
+    """The topic's name, and where the properties begin behind their length, in a record."""
+    stop = len(raw)
     length_bytes = 1 if magic == MAGIC_V1 else 2
     if body_bytes < 0 or at + length_bytes + 2 > stop:
         raise BadRecord("log.lengths", f"a body of {body_bytes} bytes does not fit in the record")
-    length = int.from_bytes(data[at : at + length_bytes], "big", signed=True)
+    length = int.from_bytes(raw[at : at + length_bytes], "big", signed=True)
     at += length_bytes
     if length <= 0 or at + length + 2 > stop:
         raise BadRecord("log.lengths", f"a topic of {length} bytes does not fit in the record")
-    return _checked_topic(data[at : at + length]), at + length + 2
+    return _checked_topic(raw[at : at + length]), at + length + 2
 
 
 @lru_cache(maxsize=1024)
@@ -206,20 +212,15 @@ def _check_fields(record: Record) -> None:
         )
 
 
-def _check_sums(data: mmap | bytes, position: int, record: Record) -> None:
-    body_bytes = record.body_bytes
-    if body_bytes:
-        body = data[record.body_at : record.body_at + body_bytes]
-        if crc32(body) & 0x7FFFFFFF != record.body_crc:
-            raise BadRecord(
-                "log.body_crc", f"the body has another CRC than the record says ({record.body_crc})"
-            )
-    if record.properties[-_CHECKSUM_BYTES:-_CHECKSUM_DIGITS] != _CHECKSUM_NAME:
+def _check_sums(raw: bytes, body: bytes, record: Record) -> None:
+    if body and crc32(body) & 0x7FFFFFFF != record.body_crc:
+        raise BadRecord("log.body_crc", f"the body has another CRC than the record says ({record.body_crc})")
+    properties = record.properties
+    if _CHECKSUM_NAME not in properties or properties[-_CHECKSUM_BYTES:-_CHECKSUM_DIGITS] != _CHECKSUM_NAME:
         return
-    digits = record.properties[-_CHECKSUM_DIGITS:]
-    covered = data[position : position + record.size - _CHECKSUM_BYTES]
+    digits = properties[-_CHECKSUM_DIGITS:]
     # The lowest digit comes first.
-    if f"{crc32(covered) & 0x7FFFFFFF:010d}".encode()[::-1] + b"\x02" != digits:
+    if b"%010d" % (crc32(raw[:-_CHECKSUM_BYTES]) & 0x7FFFFFFF) != digits[-2::-1] or digits[-1] != 2:
         raise BadRecord("log.record_crc", f"the record has another CRC than __CRC32# says ({digits!r})")
 
 
@@ -250,7 +251,7 @@ def inner_messages(body: bytes) -> Iterator[InnerMessage]:
         properties_at = body_at + body_bytes + 2
         if body_bytes < 0 or properties_at > min(len(body), position + size):
             raise BadRecord("log.inner_batch", f"message {count} of the inner batch does not fit in it")
-        (properties_bytes,) = _INT16.unpack_from(body, properties_at - 2)
+        (properties_bytes,) = _unpack_int16(body, properties_at - 2)
         if properties_bytes < 0 or properties_at + properties_bytes != position + size:
             raise BadRecord("log.inner_batch", f"the lengths in message {count} of the inner batch are wrong")
         position += size

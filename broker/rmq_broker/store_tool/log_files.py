@@ -135,13 +135,13 @@ class FileReader:
         self.position = position
         limit = len(data)
         while self.position < until:
-            if self.position + BLANK.size > limit or self._is_blank(self.position):
-                self.is_full = True
-                return
             try:
                 record = read_record(data, self.position, start)
             except BadRecord as bad:
-                self.problem = self._problem(bad)
+                if self.position + BLANK.size > limit or self._is_blank(self.position):
+                    self.is_full = True
+                else:
+                    self.problem = self._problem(bad)
                 return
             self.position += record.size
             yield record

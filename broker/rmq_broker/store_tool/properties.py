@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from operator import mul
 from typing import Final
 
-from .layout import INNER_BATCH, LARGEST_BATCH, TRANSACTION_ROLLED_BACK, Record
+from .layout import INNER_BATCH, LARGEST_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLED_BACK, Record
 
+LIGHT_QUEUES: Final = b"INNER_MULTI_DISPATCH"
 SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
 DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIGN: Final = 1 << 31
 _UNIQUE_KEY_DIGITS: Final = 32
-_UNIQUE_KEY_TAIL: Final = 12
+_BEFORE_COUNTER: Final = 28
+_MOST_POWERS: Final = 64
+# By the length of a text: what its hash multiplies the one before with, and each of its characters.
+_POWER: Final[tuple[int, ...]] = tuple(pow(31, length, 1 << 32) for length in range(_MOST_POWERS + 1))
+_POWERS: Final[tuple[tuple[int, ...], ...]] = tuple(
+    _POWER[:length][::-1] for length in range(_MOST_POWERS + 1)
+)
 
 
 def all_properties(raw: bytes) -> dict[bytes, bytes]:
@@ -58,30 +66,35 @@ def index_hash(topic: bytes, key: bytes) -> int:
     """The hash that an index file has for a key of a topic: never negative."""
     if key.isascii():
         if len(key) == _UNIQUE_KEY_DIGITS:
-            # Of a client's unique keys only the last digits differ.
-            value = _prefix_hash(topic, key[:-_UNIQUE_KEY_TAIL])
-            key = key[-_UNIQUE_KEY_TAIL:]
+            value = _unique_key_hash(topic, key[:_BEFORE_COUNTER])
+            a, b, c, d = key[_BEFORE_COUNTER:]
+            value = value * 923521 + a * 29791 + b * 961 + c * 31 + d & 0xFFFFFFFF
         else:
-            value = _prefix_hash(topic, b"")
-        for unit in key:
-            value = value * 31 + unit
-        value &= 0xFFFFFFFF
-        value -= (value & _SIGN) * 2
-    else:
-        value = java_hash(f"{_text(topic)}#{_text(key)}")
+            value = _topic_hash(topic)
+            for at in range(0, len(key), _MOST_POWERS):
+                value = _hash_on(value, key[at : at + _MOST_POWERS])
+        return value if value < _SIGN else -value & (_SIGN - 1)
+    value = java_hash(f"{_text(topic)}#{_text(key)}")
     return 0 if value == -_SIGN else abs(value)
 
 
-def index_keys(record: Record) -> Iterator[bytes]:
+def _hash_on(value: int, text: bytes) -> int:
+    """A hash, made longer by an ASCII text. (A sum of products takes a third of the time of a loop.)"""
+    length = len(text)
+    added: int = sum(map(mul, text, _POWERS[length]))
+    return value * _POWER[length] + added & 0xFFFFFFFF
+
+
+def index_keys(record: Record) -> list[bytes]:
     """The keys that the index has of a record, in the order of their entries."""
-    if record.transaction == TRANSACTION_ROLLED_BACK:
-        return
+    if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLED_BACK:
+        return []
     unique = property_of(record.properties, b"UNIQ_KEY")
-    if unique is not None:
-        yield unique
+    found = [] if unique is None else [unique]
     keys = property_of(record.properties, b"KEYS")
     if keys is not None:
-        yield from filter(None, keys.split(b" "))
+        found += filter(None, keys.split(b" "))
+    return found
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
@@ -124,9 +137,7 @@ def inner_batch(record: Record) -> tuple[int, int] | None:
 
 def light_queues(record: Record) -> Iterator[tuple[bytes, int, int]]:
     """Other queues that have an entry of this record, too: topic, queue id and offset (Apache's LMQ)."""
-    if b"INNER_MULTI_DISPATCH" not in record.properties:
-        return
-    names = property_of(record.properties, b"INNER_MULTI_DISPATCH")
+    names = property_of(record.properties, LIGHT_QUEUES)
     offsets = property_of(record.properties, b"INNER_MULTI_QUEUE_OFFSET")
     if names is None or offsets is None or names.count(b",") != offsets.count(b","):
         return
@@ -140,8 +151,14 @@ def _text(raw: bytes) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _prefix_hash(topic: bytes, key_begin: bytes) -> int:
-    return java_hash(f"{_text(topic)}#{_text(key_begin)}") & 0xFFFFFFFF
+def _topic_hash(topic: bytes) -> int:
+    return java_hash(f"{_text(topic)}#") & 0xFFFFFFFF
+
+
+@lru_cache(maxsize=4096)
+def _unique_key_hash(topic: bytes, key_begin: bytes) -> int:
+    """Up to the counter of a client's unique key: all before it is the same for a millisecond."""
+    return _hash_on(_topic_hash(topic), key_begin)
 
 
 @lru_cache(maxsize=1024)

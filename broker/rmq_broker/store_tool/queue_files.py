@@ -81,7 +81,7 @@ class QueueFiles:
                 low += len(block)
 
     def find(self, is_before: Callable[[bytes], bool], end: int) -> int:
-        """The number of the first entry that is not before, by halving; `end`: behind the last. Raises OSError."""
+        """The number of the first entry that is not before; `end`: behind the last one. Raises OSError."""
         low, high = self.first, end
         while low < high:
             middle = (low + high) // 2

@@ -42,8 +42,9 @@ class RebuiltQueues:
         complain: Callable[[str], None],
         dry_run: bool,
     ) -> None:
-        """`batch_folder` is for the queues of topics of batches; `file_bytes`: of a queue's files, by whether its entries are units of batches;
-        `light_queues`: those with additional entries that there were before: others are not made.
+        """`batch_folder`: for the queues of topics of batches; `file_bytes`: the size of a queue's files, by
+        whether its entries are units of batches; `light_queues`: those with additional entries that there
+        were before: others are not made.
         """
         self.entries = 0
         self._folder = folder

@@ -162,9 +162,7 @@ class _Repair:
         _sync_folder(directory.root)
         return report
 
-    def _build(
-        self, log: NumberedFiles, new_queues: Path, new_batch_queues: Path, new_index: Path
-    ) -> None:
+    def _build(self, log: NumberedFiles, new_queues: Path, new_batch_queues: Path, new_index: Path) -> None:
         options, report = self._options, self._report
         queues = RebuiltQueues(
             new_queues,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
+from .compared_queue import ComparedQueue
 from .directory import Directory, Left, queue_folders
 from .expected import Expected, QueueKey, Run
 from .findings import Report
@@ -12,37 +12,7 @@ from .layout import BATCH_UNIT, EXT_ADDRESS_LIMIT, PLACEHOLDER, QUEUE_ENTRY, Bad
 from .log_files import NumberedFiles, record_at
 from .queue_files import ExtensionFiles, QueueFiles
 
-# Of a batch unit, what is compared: the rest is of no use to readers.
-_UNIT_COMPARED_BYTES = 38
-_KEPT_FAULTS = 100
 _PLACEHOLDER_SIZE = 0x7FFFFFFF
-
-
-@dataclass(slots=True)
-class _Missing:
-    """Messages, one behind the other in their queue, that have no entry; offsets in queue and log."""
-
-    first: int
-    next: int
-    first_physical: int
-    last_physical: int
-
-
-@dataclass(slots=True)
-class _Queue:
-    """What is known of one queue."""
-
-    files: QueueFiles
-    extension: ExtensionFiles
-    is_batch: bool
-    is_light: bool
-    next: int | None = None  # offset of the message after the last one in the log
-    covered: list[list[int]] = field(default_factory=list)  # entries that were compared, as numbers
-    missing: list[_Missing] = field(default_factory=list)
-    missing_more: int = 0  # messages without entry that are in none of these
-    faults: list[str] = field(default_factory=list)
-    fault_count: int = 0
-    batch_end: int | None = None
 
 
 class QueueCheck:
@@ -52,7 +22,7 @@ class QueueCheck:
         self._directory = directory
         self._log = log
         self._report = report
-        self._queues: dict[QueueKey, _Queue] = {}
+        self._queues: dict[QueueKey, ComparedQueue] = {}
         # Messages before this offset have their entries in the files for certain.
         self.certain_end = self._certain_end()
 
@@ -70,7 +40,8 @@ class QueueCheck:
             else:
                 self._check_offsets(key, queue, run)
             if run.is_batch:
-                self._compare_batch(queue, run)
+                self._report.counts["queue entries"] += len(run.entries) // BATCH_UNIT.size
+                queue.compare_batches(run, self._log.start)
             else:
                 self._compare(queue, run)
             queue.next = run.next
@@ -94,7 +65,7 @@ class QueueCheck:
 
     # --- comparing ---
 
-    def _check_offsets(self, key: QueueKey, queue: _Queue, run: Run) -> None:
+    def _check_offsets(self, key: QueueKey, queue: ComparedQueue, run: Run) -> None:
         first_physical = int.from_bytes(run.entries[:8], "big")
         if queue.next is None:
             if run.first > 0 and self._log.start == 0 and not self._directory.deleted.get(key[0]):
@@ -112,8 +83,7 @@ class QueueCheck:
                 f"log at {first_physical}",
                 f"{place_of(key)} begins at 0 again after {queue.next} messages: it was deleted in between",
             )
-            queue.covered, queue.missing, queue.faults = [], [], []
-            queue.fault_count = queue.missing_more = 0
+            queue.restart()
             return
         what = (
             f"messages {queue.next} to {run.first - 1} are missing before it"
@@ -128,12 +98,12 @@ class QueueCheck:
             f"this message says that it is number {run.first} of {place_of(key)}: {what}",
         )
 
-    def _compare(self, queue: _Queue, run: Run) -> None:
+    def _compare(self, queue: ComparedQueue, run: Run) -> None:
         size = QUEUE_ENTRY.size
         count = len(run.entries) // size
         actual = queue.files.read(run.first, count)
         self._report.counts["queue entries"] += count
-        _cover(queue.covered, run.first, run.first + count)
+        queue.cover(run.first, run.first + count)
         if actual == run.entries:
             return
         for index in range(count):
@@ -146,11 +116,11 @@ class QueueCheck:
                 continue
             if found == PLACEHOLDER or not any(found):
                 if not run.is_light:
-                    _miss(queue, number, number + 1, int.from_bytes(wanted[:8], "big"))
+                    queue.miss(number, number + 1, int.from_bytes(wanted[:8], "big"))
             elif not self._is_extended(queue, bytes(wanted), found):
-                _fault(queue, f"entry {number} {_described(found)}; the log's message {_described(wanted)}")
+                queue.fault(f"entry {number} {_described(found)}; the log's message {_described(wanted)}")
 
-    def _is_extended(self, queue: _Queue, wanted: bytes, found: bytes) -> bool:
+    def _is_extended(self, queue: ComparedQueue, wanted: bytes, found: bytes) -> bool:
         """Whether an entry leads to the right tags code in the queue's extension files."""
         address = QUEUE_ENTRY.unpack(found)[2]
         if found[:12] != wanted[:12] or address > EXT_ADDRESS_LIMIT:
@@ -158,35 +128,6 @@ class QueueCheck:
         physical_offset, _, code = QUEUE_ENTRY.unpack(wanted)
         self._report.counts["extension units"] += 1
         return queue.extension.unit(address) == (code, record_at(self._log, physical_offset).store_time_ms)
-
-    def _compare_batch(self, queue: _Queue, run: Run) -> None:
-        size = BATCH_UNIT.size
-        count = len(run.entries) // size
-        number = self._number_of(queue, int.from_bytes(run.entries[:8], "big"))
-        actual = queue.files.read(number, count)
-        self._report.counts["queue entries"] += count
-        covered = 0
-        for index in range(count):
-            wanted = bytes(run.entries[index * size : (index + 1) * size])
-            found = actual[covered * size : (covered + 1) * size]
-            if wanted[:_UNIT_COMPARED_BYTES] == found[:_UNIT_COMPARED_BYTES]:
-                covered += 1
-                continue
-            physical_offset, _, _, _, first, messages, _, _ = BATCH_UNIT.unpack(wanted)
-            if found[:8] == wanted[:8]:
-                covered += 1
-                _fault(queue, f"unit {number + index} is {found.hex()}; the log asks for {wanted.hex()}")
-            else:
-                _miss(queue, first, first + messages, physical_offset)
-        _cover(queue.covered, number, number + covered)
-
-    def _number_of(self, queue: _Queue, physical_offset: int) -> int:
-        """The first unit that is not of an earlier record."""
-        if queue.batch_end is None:
-            queue.batch_end = queue.files.end_of_entries()
-        return queue.files.find(
-            lambda unit: int.from_bytes(unit[:8], "big") < physical_offset, queue.batch_end
-        )
 
     # --- at the end ---
 
@@ -199,15 +140,14 @@ class QueueCheck:
         configured, batches = directory.configured_topics, directory.configured_batch_topics
         for key in queue_folders(directory.queues):
             if key[0] in batches:
-                place = directory.batch_queues.name
-                text = f"the topic is one of batches: its queues belong in {place}, not in {directory.queues.name}"
+                text = f"the topic is one of batches: its queues belong in {directory.batch_queues.name}"
                 self._report.error("queue.type", place_of(key), text)
         for key in queue_folders(directory.batch_queues):
             if configured is not None and key[0] in configured and key[0] not in batches:
                 text = "there is a queue of batches, but topics.json says that the topic is not of that type"
                 self._report.error("queue.type", place_of(key), text)
 
-    def _tell_files(self, queue: _Queue) -> None:
+    def _tell_files(self, queue: ComparedQueue) -> None:
         numbered = queue.files.numbered
         for before, after in numbered.holes:
             self._report.error(
@@ -231,7 +171,7 @@ class QueueCheck:
                 f"the file size {numbered.file_bytes} is no multiple of {queue.files.entry_bytes}",
             )
 
-    def _tell_missing(self, key: QueueKey, queue: _Queue) -> None:
+    def _tell_missing(self, key: QueueKey, queue: ComparedQueue) -> None:
         configured = self._directory.configured_topics
         if (
             queue.missing
@@ -260,7 +200,7 @@ class QueueCheck:
                 "queue.missing", place_of(key), f"{queue.missing_more} more entries are missing"
             )
 
-    def _sweep(self, key: QueueKey, queue: _Queue, log_end: int) -> None:
+    def _sweep(self, key: QueueKey, queue: ComparedQueue, log_end: int) -> None:
         """The entries that the log did not ask for."""
         begin = queue.files.first
         for low, high in [*queue.covered, [queue.files.capacity_end] * 2]:
@@ -269,7 +209,9 @@ class QueueCheck:
                     self._sweep_block(key, queue, number, block, log_end)
             begin = max(begin, high)
 
-    def _sweep_block(self, key: QueueKey, queue: _Queue, number: int, block: bytes, log_end: int) -> None:
+    def _sweep_block(
+        self, key: QueueKey, queue: ComparedQueue, number: int, block: bytes, log_end: int
+    ) -> None:
         size = queue.files.entry_bytes
         live = self._directory.left in (Left.IN_USE, Left.MACHINE_CRASHED)
         for index in range(0, len(block), size):
@@ -296,7 +238,7 @@ class QueueCheck:
                 there = f"no valid record ({bad})"
             self._report.error("queue.wrong_entry", place_of(key), f"{text}; there is {there}")
 
-    def _check_end(self, key: QueueKey, queue: _Queue) -> None:
+    def _check_end(self, key: QueueKey, queue: ComparedQueue) -> None:
         wanted = self._directory.queue_ends.get(key[0], {}).get(key[1], 0)
         end = self._end_of(queue)
         if end < wanted:
@@ -337,12 +279,12 @@ class QueueCheck:
     def _files(self, key: QueueKey) -> QueueFiles:
         return QueueFiles(self._directory.queue_folder(*key), is_batch=key[0] in self._directory.batch_topics)
 
-    def _queue(self, key: QueueKey, run: Run | None) -> _Queue:
+    def _queue(self, key: QueueKey, run: Run | None) -> ComparedQueue:
         queue = self._queues.get(key)
         if queue is None:
             files = self._files(key)
             folder = self._directory.queue_extensions / files.folder.parent.name / files.folder.name
-            queue = self._queues[key] = _Queue(
+            queue = self._queues[key] = ComparedQueue(
                 files,
                 ExtensionFiles(folder),
                 key[0] in self._directory.batch_topics,
@@ -350,7 +292,7 @@ class QueueCheck:
             )
         return queue
 
-    def _end_of(self, queue: _Queue) -> int:
+    def _end_of(self, queue: ComparedQueue) -> int:
         if queue.next is not None:
             return queue.next
         end = queue.files.end_of_entries()
@@ -372,30 +314,3 @@ def _name(topic: bytes) -> str:
 def _described(entry: bytes | bytearray) -> str:
     physical_offset, size, code = QUEUE_ENTRY.unpack_from(entry)
     return f"says {size} bytes at {physical_offset}, tags code {code}"
-
-
-def _cover(covered: list[list[int]], first: int, behind: int) -> None:
-    """Note that entries were compared; parts come in order, but for offsets that are given twice."""
-    if first == behind:
-        return
-    if covered and covered[-1][1] == first:
-        covered[-1][1] = behind
-        return
-    covered.append([first, behind])
-    covered.sort()
-
-
-def _miss(queue: _Queue, first: int, behind: int, physical_offset: int) -> None:
-    last = queue.missing[-1] if queue.missing else None
-    if last is not None and last.next == first:
-        last.next, last.last_physical = behind, physical_offset
-    elif len(queue.missing) == _KEPT_FAULTS:
-        queue.missing_more += behind - first
-    else:
-        queue.missing.append(_Missing(first, behind, physical_offset, physical_offset))
-
-
-def _fault(queue: _Queue, text: str) -> None:
-    queue.fault_count += 1
-    if len(queue.faults) < _KEPT_FAULTS:
-        queue.faults.append(text)

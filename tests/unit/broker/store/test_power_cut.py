@@ -210,3 +210,15 @@ def test_offsets_of_cleaned_messages_are_not_given_again(watched: Watched) -> No
         store.commit_log.oldest_file.unlink()
         store.commit_log.remove_oldest()
     assert watched.killed().max_offset("Quiet", 0) == 1
+
+
+def test_a_deletion_behind_the_end_that_a_power_cut_leaves(watched: Watched) -> None:
+    """The topic's new messages stand where old ones stood that are gone: they are none of those."""
+    put(watched.store, b"flushed", "Other")
+    watched.store._flusher.flush()
+    put(watched.store, bytes(3000), "TopicA")
+    watched.store.delete_topics(["TopicA"])
+    assert watched.power_lost().max_offset("TopicA", 0) == 0
+    put(watched.store, b"new")
+    watched.store._flusher.flush_log()
+    assert bodies(watched.killed()) == [b"new"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -295,4 +296,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 StoreMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
-test_store = StoreMachine.TestCase
+test_store = pytest.mark.timeout(600)(StoreMachine.TestCase)  # a failing example is made short first
