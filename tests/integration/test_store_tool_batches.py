@@ -64,10 +64,11 @@ async def fill(client: RawClient) -> int:
     return messages
 
 
-def content_of(root: Path) -> dict[Path, bytes]:
-    """All files of queues, and of the index."""
-    places = [root / name for name in ("consumequeue", "batchconsumequeue", "index")]
-    return {path: path.read_bytes() for place in places for path in place.rglob("*") if path.is_file()}
+def content_of(root: Path) -> tuple[dict[Path, bytes], list[bytes]]:
+    """All files of queues; those of the index, whose names are the time when they were begun."""
+    places = [root / name for name in ("consumequeue", "batchconsumequeue")]
+    queues = {path: path.read_bytes() for place in places for path in place.rglob("*") if path.is_file()}
+    return queues, [path.read_bytes() for path in sorted((root / "index").iterdir())]
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])

@@ -48,8 +48,11 @@ def _hash_of(tags: bytes) -> int:
 def messages_in(record: RecordSummary) -> int:
     """How many messages a record of a topic of batches is, 1 for one that is no batch.
 
-    Apache RocketMQ 5.3.3, CommitLog.setBatchSizeIfNeeded: both properties have to be there.
+    Apache RocketMQ 5.3.3, CommitLog.setBatchSizeIfNeeded: both properties have to be there. Any producer can
+    send them, so that here the flag counts as well, which only a broker sets.
     """
+    if not record.sys_flag & MessageSysFlag.INNER_BATCH:
+        return 1
     count = find_property(record.properties, b"INNER_NUM")
     if count is None or find_property(record.properties, b"INNER_BASE") is None:
         return 1

@@ -21,6 +21,9 @@ STORED_MS = 1_700_000_000_000
 DELAYS = [row for row in json_file("hashes.json")["delay_tags_code"]["cases"] if row["level"] <= 18]
 
 
+BATCH = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
+
+
 def record(
     queue_offset: int = 0, at: int = 0, properties: bytes = b"", topic: str = "TopicA", sys_flag: int = 0
 ) -> RecordSummary:
@@ -149,9 +152,9 @@ def units(queues: ConsumeQueues) -> list[Unit | None]:
 
 def test_batches_that_are_one_record(batches: ConsumeQueues, tmp_path: Path) -> None:
     dispatch = dispatcher(batches, tmp_path).dispatch
-    dispatch(record(0, 0, b"INNER_NUM\x015\x02INNER_BASE\x010\x02TAGS\x01TagA\x02"))
+    dispatch(record(0, 0, b"INNER_NUM\x015\x02INNER_BASE\x010\x02TAGS\x01TagA\x02", sys_flag=BATCH))
     dispatch(record(5, 100, b"TAGS\x01TagA\x02"))
-    dispatch(record(6, 200, b"INNER_NUM\x012\x02INNER_BASE\x016\x02"))
+    dispatch(record(6, 200, b"INNER_NUM\x012\x02INNER_BASE\x016\x02", sys_flag=BATCH))
     code = tags_code("TagA")
     assert units(batches) == [
         Unit(0, 100, code, STORED_MS, 0, 5),
@@ -173,12 +176,13 @@ def test_batches_that_are_one_record(batches: ConsumeQueues, tmp_path: Path) -> 
     ],
 )
 def test_how_many_messages_a_record_is(properties: bytes, messages: int) -> None:
-    assert messages_in(record(properties=properties)) == messages
+    assert messages_in(record(properties=properties, sys_flag=BATCH)) == messages
+    assert messages_in(record(properties=properties)) == 1  # a producer's own doing
 
 
 def test_a_gap_between_batches(batches: ConsumeQueues, tmp_path: Path) -> None:
     seen = dispatcher(batches, tmp_path)
-    seen.dispatch(record(0, 0, b"INNER_NUM\x015\x02INNER_BASE\x010\x02"))
+    seen.dispatch(record(0, 0, b"INNER_NUM\x015\x02INNER_BASE\x010\x02", sys_flag=BATCH))
     seen.dispatch(record(40_000, 1000))
     assert list(seen.gaps.values()) == [100]
     filling = Dispatcher(batches, CommitLog(tmp_path, 65536), {}, fill_gaps=True)

@@ -57,6 +57,14 @@ def test_index_hashes_of_any_key(topic: str, key: str) -> None:
     assert index_hash(topic.encode(), key.encode()) == (0 if value == -(2**31) else abs(value))
 
 
+@pytest.mark.parametrize("length", [31, 32, 33, 63, 64, 65, 128, 129, 300])
+def test_index_hashes_of_long_keys(length: int) -> None:
+    for begin in range(40):
+        key = "".join(chr(33 + (begin + n * 7) % 90) for n in range(length))
+        value = string_hash_code(f"TopicA#{key}")
+        assert index_hash(b"TopicA", key.encode()) == (0 if value == -(2**31) else abs(value))
+
+
 def test_tags_codes() -> None:
     for row in HASHES["tags_code"]:
         if row["tags"] and not set(row["tags"]) & {"\x01", "\x02"}:
