@@ -191,7 +191,7 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch cannot be sent to the retry topic {header.target.topic}",
             )
-        items = self._batch_items(body, header.properties)
+        items, has_keys = self._batch_items(body, header.properties)
         unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
         try:
             packed, queue_offset = self._store.put_batch(
@@ -201,6 +201,7 @@ class SendProcessor:
                 born_timestamp_ms=header.born_timestamp_ms,
                 born_host=born_host,
                 unique_key=unique_key,
+                has_keys=has_keys,
             )
         except (StoreUnavailable, MessageRejected) as error:
             raise self._put_error(error) from error
@@ -230,7 +231,7 @@ class SendProcessor:
         count: int | None = None
         extra: dict[str, str] = {}
         if header.target.batch:
-            count = len(self._batch_items(body, header.properties))
+            count = len(self._batch_items(body, header.properties)[0])
             properties = editor.shared(header.properties)
             unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
             extra = {"batchUniqId": unique_key.decode()} if unique_key else {}
@@ -293,21 +294,21 @@ class SendProcessor:
     def _msg_ids(self, offsets: list[int]) -> bytes:
         """The offset message ids of a batch, with commas between; formatting each takes twice as long."""
         prefix = self._msg_id_prefix.decode()
-        digits = pack(f">{len(offsets)}q", *offsets).hex().upper()
-        ids = [prefix + digits[at : at + 16] for at in range(0, len(digits), 16)]
-        return ",".join(ids).encode()
+        digits = pack(f">{len(offsets)}q", *offsets).hex(",", 8).upper()
+        return f"{prefix}{digits.replace(',', ',' + prefix)}".encode()
 
-    def _batch_items(self, body: bytes, batch_properties: bytes) -> list[BatchItem]:
+    def _batch_items(self, body: bytes, batch_properties: bytes) -> tuple[list[BatchItem], bool]:
         """The messages of a client batch; each gets the properties of the batch appended, as in Apache's.
 
         An item is `int32 size, int32 0, int32 0, int32 flag, int32 body length, body, int16 properties
-        length, properties`.
+        length, properties`. Also whether one of them may have KEYS.
         """
         editor = self._editor
         shared = editor.shared(batch_properties)
         shared_tags_code = editor.tags_code(shared)
         unpack_item, unpack_length, tags_code = _BATCH_ITEM.unpack_from, _UINT16.unpack_from, editor.tags_code
         items: list[BatchItem] = []
+        has_keys = b"KEYS\x01" in shared
         position, end = 0, len(body)
         while position < end:
             if position + 22 > end:
@@ -329,9 +330,12 @@ class SendProcessor:
             properties = own + shared
             if len(properties) > editor.max_bytes:
                 raise _broken_batch(len(items), f"has properties of {len(properties)} bytes, too many")
-            code = tags_code(properties) if b"TAGS" in own else shared_tags_code
+            code = shared_tags_code
+            if b"S\x01" in own:  # one look for the end of both TAGS and KEYS
+                has_keys = has_keys or b"KEYS\x01" in own
+                code = tags_code(properties)
             items.append((flag, body[body_at : properties_at - 2], properties, code))
-        return items
+        return items, has_keys
 
     def _any_queue(self, target: SendTarget, connection: Connection) -> int:
         """A negative queue id leaves the choice to the broker. Raises CommandError."""

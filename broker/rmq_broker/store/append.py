@@ -133,11 +133,13 @@ class Appender:
         born_timestamp_ms: int,
         born_host: bytes,
         unique_key: bytes = b"",
+        has_keys: bool = True,
     ) -> tuple[PackedBatch, int]:
         """Append messages one behind the other, all or none.
 
-        `unique_key`: that of the batch, which all of them have; empty: each has its own. Returns where each
-        went, and the queue offset of the first. Raises StoreUnavailable, MessageRejected.
+        `unique_key`: that of the batch, which all of them have; empty: each has its own. `has_keys`: whether
+        one may have KEYS. Returns where each went, and the queue offset of the first. Raises
+        StoreUnavailable, MessageRejected.
         """
         if not items:
             return PackedBatch(b"", b"", [], []), queue.next_offset
@@ -167,11 +169,12 @@ class Appender:
         file.wrote = begin + total
         self.last_timestamp_ms = now_ms
 
+        keyed = items if has_keys or not unique_key else ()
         if self._ask_for_flush is None:
-            self._enter_batch(queue, packed, unique_key, items, now_ms)
+            self._enter_batch(queue, packed, unique_key, keyed, now_ms)
         else:
             queue.next_offset += len(items)
-            enter = partial(self._enter_batch, queue, packed, unique_key, items, now_ms)
+            enter = partial(self._enter_batch, queue, packed, unique_key, keyed, now_ms)
             self._enter_later(file.start + begin, total, enter)
         return packed, first_queue_offset
 
@@ -191,9 +194,10 @@ class Appender:
         items: Sequence[BatchItem],
         timestamp_ms: int,
     ) -> None:
+        """`items` is empty where all have the unique key and no other."""
         queue.put_many(packed.entries)
-        if unique_key and b"KEYS\x01" not in packed.records:
-            self._index.put_batch(queue.topic, unique_key, None, packed.offsets, timestamp_ms)
+        if not items:
+            self._index.put_batch(queue.topic, unique_key, packed.entries, timestamp_ms)
         else:
             for item, offset in zip(items, packed.offsets, strict=True):
                 key = unique_key or find_property(item[2], b"UNIQ_KEY") or b""

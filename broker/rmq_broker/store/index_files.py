@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from .errors import StoreDamaged
-from .index_file import ENTRY_STEP, IndexFile
+from .index_file import ENTRY_STEP, PLACE_BYTES, IndexFile, offset_of
 from .index_keys import index_hash
 
 log = logging.getLogger("rmq.store")
@@ -160,21 +160,19 @@ class IndexFiles:
     def _put_entry(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> bool:
         return bool(self.files) and self.files[-1].put(key_hash, physical_offset, store_timestamp_ms)
 
-    def put_block(self, key_hash: int, physical_offsets: Sequence[int], store_timestamp_ms: int) -> int:
+    def put_block(self, key_hash: int, places: bytes, store_timestamp_ms: int) -> int:
         """Add messages under one key; returns how many of them, fewer where the next file is not there yet.
 
         Raises OSError where the disk is full; what has been added by then stays.
         """
         added = 0
-        while added < len(physical_offsets):
+        while added < len(places):
             file = self.files[-1] if self.files else None
             if file is not None:
-                added += file.put_block(key_hash, physical_offsets[added:], store_timestamp_ms)
-            if added < len(physical_offsets) and not self._make_room(
-                physical_offsets[added], store_timestamp_ms
-            ):
+                added += file.put_block(key_hash, places[added:], store_timestamp_ms) * PLACE_BYTES
+            if added < len(places) and not self._make_room(offset_of(places, added), store_timestamp_ms):
                 break
-        return added
+        return added // PLACE_BYTES
 
     def _make_room(self, physical_offset: int, store_timestamp_ms: int) -> bool:
         file = self.current

@@ -19,7 +19,7 @@ from typing import Final
 
 from ..config import QuerySettings, StoreSettings
 from .index_catch_up import MAX_PAUSE_S, IndexCatchUp, LogRecords
-from .index_file import IndexFile
+from .index_file import PLACE_BYTES, IndexFile, offset_of
 from .index_files import IndexAnswer, IndexFiles
 from .index_keys import KeyHasher
 from .index_mark import IndexMark
@@ -337,33 +337,19 @@ class MessageIndex:
                 return
         self._put_all(topic, unique_key, keys, physical_offset, store_timestamp_ms)
 
-    def put_batch(
-        self,
-        topic: str,
-        unique_key: bytes,
-        keys: Sequence[bytes] | None,
-        physical_offsets: Sequence[int],
-        store_timestamp_ms: int,
-    ) -> None:
-        """Enter the messages of one client batch, as `put` does each; `keys` where a message has some."""
-        if keys is not None or not unique_key:
-            for physical_offset, own in zip(
-                physical_offsets, keys or [b""] * len(physical_offsets), strict=True
-            ):
-                self._put_all(topic, unique_key, own, physical_offset, store_timestamp_ms)
-            return
-        if self._state is not IndexState.LIVE or physical_offsets[0] < self._live_from:
+    def put_batch(self, topic: str, unique_key: bytes, places: bytes, store_timestamp_ms: int) -> None:
+        """Enter the messages of one client batch, which have one unique key and no other.
+
+        `places`: their consume queue entries, 20 bytes each, which begin with the physical offset.
+        """
+        if self._state is not IndexState.LIVE or offset_of(places, 0) < self._live_from:
             return
         key_hash = self._unique_key_hash(topic, unique_key)
         file = self._file
-        added = 0 if file is None else file.put_block(key_hash, physical_offsets, store_timestamp_ms)
-        if added < len(physical_offsets):
-            self._put_rest(key_hash, physical_offsets[added:], store_timestamp_ms)
-
-    def _put_rest(self, key_hash: int, physical_offsets: Sequence[int], store_timestamp_ms: int) -> None:
-        for physical_offset in physical_offsets:
+        added = 0 if file is None else file.put_block(key_hash, places, store_timestamp_ms)
+        for position in range(added * PLACE_BYTES, len(places), PLACE_BYTES):
             if self._state is IndexState.LIVE:
-                self._put_hashes([key_hash], physical_offset, store_timestamp_ms)
+                self._put_hashes([key_hash], offset_of(places, position), store_timestamp_ms)
 
     def _put_all(
         self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int

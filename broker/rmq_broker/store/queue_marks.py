@@ -70,7 +70,7 @@ class QueueMarks:
         return False
 
     def settle(self, log_end: int) -> None:
-        """The log ends here now: what comes behind is no message of a topic deleted before. Raises OSError."""
+        """The log ends here now: what comes behind is of no topic deleted before. Raises OSError."""
         settled = {topic: min(end, log_end) for topic, end in self._deleted.items()}
         if settled != self._deleted:
             self._deleted = settled

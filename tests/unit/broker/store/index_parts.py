@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from rmq_broker.store.consume_queue import ENTRY
 from rmq_broker.store.index_file import IndexFile
 from rmq_broker.store.index_files import IndexAnswer
 from rmq_broker.store.message_index import MessageIndex
@@ -89,8 +90,11 @@ class Indexed:
             record.store_timestamp_ms = time_ms
             offsets.append(record.physical_offset)
             self.note(topic, unique_key, own, record.physical_offset)
-        raw = None if keys is None else [own.encode() for own in keys]
-        self.index.put_batch(topic, unique_key.encode(), raw, offsets, time_ms)
+        if keys is None and unique_key:
+            self.index.put_batch(topic, unique_key.encode(), places(offsets), time_ms)
+        else:
+            for offset, own in zip(offsets, keys or [""] * count, strict=True):
+                self.index.put(topic, unique_key.encode(), own.encode(), offset, time_ms)
 
     def note(self, topic: str, unique_key: str, keys: str, offset: int) -> None:
         for key in [unique_key, *keys.split(" ")]:
@@ -107,6 +111,11 @@ class Indexed:
 
     def files(self) -> list[Path]:
         return sorted((self.root / "index").iterdir())
+
+
+def places(offsets: Iterable[int]) -> bytes:
+    """The consume queue entries of messages that lie there."""
+    return b"".join([ENTRY.pack(offset, 100, 0) for offset in offsets])
 
 
 def answer(

@@ -14,7 +14,7 @@ import pytest
 from rmq_broker.store.errors import StoreDamaged
 from rmq_broker.store.index_file import IndexFile
 from tests.unit.broker.parts import START_MS
-from tests.unit.broker.store.index_parts import EVER, check_sound, new_file
+from tests.unit.broker.store.index_parts import EVER, check_sound, new_file, places
 
 Model = dict[int, list[int]]
 
@@ -41,7 +41,7 @@ def filled(
         if chance.random() < 0.2:
             block = [offset + 10 * number for number in range(bool(put), chance.randrange(2, 9))]
             block = block[: entries - len(put)]
-            assert file.put_block(key_hash, block, START_MS + offset) == len(block)
+            assert file.put_block(key_hash, places(block), START_MS + offset) == len(block)
             put += [(key_hash, one) for one in block]
             offset = block[-1]
         else:
@@ -78,14 +78,14 @@ def test_one_entry_less_than_it_has_room_for(tmp_path: Path) -> None:
     assert [file.put(1, number, START_MS) for number in range(20)] == [True] * 19 + [False]
     assert file.is_full and file.count == 20
     assert found(file, 1) == list(range(18, -1, -1))
-    assert file.put_block(1, [50, 60], START_MS) == 0
+    assert file.put_block(1, places([50, 60]), START_MS) == 0
     file.flush()
     check_sound(tmp_path / "a", 7, 20)
 
 
 def test_a_block_that_does_not_fit_is_put_in_part(tmp_path: Path) -> None:
     file = new_file(tmp_path / "a", capacity=700)
-    assert file.put_block(1, range(1000), START_MS) == 699
+    assert file.put_block(1, places(range(1000)), START_MS) == 699
     assert found(file, 1) == list(range(698, -1, -1))
     file.flush()
     check_sound(tmp_path / "a", 7, 700)
@@ -251,7 +251,7 @@ def test_no_byte_is_mapped_that_has_no_space(tmp_path: Path) -> None:
     file.begin(0, START_MS)
     assert file.room == 65536 + 1
     assert path.stat().st_blocks * 512 >= 40 + 4 * 50_000 + 65536 * 20
-    assert file.put_block(1, range(100_000), START_MS) == 65536
+    assert file.put_block(1, places(range(100_000)), START_MS) == 65536
     file.extend()
     assert file.room == 2 * 65536 + 1
 

@@ -12,7 +12,7 @@ from rmq_broker.store.index_file import IndexFile
 from rmq_broker.store.index_files import IndexFiles
 from rmq_broker.store.index_keys import index_hash
 from tests.unit.broker.parts import START_MS
-from tests.unit.broker.store.index_parts import EVER, check_sound
+from tests.unit.broker.store.index_parts import EVER, check_sound, places
 
 HASH = index_hash("T", "key")
 
@@ -131,7 +131,7 @@ def test_a_block_over_several_files(tmp_path: Path) -> None:
     offsets = list(range(100, 150))
     added = 0
     while added < 50:
-        added += files.put_block(HASH, offsets[added:], START_MS)
+        added += files.put_block(HASH, places(offsets[added:]), START_MS)
         files.prepare()
     assert look_up(files) == offsets[::-1]
     assert [file.count for file in files.files] == [20, 20, 13]

@@ -18,7 +18,7 @@ from rmq_broker.store.index_file import IndexFile
 from rmq_broker.store.message_index import IndexState
 from tests.support.waiting import until
 from tests.unit.broker.parts import START_MS
-from tests.unit.broker.store.index_parts import Indexed, answer, check_sound, unique
+from tests.unit.broker.store.index_parts import Indexed, answer, check_sound, places, unique
 from tests.unit.broker.store.parts import new_store, put
 
 
@@ -114,8 +114,7 @@ def test_what_the_catch_up_has_entered_is_not_put_again(tmp_path: Path) -> None:
     assert indexed.index.catch_up()
     for record in records:
         indexed.index.put("T", b"", b"a b", record.physical_offset, record.store_timestamp_ms)
-    indexed.index.put_batch("T", b"a", None, [100, 200, 300], START_MS)
-    indexed.index.put_batch("T", b"", [b"a"] * 3, [100, 200, 300], START_MS)
+    indexed.index.put_batch("T", b"a", places([100, 200, 300]), START_MS)
     indexed.index.put("T", b"a", b"", 300, START_MS)
     assert indexed.find("T", "a") == [300, 200, 100, 0]
 
