@@ -1,4 +1,4 @@
-"""Topics with the attribute `queue.type=BatchCQ`: a batch is stored as one record, and clients take it apart."""
+"""Topics with the attribute `queue.type=BatchCQ`: a batch is one record, and clients take it apart."""
 
 from __future__ import annotations
 
