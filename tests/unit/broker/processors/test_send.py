@@ -48,6 +48,7 @@ class _Broker:
     def send(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
         """Send a command as it comes from the network; the answer as it goes there."""
         answer = self.processor.send(peer.connection, decode_one(encode_frame(command)))
+        assert isinstance(answer, bytes | RemotingCommand)
         return decode_one(answer) if isinstance(answer, bytes) else answer
 
     def stored(self, topic: str, queue_id: int = 0) -> list[MessageExt]:

@@ -127,6 +127,7 @@ def test_it_is_refused_or_can_be_read(broker: _Broker, command: RemotingCommand)
 
     answer = broker.processor.send(connection, decode_one(encode_frame(command)))
 
+    assert isinstance(answer, bytes | RemotingCommand)
     response = decode_one(answer) if isinstance(answer, bytes) else answer
     stored = {queue: end - before.get(queue, 0) for queue, end in broker.ends().items()}
     if response.code != ResponseCode.SUCCESS:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from rmq_broker.store.consume_queue import ENTRY, PLACEHOLDER_SIZE
 from rmq_broker.store.message_store import MessageStore
@@ -60,7 +61,7 @@ def opened(root: Path, *, clock: Clock | None = None, **sizes: int) -> MessageSt
     return store
 
 
-def template(topic: str, queue_id: int = 0, **changes: int) -> RecordTemplate:
+def template(topic: str, queue_id: int = 0, **changes: Any) -> RecordTemplate:
     fields = {"flag": 0, "sys_flag": 0, "reconsume_times": 0, "born_host_bytes": 8} | changes
     return RecordTemplate(topic, queue_id, store_host=STORE_HOST, **fields)
 

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -466,7 +467,8 @@ async def test_a_failed_flush_of_a_full_file_builds_it_again(
 ) -> None:
     monkeypatch.setattr("rmq_broker.store.message_index._RETRY_S", 0.001)
     indexed = Indexed(tmp_path).open()
-    plain, failed = IndexFile.flush, []
+    plain = IndexFile.flush
+    failed: list[IndexFile] = []
 
     def fail_once(file: IndexFile) -> None:
         if not failed:
@@ -501,7 +503,7 @@ async def test_how_far_it_goes_is_written_down_now_and_then(
 
 async def test_a_message_whose_keys_are_in_two_files_one_of_them_lost(tmp_path: Path) -> None:
     """What the first file holds of it is no sign that the rest is there."""
-    sizes = {"maxHashSlotNum": 20, "maxIndexNum": 11}  # ten entries a file, three a message
+    sizes: dict[str, Any] = {"maxHashSlotNum": 20, "maxIndexNum": 11}  # ten entries a file, three a message
     store = new_store(tmp_path, **sizes)
     store.open()
     store.start()
