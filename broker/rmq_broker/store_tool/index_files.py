@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 from array import array
@@ -17,6 +18,9 @@ _NAME_DIGITS: Final = 17
 # A file that this project's broker has made ahead; it has no entries yet.
 _SPARE_NAME: Final = "rmq_next"
 _BLOCK_ENTRIES: Final = 65_536
+_OFFSET_IN_ENTRY: Final = 4
+# Tried one by one where nothing but the log's first message is in the file.
+_MOST_TRIED: Final = 20_000
 
 IndexEntry = tuple[int, int, int, int]
 """Hash, physical offset, seconds, number of the entry before in the same slot."""
@@ -96,13 +100,28 @@ class IndexFile:
         # While a broker writes, the header may be behind, or its parts be of different moments.
         if self._fits(DEFAULT_SLOTS, exactly=False):
             return DEFAULT_SLOTS
-        # Slots are 4 bytes and entries 20, so every fifth number is possible.
-        slots_and_entries = (self.size - INDEX_HEADER.size) // INDEX_SLOT_BYTES
-        first = slots_and_entries % 5 or 5
-        for slots in range(first, slots_and_entries - 5 * self.header.count + 1, 5):
-            if self._fits(slots, exactly=True):
-                return slots
-        return None
+        return next((slots for slots in self._candidates() if self._fits(slots, exactly=True)), None)
+
+    def _candidates(self) -> Iterator[int]:
+        """Numbers of slots with which the first or the last entry stands where its log offset is found."""
+        header = self.header
+        if header.end_offset == 0:
+            # Slots are 4 bytes and entries 20, so every fifth number is possible.
+            words = (self.size - INDEX_HEADER.size) // INDEX_SLOT_BYTES
+            yield from range(words % 5 or 5, min(words, 5 * _MOST_TRIED), 5)
+            return
+        places = [(header.count - 1, header.end_offset), (1, header.begin_offset)]
+        with mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ) as content:
+            for number, offset in places:
+                if number < 1 or offset <= 0:  # zeros are everywhere
+                    continue
+                wanted = offset.to_bytes(8, "big")
+                found = content.find(wanted)
+                while found >= 0:
+                    at = found - _OFFSET_IN_ENTRY - number * INDEX_ENTRY.size - INDEX_HEADER.size
+                    if at > 0 and at % INDEX_SLOT_BYTES == 0:
+                        yield at // INDEX_SLOT_BYTES
+                    found = content.find(wanted, found + 1)
 
     def _fits(self, slots: int, *, exactly: bool) -> bool:
         header = self.header
