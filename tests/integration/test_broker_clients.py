@@ -350,8 +350,8 @@ async def test_figures_of_the_run_time(broker: RunningBroker, client: RawClient)
 
 
 async def test_a_code_that_nobody_answers(client: RawClient) -> None:
-    remark = await _refused(client, request(Code.QUERY_MESSAGE), ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-    assert "12 is not supported" in remark
+    remark = await _refused(client, request(29999), ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    assert "29999 is not supported" in remark
     await _ok(client, request(Code.GET_BROKER_CONFIG))
 
 
