@@ -442,7 +442,7 @@ async def test_the_next_file_is_made_ahead(tmp_path: Path) -> None:
         for _ in range(200):
             indexed.append("T", "", "key")
             assert state(indexed) is IndexState.LIVE
-            await until((tmp_path / "index/rmq_next").exists)
+            await until(lambda: not indexed.index._files.needs_file)
         indexed.check()
         await until(lambda: indexed.index.flushed_timestamp_ms >= START_MS + 189 * 100)
     stop(indexed)
