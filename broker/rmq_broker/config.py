@@ -542,6 +542,16 @@ class StoreSettings(CleaningSettings):
         return self.store_path_root_dir / "consumequeue"
 
     @property
+    def checkpoint_path(self) -> Path:
+        """Apache's checkpoint."""
+        return self.store_path_root_dir / "checkpoint"
+
+    @property
+    def fine_checkpoint_path(self) -> Path:
+        """Ours, with offsets in the log."""
+        return self.store_path_root_dir / "rmq_checkpoint"
+
+    @property
     def index_dir(self) -> Path:
         """Folder of the index files."""
         return self.store_path_root_dir / "index"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support.broker_requests import create_topic, offsets, pull, pulled, request, send, sent
 from tests.support.brokers import RunningBroker, running_broker
 from tests.support.raw_client import RawClient
+from tests.support.small_disk import small_disk
 from tests.support.waiting import until
 
 _LOG_FILE_BYTES = 256 * 1024
@@ -46,19 +46,10 @@ _ROOMY = _SETTINGS | {
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk_folder(tmp_path: Path) -> Iterator[Path]:
     """A file system of 10 MiB, where this process may mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "disk", 10) as folder:
+        yield folder
 
 
 class Topic:
@@ -145,10 +136,10 @@ async def _until_all_follow(broker: RunningBroker) -> None:
     await until(lambda: broker.broker.cleaner.cleaned_to == broker.broker.store.min_phy_offset())
 
 
-async def test_others_fill_the_disk_and_empty_it(small_disk: Path) -> None:
-    ballast = small_disk / "ballast"
+async def test_others_fill_the_disk_and_empty_it(disk_folder: Path) -> None:
+    ballast = disk_folder / "ballast"
     topic = Topic()
-    async with running_broker(small_disk, **_SETTINGS) as broker, broker.client() as client:
+    async with running_broker(disk_folder, **_SETTINGS) as broker, broker.client() as client:
         await topic.create(client)
         await topic.send(client)
         ballast.write_bytes(bytes(_BALLAST_BYTES))
@@ -169,11 +160,11 @@ async def test_others_fill_the_disk_and_empty_it(small_disk: Path) -> None:
         assert await topic.check(client) == 0
 
 
-async def test_messages_fill_the_disk_and_are_cleaned(small_disk: Path, tmp_path: Path) -> None:
+async def test_messages_fill_the_disk_and_are_cleaned(disk_folder: Path, tmp_path: Path) -> None:
     """Until they are refused; then the oldest go, and all goes on without a restart, and with one."""
     topic = Topic()
     keys = _SETTINGS | {"cleanFileForciblyEnable": False}
-    async with running_broker(small_disk, **keys) as broker, broker.client() as client:
+    async with running_broker(disk_folder, **keys) as broker, broker.client() as client:
         await topic.create(client)
         while (remark := await topic.send(client)) is None:
             pass
@@ -197,13 +188,13 @@ async def test_messages_fill_the_disk_and_are_cleaned(small_disk: Path, tmp_path
         lowest = await topic.check(client)
         assert 0 < lowest < refused_at
         killed = tmp_path / "killed"
-        shutil.copytree(small_disk / "store", killed / "store")  # as a killed process leaves it
+        shutil.copytree(disk_folder / "store", killed / "store")  # as a killed process leaves it
 
-    begin = _log_begins(small_disk / "store")
+    begin = _log_begins(disk_folder / "store")
     assert begin > 0
-    queue_files = list((small_disk / "store/consumequeue/Filled/0").iterdir())
+    queue_files = list((disk_folder / "store/consumequeue/Filled/0").iterdir())
     assert min(int(path.name) for path in queue_files) > 0, "the queue's first files have gone too"
-    for folder in (small_disk, killed):
+    for folder in (disk_folder, killed):
         async with running_broker(folder, **keys) as broker, broker.client() as client:
             assert broker.broker.store.min_phy_offset() == begin
             assert await topic.check(client) == lowest

@@ -127,9 +127,9 @@ class SendProcessor:
                 route = self._resolve(target, queue_id, connection)
             born_host = connection.attributes.get(_BORN_HOST) or _remember_born_host(connection)
             template = route.template if len(born_host) == 8 else route.template_v6
-            if route.unit_template is not None:
-                return self._put_unit(request, header, route, template, born_host)
             if target.batch:
+                if route.unit_template is not None:
+                    return self._put_unit(request, header, route, born_host)
                 return self._put_batch(request, header, route, template, born_host)
             return self._put(request, header, route, template, born_host)
         except CommandError as error:
@@ -220,29 +220,22 @@ class SendProcessor:
         request: RemotingCommand,
         header: SendMessageRequestHeader,
         route: _Route,
-        template: RecordTemplate,
         born_host: bytes,
     ) -> Result:
-        """What goes into a topic of batches: a batch is one record, which clients take apart again."""
+        """A batch for a topic of batches: it is one record, which clients take apart again."""
         body, editor, queue = request.body, self._editor, route.queue
         assert isinstance(queue, BatchConsumeQueue) and route.unit_template is not None
         if not 0 < len(body) <= self._settings.max_message_size:
             raise self._illegal_body(len(body))
-        count: int | None = None
-        extra: dict[str, str] = {}
-        if header.target.batch:
-            count = len(self._batch_items(body, header.properties)[0])
-            properties = editor.shared(header.properties)
-            unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
-            extra = {"batchUniqId": unique_key.decode()} if unique_key else {}
-            template = route.unit_template(len(born_host))
-            if count > LARGEST_BATCH:
-                raise CommandError(
-                    ResponseCode.MESSAGE_ILLEGAL,
-                    f"the batch has {count} messages, the limit is {LARGEST_BATCH}",
-                )
-        else:
-            properties, unique_key = editor.stored(header.properties)
+        count = len(self._batch_items(body, header.properties)[0])
+        if count > LARGEST_BATCH:
+            raise CommandError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the batch has {count} messages, the limit is {LARGEST_BATCH}",
+            )
+        properties = editor.shared(header.properties)
+        unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
+        template = route.unit_template(len(born_host))
         try:
             physical_offset, queue_offset = self._store.put_unit(
                 queue,
@@ -259,17 +252,13 @@ class SendProcessor:
             raise self._put_error(error) from error
         statistics = route.statistics
         size = template.fixed_bytes + len(body) + len(properties)
-        statistics.put_messages += count or 1
+        statistics.put_messages += count
         statistics.put_bytes += size
         statistics.put_sizes.observe(size)
-        fields = {
-            "msgId": f"{self._msg_id_prefix.decode()}{physical_offset:016X}",
-            "queueId": str(queue.queue_id),
-            "queueOffset": str(queue_offset),
-            **({"transactionId": unique_key.decode()} if unique_key else {}),
-            **extra,
-            **self._encoder.constant_fields,
-        }
+        msg_id = b"%b%016X" % (self._msg_id_prefix, physical_offset)
+        fields = self._encoder.fields(msg_id, queue.queue_id, queue_offset, unique_key)
+        if unique_key:
+            fields["batchUniqId"] = unique_key.decode()
         answer = request.response(ResponseCode.SUCCESS, ext_fields=fields)
         if self._store.flushes_each_message and _waits(properties):
             return self._when_flushed(answer)

@@ -18,10 +18,10 @@ from rmq_remoting.message_properties import find_property
 
 from .batch_consume_queue import BatchConsumeQueue
 from .commit_log import CommitLog
-from .consume_queue import ConsumeQueue, Entry
+from .consume_queue import ConsumeQueue
 from .errors import MessageRejected, StoreUnavailable
 from .health import WriteHealth
-from .record import HEAD_BYTES, BatchItem, PackedBatch, RecordTemplate
+from .record import BatchItem, PackedBatch, RecordTemplate
 
 if TYPE_CHECKING:
     from .message_index import MessageIndex
@@ -73,17 +73,18 @@ class Appender:
         born_timestamp_ms: int,
         born_host: bytes,
         unique_key: bytes | None = None,
+        messages: int = 1,
     ) -> tuple[int, int]:
         """Append a message; returns its physical offset and its queue offset.
 
-        `unique_key`: that of the properties, where the caller has it. Raises StoreUnavailable,
-        MessageRejected.
+        `unique_key`: that of the properties, where the caller has it. `messages`: how many offsets it takes,
+        more than one for a batch that is one record. Raises StoreUnavailable, MessageRejected.
         """
         size = template.fixed_bytes + len(body) + len(properties)
         if self._health.refusal is not None:
             raise StoreUnavailable(self._health.refusal)
         if size > self._largest_record_bytes:
-            raise MessageRejected(self._too_large("message", size))
+            raise MessageRejected(self._too_large("message" if messages == 1 else "batch", size))
         try:
             file = self._log.room_for(size)
         except OSError as error:
@@ -102,23 +103,19 @@ class Appender:
             born_host=born_host,
             store_timestamp_ms=now_ms,
         )
-        # The beginning last: whenever the process is killed, what begins is there to its end.
-        mapped = file.map
-        mapped[position + HEAD_BYTES : position + size] = record[HEAD_BYTES:]
-        mapped[position : position + HEAD_BYTES] = record[:HEAD_BYTES]
-        file.wrote = position + size
+        file.append(record)
         self.last_timestamp_ms = now_ms
         if unique_key is None:
             unique_key = find_property(properties, b"UNIQ_KEY") or b""
         keys = (find_property(properties, b"KEYS") or b"") if b"KEYS\x01" in properties else b""
         if self._ask_for_flush is None:
-            queue.put(physical_offset, size, tags_code)
+            queue.put(physical_offset, size, tags_code, now_ms, messages)
             self._index.put(queue.topic, unique_key, keys, physical_offset, now_ms)
             self.on_arrival(queue)
         else:
-            queue.next_offset += 1
-            entry = (physical_offset, size, tags_code)
-            enter = partial(self._enter, queue, entry, unique_key, keys, now_ms)
+            queue.next_offset += messages
+            entry = (physical_offset, size, tags_code, now_ms, messages)
+            enter = partial(self._enter, queue, entry, unique_key, keys)
             self._enter_later(physical_offset, size, enter)
         return physical_offset, queue_offset
 
@@ -163,12 +160,8 @@ class Appender:
             born_host=born_host,
             store_timestamp_ms=now_ms,
         )
-        mapped, records = file.map, packed.records
-        mapped[begin + HEAD_BYTES : begin + total] = records[HEAD_BYTES:]
-        mapped[begin : begin + HEAD_BYTES] = records[:HEAD_BYTES]
-        file.wrote = begin + total
+        file.append(packed.records)
         self.last_timestamp_ms = now_ms
-
         keyed = items if has_keys or not unique_key else ()
         if self._ask_for_flush is None:
             self._enter_batch(queue, packed, unique_key, keyed, now_ms)
@@ -179,11 +172,11 @@ class Appender:
         return packed, first_queue_offset
 
     def _enter(
-        self, queue: ConsumeQueue, entry: Entry, unique_key: bytes, keys: bytes, timestamp_ms: int
+        self, queue: ConsumeQueue, entry: tuple[int, int, int, int, int], unique_key: bytes, keys: bytes
     ) -> None:
         """The same three steps stand in `put`: a call there costs as much as one of them."""
         queue.put(*entry)
-        self._index.put(queue.topic, unique_key, keys, entry[0], timestamp_ms)
+        self._index.put(queue.topic, unique_key, keys, entry[0], entry[3])
         self.on_arrival(queue)
 
     def _enter_batch(
@@ -213,77 +206,35 @@ class Appender:
         template: RecordTemplate,
         body: bytes,
         properties: bytes,
-        count: int | None,
+        count: int,
         *,
         tags_code: int,
         born_timestamp_ms: int,
         born_host: bytes,
-        unique_key: bytes | None = None,
+        unique_key: bytes,
     ) -> tuple[int, int]:
-        """Append what is one record in a topic of batches: a batch of `count` messages, None for a message.
+        """Append a batch of `count` messages as one record, as `put` does a message.
 
-        As `put`. Number and first offset of a batch go into the properties, which its entry is made of again
-        (Apache RocketMQ 5.3.3, BatchConsumeQueue.assignQueueOffset).
+        Number and first offset go into the properties, which its entry is made of again (Apache RocketMQ
+        5.3.3, BatchConsumeQueue.assignQueueOffset).
         """
-        queue_offset = queue.next_offset
-        if count is None:
-            count = 1
-        else:
-            properties += b"INNER_NUM\x01%d\x02INNER_BASE\x01%d\x02" % (count, queue_offset)
+        properties += b"INNER_NUM\x01%d\x02INNER_BASE\x01%d\x02" % (count, queue.next_offset)
         if len(properties) > template.max_properties_bytes:
             raise MessageRejected(
                 f"the batch's properties take {len(properties)} bytes in the store, the limit is "
                 f"{template.max_properties_bytes}"
             )
-        size = template.fixed_bytes + len(body) + len(properties)
-        if self._health.refusal is not None:
-            raise StoreUnavailable(self._health.refusal)
-        if size > self._largest_record_bytes:
-            raise MessageRejected(self._too_large("batch", size))
-        try:
-            file = self._log.room_for(size)
-        except OSError as error:
-            raise self._disk_error(error) from error
-        position = file.wrote
-        physical_offset = file.start + position
-        now_ms = int(self._clock() * 1000)
-        record = template.pack(
-            size,
+        return self.put(
+            queue,
+            template,
             body,
             properties,
-            queue_offset=queue_offset,
-            physical_offset=physical_offset,
+            tags_code=tags_code,
             born_timestamp_ms=born_timestamp_ms,
             born_host=born_host,
-            store_timestamp_ms=now_ms,
+            unique_key=unique_key,
+            messages=count,
         )
-        # The beginning last: whenever the process is killed, what begins is there to its end.
-        mapped = file.map
-        mapped[position + HEAD_BYTES : position + size] = record[HEAD_BYTES:]
-        mapped[position : position + HEAD_BYTES] = record[:HEAD_BYTES]
-        file.wrote = position + size
-        self.last_timestamp_ms = now_ms
-        if unique_key is None:
-            unique_key = find_property(properties, b"UNIQ_KEY") or b""
-        unit = (physical_offset, size, tags_code, now_ms, count)
-        keys = find_property(properties, b"KEYS") or b""
-        if self._ask_for_flush is None:
-            self._enter_unit(queue, unit, unique_key, keys)
-        else:
-            queue.next_offset += count
-            self._enter_later(physical_offset, size, partial(self._enter_unit, queue, unit, unique_key, keys))
-        return physical_offset, queue_offset
-
-    def _enter_unit(
-        self,
-        queue: BatchConsumeQueue,
-        unit: tuple[int, int, int, int, int],
-        unique_key: bytes,
-        keys: bytes,
-    ) -> None:
-        queue.put(*unit)
-        self._index.put(queue.topic, unique_key, keys, unit[0], unit[3])
-        self.on_arrival(queue)
 
     # --- synchronous flushing ---
 

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Final
 
 from .errors import StoreDamaged
-from .mapped_file import MappedFile, file_name, open_files
+from .mapped_file import MappedFile, file_at, file_name, open_files
 from .record import (
     BLANK_BYTES,
     MIN_RECORD_BYTES,
@@ -159,11 +159,7 @@ class CommitLog:
 
     def file_of(self, offset: int) -> MappedFile | None:
         """The file that an offset is in."""
-        files = self.files  # asked for once: cleaning may put another list there while a thread looks here
-        if not files:
-            return None
-        index = (offset - files[0].start) // self._file_bytes
-        return files[index] if 0 <= index < len(files) else None
+        return file_at(self.files, offset)
 
     def read(self, offset: int, size: int) -> bytes | None:
         """The bytes of one record, or of several that stand one behind the other in one file."""

@@ -65,8 +65,10 @@ class ConsumeQueue(EntryFiles):
 
     # --- appending ---
 
-    def put(self, physical_offset: int, size: int, tags_code: int) -> None:
-        """Append one entry."""
+    def put(
+        self, physical_offset: int, size: int, tags_code: int, store_timestamp_ms: int = 0, messages: int = 1
+    ) -> None:
+        """Append one entry; only queues of batches note when it was stored, and for how many messages."""
         self._tail += _pack_entry(physical_offset, size, tags_code)
         self.max_offset = offset = self.max_offset + 1
         if offset > self.next_offset:  # noqa: PLR1730 (max() takes as long as all the rest)

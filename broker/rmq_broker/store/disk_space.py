@@ -43,6 +43,13 @@ class DiskUse:
     used_bytes: int
     available_bytes: int
 
+    @classmethod
+    def of(cls, folder: Path, statvfs: Callable[[Path], os.statvfs_result] = os.statvfs) -> DiskUse:
+        """The use now. Raises OSError, FileNotFoundError where there is no such folder; blocks."""
+        disk = statvfs(folder)
+        used_blocks = disk.f_blocks - disk.f_bfree
+        return cls(folder, used_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
+
     @property
     def ratio(self) -> float:
         """Share in use, from 0 to 1."""
@@ -109,14 +116,12 @@ class DiskSpace:
 
     def _use_of(self, folder: Path) -> DiskUse:
         try:
-            disk = self._statvfs(folder)
+            return DiskUse.of(folder, self._statvfs)
         except FileNotFoundError:
             # Not made yet: it will be on the disk of the folder that it is to be in.
             if folder == folder.parent:
                 raise
             return self._use_of(folder.parent)
-        used_blocks = disk.f_blocks - disk.f_bfree
-        return DiskUse(folder, used_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def _level_of(self, use: DiskUse) -> DiskLevel:
         settings = self._settings

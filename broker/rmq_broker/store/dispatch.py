@@ -14,7 +14,7 @@ from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import find_property
 from rmq_remoting.sys_flags import MessageSysFlag
 
-from .batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
+from .batch_consume_queue import LARGEST_BATCH
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
 from .consume_queues import ConsumeQueues
@@ -100,18 +100,12 @@ class Dispatcher:
         queue = self._queues.get_or_create(topic, record.queue_id)
         if record.queue_offset != queue.max_offset and not self._reach(queue, record):
             return
-        if isinstance(queue, BatchConsumeQueue):
-            self._put_batch(queue, record)
-        else:
-            queue.put(record.physical_offset, record.size, tags_code_of(record))
-
-    def _put_batch(self, queue: BatchConsumeQueue, record: RecordSummary) -> None:
         queue.put(
             record.physical_offset,
             record.size,
             tags_code_of(record),
             record.store_timestamp_ms,
-            messages_in(record),
+            messages_in(record) if queue.is_batch else 1,
         )
 
     def _reach(self, queue: ConsumeQueue, record: RecordSummary) -> bool:

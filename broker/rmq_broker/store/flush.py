@@ -102,9 +102,9 @@ class Flusher:
         self._log = commit_log
         self._queues = queues
         self._checkpoint = checkpoint
-        self._checkpoint_path = settings.store_path_root_dir / "checkpoint"
+        self._checkpoint_path = settings.checkpoint_path
         self._fine = FineCheckpoint(0, 0)
-        self._fine_path = settings.store_path_root_dir / "rmq_checkpoint"
+        self._fine_path = settings.fine_checkpoint_path
         self._settings = settings
         self._health = health
         self._reached = reached

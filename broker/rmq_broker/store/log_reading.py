@@ -12,9 +12,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from .mapped_file import MappedFile, file_at
+
 if TYPE_CHECKING:
     from .commit_log import CommitLog
-    from .mapped_file import MappedFile
 
 log = logging.getLogger("rmq.store")
 
@@ -185,11 +186,5 @@ def _groups(ranges: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
 
 def _find(files: Sequence[MappedFile], offset: int, size: int) -> MappedFile | None:
     """The file that all of a range is written in."""
-    if not files:
-        return None
-    first = files[0]
-    index = (offset - first.start) // first.size
-    if not 0 <= index < len(files):
-        return None
-    file = files[index]
-    return file if offset + size <= file.start + file.wrote else None
+    file = file_at(files, offset)
+    return file if file is not None and offset + size <= file.start + file.wrote else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import mmap
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -14,6 +15,7 @@ from .errors import StoreDamaged
 log = logging.getLogger("rmq.store")
 
 PAGE_BYTES: Final = mmap.PAGESIZE
+HEAD_BYTES: Final = 8  # a record's size and magic: without them there is none
 _FIRST_STEP_BYTES: Final = 16 * 1024
 _NAME_DIGITS: Final = 20
 _ZEROS: Final = memoryview(bytes(1024 * 1024))
@@ -62,6 +64,17 @@ class MappedFile:
             os.close(descriptor)
             raise
         self._is_new = found == 0
+
+    def append(self, records: bytes) -> None:
+        """Write records at the end; there has to be reserved room for them.
+
+        Their beginning last: whenever the process is killed, what begins is there to its end.
+        """
+        mapped, begin = self.map, self.wrote
+        end = begin + len(records)
+        mapped[begin + HEAD_BYTES : end] = records[HEAD_BYTES:]
+        mapped[begin : begin + HEAD_BYTES] = records[:HEAD_BYTES]
+        self.wrote = end
 
     def reserve(self, until: int) -> None:
         """Make sure that bytes up to `until` have disk space. Raises OSError (ENOSPC) where they cannot."""
@@ -136,6 +149,14 @@ class MappedFile:
         descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def file_at(files: Sequence[MappedFile], offset: int) -> MappedFile | None:
+    """The file that an offset is in, of files that stand one behind the other."""
+    if not files:
+        return None
+    index = (offset - files[0].start) // files[0].size
+    return files[index] if 0 <= index < len(files) else None
 
 
 def file_name(offset: int) -> str:

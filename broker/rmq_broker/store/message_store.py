@@ -20,6 +20,7 @@ from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
 from .consume_queues import ConsumeQueues
 from .directory_lock import DirectoryLock
+from .disk_space import DiskUse
 from .errors import StoreUnavailable
 from .flush import Flusher, Reached
 from .group_commit import GroupCommit, Outcome
@@ -41,7 +42,7 @@ _INDEX_RETRY_SECONDS: Final = 5.0
 
 
 class MessageStore:
-    """Owns the files of one store directory. Everything but `flush` belongs to the loop's thread."""
+    """Owns the files of one store directory. What does not block belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -60,8 +61,7 @@ class MessageStore:
         self._tasks: list[asyncio.Task[None]] = []
         self._room: LogRoom | None = None
         self._commits: GroupCommit | None = None
-        self._checkpoint_path = root / "checkpoint"
-        self._fine_path = root / "rmq_checkpoint"
+        self._fine_path = settings.fine_checkpoint_path
         self._abort_path = root / "abort"
         self._boot_path = root / "rmq_boot_id"
         self._marks = QueueMarks(root / "rmq_queues.json")
@@ -110,7 +110,7 @@ class MessageStore:
 
     def _open(self, root: Path) -> None:
         stop = self._how_it_stopped()
-        loaded = Checkpoint.load(self._checkpoint_path)
+        loaded = Checkpoint.load(self._settings.checkpoint_path)
         for name in loaded.__slots__:
             setattr(self._checkpoint, name, getattr(loaded, name))
         self.commit_log.load()
@@ -198,10 +198,7 @@ class MessageStore:
         self._flusher.close()
         self.index.close()
         self.commit_log.close()
-        try:
-            self.queues.close()
-        except OSError as error:
-            log.warning("queue entries are not in their files, the next start makes them again: %s", error)
+        self.queues.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -401,11 +398,7 @@ class MessageStore:
 
     def runtime_info(self) -> dict[str, str]:
         """What the admin tools show of a store (Apache RocketMQ 5.3.3, getRuntimeInfo of the store)."""
-        root = self._settings.store_path_root_dir
-        disk = os.statvfs(root)
-        # As `df`: what is reserved for root counts neither as used nor as there.
-        used_blocks = disk.f_blocks - disk.f_bfree
-        used_ratio = used_blocks / max(used_blocks + disk.f_bavail, 1)
+        used_ratio = DiskUse.of(self._settings.store_path_root_dir).ratio
         return {
             "commitLogMinOffset": str(self.commit_log.min_offset),
             "commitLogMaxOffset": str(self.commit_log.max_offset),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from mmap import mmap
 from struct import Struct
@@ -24,7 +24,6 @@ MAGIC_BLANK: Final = -875286124
 _MAGICS: Final = frozenset((MAGIC_V1, MAGIC_V2))
 _MAGIC_BEGIN: Final = b"\xda\xa3\x20"
 MIN_RECORD_BYTES: Final = 91
-HEAD_BYTES: Final = 8  # size and magic: without them there is no record
 BLANK_BYTES: Final = 8  # what has to stay free behind the last record of a file
 MAX_PROPERTIES_BYTES: Final = 32767
 # A property that holds the CRC of all of the record before it (enabledAppendPropCRC).
@@ -268,23 +267,6 @@ class ScanEnd:
     def __init__(self) -> None:
         self.is_full = False
         self.position = 0
-
-
-def scan_records(
-    data: mmap, position: int, file_start: int, end: ScanEnd, *, check_crc: bool = True
-) -> Iterator[RecordSummary]:
-    """The valid records of one file from `position` on, in order; `end` tells where and how they ended."""
-    limit = len(data)
-    end.position = position
-    while position + BLANK_BYTES <= limit:
-        record = parse_record(data, position, file_start, check_crc=check_crc)
-        if record is None:
-            size, magic = _BLANK.unpack_from(data, position)
-            end.is_full = magic == MAGIC_BLANK and size == limit - position
-            return
-        position += record.size
-        end.position = position
-        yield record
 
 
 def next_record(data: mmap, position: int, file_start: int, until: int) -> int | None:

@@ -20,7 +20,6 @@ MAGIC_BLANK: Final = b"\xcb\xd4\x31\x94"
 BLANK: Final = Struct(">i4s")
 
 QUEUE_ENTRY: Final = Struct(">qiq")  # physical offset, size, tags code or time
-QUEUE_ENTRY_ZERO: Final = bytes(QUEUE_ENTRY.size)
 # Stands where a queue has no message: what comes before it in its first file, and gaps.
 PLACEHOLDER: Final = QUEUE_ENTRY.pack(0, 0x7FFFFFFF, 0)
 # physical offset, size, tags code, store time, first queue offset, messages, place when compacted, reserved
@@ -45,7 +44,6 @@ TIMER_UNIT: Final = Struct(">iqiqiqiiq")
 COMPRESSED: Final = 0x1
 TRANSACTION_MASK: Final = 0xC
 TRANSACTION_PREPARED: Final = 0x4
-TRANSACTION_COMMITTED: Final = 0x8
 TRANSACTION_ROLLED_BACK: Final = 0xC
 BORN_HOST_V6: Final = 0x10
 STORE_HOST_V6: Final = 0x20

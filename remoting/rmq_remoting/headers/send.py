@@ -350,13 +350,7 @@ class SendResponseEncoder:
     ) -> bytes | RemotingCommand:
         """The answer to a send that was stored. `msg_id` is the offset message id in ASCII."""
         if request.serialization is not _BINARY:
-            fields = {
-                "msgId": msg_id.decode(),
-                "queueId": str(queue_id),
-                "queueOffset": str(queue_offset),
-                **({"transactionId": transaction_id.decode()} if transaction_id else {}),
-                **self._constant_fields,
-            }
+            fields = self.fields(msg_id, queue_id, queue_offset, transaction_id)
             return request.response(ResponseCode.SUCCESS, ext_fields=fields)
         middle = self._by_queue.get(queue_id)
         if middle is None:
@@ -387,6 +381,18 @@ class SendResponseEncoder:
                 last,
             )
         )
+
+    def fields(
+        self, msg_id: bytes, queue_id: int, queue_offset: int, transaction_id: bytes
+    ) -> dict[str, str]:
+        """The ext fields of such an answer."""
+        return {
+            "msgId": msg_id.decode(),
+            "queueId": str(queue_id),
+            "queueOffset": str(queue_offset),
+            **({"transactionId": transaction_id.decode()} if transaction_id else {}),
+            **self._constant_fields,
+        }
 
     @staticmethod
     def with_code(answer: bytes | RemotingCommand, code: int) -> bytes | RemotingCommand:

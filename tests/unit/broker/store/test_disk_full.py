@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from rmq_broker.store.errors import StoreUnavailable
 from rmq_broker.store.message_store import MessageStore
+from tests.support.small_disk import small_disk
 from tests.support.waiting import until
 from tests.unit.broker.store.parts import (
     LOG_FILE_BYTES,
@@ -188,24 +188,15 @@ def test_other_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: 
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk_folder(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MiB, where this process may mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "disk", 1) as folder:
+        yield folder
 
 
-def test_a_small_disk_filled_to_the_brim(small_disk: Path) -> None:
-    root = small_disk / "store"
-    ballast = small_disk / "ballast"
+def test_a_small_disk_filled_to_the_brim(disk_folder: Path) -> None:
+    root = disk_folder / "store"
+    ballast = disk_folder / "ballast"
     ballast.write_bytes(bytes(300_000))
     store = opened(root)
     stored = 0

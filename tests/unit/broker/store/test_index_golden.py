@@ -13,7 +13,8 @@ import pytest
 from rmq_broker.store.checkpoint import Checkpoint
 from rmq_broker.store.index_file import IndexFile
 from rmq_broker.store.message_index import IndexState, MessageIndex
-from rmq_broker.store.record import RecordSummary, ScanEnd, scan_records
+from rmq_broker.store.record import RecordSummary, ScanEnd
+from rmq_broker.store.record_walk import walk_records
 from tests.support.golden import json_file
 from tests.support.golden_store import NAMES, SETTINGS, look_ups, unpack
 from tests.unit.broker.parts import broker_settings
@@ -28,7 +29,7 @@ class FilesLog:
         self.records: list[RecordSummary] = []
         for path in sorted((root / "commitlog").iterdir()):
             with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as data:
-                self.records += scan_records(data, 0, int(path.name), ScanEnd())
+                self.records += walk_records(data, 0, int(path.name), ScanEnd())
         self.max_offset = self.records[-1].physical_offset + self.records[-1].size
 
     def records_from(self, offset: int) -> Iterator[RecordSummary]:

@@ -18,9 +18,9 @@ from rmq_broker.store.record import (
     pack_blank,
     pack_host,
     parse_record,
-    scan_records,
     store_timestamp_at,
 )
+from rmq_broker.store.record_walk import walk_records
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_stored_message, encode_stored_message
 from rmq_remoting.message_properties import encode_properties
@@ -179,7 +179,7 @@ def test_scanning_stops_at_the_first_thing_that_is_no_record() -> None:
     second = record_bytes(b"two", len(first), queue_offset=1)
     memory = mapped(first, second)
     end = ScanEnd()
-    assert [record.queue_offset for record in scan_records(memory, 0, 0, end)] == [0, 1]
+    assert [record.queue_offset for record in walk_records(memory, 0, 0, end)] == [0, 1]
     assert (end.position, end.is_full) == (len(first) + len(second), False)
 
 
@@ -187,7 +187,7 @@ def test_scanning_a_full_file() -> None:
     first = record_bytes(b"one", 0)
     memory = mapped(first, pack_blank(4096 - len(first)), size=4096)
     end = ScanEnd()
-    assert len(list(scan_records(memory, 0, 0, end))) == 1
+    assert len(list(walk_records(memory, 0, 0, end))) == 1
     assert (end.position, end.is_full) == (len(first), True)
 
 
@@ -195,7 +195,7 @@ def test_scanning_a_full_file() -> None:
 def test_a_blank_of_another_size_is_none(size: int) -> None:
     memory = mapped(pack_blank(size), size=4096)
     end = ScanEnd()
-    assert not list(scan_records(memory, 0, 0, end))
+    assert not list(walk_records(memory, 0, 0, end))
     assert not end.is_full
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import mmap
 import random
+import struct
 from collections.abc import Iterator
 
 import pytest
 
 from rmq_broker.store.record import (
+    BLANK_BYTES,
     CRC_PROPERTY_BYTES,
+    MAGIC_BLANK,
     RecordSummary,
     RecordTemplate,
     ScanEnd,
     crc_property,
     pack_blank,
     pack_host,
-    scan_records,
+    parse_record,
 )
 from rmq_broker.store.record_walk import walk_records
 from tests.unit.broker.store.parts import BORN_HOST, STORE_HOST
@@ -24,6 +27,23 @@ from tests.unit.broker.store.parts import BORN_HOST, STORE_HOST
 FILE_BYTES = 64 * 1024
 FILE_START = 3 * FILE_BYTES
 V6_HOST = pack_host("2001:db8::1", 5)
+
+
+def scan_records(
+    data: mmap.mmap, position: int, file_start: int, end: ScanEnd, *, check_crc: bool = True
+) -> Iterator[RecordSummary]:
+    """What is to be found, in the simplest way."""
+    limit = len(data)
+    end.position = position
+    while position + BLANK_BYTES <= limit:
+        record = parse_record(data, position, file_start, check_crc=check_crc)
+        if record is None:
+            size, magic = struct.unpack_from(">ii", data, position)
+            end.is_full = magic == MAGIC_BLANK and size == limit - position
+            return
+        position += record.size
+        end.position = position
+        yield record
 
 
 def log_of(chance: random.Random) -> tuple[bytearray, list[int]]:

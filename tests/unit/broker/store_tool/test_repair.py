@@ -28,18 +28,6 @@ from tests.unit.broker.store_tool.parts import (
 )
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> StoreWriter:
-    writer = StoreWriter(tmp_path / "store")
-    writer.fill(60)
-    return writer
-
-
-@pytest.fixture
-def root(writer: StoreWriter) -> Path:
-    return finished(writer)
-
-
 def content_of(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 

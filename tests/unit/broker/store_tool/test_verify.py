@@ -28,18 +28,6 @@ from tests.unit.broker.store_tool.parts import (
 )
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> StoreWriter:
-    writer = StoreWriter(tmp_path / "store")
-    writer.fill(60)
-    return writer
-
-
-@pytest.fixture
-def root(writer: StoreWriter) -> Path:
-    return finished(writer)
-
-
 def cut_queue(root: Path, topic: str, queue_id: int, keep: int) -> None:
     """Let a queue of one file have only its first entries."""
     for path in (root / "consumequeue" / topic / str(queue_id)).iterdir():
