@@ -18,8 +18,9 @@ from pathlib import Path
 import uvloop
 
 from rmq_broker.config import BrokerSettings
+from rmq_broker.store.log.record import RecordTemplate, pack_host
+from rmq_broker.store.log.record_batch import BatchMessages
 from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.record import BatchItem, RecordTemplate, pack_host
 from tests.support.waiting import until
 
 _HOST = pack_host("127.0.0.1", 10911)
@@ -68,11 +69,12 @@ async def _fill(store: MessageStore, messages: int, record_bytes: int, topics: i
         # Each queue gets its turn, also where there are more of them than full batches.
         most = max(1, min(_BATCH_BYTES // record_bytes, -(-messages // len(targets))))
         count = min(most, messages - number)
-        items: list[BatchItem] = [(0, body, _properties(number + each), 0) for each in range(count)]
+        properties = [_properties(number + each) for each in range(count)]
+        messages_now = BatchMessages([0] * count, [body] * count, properties, b"", [0] * count)
         store.put_batch(
             store.queues.get_or_create(topic, queue_id),
             template,
-            items,
+            messages_now,
             born_timestamp_ms=time.time_ns() // 1_000_000,
             born_host=_HOST,
         )

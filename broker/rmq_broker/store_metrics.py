@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.daemon.exposition import Family, counter, gauge
 
 from .store.group_commit import CommitStatistics
-from .store.message_index import IndexState
+from .store.index.message_index import IndexState
 
 if TYPE_CHECKING:
     from .persistence import ClockMs

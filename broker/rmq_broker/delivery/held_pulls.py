@@ -18,7 +18,7 @@ from rmq_remoting.dispatch import Answer, Result
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
-    from ..store.consume_queue import ConsumeQueue
+    from ..store.queues.consume_queue import ConsumeQueue
 
 # Tries the pull again: its answer, or None to wait on; a promise of that where a disk has to be read first.
 # The argument says whether its time has ended, then it has to be answered.

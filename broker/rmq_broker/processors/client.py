@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from ..clients.consumers import ConsumerTable
     from ..clients.producers import ProducerTable
-    from ..config import PullSettings
     from ..groups.table import SubscriptionGroupTable
     from ..persistence import ClockMs
+    from ..store.settings import PullSettings
     from ..topics.table import TopicTable
 
 log = logging.getLogger("rmq.broker.processors")

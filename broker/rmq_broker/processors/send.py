@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv6Address, ip_address
-from struct import Struct, pack
+from struct import pack
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import ResponseCode
@@ -29,12 +29,13 @@ from rmq_remoting.headers.send import (
 from rmq_remoting.message_properties import find_property
 from rmq_remoting.sys_flags import MessageSysFlag
 
-from ..store.batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
-from ..store.consume_queue import ConsumeQueue
 from ..store.errors import MessageRejected, StoreUnavailable
 from ..store.group_commit import WaitEnd
+from ..store.log.record import RecordTemplate, pack_host
 from ..store.message_store import MessageStore
-from ..store.record import BatchItem, RecordTemplate, pack_host
+from ..store.queues.batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
+from ..store.queues.consume_queue import ConsumeQueue
+from .client_batch import read_batch
 from .send_properties import PropertiesEditor, transactions_unsupported
 from .send_target import TargetChecker
 
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from ..statistics import BrokerStatistics, TopicStatistics
 
 _BORN_HOST: Final = "born_host"
-_BATCH_ITEM: Final = Struct(">12xii")
-_UINT16: Final = Struct(">H")
 # A batch that is one record, and that clients take apart.
 _UNIT_FLAGS: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 _MAX_ROUTES: Final = 65_536
@@ -191,13 +190,13 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch cannot be sent to the retry topic {header.target.topic}",
             )
-        items, has_keys = self._batch_items(body, header.properties)
+        messages, has_keys = read_batch(body, self._editor.shared(header.properties), self._editor)
         unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
         try:
             packed, queue_offset = self._store.put_batch(
                 route.queue,
                 template,
-                items,
+                messages,
                 born_timestamp_ms=header.born_timestamp_ms,
                 born_host=born_host,
                 unique_key=unique_key,
@@ -206,7 +205,7 @@ class SendProcessor:
         except (StoreUnavailable, MessageRejected) as error:
             raise self._put_error(error) from error
         statistics = route.statistics
-        statistics.put_messages += len(items)
+        statistics.put_messages += len(packed.sizes)
         statistics.put_bytes += len(packed.records)
         statistics.put_sizes.observe_all(packed.sizes)
         msg_id = self._msg_ids(packed.offsets)
@@ -227,13 +226,13 @@ class SendProcessor:
         assert isinstance(queue, BatchConsumeQueue) and route.unit_template is not None
         if not 0 < len(body) <= self._settings.max_message_size:
             raise self._illegal_body(len(body))
-        count = len(self._batch_items(body, header.properties)[0])
+        properties = editor.shared(header.properties)
+        count = len(read_batch(body, properties, editor)[0].bodies)
         if count > LARGEST_BATCH:
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the batch has {count} messages, the limit is {LARGEST_BATCH}",
             )
-        properties = editor.shared(header.properties)
         unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
         template = route.unit_template(len(born_host))
         try:
@@ -280,51 +279,11 @@ class SendProcessor:
 
         return self._store.when_flushed(outcome)
 
-    def _msg_ids(self, offsets: list[int]) -> bytes:
+    def _msg_ids(self, offsets: Sequence[int]) -> bytes:
         """The offset message ids of a batch, with commas between; formatting each takes twice as long."""
         prefix = self._msg_id_prefix.decode()
         digits = pack(f">{len(offsets)}q", *offsets).hex(",", 8).upper()
         return f"{prefix}{digits.replace(',', ',' + prefix)}".encode()
-
-    def _batch_items(self, body: bytes, batch_properties: bytes) -> tuple[list[BatchItem], bool]:
-        """The messages of a client batch; each gets the properties of the batch appended, as in Apache's.
-
-        An item is `int32 size, int32 0, int32 0, int32 flag, int32 body length, body, int16 properties
-        length, properties`. Also whether one of them may have KEYS.
-        """
-        editor = self._editor
-        shared = editor.shared(batch_properties)
-        shared_tags_code = editor.tags_code(shared)
-        unpack_item, unpack_length, tags_code = _BATCH_ITEM.unpack_from, _UINT16.unpack_from, editor.tags_code
-        items: list[BatchItem] = []
-        has_keys = b"KEYS\x01" in shared
-        position, end = 0, len(body)
-        while position < end:
-            if position + 22 > end:
-                raise _broken_batch(len(items), "ends within a message")
-            flag, body_length = unpack_item(body, position)
-            body_at = position + 20
-            properties_at = body_at + body_length + 2
-            if body_length < 0 or properties_at > end:
-                raise _broken_batch(len(items), f"has a body length of {body_length}")
-            (properties_length,) = unpack_length(body, properties_at - 2)
-            position = properties_at + properties_length
-            if position > end:
-                raise _broken_batch(len(items), f"has a properties length of {properties_length}")
-            own = body[properties_at:position]
-            if own and own[-1] != 2:
-                own += b"\x02"
-            if not own.isascii():
-                _check_utf8(own, len(items))
-            properties = own + shared
-            if len(properties) > editor.max_bytes:
-                raise _broken_batch(len(items), f"has properties of {len(properties)} bytes, too many")
-            code = shared_tags_code
-            if b"S\x01" in own:  # one look for the end of both TAGS and KEYS
-                has_keys = has_keys or b"KEYS\x01" in own
-                code = tags_code(properties)
-            items.append((flag, body[body_at : properties_at - 2], properties, code))
-        return items, has_keys
 
     def _any_queue(self, target: SendTarget, connection: Connection) -> int:
         """A negative queue id leaves the choice to the broker. Raises CommandError."""
@@ -413,17 +372,6 @@ def _checked_sys_flag(target: SendTarget) -> int:
 def _characters(target: SendTarget) -> int:
     texts = (target.producer_group, target.default_topic, target.broker_name or "")
     return sum(map(len, texts))
-
-
-def _broken_batch(index: int, problem: str) -> CommandError:
-    return CommandError(ResponseCode.MESSAGE_ILLEGAL, f"message {index} of the batch {problem}")
-
-
-def _check_utf8(properties: bytes, index: int) -> None:
-    try:
-        properties.decode()
-    except UnicodeDecodeError as error:
-        raise _broken_batch(index, "has properties that are not UTF-8") from error
 
 
 def _remember_born_host(connection: Connection) -> bytes:

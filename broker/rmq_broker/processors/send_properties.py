@@ -15,7 +15,7 @@ from rmq_remoting.errors import CommandError, shown
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import decode_properties, find_property, properties_to_string
 
-from ..store.record import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
+from ..store.log.record import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
 
 _TAGS_MARK: Final = b"TAGS\x01"
 # Properties that send a message to the careful look. One search for them all takes 0.2 µs; asking for each

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ..store.index_files import IndexAnswer
+    from ..store.index.index_files import IndexAnswer
 
 
 class StoreView(Protocol):

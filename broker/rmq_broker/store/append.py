@@ -10,21 +10,22 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_remoting.message_properties import find_property
 
-from .batch_consume_queue import BatchConsumeQueue
-from .commit_log import CommitLog
-from .consume_queue import ConsumeQueue
 from .errors import MessageRejected, StoreUnavailable
 from .health import WriteHealth
-from .record import BatchItem, PackedBatch, RecordTemplate
+from .log.commit_log import CommitLog
+from .log.record import RecordTemplate
+from .log.record_batch import BatchMessages, BatchStamp, PackedBatch, pack_batch
+from .queues.batch_consume_queue import BatchConsumeQueue
+from .queues.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
-    from .message_index import MessageIndex
+    from .index.message_index import MessageIndex
 
 Arrival = Callable[[ConsumeQueue], None]
 
@@ -125,7 +126,7 @@ class Appender:
         self,
         queue: ConsumeQueue,
         template: RecordTemplate,
-        items: Sequence[BatchItem],
+        messages: BatchMessages,
         *,
         born_timestamp_ms: int,
         born_host: bytes,
@@ -138,9 +139,10 @@ class Appender:
         one may have KEYS. Returns where each went, and the queue offset of the first. Raises
         StoreUnavailable, MessageRejected.
         """
-        if not items:
-            return PackedBatch(b"", b"", [], []), queue.next_offset
-        total = template.fixed_bytes * len(items) + sum([len(item[1]) + len(item[2]) for item in items])
+        count = len(messages.bodies)
+        if not count:
+            return PackedBatch(b"", b"", (), ()), queue.next_offset
+        total = template.fixed_bytes * count + messages.content_bytes
         if self._health.refusal is not None:
             raise StoreUnavailable(self._health.refusal)
         if total > self._largest_record_bytes:
@@ -152,21 +154,15 @@ class Appender:
         begin = file.wrote
         first_queue_offset = queue.next_offset
         now_ms = int(self._clock() * 1000)
-        packed = template.pack_batch(
-            items,
-            queue_offset=first_queue_offset,
-            physical_offset=file.start + begin,
-            born_timestamp_ms=born_timestamp_ms,
-            born_host=born_host,
-            store_timestamp_ms=now_ms,
-        )
+        stamp = BatchStamp(first_queue_offset, file.start + begin, born_timestamp_ms, born_host, now_ms)
+        packed = pack_batch(template, messages, stamp)
         file.append(packed.records)
         self.last_timestamp_ms = now_ms
-        keyed = items if has_keys or not unique_key else ()
+        keyed = messages if has_keys or not unique_key else None
         if self._ask_for_flush is None:
             self._enter_batch(queue, packed, unique_key, keyed, now_ms)
         else:
-            queue.next_offset += len(items)
+            queue.next_offset += count
             enter = partial(self._enter_batch, queue, packed, unique_key, keyed, now_ms)
             self._enter_later(file.start + begin, total, enter)
         return packed, first_queue_offset
@@ -184,17 +180,18 @@ class Appender:
         queue: ConsumeQueue,
         packed: PackedBatch,
         unique_key: bytes,
-        items: Sequence[BatchItem],
+        keyed: BatchMessages | None,
         timestamp_ms: int,
     ) -> None:
-        """`items` is empty where all have the unique key and no other."""
+        """`keyed`: the messages, None where all have the unique key and no other."""
         queue.put_many(packed.entries)
-        if not items:
+        if keyed is None:
             self._index.put_batch(queue.topic, unique_key, packed.entries, timestamp_ms)
         else:
-            for item, offset in zip(items, packed.offsets, strict=True):
-                key = unique_key or find_property(item[2], b"UNIQ_KEY") or b""
-                keys = find_property(item[2], b"KEYS") or b""
+            for own, offset in zip(keyed.own_properties, packed.offsets, strict=True):
+                properties = own + keyed.shared_properties
+                key = unique_key or find_property(properties, b"UNIQ_KEY") or b""
+                keys = find_property(properties, b"KEYS") or b""
                 self._index.put(queue.topic, key, keys, offset, timestamp_ms)
         self.on_arrival(queue)
 

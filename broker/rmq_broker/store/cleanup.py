@@ -21,8 +21,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from ..config import CleaningSettings
 from .disk_space import DiskLevel, DiskSpace
+from .settings import CleaningSettings
 
 log = logging.getLogger("rmq.store.cleaning")
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from ..config import StoreSettings
+from .settings import StoreSettings
 
 log = logging.getLogger("rmq.store.disk")
 

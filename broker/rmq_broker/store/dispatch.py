@@ -14,11 +14,11 @@ from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import find_property
 from rmq_remoting.sys_flags import MessageSysFlag
 
-from .batch_consume_queue import LARGEST_BATCH
-from .commit_log import CommitLog
-from .consume_queue import ConsumeQueue
-from .consume_queues import ConsumeQueues
-from .record import MIN_RECORD_BYTES, RecordSummary
+from .log.commit_log import CommitLog
+from .log.record import MIN_RECORD_BYTES, RecordSummary
+from .queues.batch_consume_queue import LARGEST_BATCH
+from .queues.consume_queue import ConsumeQueue
+from .queues.consume_queues import ConsumeQueues
 
 log = logging.getLogger("rmq.store.dispatch")
 

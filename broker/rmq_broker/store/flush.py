@@ -15,18 +15,22 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
-from ..config import StoreSettings
 from .checkpoint import Checkpoint
-from .commit_log import CommitLog
-from .consume_queues import ConsumeQueues
 from .fine_checkpoint import FineCheckpoint
 from .health import WriteHealth
-from .mapped_file import PAGE_BYTES
+from .log.commit_log import CommitLog
+from .log.mapped_file import PAGE_BYTES
+from .queues.consume_queues import ConsumeQueues
+from .settings import StoreSettings
 
 log = logging.getLogger("rmq.store.flush")
 
 # Flushing queues costs a call each: where there are many, they get this part of the time at most.
 _PAUSE_PER_PASS: Final = 10
+# Writing them out costs several each, in time that the loop's thread would have: thousands of queues are
+# written out less often, in larger pieces. What a killed process has to read again of the log stays bounded.
+_PAUSE_PER_WRITING: Final = 20
+_LONGEST_PAUSE_SECONDS: Final = 10.0
 _QUEUES: Final = "queues"
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
@@ -115,7 +119,7 @@ class Flusher:
         self._closed = False
         self._saved: Checkpoint | None = None
         self._log_flushed_at = self._queues_written_at = self._queues_flushed_at = clock()
-        self._queues_pass_seconds = 0.0
+        self._queues_pass_seconds = self._queues_write_seconds = 0.0
         self.flush_log = LogFlush(commit_log, health)
         # Why queue entries cannot be written to their files now: they are kept in memory, and tried again.
         self._blocked: OSError | None = None
@@ -178,7 +182,8 @@ class Flusher:
             since_log_ms >= settings.flush_interval_commit_log_ms and self._log.unflushed_bytes >= least_bytes
         ):
             self._flush_log(reached)
-        if (now - self._queues_written_at) * 1000 < settings.flush_interval_consume_queue_ms:
+        pause = min(_PAUSE_PER_WRITING * self._queues_write_seconds, _LONGEST_PAUSE_SECONDS)
+        if now - self._queues_written_at < max(pause, settings.flush_interval_consume_queue_ms / 1000):
             return
         self._write_out_queues(reached)
         if now - self._queues_flushed_at >= _PAUSE_PER_PASS * self._queues_pass_seconds:
@@ -199,12 +204,15 @@ class Flusher:
 
     def _write_out_queues(self, reached: Reached) -> None:
         """Bring the queues' entries into their files: there they outlive this process."""
-        self._queues_written_at = self._clock()
+        began = self._clock()
         try:
             self._queues.write_out()
         except OSError as error:
             self._block(error)
             return
+        finally:
+            self._queues_written_at = self._clock()
+            self._queues_write_seconds = self._queues_written_at - began
         if self._blocked is not None:
             log.warning("queue entries can be written again")
             self._blocked = None

@@ -13,26 +13,26 @@ from typing import Final
 from rmq_remoting.daemon.atomic_file import replace_file
 from rmq_remoting.dispatch import Answer
 
-from ..config import FlushDiskType, PullSettings, QuerySettings, StoreSettings
 from .append import Appender
 from .checkpoint import Checkpoint
-from .commit_log import CommitLog
-from .consume_queue import ConsumeQueue
-from .consume_queues import ConsumeQueues
 from .directory_lock import DirectoryLock
 from .disk_space import DiskUse
 from .errors import StoreUnavailable
 from .flush import Flusher, Reached
 from .group_commit import GroupCommit, Outcome
 from .health import WriteHealth
-from .index_files import IndexAnswer
-from .log_records import LogRecords
-from .log_room import LogRoom
-from .message_index import MessageIndex
-from .queue_marks import QueueMarks
+from .index.index_files import IndexAnswer
+from .index.message_index import MessageIndex
+from .log.commit_log import CommitLog
+from .log.log_walk import LogRecords
+from .log.room import LogRoom
+from .queues.consume_queue import ConsumeQueue
+from .queues.consume_queues import ConsumeQueues
+from .queues.marks import QueueMarks
 from .reader import ColdRead, GetResult, Reader
 from .recovery import RecoveryReport, StopKind, boot_id, recover
 from .replica import Replica
+from .settings import FlushDiskType, PullSettings, QuerySettings, StoreSettings
 
 log = logging.getLogger("rmq.store")
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from ..config import PullSettings
-from .batch_consume_queue import Unit, iter_units
-from .commit_log import CommitLog
-from .consume_queue import ENTRY, ConsumeQueue, Entry
-from .entry_file import PLACEHOLDER_SIZE
-from .log_reading import Backlogs, ColdData, ColdLog, Preadv, ReadRange, WarmLog, read_records
+from .log.commit_log import CommitLog
+from .log.reading import Backlogs, ColdData, ColdLog, Preadv, ReadRange, WarmLog, read_records
+from .queues.batch_consume_queue import Unit, iter_units
+from .queues.consume_queue import ENTRY, ConsumeQueue, Entry
+from .queues.entry_file import PLACEHOLDER_SIZE
+from .settings import PullSettings
 
 _iter_entries = ENTRY.iter_unpack
 # Hashes have 32 bits, times are positive: below is the address of a tags code in the queue's extension files.

@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import Final
 
 from .checkpoint import Checkpoint
-from .commit_log import CommitLog
-from .consume_queue import ConsumeQueue
-from .consume_queues import ConsumeQueues
 from .dispatch import Dispatcher, record_of
 from .fine_checkpoint import FineCheckpoint
-from .mapped_file import PAGE_BYTES, MappedFile
-from .record import BLANK_BYTES, RecordSummary, ScanEnd, next_record, pack_blank, parse_record
-from .record_walk import walk_records
+from .log.commit_log import CommitLog
+from .log.mapped_file import PAGE_BYTES, MappedFile
+from .log.record import BLANK_BYTES, RecordSummary, ScanEnd, next_record, pack_blank, parse_record
+from .log.record_walk import walk_records
+from .queues.consume_queue import ConsumeQueue
+from .queues.consume_queues import ConsumeQueues
 
 log = logging.getLogger("rmq.store.recovery")
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from rmq_remoting.message_properties import find_property
 
-from .commit_log import CommitLog
-from .consume_queue import ConsumeQueue
-from .consume_queues import ConsumeQueues
 from .dispatch import Dispatcher
-from .message_index import MessageIndex
-from .record import RecordSummary, ScanEnd
-from .record_walk import walk_records
+from .index.message_index import MessageIndex
+from .log.commit_log import CommitLog
+from .log.record import RecordSummary, ScanEnd
+from .log.record_walk import walk_records
+from .queues.consume_queue import ConsumeQueue
+from .queues.consume_queues import ConsumeQueues
 
 
 class Replica:

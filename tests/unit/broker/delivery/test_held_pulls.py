@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.delivery.held_pulls import TICK_SECONDS, HeldPulls
-from rmq_broker.store.consume_queue import ConsumeQueue
+from rmq_broker.store.queues.consume_queue import ConsumeQueue
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.dispatch import Answer
 from rmq_remoting.errors import CommandError

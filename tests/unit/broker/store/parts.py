@@ -10,9 +10,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from rmq_broker.store.consume_queue import ENTRY, PLACEHOLDER_SIZE
+from rmq_broker.store.log.record import MAGIC_BLANK, RecordTemplate, pack_host
+from rmq_broker.store.log.record_batch import BatchMessages
 from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.record import MAGIC_BLANK, BatchItem, RecordTemplate, pack_host
+from rmq_broker.store.queues.consume_queue import ENTRY, PLACEHOLDER_SIZE
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages, decode_stored_message
@@ -93,15 +94,16 @@ def put_batch(
     store: MessageStore, bodies: list[bytes], topic: str = "TopicA", queue_id: int = 0
 ) -> tuple[list[int], int]:
     """Store a batch; the physical offsets, and the queue offset of the first."""
-    items: list[BatchItem] = [(index, body, b"a\x01b\x02", 0) for index, body in enumerate(bodies)]
+    count = len(bodies)
+    messages = BatchMessages(range(count), bodies, [b"a\x01"] * count, b"b\x02", [0] * count)
     packed, first = store.put_batch(
         store.queues.get_or_create(topic, queue_id),
         template(topic, queue_id),
-        items,
+        messages,
         born_timestamp_ms=START_MS,
         born_host=BORN_HOST,
     )
-    return packed.offsets, first
+    return list(packed.offsets), first
 
 
 def fill(store: MessageStore, messages: int, topics: int = 1, queues: int = 1, size: int = 50) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.store.cleanup import Cleaner
-from rmq_broker.store.commit_log import CommitLog
 from rmq_broker.store.disk_space import DiskLevel, DiskSpace
+from rmq_broker.store.log.commit_log import CommitLog
 from tests.support.waiting import until
 from tests.unit.broker.parts import Clock, broker_settings
 from tests.unit.broker.store.fake_disk import FakeDisk, Health

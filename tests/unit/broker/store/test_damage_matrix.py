@@ -14,7 +14,7 @@ import pytest
 
 from rmq_broker.store.errors import StoreDamaged
 from rmq_broker.store.fine_checkpoint import FineCheckpoint
-from rmq_broker.store.mapped_file import PAGE_BYTES
+from rmq_broker.store.log.mapped_file import PAGE_BYTES
 from tests.unit.broker.store.parts import (
     bodies,
     check_agreement,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.batch_consume_queue import BatchConsumeQueue, Unit
-from rmq_broker.store.commit_log import CommitLog
-from rmq_broker.store.consume_queues import ConsumeQueues
 from rmq_broker.store.dispatch import DELAY_LEVELS_S, Dispatcher, messages_in, tags_code_of
-from rmq_broker.store.record import RecordSummary
+from rmq_broker.store.log.commit_log import CommitLog
+from rmq_broker.store.log.record import RecordSummary
+from rmq_broker.store.queues.batch_consume_queue import BatchConsumeQueue, Unit
+from rmq_broker.store.queues.consume_queues import ConsumeQueues
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.golden import json_file

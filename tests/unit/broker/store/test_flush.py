@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -215,3 +216,40 @@ def test_the_mark_of_a_running_broker_is_on_disk_before_it_runs(
     opened(tmp_path).close()
     assert "abort.tmp" in synced and "rmq_boot_id.tmp" in synced
     assert synced[-1] == tmp_path.name
+
+
+def test_queues_that_take_long_to_write_out_are_written_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, takes, written = 0.0, 0.0, []
+
+    def write_out() -> None:
+        nonlocal now
+        written.append(round(now, 3))
+        now += takes
+
+    store = opened(tmp_path)
+    flusher = store._flusher
+    monkeypatch.setattr(flusher, "_clock", lambda: now)
+    monkeypatch.setattr(flusher._queues, "write_out", write_out)
+    monkeypatch.setattr(flusher, "_flush_queues", lambda reached: None)
+    flusher._queues_written_at = flusher._log_flushed_at = now
+
+    def run(seconds: float) -> list[float]:
+        nonlocal now
+        written.clear()
+        end = now + seconds
+        while now < end:
+            flusher._flush_what_is_due(Reached(0, 0))
+            now = round(now + 0.5, 3)
+        return list(written)
+
+    assert run(5) == [1, 2, 3, 4]
+    takes = 0.1  # two seconds between two of them
+    assert all(2 < later - earlier < 2.7 for earlier, later in pairwise(run(20)[1:]))
+    takes = 100  # never longer than ten
+    first, second, *_ = run(300)
+    assert second - (first + takes) <= 10.5
+    takes = 0
+    assert len(run(20)) > 5
+    store.close()

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rmq_broker.store.commit_log import CommitLog
 from rmq_broker.store.flush import LogFlush
 from rmq_broker.store.group_commit import CommitStatistics, GroupCommit, WaitEnd
 from rmq_broker.store.health import WriteHealth
+from rmq_broker.store.log.commit_log import CommitLog
 from tests.support.waiting import loop_passes, until
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.mapped_file import PAGE_BYTES
+from rmq_broker.store.log.mapped_file import PAGE_BYTES
 from rmq_broker.store.message_store import MessageStore
 from tests.support.flush_calls import FlushCall, intercepted_flushes
 from tests.support.power_loss import SyncedMemory

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq_broker.store.batch_consume_queue import BatchConsumeQueue
-from rmq_broker.store.consume_queue import ConsumeQueue
-from rmq_broker.store.log_reading import Preadv
+from rmq_broker.store.log.reading import Preadv
 from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.queues.batch_consume_queue import BatchConsumeQueue
+from rmq_broker.store.queues.consume_queue import ConsumeQueue
 from rmq_broker.store.reader import ColdRead, GetResult, GetStatus, Reader, ReadStatistics
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages

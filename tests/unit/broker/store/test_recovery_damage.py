@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.consume_queue import ENTRY
-from rmq_broker.store.mapped_file import HEAD_BYTES, PAGE_BYTES, file_name
+from rmq_broker.store.log.mapped_file import HEAD_BYTES, PAGE_BYTES, file_name
 from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.queues.consume_queue import ENTRY
 from rmq_broker.store.reader import GetStatus
 from tests.unit.broker.store.parts import (
     Clock,

@@ -15,7 +15,7 @@ import pytest
 
 from rmq_broker.store.checkpoint import Checkpoint
 from rmq_broker.store.fine_checkpoint import FineCheckpoint
-from rmq_broker.store.mapped_file import file_name
+from rmq_broker.store.log.mapped_file import file_name
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery import RecoveryReport, StopKind
 from tests.unit.broker.store.parts import (
@@ -291,7 +291,7 @@ def test_a_recovery_that_is_cut_short(
             opened(tmp_path)
     assert check_agreement_but(tmp_path, "Topic1")
     with monkeypatch.context() as patch:
-        patch.setattr("rmq_broker.store.consume_queues.ConsumeQueues.write_out", full)
+        patch.setattr("rmq_broker.store.queues.consume_queues.ConsumeQueues.write_out", full)
         with pytest.raises(OSError, match="No space left"):
             opened(tmp_path)
     assert fine_of(store).written == fine_of(store).flushed == 0

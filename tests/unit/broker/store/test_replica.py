@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.consume_queue import ConsumeQueue
 from rmq_broker.store.errors import StoreUnavailable
 from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.queues.consume_queue import ConsumeQueue
 from tests.unit.broker.store.parts import (
     LOG_FILE_BYTES,
     bodies,

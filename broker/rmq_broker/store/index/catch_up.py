@@ -1,0 +1,154 @@
+"""Index entries from the log: for what was appended while no index file could take it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from rmq_remoting.message_properties import (
+    PROPERTY_KEYS,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    find_property,
+)
+from rmq_remoting.sys_flags import MessageSysFlag
+
+from ..log.record import RecordSummary
+
+_UNIQUE_KEY: Final = PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
+_KEYS: Final = PROPERTY_KEYS.encode()
+_LOOK_AT_CLOCK_EVERY: Final = 16
+
+# Between two slices, while the loop has other work; less where the log grows as fast as the catch-up walks.
+MAX_PAUSE_S: Final = 0.003
+_MIN_PAUSE_S: Final = 0.0002
+# A loop whose thread computed for no longer than that in a pause has nothing else to do: pauses get shorter.
+_IDLE_S: Final = 0.000_15
+_SHORTER: Final = 0.8
+_LONGER: Final = 2.0
+_SLICES_PER_LOOK: Final = 100
+# Read into memory at a time, in a thread. What is less has just been appended.
+_WARM_BYTES: Final = 4 << 20
+_WORTH_WARMING_BYTES: Final = 64 << 10
+
+# Topic, unique key, keys, physical offset, store time in ms; False where no index file can take it now.
+Enter = Callable[[str, bytes, bytes, int, int], bool]
+
+
+class LogRecords(Protocol):
+    """The log as the catch-up reads it."""
+
+    @property
+    def min_offset(self) -> int:
+        """Where the log begins."""
+
+    @property
+    def max_offset(self) -> int:
+        """Up to here entries of messages are made: what is appended behind it will be put."""
+
+    def records_from(self, offset: int) -> Iterator[RecordSummary]:
+        """The valid records from `offset` on, up to `max_offset`, in order.
+
+        `offset` is where a record begins, or may: blanks and damaged places are passed over.
+        """
+
+    def warm(self, offset: int, size: int) -> None:
+        """Bring so many bytes of the log into memory, so that reading them does not block; blocks."""
+
+
+class IndexCatchUp:
+    """Walks the log in slices short enough for the event loop."""
+
+    __slots__ = (
+        "_behind_before",
+        "_enter",
+        "_entered",
+        "_log",
+        "_longest_pause_s",
+        "_slices",
+        "_timer",
+        "_warmed_to",
+        "pause_s",
+        "position",
+    )
+
+    def __init__(self, log: LogRecords, enter: Enter, timer: Callable[[], float] = time.perf_counter) -> None:
+        self._log = log
+        self._enter = enter
+        self._timer = timer
+        self.start_at(0)
+
+    def start_at(self, position: int, entered: int = -1) -> None:
+        """Go on from `position`; a message at `entered` is in the index already."""
+        self.position = position  # what begins before it is in the index
+        self.pause_s = self._longest_pause_s = MAX_PAUSE_S
+        self._entered = entered
+        self._warmed_to = position
+        self._slices = 0
+        self._behind_before = 0
+
+    @property
+    def behind_bytes(self) -> int:
+        """How much of the log is left to look at."""
+        return max(0, self._log.max_offset - self.position)
+
+    async def warm(self) -> None:
+        """See to it that the next slices find the log in memory."""
+        if self.position < self._warmed_to - _WARM_BYTES // 4:
+            return
+        start = max(self.position, self._warmed_to)
+        size = min(_WARM_BYTES, self._log.max_offset - start)
+        if size >= _WORTH_WARMING_BYTES:
+            await asyncio.get_running_loop().run_in_executor(None, self._log.warm, start, size)
+            self._warmed_to = start + size
+
+    def run_slice(self, budget_s: float) -> bool:
+        """Make entries for so many seconds; True once the end of the log is reached.
+
+        Raises OSError where the disk is full, and stops early where no index file is ready: `position` says
+        how far it came.
+        """
+        timer = self._timer
+        until = timer() + budget_s
+        self._pace()
+        self.position = max(self.position, self._log.min_offset)
+        end = self._log.max_offset
+        if self.position >= end:
+            return True
+        for number, record in enumerate(self._log.records_from(self.position), 1):
+            self.position = record.physical_offset
+            if not self._enter_record(record):
+                return False
+            self.position += record.size
+            if not number % _LOOK_AT_CLOCK_EVERY and timer() >= until:
+                return False
+        self.position = end
+        return True
+
+    def paused(self, busy_s: float) -> None:
+        """A pause has ended, in which the loop's thread computed for `busy_s` seconds."""
+        if busy_s <= _IDLE_S:
+            self.pause_s *= _SHORTER
+        else:
+            self.pause_s = min(max(self.pause_s, _MIN_PAUSE_S) * _LONGER, self._longest_pause_s)
+
+    def _pace(self) -> None:
+        self._slices += 1
+        if self._slices % _SLICES_PER_LOOK == 0:
+            behind_bytes = self.behind_bytes
+            if behind_bytes >= self._behind_before > 0:
+                self._longest_pause_s = max(_MIN_PAUSE_S, self._longest_pause_s / 2)
+                self.pause_s = min(self.pause_s, self._longest_pause_s)
+            self._behind_before = behind_bytes
+
+    def _enter_record(self, record: RecordSummary) -> bool:
+        if record.physical_offset <= self._entered:
+            return True
+        if MessageSysFlag.transaction_type(record.sys_flag) == MessageSysFlag.TRANSACTION_ROLLBACK:
+            return True
+        unique_key = find_property(record.properties, _UNIQUE_KEY) or b""
+        keys = find_property(record.properties, _KEYS) or b""
+        if not unique_key and not keys:
+            return True
+        return self._enter(record.topic, unique_key, keys, record.physical_offset, record.store_timestamp_ms)

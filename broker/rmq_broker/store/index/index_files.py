@@ -1,0 +1,336 @@
+"""The index files of a store: what was put last is in the last of them.
+
+Apache RocketMQ 5.3.3, IndexService.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from ..errors import StoreDamaged
+from .index_file import ENTRY_STEP, PLACE_BYTES, IndexFile, offset_of
+from .keys import index_hash
+
+log = logging.getLogger("rmq.store")
+
+# Not a number, so that Apache's broker passes over it.
+_SPARE_NAME: Final = "rmq_next"
+_NAME_DIGITS: Final = 17
+# The next file is made when so many entries are left: more than half a second of all that one loop can store.
+_SPARE_AHEAD_ENTRIES: Final = 4 * ENTRY_STEP
+
+
+@dataclass(frozen=True, slots=True)
+class IndexAnswer:
+    """Physical offsets, newest first, and how far the index goes: the last message in it, and its time."""
+
+    offsets: list[int]
+    last_timestamp_ms: int
+    last_offset: int
+
+
+class IndexFiles:
+    """Owns the files of one folder.
+
+    One thread puts; `prepare` and `flush_full` are for a thread beside it, so that putting never waits for
+    the disk; `look_up` can be called by any.
+    """
+
+    __slots__ = ("_capacity", "_clock", "_folder", "_slot_count", "_spare", "files", "grew")
+
+    def __init__(self, folder: Path, slot_count: int, capacity: int, clock: Callable[[], float]) -> None:
+        self._folder = folder
+        self._slot_count = slot_count
+        self._capacity = capacity
+        self._clock = clock
+        self._spare: IndexFile | None = None
+        self.files: list[IndexFile] = []
+        self.grew = False  # a file was begun or extended since somebody looked
+
+    # --- opening ---
+
+    def load(self, *, flushed_ms: int | None = None, drop_newer: bool = False) -> None:
+        """Open the files that are there. Raises OSError; blocks.
+
+        `flushed_ms`, after an unclean stop: files that are full and end then or earlier are on the disk. With
+        `drop_newer` the others are removed, as after a crash of the machine; so is a file that is damaged,
+        and all after it: they are built again from the log, in its order.
+        """
+        (self._folder / _SPARE_NAME).unlink(missing_ok=True)
+        paths = self._paths()
+        for index, path in enumerate(paths):
+            reason = ""
+            try:
+                file = IndexFile(path, self._slot_count, self._capacity)
+                if flushed_ms is not None:
+                    file.is_flushed = file.is_full and file.end_timestamp_ms <= flushed_ms
+                if drop_newer and not file.is_flushed:
+                    reason = "not all of it may have been on the disk when the machine stopped"
+            except StoreDamaged as error:
+                reason = str(error)
+            if reason:
+                self._remove(paths[index:], reason)
+                break
+            self.files.append(file)
+
+    def _paths(self) -> list[Path]:
+        if not self._folder.is_dir():
+            return []
+        names = sorted(path.name for path in self._folder.iterdir())
+        return [
+            self._folder / name
+            for name in names
+            if len(name) == _NAME_DIGITS and name.isascii() and name.isdecimal()
+        ]
+
+    def _remove(self, paths: Sequence[Path], reason: str) -> None:
+        names = ", ".join(path.name for path in paths)
+        log.warning("index files are removed, to be built again from the log: %s: %s", names, reason)
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+    def drop_from(self, name: str, reason: str) -> None:
+        """Remove the files from one of this name on. Raises OSError."""
+        dropped = [file for file in self.files if file.path.name >= name]
+        if dropped:
+            self._remove([file.path for file in dropped], reason)
+            self.files = [file for file in self.files if file.path.name < name]
+
+    def drop_unflushed(self, reason: str) -> None:
+        """Remove the first file that is not known to be on the disk, and those after it. Raises OSError.
+
+        After a failed flush nobody knows what is on the disk, and a second try would not tell.
+        """
+        for file in self.files:
+            if not file.is_flushed:
+                self.drop_from(file.path.name, reason)
+                return
+
+    def cut(self, physical_offset: int) -> None:
+        """Take the entries of messages from `physical_offset` on back. Raises OSError."""
+        while self.files:
+            last = self.files[-1]
+            if last.is_full and not last.is_empty and last.end_offset < physical_offset:
+                return
+            try:
+                last.make_writable()
+                last.cut(physical_offset)
+                if not last.is_empty:
+                    return
+            except OSError as error:
+                log.warning("the index file %s cannot be mended, it is built again: %s", last.path, error)
+            self.files.pop().delete()
+
+    # --- putting ---
+
+    @property
+    def current(self) -> IndexFile | None:
+        """The file that can be written now."""
+        last = self.files[-1] if self.files else None
+        return last if last is not None and last.is_writable and not last.is_full else None
+
+    @property
+    def end_offset(self) -> int:
+        """Where the last message begins that the files know of; -1 for none."""
+        return self.files[-1].end_offset if self.files else -1
+
+    def put(self, hashes: Sequence[int], physical_offset: int, store_timestamp_ms: int) -> bool:
+        """Add a message under all its keys, or not at all: False where the next file is not there yet.
+
+        Raises OSError where the disk is full.
+        """
+        added = 0
+        try:
+            for key_hash in hashes:
+                while not self._put_entry(key_hash, physical_offset, store_timestamp_ms):
+                    if not self._make_room(physical_offset, store_timestamp_ms):
+                        return False
+                added += 1
+        finally:
+            if 0 < added < len(hashes):
+                self.cut(physical_offset)
+        return True
+
+    def _put_entry(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> bool:
+        return bool(self.files) and self.files[-1].put(key_hash, physical_offset, store_timestamp_ms)
+
+    def put_block(self, key_hash: int, places: bytes, store_timestamp_ms: int) -> int:
+        """Add messages under one key; returns how many of them, fewer where the next file is not there yet.
+
+        Raises OSError where the disk is full; what has been added by then stays.
+        """
+        added = 0
+        while added < len(places):
+            file = self.files[-1] if self.files else None
+            if file is not None:
+                added += file.put_block(key_hash, places[added:], store_timestamp_ms) * PLACE_BYTES
+            if added < len(places) and not self._make_room(offset_of(places, added), store_timestamp_ms):
+                break
+        return added // PLACE_BYTES
+
+    def _make_room(self, physical_offset: int, store_timestamp_ms: int) -> bool:
+        file = self.current
+        if file is None:
+            file = self._take_spare()
+            if file is None:
+                return False
+        if file.is_empty:
+            file.begin(physical_offset, store_timestamp_ms)
+        else:
+            file.extend()
+        self.grew = True
+        return True
+
+    def _take_spare(self) -> IndexFile | None:
+        file = self._spare
+        last = self.files[-1] if self.files else None
+        if file is None or (last is not None and not last.is_full):
+            return None
+        if last is not None:
+            if last.is_writable:
+                last.write_header()
+            file.follow(last)
+        file.rename(self._folder / self._next_name())
+        self._spare = None
+        self.files.append(file)
+        return file
+
+    def _next_name(self) -> str:
+        """The time, as Apache's files are named; later than the last name, whatever the clock says."""
+        now = datetime.fromtimestamp(self._clock())  # local time, as Apache's
+        name = f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03d}"
+        if self.files and name <= self.files[-1].path.name:
+            return str(int(self.files[-1].path.name) + 1)
+        return name
+
+    def reopen_last(self) -> None:
+        """Go on with the last file, if it is not full. Raises OSError; blocks."""
+        if self.files and not self.files[-1].is_full:
+            self.files[-1].make_writable()
+
+    # --- beside the loop ---
+
+    @property
+    def needs_file(self) -> bool:
+        """Whether `prepare` has something to do."""
+        last = self.files[-1] if self.files else None
+        if last is not None and not last.is_full and not last.is_writable:
+            return True
+        left = 0 if last is None else last.capacity - last.count
+        return self._spare is None and left <= _SPARE_AHEAD_ENTRIES
+
+    def prepare(self) -> None:
+        """Make the last file writable, or the next one. Raises OSError; blocks."""
+        last = self.files[-1] if self.files else None
+        if last is not None and not last.is_full and not last.is_writable:
+            last.make_writable()
+        elif self._spare is None:
+            path = self._folder / _SPARE_NAME
+            self._spare = IndexFile.create(path, self._slot_count, self._capacity)
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether `flush_full` has something to do."""
+        return any([file.is_full and not file.is_flushed for file in self.files])
+
+    def flush_full(self) -> None:
+        """Bring full files onto the disk. Raises OSError; blocks."""
+        self._flush([file for file in self.files if file.is_full and not file.is_flushed])
+
+    def flush_all(self) -> None:
+        """Bring everything onto the disk. Raises OSError; blocks."""
+        self._flush(list(self.files))
+
+    def _flush(self, files: Sequence[IndexFile]) -> None:
+        if not files:
+            return
+        for file in files:
+            file.flush()
+        _sync_folder(self._folder)
+
+    def seal_full(self) -> None:
+        """Let the mappings of flushed full files go; in the thread that puts, which may look at them."""
+        for file in self.files:
+            if file.is_full and file.is_flushed:
+                file.seal()
+
+    @property
+    def flushed_timestamp_ms(self) -> int:
+        """Everything stored until then is in files that are full and on the disk; for the checkpoint."""
+        time_ms = 0
+        for file in list(self.files):
+            if not file.is_full or not file.is_flushed:
+                break
+            time_ms = file.end_timestamp_ms
+        return time_ms
+
+    def write_header(self) -> None:
+        """Let the file that is written now say how far it goes."""
+        if (current := self.current) is not None:
+            current.write_header()
+
+    def delete_before(self, log_begin: int) -> int:
+        """Remove files whose messages are all gone from the log, never the last; returns how many.
+
+        Raises OSError.
+        """
+        removed = 0
+        while len(self.files) > 1 and self.files[0].end_offset < log_begin:
+            self.files.pop(0).delete()
+            removed += 1
+        return removed
+
+    def delete_all(self) -> None:
+        """Remove all files. Raises OSError."""
+        while self.files:
+            self.files.pop().delete()
+
+    def close(self) -> None:
+        """Let the files go; without `flush_all` before it the last may have to be mended."""
+        if self._spare is not None:
+            self._spare.seal()
+            self._spare.delete()
+            self._spare = None
+        for file in self.files:
+            file.seal()
+        self.files = []
+
+    # --- reading ---
+
+    @property
+    def size_bytes(self) -> int:
+        """What the files take on the disk once they are full."""
+        return sum([file.size for file in list(self.files)])
+
+    @property
+    def entry_count(self) -> int:
+        """Entries in all files."""
+        return sum([file.count - 1 for file in list(self.files)])
+
+    def look_up(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> IndexAnswer:
+        """Messages of a topic by key, newest first, stored in a time range (both ends included)."""
+        files = list(self.files)
+        found: list[int] = []
+        key_hash = index_hash(topic, key)
+        for file in reversed(files):
+            if file.overlaps(begin_ms, end_ms):
+                file.look_up(key_hash, begin_ms, end_ms, limit, found)
+            if file.begin_timestamp_ms < begin_ms or len(found) >= limit:
+                break
+        if not files:
+            return IndexAnswer(found, 0, 0)
+        return IndexAnswer(found, files[-1].end_timestamp_ms, files[-1].end_offset)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,206 @@
+"""One preallocated file in memory: the building block of commit log and consume queues."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from ..errors import StoreDamaged
+
+log = logging.getLogger("rmq.store")
+
+PAGE_BYTES: Final = mmap.PAGESIZE
+HEAD_BYTES: Final = 8  # a record's size and magic: without them there is none
+_FIRST_STEP_BYTES: Final = 16 * 1024
+_NAME_DIGITS: Final = 20
+_ZEROS: Final = memoryview(bytes(1024 * 1024))
+
+
+class MappedFile:
+    """A file of fixed size, named by the offset of its first byte, appended to through a mapping.
+
+    A mapped page without disk space behind it kills the process when it is written, so space is reserved
+    with `fallocate` before it is written, a step ahead (small steps first: most queues stay short): a full
+    disk shows as OSError in `reserve`, where it can be answered.
+    """
+
+    __slots__ = (
+        "_is_new",
+        "_reserving",
+        "descriptor",
+        "flushed",
+        "map",
+        "more_room_at",
+        "path",
+        "reserved",
+        "size",
+        "start",
+        "step_bytes",
+        "wrote",
+    )
+
+    def __init__(self, path: Path, size: int, *, step_bytes: int) -> None:
+        self.path = path
+        self.size = size
+        self.start = int(path.name)
+        self.step_bytes = step_bytes
+        self.wrote = 0
+        self.flushed = 0
+        self.reserved = 0
+        self.more_room_at = 0  # who appends beyond this position asks for more room ahead
+        self._reserving = Lock()
+        self.descriptor = descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            found = os.fstat(descriptor).st_size
+            if found < size:
+                os.ftruncate(descriptor, size)
+            self.map = mmap.mmap(descriptor, size)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._is_new = found == 0
+
+    def append(self, records: bytes) -> None:
+        """Write records at the end; there has to be reserved room for them.
+
+        Their beginning last: whenever the process is killed, what begins is there to its end.
+        """
+        mapped, begin = self.map, self.wrote
+        end = begin + len(records)
+        mapped[begin + HEAD_BYTES : end] = records[HEAD_BYTES:]
+        mapped[begin : begin + HEAD_BYTES] = records[:HEAD_BYTES]
+        self.wrote = end
+
+    def reserve(self, until: int) -> None:
+        """Make sure that bytes up to `until` have disk space. Raises OSError (ENOSPC) where they cannot."""
+        with self._reserving:
+            if until <= self.reserved:
+                return
+            step = min(self.step_bytes, max(self.reserved, _FIRST_STEP_BYTES))
+            target = min(self.size, max(until, self.reserved + step))
+            os.posix_fallocate(self.descriptor, self.reserved, target - self.reserved)
+            self.reserved = target
+
+    def touch(self, until: int) -> None:
+        """Reserve by writing zeros, in a thread: the pages are in memory when the loop comes to write them.
+
+        A page's first write through the mapping takes microseconds, of a large new file milliseconds; behind
+        a large write of zeros next to nothing. What is reserved is never touched: it may be in use already.
+        Raises OSError.
+        """
+        until = min(until, self.size)
+        while self.reserved < until:
+            with self._reserving:
+                begin = self.reserved
+                part = min(len(_ZEROS), until - begin)
+                if part > 0:
+                    self.reserved = begin + os.pwrite(self.descriptor, _ZEROS[:part], begin)
+
+    def flush(self) -> int:
+        """Write what was appended since the last flush to the disk; blocks. Returns the flushed position."""
+        wrote = self.wrote
+        if wrote > self.flushed:
+            begin = self.flushed - self.flushed % PAGE_BYTES
+            self.map.flush(begin, min(self.size, wrote) - begin)
+            if self._is_new:
+                _sync_folders(self.path)
+                self._is_new = False
+            self.flushed = wrote
+        return wrote
+
+    def sync_name(self) -> None:
+        """Have the file, and that it has its size, survive a power cut. Raises OSError; blocks."""
+        os.fsync(self.descriptor)
+        _sync_folders(self.path)
+        self._is_new = False
+
+    def distrust(self) -> None:
+        """After a crash nobody knows what of it is on the disk, its name included: flush it all again."""
+        self.flushed = 0
+        self._is_new = True
+
+    def cut(self, position: int) -> None:
+        """Forget everything from `position` on, for good: what is read there afterwards is zero."""
+        # The mapping stays valid: the pages beyond the end are dropped and come back as zeros.
+        os.ftruncate(self.descriptor, position)
+        os.ftruncate(self.descriptor, self.size)
+        self.wrote = position
+        self.flushed = min(self.flushed, position)
+        self.reserved = min(self.reserved, position)
+
+    def close(self) -> None:
+        """Let the mapping go; nobody may be flushing it."""
+        self.map.close()
+        self._close_descriptor()
+
+    def delete(self) -> None:
+        """Remove the file. Mapping and descriptor go with the last reference: it may be in use now."""
+        self.path.unlink(missing_ok=True)
+
+    def __del__(self) -> None:
+        self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def file_at(files: Sequence[MappedFile], offset: int) -> MappedFile | None:
+    """The file that an offset is in, of files that stand one behind the other."""
+    if not files:
+        return None
+    index = (offset - files[0].start) // files[0].size
+    return files[index] if 0 <= index < len(files) else None
+
+
+def file_name(offset: int) -> str:
+    """The name of the file that begins at `offset`."""
+    return f"{offset:020d}"
+
+
+def list_files(folder: Path) -> list[Path]:
+    """The files of a queue of files, by start offset."""
+    if not folder.is_dir():
+        return []
+    names = sorted(path.name for path in folder.iterdir())
+    return [
+        folder / name for name in names if len(name) == _NAME_DIGITS and name.isascii() and name.isdecimal()
+    ]
+
+
+def open_files(folder: Path, size: int, *, step_bytes: int, advice: str) -> list[MappedFile]:
+    """The files of a folder, in order, taken as written and flushed to their ends.
+
+    Raises StoreDamaged, with `advice`, for one that is not `size` bytes long. The last may be shorter: the
+    process or the machine can stop between its creation, or its being cut, and its getting its full size.
+    """
+    paths = list_files(folder)
+    for path in paths:
+        found = path.stat().st_size
+        if found > size or (found < size and path is not paths[-1]):
+            raise StoreDamaged(f"{path} has {found} bytes instead of {size}: {advice}")
+        if 0 < found < size:
+            log.warning("%s has %d bytes instead of %d; the rest is taken as empty", path, found, size)
+    files = [MappedFile(path, size, step_bytes=step_bytes) for path in paths]
+    for file in files:
+        file.wrote = file.flushed = file.reserved = size
+    return files
+
+
+def _sync_folders(path: Path) -> None:
+    """Make a new file's name survive a power cut, and the names of the folders that may be new with it."""
+    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # a topic that has been deleted meanwhile
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

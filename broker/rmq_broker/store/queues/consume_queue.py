@@ -1,0 +1,230 @@
+"""The queue of one topic and queue id: where its messages are in the commit log.
+
+Entries of 20 bytes: `int64 physical offset, int32 size, int64 tags code`
+(Apache RocketMQ 5.3.3, ConsumeQueue).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+from typing import ClassVar, Final
+
+from .descriptors import QueueSupport
+from .entry_file import PLACEHOLDER_SIZE
+from .entry_files import EntryFiles
+from .extension import ConsumeQueueExt, is_ext_address
+
+__all__ = ["ENTRY", "ENTRY_BYTES", "PLACEHOLDER_SIZE", "ConsumeQueue", "Entry"]
+
+Entry = tuple[int, int, int]
+
+ENTRY: Final = Struct(">qiq")
+ENTRY_BYTES: Final = ENTRY.size
+_pack_entry: Final = ENTRY.pack
+_unpack_entry: Callable[[bytes], Entry] = ENTRY.unpack
+_PLACEHOLDER: Final = ENTRY.pack(0, PLACEHOLDER_SIZE, 0)
+_PLACEHOLDERS_AT_ONCE: Final = 1000
+
+
+class ConsumeQueue(EntryFiles):
+    """Appended to in order.
+
+    `next_offset` is what the next message gets, `max_offset` the end of what consumers see. They differ while
+    messages stand in the log that nobody may see yet: who gives an offset to such a message raises
+    `next_offset`, and `put` follows later.
+    """
+
+    entry_bytes: ClassVar[int] = ENTRY_BYTES
+    size_setting: ClassVar[str] = "mappedFileSizeConsumeQueue"
+    is_batch: ClassVar[bool] = False  # whether `read` gives units of several messages, see BatchConsumeQueue
+
+    __slots__ = ("ext", "max_offset", "min_offset", "next_offset", "queue_id", "topic")
+
+    def __init__(
+        self,
+        folder: Path | str,
+        topic: str,
+        queue_id: int,
+        file_bytes: int,
+        support: QueueSupport | None = None,
+    ) -> None:
+        super().__init__(folder, file_bytes, support)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.min_offset = 0
+        self.max_offset = 0
+        self.next_offset = 0
+        self.ext: ConsumeQueueExt | None = None  # where another broker wrote one
+
+    @property
+    def reported_min_offset(self) -> int:
+        """What clients are told to be the first offset."""
+        return self.min_offset
+
+    # --- appending ---
+
+    def put(
+        self, physical_offset: int, size: int, tags_code: int, store_timestamp_ms: int = 0, messages: int = 1
+    ) -> None:
+        """Append one entry; only queues of batches note when it was stored, and for how many messages."""
+        self._tail += _pack_entry(physical_offset, size, tags_code)
+        self.max_offset = offset = self.max_offset + 1
+        if offset > self.next_offset:  # noqa: PLR1730 (max() takes as long as all the rest)
+            self.next_offset = offset
+        if not self._has_news:
+            self._tell_news()
+
+    def put_many(self, entries: bytes) -> None:
+        """Append entries that are packed one behind the other."""
+        self._tail += entries
+        self.max_offset = offset = self.max_offset + len(entries) // ENTRY_BYTES
+        if offset > self.next_offset:  # noqa: PLR1730 (max() takes as long as all the rest)
+            self.next_offset = offset
+        if not self._has_news:
+            self._tell_news()
+
+    # --- reading ---
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` packed entries from `offset` on, none beyond the end of their file.
+
+        Raises OSError; blocks.
+        """
+        if not self.min_offset <= offset < self.max_offset:
+            return b""
+        return self._read(offset * ENTRY_BYTES, min(offset + count, self.max_offset) * ENTRY_BYTES)
+
+    def read_now(self, offset: int, count: int) -> bytes | None:
+        """As `read`; None where it would have to wait for a disk."""
+        if not self.min_offset <= offset < self.max_offset:
+            return b""
+        return self._read_now(offset * ENTRY_BYTES, min(offset + count, self.max_offset) * ENTRY_BYTES)
+
+    def entry(self, offset: int) -> Entry | None:
+        """Physical offset, size and tags code of one message; None where there is none."""
+        raw = self.read(offset, 1)
+        found = _unpack_entry(raw) if raw else None
+        return None if found is None or found[1] == PLACEHOLDER_SIZE else found
+
+    def last_entry(self) -> Entry | None:
+        """The newest entry."""
+        return self.entry(self.max_offset - 1)
+
+    def first_of_entry(self, offset: int) -> int:
+        """The first message of the record that holds a message: itself, where records are no batches."""
+        return offset
+
+    def next_message(self, offset: int) -> int:
+        """The first offset from `offset` on that has an entry: a gap is passed over."""
+        while raw := self.read(offset, _PLACEHOLDERS_AT_ONCE):
+            count = len(raw) // ENTRY_BYTES
+            if raw != _PLACEHOLDER * count:
+                sizes = (entry[1] for entry in ENTRY.iter_unpack(raw))
+                return offset + next(i for i, size in enumerate(sizes) if size != PLACEHOLDER_SIZE)
+            offset += count
+        return offset
+
+    def tags_code(self, stored: int) -> int | None:
+        """The tags code that an entry stands for: it may be the place of one in the extension files.
+
+        None where it is not there: such a message matches every subscription, as in Apache's getMessage.
+        """
+        if not is_ext_address(stored):
+            return stored
+        return None if self.ext is None else self.ext.tags_code(stored)
+
+    def offset_by_time(
+        self, timestamp_ms: int, store_time: Callable[[int], int], *, upper: bool = False
+    ) -> int:
+        """The first message stored at or after a time; `upper`: the last one stored at or before it.
+
+        The end of the queue (lower) or its beginning (upper) where there is none. `store_time` tells the time
+        of the record at a physical offset, -1 where there is none (Apache RocketMQ 5.3.3,
+        ConsumeQueue.binarySearchInQueueByTime). Raises OSError; blocks.
+        """
+        wanted = timestamp_ms + 1 if upper else timestamp_ms
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(middle)
+            if entry is None or store_time(entry[0]) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return max(self.min_offset, low - 1) if upper else low
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no message."""
+        return self.min_offset >= self.max_offset
+
+    # --- correcting, while the store is opened ---
+
+    def cut_at(self, offset: int) -> None:
+        """Drop the entries from `offset` on; the next message gets this offset."""
+        if offset <= self.min_offset:
+            self._restart_at(offset)
+        else:
+            self._cut_to(offset * ENTRY_BYTES)
+
+    def fill_gap(self, offset: int) -> None:
+        """Let the next message get `offset`: what is before it stays empty."""
+        if self.is_empty:
+            self._restart_at(offset)
+        block = _PLACEHOLDER * _PLACEHOLDERS_AT_ONCE
+        while self.max_offset < offset:
+            self.put_many(block[: (offset - self.max_offset) * ENTRY_BYTES])
+
+    def advance_min(self, log_begin: int) -> None:
+        """Let `min_offset` point at the first message that is still in the log."""
+        first = self.entry(self.min_offset)
+        if first is not None and first[0] >= log_begin:
+            return
+        self.min_offset = self.next_message(self.first_from(log_begin))
+        if self.ext is not None:
+            first = self.entry(self.min_offset)
+            if first is not None and is_ext_address(first[2]):
+                self.ext.delete_before(first[2])
+
+    def first_from(self, physical_offset: int) -> int:
+        """The first message that is in the log at `physical_offset` or behind it."""
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            candidate = self.next_message(middle)
+            entry = self.entry(candidate)
+            if entry is not None and entry[0] < physical_offset:
+                low = candidate + 1
+            else:
+                high = middle
+        return low
+
+    # --- life ---
+
+    def delete(self) -> None:
+        """Remove the files and their folder. Raises OSError."""
+        super().delete()
+        self._restart_at(0)
+        if self.ext is not None:
+            self.ext.delete()
+
+    # --- inside ---
+
+    def _loaded(self, first: bytes) -> None:
+        self._end_changed()
+        self.min_offset = self._begin // ENTRY_BYTES
+        if not first or _unpack_entry(first)[1] == PLACEHOLDER_SIZE:
+            self.min_offset = self.next_message(self.min_offset)
+
+    def _end_changed(self) -> None:
+        self.max_offset = self.next_offset = self._end // ENTRY_BYTES
+
+    def _min_position(self) -> int:
+        return self.min_offset * ENTRY_BYTES
+
+    def _restart_at(self, offset: int) -> None:
+        position = offset * ENTRY_BYTES
+        self._remove_all(position, _PLACEHOLDER * (position % self._file_bytes // ENTRY_BYTES))
+        self.min_offset = self.max_offset = self.next_offset = offset

@@ -1,0 +1,167 @@
+"""All consume queues of a store: `consumequeue/TOPIC/QUEUE ID/`, and `batchconsumequeue/` as well."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from .batch_consume_queue import UNIT_BYTES, BatchConsumeQueue
+from .consume_queue import ConsumeQueue
+from .descriptors import DEFAULT_DESCRIPTORS, QueueSupport
+from .extension import ConsumeQueueExt
+
+log = logging.getLogger("rmq.store")
+
+_DEFAULT_BATCH_FILE_BYTES: Final = 300_000 * UNIT_BYTES
+_DEFAULT_EXT_FILE_BYTES: Final = 48 * 1024 * 1024
+
+
+class ConsumeQueues:
+    """All queues, by topic and queue id."""
+
+    def __init__(
+        self,
+        folder: Path,
+        file_bytes: int,
+        *,
+        is_batch: Callable[[str], bool] = lambda topic: False,
+        batch_file_bytes: int = _DEFAULT_BATCH_FILE_BYTES,
+        ext_file_bytes: int = _DEFAULT_EXT_FILE_BYTES,
+        descriptors: int = DEFAULT_DESCRIPTORS,
+    ) -> None:
+        """`is_batch` tells which topics have the attribute `queue.type=BatchCQ`; `descriptors`: so many files
+        are kept open for reading, at most.
+        """
+        self._folder = folder
+        self._file_bytes = file_bytes
+        self._is_batch = is_batch
+        self._batch_folder = folder.parent / "batchconsumequeue"
+        self._batch_file_bytes = batch_file_bytes
+        self._ext_folder = folder.parent / "consumequeue_ext"
+        self._ext_file_bytes = ext_file_bytes
+        self._support = QueueSupport(descriptors)
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self._count = 0
+
+    def load(self) -> None:
+        """Find every queue that has a folder. Raises StoreDamaged, OSError."""
+        batches = set(_queue_folders(self._batch_folder))
+        for topic, queue_id in _queue_folders(self._folder):
+            if (topic, queue_id) not in batches:
+                self._add(topic, queue_id, is_batch=False).load()
+        for topic, queue_id in batches:
+            if not self._is_batch(topic):
+                log.warning("%s/%s has queues of batches, but the topic is not of that type", topic, queue_id)
+            self._add(topic, queue_id, is_batch=True).load()
+        for topic, queue_id in _queue_folders(self._ext_folder):
+            queue = self.get(topic, queue_id)
+            if queue is not None:
+                folder = self._ext_folder / topic / str(queue_id)
+                queue.ext = ConsumeQueueExt(folder, self._ext_file_bytes, self._support)
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if it has ever been written to."""
+        queues = self._by_topic.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue; its files are made when the first message comes."""
+        queues = self._by_topic.get(topic)
+        queue = None if queues is None else queues.get(queue_id)
+        return self._add(topic, queue_id, self._is_batch(topic)) if queue is None else queue
+
+    def _add(self, topic: str, queue_id: int, is_batch: bool) -> ConsumeQueue:
+        if is_batch:
+            folder = f"{self._batch_folder}/{topic}/{queue_id}"
+            queue: ConsumeQueue = BatchConsumeQueue(
+                folder, topic, queue_id, self._batch_file_bytes, self._support
+            )
+        else:
+            folder = f"{self._folder}/{topic}/{queue_id}"
+            queue = ConsumeQueue(folder, topic, queue_id, self._file_bytes, self._support)
+        self._by_topic.setdefault(topic, {})[queue_id] = queue
+        self._count += 1
+        self._support.share_memory(self._count)
+        return queue
+
+    def of_topic(self, topic: str) -> dict[int, ConsumeQueue]:
+        """The queues of a topic by queue id."""
+        return self._by_topic.get(topic, {})
+
+    def topics(self) -> list[str]:
+        """Every topic with a queue."""
+        return list(self._by_topic)
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in list(self._by_topic.values()):
+            yield from list(queues.values())
+
+    # --- writing out, in the flusher's thread ---
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What is in memory alone; grows while the files cannot be written."""
+        return sum(queue.unwritten_bytes for queue in set(self._support.with_news))
+
+    def write_out(self) -> None:
+        """Put what was appended into the files.
+
+        Raises OSError where a queue's cannot be written: they stay in memory, those of others are written.
+        """
+        with_news = self._support.with_news
+        failure: OSError | None = None
+        for _ in range(len(with_news)):
+            try:
+                with_news.popleft().write_out()
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def flush(self) -> None:
+        """Write out, and wait until it is on the disk. Raises OSError; blocks."""
+        self.write_out()
+        self._support.flush_files(self._folder)
+
+    # --- life ---
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove the queues of a topic and their files; the messages stay in the log until it is cleaned."""
+        for queue in self._by_topic.pop(topic, {}).values():
+            queue.delete()
+            self._count -= 1
+        for root in (self._folder, self._batch_folder, self._ext_folder):
+            folder = root / topic
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+    def close(self, *, write_out: bool = True) -> None:
+        """Let all files go; with `write_out` what is in memory alone is written, as far as that goes."""
+        if write_out:
+            try:
+                self.write_out()
+            except OSError as error:
+                log.warning("queue entries are not in their files, the next start makes them anew: %s", error)
+        for queue in self:
+            queue.close()
+        self._by_topic.clear()
+        self._count = 0
+        self._support.with_news.clear()
+        self._support.to_flush.clear()
+        self._support.descriptors.close()
+
+
+def _queue_folders(root: Path) -> Iterator[tuple[str, int]]:
+    """Topic and queue id of each folder of a queue."""
+    if not root.is_dir():
+        return
+    with os.scandir(root) as topics:
+        for topic in sorted(topics, key=lambda found: found.name):
+            if topic.is_dir():
+                with os.scandir(topic) as queues:
+                    for queue in queues:
+                        if queue.name.isascii() and queue.name.isdecimal():
+                            yield topic.name, int(queue.name)

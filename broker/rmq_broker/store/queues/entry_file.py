@@ -1,0 +1,129 @@
+"""One file of entries of equal size: how far it is filled, and how it is cut."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from ..errors import StoreDamaged
+from ..log.mapped_file import PAGE_BYTES, file_name
+from .descriptors import OpenFile
+
+log = logging.getLogger("rmq.store")
+
+# Every kind of entry begins with them: where the record is in the log, and its size.
+Place = tuple[int, int]
+_PLACE: Final = Struct(">qi")
+_unpack_place: Callable[[bytes, int], Place] = _PLACE.unpack_from
+# Stands where a queue has no message: before its first one in its first file (fillPreBlank), and in a gap.
+PLACEHOLDER_SIZE: Final = 0x7FFFFFFF
+_ENTRIES_SEARCHED_AT_ONCE: Final = 200
+# The last two are looked at first; a short queue is in memory as a whole.
+_ENTRIES_LOADED: Final = 16
+
+
+def place_of(raw: bytes) -> Place:
+    """Of the record of an entry."""
+    return _unpack_place(raw, 0)
+
+
+def file_starts(folder: Path, file_bytes: int, size_setting: str) -> list[int]:
+    """Where the files of a queue begin. The last may be short: a stop came before it got its size.
+
+    Raises StoreDamaged for others of another size, with the setting to look at; OSError.
+    """
+    try:
+        with os.scandir(folder) as found:
+            sizes = {
+                int(file.name): file.stat().st_size
+                for file in found
+                if len(file.name) == 20 and file.name.isascii() and file.name.isdecimal()
+            }
+    except FileNotFoundError:
+        return []
+    starts = sorted(sizes)
+    for start in starts:
+        size = sizes[start]
+        if size > file_bytes or (size < file_bytes and start != starts[-1]):
+            raise StoreDamaged(
+                f"{folder / file_name(start)} has {size} bytes instead of {file_bytes}: set "
+                f"{size_setting} to the size that this store was made with, or remove the whole "
+                f"folder {folder.parent.parent.name}: it is built again from the commit log"
+            )
+        if 0 < size < file_bytes:
+            log.warning(
+                "%s has %d bytes instead of %d; the rest is taken as empty",
+                folder / file_name(start),
+                size,
+                file_bytes,
+            )
+    return starts
+
+
+def used_part(file: OpenFile, unit: int, file_bytes: int) -> tuple[int, bytes]:
+    """Where the entries of `unit` bytes in a file end, and the newest of them.
+
+    A written one has a size, and they are written in order.
+    """
+    # Most queues are short: the first look is at the beginning.
+    low, high, block = 0, file_bytes // unit, _ENTRIES_SEARCHED_AT_ONCE
+    middle = min(block, high) - 1
+    while high > low:
+        raw = file.read(middle * unit, unit)
+        if len(raw) == unit and place_of(raw)[1] > 0:
+            low = middle + 1
+        else:
+            high = middle
+        middle = (low + high) // 2
+        if high - low <= block:
+            raw = file.read(low * unit, (high - low) * unit)
+            count = _count_entries(raw, unit)
+            if count >= _ENTRIES_LOADED or low == 0:
+                return (low + count) * unit, raw[max(0, count - _ENTRIES_LOADED) * unit : count * unit]
+            low += count
+            break
+    first = max(0, low - _ENTRIES_LOADED)
+    return low * unit, file.read(first * unit, (low - first) * unit)
+
+
+def _count_entries(raw: bytes, unit: int) -> int:
+    """How many entries are in front."""
+    low, high = 0, len(raw) // unit
+    while low < high:
+        middle = (low + high) // 2
+        if _unpack_place(raw, middle * unit)[1] > 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def truncate(path: str, length: int, size: int) -> None:
+    """Make a file's content from `length` on zero."""
+    file = OpenFile(path, os.O_RDWR)
+    os.ftruncate(file.number, length)
+    os.ftruncate(file.number, size)
+
+
+def wipe(path: str, length: int, size: int) -> None:
+    """As `truncate`, but a file without content there is not touched."""
+    file = OpenFile(path)
+    page_end = min(size, -(-length // PAGE_BYTES) * PAGE_BYTES)
+    if any(file.read(length, page_end - length)) or _has_content(file, page_end, size):
+        truncate(path, length, size)
+
+
+def _has_content(file: OpenFile, position: int, size: int) -> bool:
+    """Whether anything but a hole is there."""
+    if position >= size:
+        return False
+    try:
+        os.lseek(file.number, position, os.SEEK_DATA)
+    except OSError as error:
+        return error.errno != errno.ENXIO
+    return True

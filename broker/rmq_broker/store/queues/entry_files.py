@@ -1,0 +1,385 @@
+"""Entries of equal size in files of equal size, the newest of them in memory: what every queue is made of.
+
+Files are named by the position of their first byte and have their full size from the beginning (Apache
+RocketMQ 5.3.3, MappedFileQueue). They are written with plain writes, by whoever flushes: an append only adds
+to a buffer, it neither fails nor waits, and a queue at rest costs neither a mapping nor a descriptor. What
+has not been written out when the process dies is built again out of the commit log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar, Final
+
+from ..log.mapped_file import file_name, list_files
+from .descriptors import OpenFile, QueueSupport, read_without_waiting
+from .entry_file import PLACEHOLDER_SIZE, Place, file_starts, place_of, truncate, used_part, wipe
+
+log = logging.getLogger("rmq.store")
+
+_WRITE_BYTES: Final = 1024 * 1024
+
+
+class EntryFiles:
+    """Positions are in bytes from the queue's beginning on, `index` counts entries.
+
+    Appended to and cut by one thread, written out and flushed by one other, read by any.
+    """
+
+    entry_bytes: ClassVar[int]
+    size_setting: ClassVar[str]
+
+    __slots__ = (
+        "_begin",
+        "_file_bytes",
+        "_flushed",
+        "_folder",
+        "_has_news",
+        "_support",
+        "_tail",
+        "_tail_begin",
+        "_token",
+        "_written",
+        "lost_files",
+    )
+
+    def __init__(self, folder: Path | str, file_bytes: int, support: QueueSupport | None = None) -> None:
+        self.lost_files = False  # a file between others is missing: the queue has to be built again
+        self._folder = str(folder)  # many of these in memory: a Path takes five times as much
+        self._file_bytes = file_bytes
+        self._support = QueueSupport() if support is None else support
+        self._begin = 0  # of the first file
+        self._tail = bytearray()  # what is from `_tail_begin` on: the newest entries, written out or not
+        self._tail_begin = 0
+        self._written = 0  # up to here everything is in the files
+        self._flushed = 0  # up to here everything is on the disk
+        self._has_news = False
+        self._token = object()
+
+    def load(self) -> None:
+        """Find out what the files hold. Raises StoreDamaged, OSError; blocks."""
+        starts = file_starts(Path(self._folder), self._file_bytes, self.size_setting)
+        holes = [i for i, (a, b) in enumerate(pairwise(starts), 1) if b != a + self._file_bytes]
+        if holes:
+            log.error("%s lacks the file before %s", self._folder, file_name(starts[holes[-1]]))
+            self.lost_files = True
+            del starts[: holes[-1]]
+        if not starts:
+            return
+        self._begin = starts[0]
+        file = OpenFile(self._path(starts[-1]))
+        used, newest = used_part(file, self.entry_bytes, self._file_bytes)
+        while used == 0 and len(starts) > 1:
+            self._remove_file(starts.pop())
+            file = OpenFile(self._path(starts[-1]))
+            used, newest = used_part(file, self.entry_bytes, self._file_bytes)
+        end = starts[-1] + used
+        self._set_end(end - len(newest), newest, end)
+        self._flushed = end
+        self._loaded(file.read(0, self.entry_bytes) if len(starts) == 1 and used else b"")
+
+    # --- writing out ---
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What is in memory alone."""
+        with self._support.memory:
+            return self._tail_begin + len(self._tail) - self._written
+
+    def write_out(self) -> None:
+        """Put what was appended into the files. Raises OSError: it stays in memory, to be tried again."""
+        support = self._support
+        with support.files:
+            self._has_news = False
+            try:
+                while (part := self._unwritten_part()) is not None:
+                    support.to_flush[self] = None
+                    self._write(*part)
+            except OSError:
+                self._tell_news()
+                raise
+            self._trim()
+
+    def flush(self) -> None:
+        """Write out, and wait until it is on the disk. Raises OSError; blocks."""
+        self.write_out()
+        self._support.flush_files(Path(self._folder))
+
+    def flush_files(self) -> None:
+        """Wait until what was written out is on the disk. Raises OSError; blocks."""
+        token, written = self._token, self._written
+        start = max(self._flushed, self._begin)
+        for file_start in range(start - start % self._file_bytes, written, self._file_bytes):
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                OpenFile(self._path(file_start)).flush()
+        with self._support.files:
+            if token is self._token:
+                self._flushed = max(written, self._flushed)
+
+    def flushed_with_all(self) -> None:
+        """The whole file system has been flushed."""
+        self._flushed = self._written
+
+    # --- correcting, while the store is opened ---
+
+    def cut(self, log_end: int) -> None:
+        """Drop the entries of messages that are not in the log before `log_end`.
+
+        After a crash of the machine pages may be missing among them: what is no entry, and what stands out of
+        order, is dropped too.
+        """
+        while (last := self._last_message()) is not None and not self._is_within(last, log_end):
+            self._drop_last_entries(last, log_end)
+
+    def distrust(self) -> None:
+        """After a crash: nothing behind the last entry is one, and what is there may not be on the disk."""
+        with self._support.files:
+            in_file = self._written % self._file_bytes
+            if in_file or self._written == self._begin:
+                with contextlib.suppress(FileNotFoundError):
+                    wipe(self._path(self._written - in_file), in_file, self._file_bytes)
+            if self._written > self._begin:
+                self._flushed = self._begin
+                self._support.to_flush[self] = None
+                self._names_are_new()
+
+    # --- cleaning ---
+
+    def delete_before(self, log_begin: int) -> int:
+        """Begin with the first message that is still in the log; the number of files removed.
+
+        Files that hold earlier ones alone go, but for the last. May be called in a thread. Raises OSError.
+        """
+        self.advance_min(log_begin)
+        removed = 0
+        while self._begin + self._file_bytes <= min(self._min_position(), self._written - self.entry_bytes):
+            start = self._begin
+            self._begin = start + self._file_bytes
+            self._remove_file(start)
+            removed += 1
+        return removed
+
+    def advance_min(self, log_begin: int) -> None:
+        """Let `min_offset` point at the first message that is still in the log."""
+        raise NotImplementedError
+
+    # --- life ---
+
+    def close(self) -> None:
+        """Let the files go; what was not written out is forgotten."""
+        self._support.descriptors.forget(self._token)
+        self._set_end(self._written, b"", self._written)
+
+    def delete(self) -> None:
+        """Remove the files and their folder. Raises OSError."""
+        self._remove_all(0)
+        folder = Path(self._folder)
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+    # --- for the kinds of queues ---
+
+    def _loaded(self, first: bytes) -> None:
+        """The files have been loaded; `first`: the first entry, if it is at hand."""
+        raise NotImplementedError
+
+    def _end_changed(self) -> None:
+        """Entries at the end have been dropped."""
+        raise NotImplementedError
+
+    def _min_position(self) -> int:
+        """Where the first entry is that counts."""
+        raise NotImplementedError
+
+    @property
+    def _end(self) -> int:
+        with self._support.memory:
+            return self._tail_begin + len(self._tail)
+
+    def _tell_news(self) -> None:
+        self._has_news = True
+        self._support.with_news.append(self)
+
+    def _read(self, position: int, end: int) -> bytes:
+        """The entries of a range that stand in one file, fewer where only a part is there.
+
+        Raises OSError; blocks.
+        """
+        end = min(end, position - position % self._file_bytes + self._file_bytes)
+        in_memory = self._read_memory(position, end)
+        if in_memory is not None:
+            return in_memory
+        try:
+            start, length = self._in_file(position, end)
+            file = self._support.descriptors.open((self._token, start), self._path(start))
+        except FileNotFoundError:
+            return b""  # removed meanwhile
+        found = file.read(position - start, length)
+        return found[: len(found) - len(found) % self.entry_bytes]
+
+    def _read_now(self, position: int, end: int) -> bytes | None:
+        """As `_read`, but None where that would have to wait for a disk."""
+        end = min(end, position - position % self._file_bytes + self._file_bytes)
+        in_memory = self._read_memory(position, end)
+        if in_memory is not None:
+            return in_memory
+        support = self._support
+        start, length = self._in_file(position, end)
+        file = support.descriptors.get((self._token, start))
+        if file is None:
+            return None
+        if support.reads_without_waiting:
+            try:
+                return read_without_waiting(file, position - start, length)
+            except NotImplementedError:
+                support.reads_without_waiting = False
+        return self._read(position, end)
+
+    def _read_memory(self, position: int, end: int) -> bytes | None:
+        with self._support.memory:
+            begin = self._tail_begin
+            return bytes(self._tail[position - begin : end - begin]) if position >= begin else None
+
+    def _in_file(self, position: int, end: int) -> tuple[int, int]:
+        """Where the file of a position begins, and how much of a range it holds."""
+        start = position - position % self._file_bytes
+        return start, max(0, min(end, self._written) - position)
+
+    def _place(self, position: int) -> Place:
+        """Of an entry's record; size 0 where there is no entry."""
+        raw = self._read(position, position + self.entry_bytes)
+        return place_of(raw) if raw else (0, 0)
+
+    def _cut_to(self, position: int) -> None:
+        """Drop what is from `position` on; the first file stays, as it tells where the queue goes on."""
+        with self._support.files:
+            if position >= self._written:
+                with self._support.memory:
+                    del self._tail[position - self._tail_begin :]
+            else:
+                self._forget_open_files()
+                start = max(self._begin, position - 1 - (position - 1) % self._file_bytes)
+                for path in reversed(list_files(Path(self._folder))):
+                    if int(path.name) > start:
+                        path.unlink()
+                if position < start + self._file_bytes:
+                    truncate(self._path(start), position - start, self._file_bytes)
+                self._flushed = min(self._flushed, position)
+                self._take_end(position)
+        self._end_changed()
+
+    def _remove_all(self, position: int, tail: bytes = b"") -> None:
+        """Remove all files; the queue begins in the file of `position`, with `tail` in front of it."""
+        with self._support.files:
+            self._forget_open_files()
+            for path in list_files(Path(self._folder)):
+                path.unlink(missing_ok=True)
+            self._begin = self._flushed = position - position % self._file_bytes
+            self._set_end(self._begin, tail, self._begin)
+
+    # --- inside ---
+
+    def _path(self, start: int) -> str:
+        return f"{self._folder}/{file_name(start)}"
+
+    def _unwritten_part(self) -> tuple[int, bytearray] | None:
+        """What goes into one file, and its position."""
+        with self._support.memory:
+            begin, position = self._tail_begin, self._written
+            end = min(begin + len(self._tail), position - position % self._file_bytes + self._file_bytes)
+            end = min(end, position + _WRITE_BYTES)
+            return (position, self._tail[position - begin : end - begin]) if end > position else None
+
+    def _write(self, position: int, content: bytearray) -> None:
+        in_file = position % self._file_bytes
+        path = self._path(position - in_file)
+        file = self._open_to_write(path)
+        if os.fstat(file.number).st_size < self._file_bytes:
+            self._names_are_new()
+            os.ftruncate(file.number, self._file_bytes)
+        done = 0
+        with memoryview(content) as view:
+            while done < len(view):
+                done += os.pwrite(file.number, view[done:], in_file + done)
+        self._written = position + done
+
+    def _names_are_new(self) -> None:
+        """Names of files and folders may not be on the disk."""
+        folder = Path(self._folder)
+        self._support.new_folders.update((folder, *list(folder.parents)[:3]))
+
+    def _open_to_write(self, path: str) -> OpenFile:
+        try:
+            return OpenFile(path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            Path(self._folder).mkdir(parents=True, exist_ok=True)
+            return OpenFile(path, os.O_RDWR | os.O_CREAT)
+
+    def _trim(self) -> None:
+        """Let go what is in the files, but for the newest entries: who keeps up reads no file."""
+        support = self._support
+        with support.memory:
+            excess = self._written - self._tail_begin - support.kept_bytes
+            if excess > 0:
+                self._tail_begin += excess
+                del self._tail[:excess]
+
+    def _take_end(self, position: int) -> None:
+        """The files end here: have the last two entries in memory, they are looked at first."""
+        self._set_end(position, b"", position)
+        begin = max(self._begin, position - 2 * self.entry_bytes)
+        tail = b""
+        while begin + len(tail) < position:
+            part = self._read(begin + len(tail), position)
+            if not part:
+                tail, begin = b"", position
+                break
+            tail += part
+        self._set_end(begin, tail, position)
+
+    def _set_end(self, begin: int, tail: bytes, written: int) -> None:
+        with self._support.memory:
+            self._tail_begin, self._tail, self._written = begin, bytearray(tail), written
+
+    def _forget_open_files(self) -> None:
+        self._support.descriptors.forget(self._token)
+        self._token = object()
+
+    def _remove_file(self, start: int) -> None:
+        Path(self._path(start)).unlink(missing_ok=True)
+        self._support.descriptors.discard((self._token, start))
+
+    def _last_message(self) -> int | None:
+        """Where the last entry is that is no placeholder; None where there is none."""
+        position = self._end - self.entry_bytes
+        while position >= self._begin and self._place(position)[1] == PLACEHOLDER_SIZE:
+            position -= self.entry_bytes
+        return position if position >= self._begin else None
+
+    def _is_within(self, position: int, log_end: int) -> bool:
+        """Whether an entry is of a message before `log_end`, and in order behind its predecessor."""
+        physical_offset, size = self._place(position)
+        if size <= 0 or physical_offset < 0 or physical_offset + size > log_end:
+            return False
+        if position == self._begin:
+            return True
+        before = self._place(position - self.entry_bytes)
+        return before[1] > 0 and (before[0] < physical_offset or before[1] == PLACEHOLDER_SIZE)
+
+    def _drop_last_entries(self, last: int, log_end: int) -> None:
+        """Cut behind the last entry within the log that is in the same file as `last`, which goes, too."""
+        start = max(self._begin, last - last % self._file_bytes)
+        low, high = 0, (last - start) // self.entry_bytes
+        while low < high:
+            middle = (low + high) // 2
+            physical_offset, size = self._place(start + middle * self.entry_bytes)
+            within = size > 0 and 0 <= physical_offset <= log_end - size
+            if within or size == PLACEHOLDER_SIZE:
+                low = middle + 1
+            else:
+                high = middle
+        self._cut_to(start + low * self.entry_bytes)

@@ -1,0 +1,523 @@
+"""The index as the store sees it: puts, stops of all kinds, full disks, catching up beside appends."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import random
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq_broker.store.index.index_file import IndexFile
+from rmq_broker.store.index.message_index import IndexState
+from tests.support.waiting import until
+from tests.unit.broker.parts import START_MS
+from tests.unit.broker.store.index.parts import Indexed, answer, check_sound, places, unique
+from tests.unit.broker.store.parts import new_store, put
+
+
+def state(indexed: Indexed) -> IndexState:
+    return indexed.index.statistics().state
+
+
+def stop(indexed: Indexed) -> None:
+    indexed.index.flush()
+    indexed.index.close()
+
+
+def some(indexed: Indexed, count: int, seed: int = 0) -> None:
+    """Messages of all forms."""
+    chance = random.Random(seed + indexed.log.max_offset)
+    for _ in range(count):
+        topic = chance.choice(["T", "主题"])
+        key = unique(indexed.log.max_offset // 100)
+        keys = " ".join(f"k{chance.randrange(6)}é" for _ in range(chance.choice([0, 0, 0, 1, 3])))
+        form = chance.random()
+        if form < 0.1:
+            indexed.append(topic)
+        elif form < 0.2:
+            own = [chance.choice(["", "b1 b2"]) for _ in range(3)]
+            indexed.append_batch(topic, key, chance.choice([None, own]), 3)
+        else:
+            indexed.append(topic, chance.choice([key, key, ""]), keys)
+
+
+@asynccontextmanager
+async def running(indexed: Indexed) -> AsyncIterator[None]:
+    task = asyncio.create_task(indexed.index.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def live(indexed: Indexed) -> None:
+    await until(lambda: state(indexed) is IndexState.LIVE)
+
+
+def full(descriptor: int, offset: int, length: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+# --- putting ---
+
+
+def test_what_was_put_is_found(tmp_path: Path) -> None:
+    indexed = Indexed(tmp_path, maxIndexNum=10_000, maxHashSlotNum=100).open()
+    some(indexed, 1)
+    assert indexed.index.catch_up()
+    some(indexed, 1000)
+    assert state(indexed) is IndexState.LIVE
+    indexed.check()
+    assert indexed.find("T", "nobody's") == []
+    assert indexed.index.end_offset == indexed.log.max_offset
+    stop(indexed)
+    check_sound(indexed.files()[0], 100, 10_000)
+
+
+def test_no_file_before_the_first_key(tmp_path: Path) -> None:
+    indexed = Indexed(tmp_path).open()
+    indexed.append("T")
+    indexed.append_batch("T", "", None, 3)
+    assert state(indexed) is IndexState.LIVE
+    assert indexed.index.end_offset == 400
+    stop(indexed)
+    assert not (tmp_path / "index").exists()
+    assert state(indexed.open()) is IndexState.LIVE
+
+
+def test_a_query_has_a_limit_of_the_settings(tmp_path: Path) -> None:
+    indexed = Indexed(tmp_path, maxMsgsNumBatch=3).open()
+    for _ in range(5):
+        indexed.append("T", "", "key")
+    indexed.index.catch_up()
+    assert indexed.find("T", "key") == [400, 300, 200]
+    assert indexed.find("T", "key", limit=2) == [400, 300]
+    found = answer(indexed.index, "key", begin=START_MS + 500)
+    assert (found.offsets, found.last_offset, found.last_timestamp_ms) == ([], 400, START_MS + 400)
+
+
+def test_what_the_catch_up_has_entered_is_not_put_again(tmp_path: Path) -> None:
+    """With SYNC_FLUSH a message is put once it is flushed, and can be in the log before."""
+    indexed = Indexed(tmp_path).open()
+    indexed.append("T", "", "a")
+    assert state(indexed) is IndexState.CATCHING_UP
+    records = [indexed.log.append("T", "", "a b") for _ in range(3)]
+    assert indexed.index.catch_up()
+    for record in records:
+        indexed.index.put("T", b"", b"a b", record.physical_offset, record.store_timestamp_ms)
+    indexed.index.put_batch("T", b"a", places([100, 200, 300]), START_MS)
+    indexed.index.put("T", b"a", b"", 300, START_MS)
+    assert indexed.find("T", "a") == [300, 200, 100, 0]
+
+
+def test_switched_off(tmp_path: Path) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 30)
+    indexed.index.catch_up()
+    stop(indexed)
+    before = dict(indexed.model)
+    indexed.keys = {"messageIndexEnable": "false"}
+    indexed.open()
+    indexed.append("T", "U9")
+    indexed.append_batch("T", "U9", None, 3)
+    assert indexed.find("T", "U9") == []
+    assert state(indexed) is IndexState.OFF
+    stop(indexed)
+    indexed.keys = {}
+    indexed.open()
+    assert indexed.index.catch_up()
+    assert len(indexed.model) > len(before)
+    indexed.check()
+
+
+# --- stops ---
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clean_stops(tmp_path: Path, seed: int) -> None:
+    indexed = Indexed(tmp_path)
+    for _ in range(4):
+        indexed.open()
+        some(indexed, 40, seed)
+        indexed.index.catch_up()
+        some(indexed, 10, seed)
+        indexed.check() if state(indexed) is IndexState.LIVE else None
+        stop(indexed)
+        indexed.open()
+        assert state(indexed) is IndexState.LIVE  # a stop catches up
+        indexed.check()
+        stop(indexed)
+        for path in indexed.files():
+            check_sound(path, 7, 20)
+
+
+@pytest.mark.parametrize("same_boot", [True, False])
+@pytest.mark.parametrize("seed", range(12))
+def test_killed_at_any_message(tmp_path: Path, seed: int, same_boot: bool) -> None:
+    """The directory is copied as it is while messages are put: what a killed process leaves."""
+    chance = random.Random(seed)
+    indexed = Indexed(tmp_path / "0", maxIndexNum=chance.choice([20, 150, 1000])).open()
+    for turn in range(1, 5):
+        some(indexed, chance.randrange(1, 100), seed)
+        if chance.random() < 0.7:
+            indexed.index.catch_up()
+        some(indexed, chance.randrange(1, 200), seed)
+        flushed_ms = indexed.index.flushed_timestamp_ms
+        shutil.copytree(indexed.root, tmp_path / str(turn))
+        indexed.index.close()
+        indexed.root = tmp_path / str(turn)
+        indexed.open(clean=False, same_boot=same_boot, checkpoint_ms=flushed_ms)
+        assert indexed.index.catch_up()
+        indexed.check()
+
+
+def test_killed_within_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every single entry."""
+    indexed = Indexed(tmp_path / "0").open()
+    indexed.append("T", unique(0), "a b")
+    indexed.index.catch_up()
+    plain_put = IndexFile.put
+    copies: list[Path] = []
+
+    def put_and_copy(file: IndexFile, key_hash: int, offset: int, time_ms: int) -> bool:
+        entered = plain_put(file, key_hash, offset, time_ms)
+        copies.append(tmp_path / f"copy{len(copies)}")
+        shutil.copytree(tmp_path / "0", copies[-1])
+        return entered
+
+    monkeypatch.setattr(IndexFile, "put", put_and_copy)
+    for number in range(1, 15):
+        indexed.append("T", unique(number), "a b a")
+    monkeypatch.undo()
+    assert len(copies) > 15
+    indexed.index.close()
+    for root in copies:
+        indexed.root = root
+        indexed.open(clean=False)
+        assert indexed.index.catch_up()
+        indexed.check()
+        stop(indexed)
+        for path in indexed.files():
+            check_sound(path, 7, 20)
+
+
+def test_the_log_lost_its_end(tmp_path: Path) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 60)
+    indexed.index.catch_up()
+    stop(indexed)
+    indexed.log.max_offset = end = 3000
+    indexed.model = {key: [offset for offset in all_ if offset < end] for key, all_ in indexed.model.items()}
+    indexed.open(clean=False)
+    assert json.loads((tmp_path / "rmq_index.json").read_bytes())["complete_to"] <= end
+    indexed.index.catch_up()
+    indexed.check()
+    some(indexed, 60, seed=5)  # the same offsets with other messages
+    indexed.index.catch_up()
+    indexed.check()
+    stop(indexed)
+    indexed.log.max_offset = 0
+    indexed.model = {key: [] for key in indexed.model}
+    indexed.open(clean=False)
+    assert indexed.files() == [] and state(indexed) is IndexState.LIVE
+    indexed.check()
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_file_is_missing(tmp_path: Path, lost: int) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 100)
+    indexed.index.catch_up()
+    stop(indexed)
+    indexed.files()[lost].unlink()
+    indexed.open()
+    assert indexed.index.statistics().files == lost
+    assert indexed.index.catch_up()
+    indexed.check()
+
+
+def test_files_of_messages_that_are_gone_are_not_missed(tmp_path: Path) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 100)
+    indexed.index.catch_up()
+    stop(indexed)
+    indexed.log.min_offset = 4000
+    indexed.open()
+    files = indexed.index.statistics().files
+    assert indexed.index.delete_before(4000) > 0
+    left = indexed.index.statistics().files
+    assert left < files
+    indexed.index.close()  # as killed: the mark still names them
+    indexed.open(clean=False)
+    assert indexed.index.statistics().files == left
+    indexed.model = {
+        key: [offset for offset in all_ if offset >= 4000] for key, all_ in indexed.model.items()
+    }
+    indexed.index.catch_up()
+    for (topic, key), offsets in indexed.model.items():
+        assert [offset for offset in indexed.find(topic, key) if offset >= 4000] == offsets[::-1]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"complete_to": "x", "files": []}', b'{"files": 3}'])
+def test_an_unreadable_mark_is_none(tmp_path: Path, content: bytes) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 100)
+    indexed.index.catch_up()
+    stop(indexed)
+    (tmp_path / "rmq_index.json").write_bytes(content)
+    reads = indexed.log.reads
+    indexed.open()
+    assert indexed.index.catch_up()
+    indexed.check()
+    assert indexed.log.reads - reads < 30  # from the last file's end on
+
+
+def test_messages_without_keys_are_not_looked_at_again(tmp_path: Path) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 5)
+    indexed.index.catch_up()
+    for _ in range(100):
+        indexed.append("T")
+    stop(indexed)
+    reads = indexed.log.reads
+    assert state(indexed.open()) is IndexState.LIVE
+    indexed.index.close()
+    assert state(indexed.open(clean=False)) is IndexState.LIVE
+    assert indexed.log.reads == reads
+
+
+def test_built_again_from_nothing(tmp_path: Path) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 100)
+    indexed.index.catch_up()
+    indexed.index.delete_all()
+    assert indexed.files() == [] and not (tmp_path / "rmq_index.json").exists()
+    assert indexed.index.catch_up()
+    indexed.check()
+
+
+def test_other_sizes_in_the_settings(tmp_path: Path) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 100)
+    stop(indexed)
+    indexed.keys = {"maxIndexNum": 30, "maxHashSlotNum": 9}
+    indexed.open()
+    assert indexed.index.catch_up()
+    indexed.check()
+    stop(indexed)
+    for path in indexed.files():
+        check_sound(path, 9, 30)
+
+
+# --- full and broken disks ---
+
+
+def test_a_full_disk_refuses_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 10)
+    indexed.index.catch_up()
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    some(indexed, 60)
+    assert state(indexed) is IndexState.CATCHING_UP
+    with pytest.raises(OSError, match="No space left"):
+        indexed.index.catch_up()
+    stop(indexed)
+    assert "the index cannot be written" in caplog.text and "No space left" in caplog.text
+    failed = indexed.index.statistics()
+    assert failed.failure is not None and failed.behind_bytes > 0
+    indexed.open()  # still full
+    some(indexed, 5)
+    indexed.index.close()
+    indexed.open(clean=False)
+    monkeypatch.undo()
+    assert indexed.index.catch_up()
+    assert indexed.index.statistics().failure is None
+    indexed.check()
+    stop(indexed)
+    for path in indexed.files():
+        check_sound(path, 7, 20)
+
+
+@pytest.mark.parametrize("calls", range(12))
+def test_full_at_any_reservation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    indexed = Indexed(tmp_path, maxIndexNum=100).open()
+    monkeypatch.setattr("rmq_broker.store.index.index_file.ENTRY_STEP", 16)
+    plain = os.posix_fallocate
+    left = calls
+
+    def fallocate(descriptor: int, offset: int, length: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            full(descriptor, offset, length)
+        plain(descriptor, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    for _ in range(10):
+        some(indexed, 20)
+        with suppress(OSError):
+            indexed.index.catch_up()
+    assert state(indexed) is IndexState.CATCHING_UP
+    for (topic, key), offsets in indexed.model.items():
+        found = indexed.find(topic, key)
+        assert found == [offset for offset in offsets[::-1] if offset < indexed.index.end_offset]
+    left = 1000
+    assert indexed.index.catch_up()
+    indexed.check()
+
+
+def test_a_mark_that_cannot_be_written_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 50)
+    stop(indexed)
+
+    def fail(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("rmq_broker.store.index.mark.replace_file", fail)
+    indexed.open()
+    some(indexed, 50)
+    stop(indexed)
+    assert not (tmp_path / "rmq_index.json").exists()
+    indexed.open()
+    indexed.index.catch_up()
+    indexed.check()
+
+
+def test_a_flush_that_fails_at_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 50)
+    indexed.index.catch_up()
+
+    def fail(file: IndexFile) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(IndexFile, "flush", fail)
+    stop(indexed)
+    assert indexed.files() == []
+    monkeypatch.undo()
+    indexed.open()
+    assert indexed.index.catch_up()
+    indexed.check()
+
+
+# --- on the loop ---
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_catching_up_beside_appends(tmp_path: Path, seed: int) -> None:
+    indexed = Indexed(tmp_path).open()
+    some(indexed, 300, seed)
+    async with running(indexed):
+        for _ in range(60):
+            some(indexed, 5, seed)
+            await asyncio.sleep(0)
+        await live(indexed)
+        some(indexed, 5, seed)
+        await live(indexed)
+        indexed.check()
+    stop(indexed)
+    assert state(indexed.open()) is IndexState.LIVE
+    indexed.check()
+
+
+async def test_the_next_file_is_made_ahead(tmp_path: Path) -> None:
+    """Nothing falls behind while the loop gets round to it."""
+    indexed = Indexed(tmp_path).open()
+    async with running(indexed):
+        indexed.append("T", "", "key")
+        await live(indexed)
+        for _ in range(200):
+            indexed.append("T", "", "key")
+            assert state(indexed) is IndexState.LIVE
+            await until(lambda: not indexed.index._files.needs_file)
+        indexed.check()
+        await until(lambda: indexed.index.flushed_timestamp_ms >= START_MS + 189 * 100)
+    stop(indexed)
+    assert len(indexed.files()) == 11
+
+
+async def test_it_goes_on_when_there_is_space_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
+    indexed = Indexed(tmp_path).open()
+    async with running(indexed):
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        some(indexed, 20)
+        await until(lambda: indexed.index.failure is not None)
+        monkeypatch.undo()
+        await live(indexed)
+    assert indexed.index.failure is None
+    indexed.check()
+
+
+async def test_a_failed_flush_of_a_full_file_builds_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
+    indexed = Indexed(tmp_path).open()
+    plain = IndexFile.flush
+    failed: list[IndexFile] = []
+
+    def fail_once(file: IndexFile) -> None:
+        if not failed:
+            failed.append(file)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        plain(file)
+
+    monkeypatch.setattr(IndexFile, "flush", fail_once)
+    async with running(indexed):
+        some(indexed, 60)
+        await until(lambda: failed and indexed.index.failure is None and state(indexed) is IndexState.LIVE)
+    assert failed[0].path.exists() is False or failed[0] not in indexed.index._files.files
+    indexed.check()
+
+
+async def test_how_far_it_goes_is_written_down_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmq_broker.store.index.message_index._IDLE_S", 0.001)
+    monkeypatch.setattr("rmq_broker.store.index.message_index.MAX_PAUSE_S", 0)
+    monkeypatch.setattr("rmq_broker.store.index.message_index._MARK_EVERY_BYTES", 1000)
+    indexed = Indexed(tmp_path).open()
+    async with running(indexed):
+        for _ in range(9):
+            indexed.append("T")
+        await asyncio.sleep(0.01)
+        assert not (tmp_path / "rmq_index.json").exists()
+        indexed.append("T")
+        await until((tmp_path / "rmq_index.json").exists)
+    assert json.loads((tmp_path / "rmq_index.json").read_bytes()) == {"complete_to": 1000, "files": []}
+
+
+async def test_a_message_whose_keys_are_in_two_files_one_of_them_lost(tmp_path: Path) -> None:
+    """What the first file holds of it is no sign that the rest is there."""
+    sizes: dict[str, Any] = {"maxHashSlotNum": 20, "maxIndexNum": 11}  # ten entries a file, three a message
+    store = new_store(tmp_path, **sizes)
+    store.open()
+    store.start()
+    for number in range(12):
+        put(store, properties=b"UNIQ_KEY\x01U%032d\x02KEYS\x01a%d b%d\x02" % (number, number, number))
+        await until(lambda: not store.index.statistics().behind_bytes)
+    await store.stop()
+    second = sorted(path for path in (tmp_path / "index").iterdir() if path.name.isdigit())[1]
+    second.unlink()
+    store = new_store(tmp_path, **sizes)
+    store.open()
+    store.start()
+    await until(lambda: not store.index.statistics().behind_bytes)
+    keys = [key for number in range(12) for key in (f"U{number:032d}", f"a{number}", f"b{number}")]
+    lost = [key for key in keys if not store.query_by_key("TopicA", key, 10, 0, 2**62).offsets]
+    assert lost == []
+    await store.stop()

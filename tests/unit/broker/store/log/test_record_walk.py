@@ -1,0 +1,166 @@
+"""The fast walk over records finds what the plain one finds."""
+
+from __future__ import annotations
+
+import mmap
+import random
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from rmq_broker.store.log.record import (
+    BLANK_BYTES,
+    CRC_PROPERTY_BYTES,
+    MAGIC_BLANK,
+    RecordSummary,
+    RecordTemplate,
+    ScanEnd,
+    crc_property,
+    pack_blank,
+    pack_host,
+    parse_record,
+)
+from rmq_broker.store.log.record_walk import walk_records
+from tests.unit.broker.store.parts import BORN_HOST, STORE_HOST
+
+FILE_BYTES = 64 * 1024
+FILE_START = 3 * FILE_BYTES
+V6_HOST = pack_host("2001:db8::1", 5)
+
+
+def scan_records(
+    data: mmap.mmap, position: int, file_start: int, end: ScanEnd, *, check_crc: bool = True
+) -> Iterator[RecordSummary]:
+    """What is to be found, in the simplest way."""
+    limit = len(data)
+    end.position = position
+    while position + BLANK_BYTES <= limit:
+        record = parse_record(data, position, file_start, check_crc=check_crc)
+        if record is None:
+            size, magic = struct.unpack_from(">ii", data, position)
+            end.is_full = magic == MAGIC_BLANK and size == limit - position
+            return
+        position += record.size
+        end.position = position
+        yield record
+
+
+def log_of(chance: random.Random) -> tuple[bytearray, list[int]]:
+    """Records of all layouts, and where they begin; the file ends with a blank or with zeros."""
+    data = bytearray(FILE_BYTES)
+    position = 0
+    places: list[int] = []
+    while True:
+        topic = chance.choice(("TopicA", "%RETRY%G", "ü", "x" * 127, "x" * 128, "a/b", "..", "a\0b"))
+        born, store = chance.choice((BORN_HOST, V6_HOST)), chance.choice((STORE_HOST, V6_HOST))
+        made = RecordTemplate(
+            topic,
+            chance.randrange(4),
+            flag=0,
+            sys_flag=chance.choice((0, 4, 8, 12, 1)),
+            reconsume_times=0,
+            born_host_bytes=len(born),
+            store_host=store,
+        )
+        if topic in ("a/b", "..", "a\0b") and chance.random() < 0.8:
+            continue  # no record: the walk ends there
+        body = chance.randbytes(chance.choice((0, 1, 100, 3000)))
+        properties = chance.choice((b"", b"TAGS\x01a\x02", b"a\x01" + b"v" * 300 + b"\x02", b"__CRC32#12"))
+        with_crc = chance.random() < 0.2
+        size = made.fixed_bytes + len(body) + len(properties) + (CRC_PROPERTY_BYTES if with_crc else 0)
+        if position + size + 8 > FILE_BYTES:
+            if chance.random() < 0.5:
+                data[position : position + 8] = pack_blank(FILE_BYTES - position)
+            return data, places
+        fields = {
+            "queue_offset": chance.randrange(1 << 40),
+            "physical_offset": FILE_START + position,
+            "born_timestamp_ms": 1,
+            "born_host": born,
+            "store_timestamp_ms": 1_700_000_000_000 + position,
+        }
+        if with_crc:
+            unfinished = made.pack(size, body, properties + bytes(CRC_PROPERTY_BYTES), **fields)  # type: ignore[arg-type]
+            properties += crc_property(unfinished[:-CRC_PROPERTY_BYTES])
+        record = made.pack(size, body, properties, **fields)  # type: ignore[arg-type]
+        assert len(record) == size
+        data[position : position + size] = record
+        places.append(position)
+        position += size
+
+
+def mapped(content: bytes) -> mmap.mmap:
+    data = mmap.mmap(-1, len(content))
+    data[:] = content
+    return data
+
+
+def found_by(walk: object, data: mmap.mmap, position: int, *, check_crc: bool) -> tuple[object, ...]:
+    end = ScanEnd()
+    records: Iterator[RecordSummary] = walk(data, position, FILE_START, end, check_crc=check_crc)  # type: ignore[operator]
+    return list(records), end.position, end.is_full
+
+
+def check_same(content: bytes, position: int = 0) -> int:
+    data = mapped(content)
+    count = 0
+    for check_crc in (True, False):
+        plain = found_by(scan_records, data, position, check_crc=check_crc)
+        assert found_by(walk_records, data, position, check_crc=check_crc) == plain
+        count = len(plain[0])  # type: ignore[arg-type]
+    data.close()
+    return count
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_sound_logs(seed: int) -> None:
+    content, places = log_of(random.Random(seed))
+    assert sum(check_same(bytes(content), place) for place in places) > 0
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_damaged_logs(seed: int) -> None:
+    """From the damaged record on: whatever is in it, both say the same."""
+    chance = random.Random(seed)
+    content, places = log_of(chance)
+    for _ in range(40):
+        damaged = bytearray(content)
+        place = chance.choice(places)
+        for _ in range(chance.choice((1, 1, 4))):
+            at = min(place + chance.randrange(140), FILE_BYTES - 4)
+            what = chance.random()
+            if what < 0.4:
+                damaged[at] ^= 1 << chance.randrange(8)
+            elif what < 0.7:
+                damaged[at : at + 4] = chance.choice((b"\xff" * 4, b"\x7f\xff\xff\xff", bytes(4)))
+            else:
+                damaged[at : at + 30] = bytes(len(damaged[at : at + 30]))
+        check_same(bytes(damaged), place)
+
+
+def test_every_byte_of_a_record() -> None:
+    made = RecordTemplate(
+        "TopicA", 0, flag=0, sys_flag=0, reconsume_times=0, born_host_bytes=8, store_host=STORE_HOST
+    )
+    record = made.pack(
+        made.fixed_bytes + 9,
+        b"body",
+        b"a\x01b\x02\0",
+        queue_offset=0,
+        physical_offset=FILE_START,
+        born_timestamp_ms=1,
+        born_host=BORN_HOST,
+        store_timestamp_ms=2,
+    )
+    assert check_same(record + bytes(100)) == 1
+    for position in range(len(record)):
+        for value in (0, 1, 0x7F, 0x80, 0xFF):
+            check_same(record[:position] + bytes((value,)) + record[position + 1 :] + bytes(100))
+            check_same(record[:position] + bytes((value,)) + record[position + 1 :])
+
+
+def test_the_end_of_a_file() -> None:
+    for length in range(8, 120):
+        check_same(bytes(length))
+        check_same(pack_blank(length) + bytes(length - 8))

@@ -1,0 +1,197 @@
+"""All queues of a store: which kind each is, what is written out, flushed and kept open for all of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from rmq_broker.store.queues import descriptors
+from rmq_broker.store.queues.batch_consume_queue import UNIT_BYTES, BatchConsumeQueue
+from rmq_broker.store.queues.consume_queues import ConsumeQueues
+from tests.unit.broker.store.parts import open_files_of_process
+
+
+def new_queues(root: Path, **options: int) -> ConsumeQueues:
+    """Topics that begin with B are of batches."""
+    return ConsumeQueues(
+        root / "consumequeue",
+        6000,
+        is_batch=lambda topic: topic.startswith("B"),
+        batch_file_bytes=100 * UNIT_BYTES,
+        **options,
+    )
+
+
+def loaded(root: Path, **options: int) -> ConsumeQueues:
+    queues = new_queues(root, **options)
+    queues.load()
+    return queues
+
+
+def fill(queues: ConsumeQueues, topics: int = 3, queue_ids: int = 2, messages: int = 5) -> None:
+    for topic in range(topics):
+        for queue_id in range(queue_ids):
+            queue = queues.get_or_create(f"Topic{topic}", queue_id)
+            for number in range(messages):
+                queue.put(number * 100, 100, 0)
+
+
+def ends(queues: ConsumeQueues) -> dict[tuple[str, int], int]:
+    return {(queue.topic, queue.queue_id): queue.max_offset for queue in queues}
+
+
+def test_queues_are_loaded_as_they_were(tmp_path: Path) -> None:
+    queues = new_queues(tmp_path)
+    fill(queues)
+    queues.get_or_create("Never written", 0)
+    before = ends(queues)
+    queues.close()
+    folders = tmp_path / "consumequeue"
+    assert sorted(path.name for path in folders.iterdir()) == ["Topic0", "Topic1", "Topic2"]
+    (folders / "a file").touch()
+    (folders / "Topic0" / "no queue").mkdir()
+    (folders / "Topic0" / "²").mkdir()
+    del before["Never written", 0]
+    assert ends(loaded(tmp_path)) == before
+
+
+def test_topics_of_batches_have_their_own_folder(tmp_path: Path) -> None:
+    queues = new_queues(tmp_path)
+    queue = queues.get_or_create("Batches", 3)
+    assert isinstance(queue, BatchConsumeQueue)
+    queue.put(0, 100, 0, 7, 5)
+    queues.get_or_create("Single", 0).put(100, 100, 0)
+    queues.close()
+    assert [path.name for path in (tmp_path / "batchconsumequeue").iterdir()] == ["Batches"]
+    queues = loaded(tmp_path)
+    assert ends(queues) == {("Batches", 3): 5, ("Single", 0): 1}
+    assert [queue.is_batch for queue in queues] == [False, True]
+    queues.delete_topic("Batches")
+    assert list((tmp_path / "batchconsumequeue").iterdir()) == []
+
+
+def test_a_queue_of_another_kind_than_its_topic(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The topic's attribute was changed in its file: what is there is read as what it is."""
+    queues = new_queues(tmp_path)
+    queues.get_or_create("Batches", 0).put(0, 100, 0)
+    queues.get_or_create("Single", 0).put(0, 100, 0)
+    queues.close()
+    queues = ConsumeQueues(
+        tmp_path / "consumequeue", 6000, is_batch=lambda topic: True, batch_file_bytes=100 * UNIT_BYTES
+    )
+    queues.load()
+    assert {queue.topic: queue.is_batch for queue in queues} == {"Batches": True, "Single": False}
+    assert not caplog.text
+    queues = ConsumeQueues(tmp_path / "consumequeue", 6000, batch_file_bytes=100 * UNIT_BYTES)
+    queues.load()
+    assert {queue.topic: queue.is_batch for queue in queues} == {"Batches": True, "Single": False}
+    assert "Batches/0 has queues of batches, but the topic is not of that type" in caplog.text
+
+
+# --- writing out ---
+
+
+def test_only_queues_with_news_are_visited(tmp_path: Path) -> None:
+    queues = new_queues(tmp_path)
+    fill(queues)
+    assert queues.unwritten_bytes == 3 * 2 * 5 * 20
+    queues.write_out()
+    assert queues.unwritten_bytes == 0
+    queues.get_or_create("Topic1", 1).put(500, 100, 0)
+    assert queues.unwritten_bytes == 20
+    with mock.patch.object(os, "pwrite", wraps=os.pwrite) as pwrite:
+        queues.write_out()
+        queues.write_out()
+    assert pwrite.call_count == 1
+    queues.close()
+
+
+def test_one_queue_that_cannot_be_written_holds_up_no_other(tmp_path: Path) -> None:
+    queues = new_queues(tmp_path)
+    (tmp_path / "consumequeue").mkdir()
+    (tmp_path / "consumequeue" / "Topic1").touch()  # no folder can be made in its place
+    fill(queues)
+    for _ in range(3):
+        with pytest.raises(OSError, match="Topic1"):
+            queues.write_out()
+        assert queues.unwritten_bytes == 2 * 5 * 20
+    (tmp_path / "consumequeue" / "Topic1").unlink()
+    queues.write_out()
+    assert queues.unwritten_bytes == 0
+    before = ends(queues)
+    queues.close()
+    assert ends(loaded(tmp_path)) == before
+
+
+def test_closing_writes_what_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    queues = new_queues(tmp_path)
+    fill(queues)
+    with mock.patch.object(os, "pwrite", side_effect=OSError(errno.ENOSPC, "No space left on device")):
+        queues.close()
+    assert "queue entries are not in their files, the next start makes them anew: " in caplog.text
+    queues = new_queues(tmp_path)
+    fill(queues)
+    queues.close(write_out=False)
+    assert all(end == 0 for end in ends(loaded(tmp_path)).values())
+
+
+def test_a_topic_deleted_before_it_is_written(tmp_path: Path) -> None:
+    queues = new_queues(tmp_path)
+    fill(queues)
+    queues.write_out()
+    fill(queues)
+    queues.delete_topic("Topic1")
+    queues.flush()
+    assert not (tmp_path / "consumequeue/Topic1").exists()
+    assert queues.topics() == ["Topic0", "Topic2"]
+    fill(queues)
+    queues.close()
+    assert ends(loaded(tmp_path))["Topic1", 0] == 5
+
+
+# --- flushing ---
+
+
+def test_many_files_are_flushed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[Path] = []
+
+    def flush_all(folder: Path) -> bool:
+        flushed.append(folder)
+        return True
+
+    monkeypatch.setattr(descriptors, "flush_file_system", flush_all)
+    queues = new_queues(tmp_path)
+    fill(queues, topics=5)
+    with mock.patch.object(os, "fdatasync") as fdatasync:
+        queues.flush()
+        assert (len(flushed), fdatasync.call_count) == (0, 10)
+        fill(queues, topics=60)
+        queues.flush()
+        assert (flushed, fdatasync.call_count) == ([tmp_path / "consumequeue"], 10)
+        queues.flush()
+        assert (len(flushed), fdatasync.call_count) == (1, 10)
+        fill(queues, topics=1)
+        queues.flush()
+        assert (len(flushed), fdatasync.call_count) == (1, 12)
+    queues.close()
+
+
+# --- open files ---
+
+
+def test_open_files_are_bounded(tmp_path: Path) -> None:
+    queues = new_queues(tmp_path)
+    fill(queues, topics=50, messages=20)
+    queues.close()
+    before = open_files_of_process()
+    queues = loaded(tmp_path, descriptors=10)
+    assert open_files_of_process() == before
+    for queue in queues:
+        assert len(queue.read(0, 3)) == 60
+        assert open_files_of_process() <= before + 10
+    queues.close()
+    assert open_files_of_process() == before

@@ -1,0 +1,96 @@
+"""Files kept open for all queues."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.store.queues.descriptors import Descriptors, OpenFile, flush_file_system
+from tests.unit.broker.store.parts import open_files_of_process
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    return path
+
+
+def test_an_open_file_is_closed_with_its_last_reader(path: Path) -> None:
+    shared = Descriptors(1)
+    owner = object()
+    file = shared.open((owner, 0), path)
+    assert shared.get((owner, 0)) is shared.open((owner, 0), path) is file
+    other = shared.open((owner, 1), path)
+    assert shared.get((owner, 0)) is None  # the oldest went
+    assert file.read(0, 7) == b"content"
+    before = open_files_of_process()
+    del file
+    assert open_files_of_process() == before - 1
+    shared.forget(object())
+    assert shared.get((owner, 1)) is other
+    shared.forget(owner)
+    assert len(shared) == 0
+
+
+def test_the_file_used_least_recently_goes(path: Path) -> None:
+    shared = Descriptors(3)
+    owner = object()
+    for start in (0, 1, 2):
+        shared.open((owner, start), path)
+    assert shared.get((owner, 0)) is not None
+    shared.open((owner, 3), path)
+    assert [start for start in range(4) if shared.get((owner, start))] == [0, 2, 3]
+    shared.discard((owner, 2))
+    shared.discard((owner, 7))
+    assert [start for start in range(4) if shared.get((owner, start))] == [0, 3]
+    shared.close()
+    assert len(shared) == 0
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    shared = Descriptors(3)
+    with pytest.raises(FileNotFoundError):
+        shared.open((self := object(), 0), tmp_path / "missing")
+    assert shared.get((self, 0)) is None
+
+
+def test_many_threads_and_few_files(tmp_path: Path) -> None:
+    """Each reads what it asked for, though files come and go, and their numbers are used again."""
+    for number in range(20):
+        (tmp_path / str(number)).write_bytes(b"%02d" % number)
+    before = open_files_of_process()
+    shared = Descriptors(3)
+    owner = object()
+    wrong: list[bytes] = []
+
+    def read(seed: int) -> None:
+        for step in range(500):
+            number = (step * 7 + seed) % 20
+            found = shared.open((owner, number), tmp_path / str(number)).read(0, 2)
+            if found != b"%02d" % number:
+                wrong.append(found)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert len(shared) == 3
+    shared.close()
+    assert open_files_of_process() == before
+
+
+def test_a_file_that_cannot_be_opened_closes_nothing(tmp_path: Path) -> None:
+    before = open_files_of_process()
+    with pytest.raises(OSError, match="missing"):
+        OpenFile(tmp_path / "missing")
+    assert open_files_of_process() == before
+
+
+def test_a_file_system_is_flushed(path: Path) -> None:
+    assert flush_file_system(path.parent)
+    assert not flush_file_system(path.parent / "missing")
