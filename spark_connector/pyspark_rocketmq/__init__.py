@@ -1,0 +1,1 @@
+"""A PySpark data source for RocketMQ: `spark.read.format("rocketmq")`."""
