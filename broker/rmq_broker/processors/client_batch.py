@@ -32,20 +32,24 @@ def read_batch(body: bytes, shared: bytes, editor: PropertiesEditor) -> tuple[Ba
     CommandError.
     """
     shared_code = editor.tags_code(shared)
-    messages = _of_one_size(body, shared, shared_code, editor.max_bytes)
-    if messages is None:
+    found = _of_one_size(body, shared, shared_code, editor.max_bytes)
+    if found is None:
         messages = _one_by_one(body, shared, shared_code, editor.max_bytes)
-    if _END_OF_TAGS_OR_KEYS not in body:
+        all_own = b"".join(messages.own_properties)
+    else:
+        messages, all_own = found
+    if _END_OF_TAGS_OR_KEYS not in all_own:
         return messages, _KEYS in shared
-    own_properties = messages.own_properties
-    tags_codes = [editor.tags_code(own + shared) for own in own_properties]
-    return messages._replace(tags_codes=tags_codes), _KEYS in shared or _KEYS in b"".join(own_properties)
+    tags_codes = [editor.tags_code(own + shared) for own in messages.own_properties]
+    return messages._replace(tags_codes=tags_codes), _KEYS in shared or _KEYS in all_own
 
 
-def _of_one_size(body: bytes, shared: bytes, shared_code: int, max_bytes: int) -> BatchMessages | None:
+def _of_one_size(
+    body: bytes, shared: bytes, shared_code: int, max_bytes: int
+) -> tuple[BatchMessages, bytes] | None:
     """The messages where all are alike but for their contents, in a few steps for all of them; else None.
 
-    What is wrong with a batch is not found out here.
+    Also the properties of all, one behind the other. What is wrong with a batch is not found out here.
     """
     end = len(body)
     if end < _ITEM_BYTES + _LENGTH_BYTES:
@@ -63,11 +67,13 @@ def _of_one_size(body: bytes, shared: bytes, shared_code: int, max_bytes: int) -
     )
     if heads.count(heads[0]) != count or lengths.count(lengths[0]) != count:
         return None
-    if properties_length:
-        joined = b"".join(own_properties)
-        if not joined.isascii() or joined[properties_length - 1 :: properties_length].strip(b"\x02"):
-            return None
-    return BatchMessages([flag] * count, bodies, own_properties, shared, [shared_code] * count)
+    all_own = b"".join(own_properties)
+    if all_own and (
+        not all_own.isascii() or all_own[properties_length - 1 :: properties_length].strip(b"\x02")
+    ):
+        return None
+    messages = BatchMessages([flag] * count, bodies, own_properties, shared, [shared_code] * count)
+    return messages, all_own
 
 
 @lru_cache(maxsize=1024)
