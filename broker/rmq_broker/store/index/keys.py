@@ -6,7 +6,7 @@ hash the absolute value of Java's String.hashCode, and 0 for the one value that 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 from rmq_remoting.java_hash import prefix_hash_code, utf8_hash_code
 
@@ -17,7 +17,7 @@ _TWO_TO_32: Final = 1 << 32
 # The unique keys of clients: address (4 or 16 bytes), process, class loader: 20 or 44 digits that one
 # client's keys share; 8 digits of milliseconds; 4 digits of a counter (Apache RocketMQ 5.3.3,
 # MessageClientIDSetter).
-_UNIQUE_KEY_LENGTHS: Final = frozenset((32, 56))
+_UNIQUE_KEY_LENGTHS: Final = (32, 56)
 _TIME_DIGITS: Final = 8
 _COUNTER_DIGITS: Final = 4
 _TIME_WEIGHT: Final = 31**_TIME_DIGITS
@@ -25,31 +25,39 @@ _COUNTER_WEIGHT: Final = 31**_COUNTER_DIGITS
 _DIGITS: Final = b"0123456789ABCDEFabcdef"
 _PAIRS: Final = {bytes((first, second)): first * 31 + second for first in _DIGITS for second in _DIGITS}
 _PAIR_WEIGHT: Final = 31**2
-_NOTHING: Final[dict[bytes, int]] = {}
 
 _MAX_COUNTERS: Final = 65536
 _MAX_HEADS: Final = 16384
+_MAX_TOPICS: Final = 65536
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+# What the topics add to the hashes of keys of one length.
+Seeds = dict[str, int]
 
 
 class KeyHasher:
     """Hashes keys; remembers the parts that unique keys have in common. Bounded; for one thread.
 
     A loop over the characters costs more than all the rest of an index entry. The hash of a text is the sum
-    of its parts' hashes, each times a power of 31: so the counter of a unique key is looked up, and
-    everything before it, which stays the same for a millisecond of one client.
+    of its parts' hashes, each times a power of 31: so three parts are looked up: topic, the counter of the
+    unique key, and everything before that, which stays the same for a millisecond of one client.
     """
 
-    __slots__ = ("_counters", "_head_count", "_heads")
+    __slots__ = ("_counters", "_heads", "_seeds")
 
     def __init__(self) -> None:
-        self._heads: dict[str, dict[bytes, int]] = {}  # topic -> unique key without its counter
-        self._head_count = 0
+        # Unique key without its counter -> its hash, and where the topics' parts are for keys of its length.
+        self._heads: dict[bytes, tuple[int, Seeds]] = {}
         self._counters: dict[bytes, int] = {}
+        self._seeds: dict[int, Seeds] = {length: {} for length in _UNIQUE_KEY_LENGTHS}
 
     def unique_key(self, topic: str, key: bytes) -> int:
         """The hash of a unique key (UTF-8), 0 to 2^31 - 1."""
         try:
-            value = (self._heads[topic][key[:-4]] + self._counters[key[-4:]]) & _MASK
+            of_head, seeds = self._heads[key[:-4]]
+            value = (seeds[topic] + of_head + self._counters[key[-4:]]) & _MASK
         except KeyError:
             value = self._learn(topic, key)
         if value < _SIGN_BIT:
@@ -68,29 +76,31 @@ class KeyHasher:
         return hashes
 
     def _learn(self, topic: str, key: bytes) -> int:
-        if len(key) not in _UNIQUE_KEY_LENGTHS or not key.isascii():
+        seeds = self._seeds.get(len(key))
+        if seeds is None or not key.isascii():
             return utf8_hash_code(key, prefix_hash_code(topic + "#")) & _MASK
         head, counter = key[:-_COUNTER_DIGITS], key[-_COUNTER_DIGITS:]
-        of_head = self._heads.get(topic, _NOTHING).get(head)
-        if of_head is None:
-            client = head[:-_TIME_DIGITS].decode("ascii")
-            seed = prefix_hash_code(client, prefix_hash_code(topic + "#"))
-            of_head = (seed * _TIME_WEIGHT + _of_digits(head[-_TIME_DIGITS:])) * _COUNTER_WEIGHT & _MASK
-            self._remember_head(topic, head, of_head)
+        found = self._heads.get(head)
+        if found is None:
+            client = prefix_hash_code(head[:-_TIME_DIGITS].decode("ascii"))
+            of_head = (client * _TIME_WEIGHT + _of_digits(head[-_TIME_DIGITS:])) * _COUNTER_WEIGHT & _MASK
+            found = _remember(self._heads, head, (of_head, seeds), _MAX_HEADS)
+        of_topic = seeds.get(topic)
+        if of_topic is None:
+            of_topic = prefix_hash_code(topic + "#") * pow(31, len(key), _TWO_TO_32) & _MASK
+            _remember(seeds, topic, of_topic, _MAX_TOPICS)
         of_counter = self._counters.get(counter)
         if of_counter is None:
             # All counters of clients fit; texts of the same length that are none may come as well.
-            if len(self._counters) >= _MAX_COUNTERS:
-                self._counters.clear()
-            of_counter = self._counters[counter] = _of_digits(counter)
-        return (of_head + of_counter) & _MASK
+            of_counter = _remember(self._counters, counter, _of_digits(counter), _MAX_COUNTERS)
+        return (of_topic + found[0] + of_counter) & _MASK
 
-    def _remember_head(self, topic: str, head: bytes, of_head: int) -> None:
-        if self._head_count >= _MAX_HEADS:
-            self._heads.clear()
-            self._head_count = 0
-        self._heads.setdefault(topic, {})[head] = of_head
-        self._head_count += 1
+
+def _remember(memory: dict[Key, Value], key: Key, value: Value, most: int) -> Value:
+    if len(memory) >= most:
+        memory.clear()
+    memory[key] = value
+    return value
 
 
 def _of_digits(text: bytes) -> int:

@@ -88,11 +88,13 @@ def test_against_the_plain_function(seed: int) -> None:
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_keys, "_MAX_HEADS", 10)
     monkeypatch.setattr(index_keys, "_MAX_COUNTERS", 16)
+    monkeypatch.setattr(index_keys, "_MAX_TOPICS", 2)
     hasher = KeyHasher()
     for number in range(500):
         topic = f"T{number % 3}"
         assert hasher.unique_key(topic, unique(number).encode()) == plain(topic, unique(number))
-        assert sum(map(len, hasher._heads.values())) <= 10
+        assert len(hasher._heads) <= 10
+        assert all(len(seeds) <= 2 for seeds in hasher._seeds.values())
         assert len(hasher._counters) <= 16
 
 
