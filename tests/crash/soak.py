@@ -77,6 +77,8 @@ async def soak(home: Path, seconds: float, chance: random.Random) -> list[str]:
                 samples.append(_sample(broker, ledger, time.monotonic() - began))
                 print(samples[-1], flush=True)
         broker.kill()
+        # What the broker is asked for now has to stay until it is read.
+        broker.settings |= {"fileReservedTime": "72"}
         await broker.start()
         print(ledger.check(await read_queues(broker.port)))
         await broker.stop()

@@ -80,14 +80,15 @@ async def test_a_flush_of_2_seconds(tmp_path: Path, flush_mode: str, seed: int) 
         await _back(machine, ledger, flush_mode)
 
 
-async def test_a_flush_that_fails(tmp_path: Path, flush_mode: str, seed: int) -> None:
+@pytest.mark.parametrize("only", ["commitlog/", "consumequeue/"])
+async def test_a_flush_that_fails(tmp_path: Path, flush_mode: str, only: str, seed: int) -> None:
     """No send is accepted from then on, though the next flush would succeed; what is there can be read."""
     chance, ledger = random.Random(seed), Ledger()
     machine = FaultyMachine(tmp_path, flush_mode)
     async with machine.broker as broker:
         async with LedgerLoad(broker.port, ledger, chance) as load:
             await load.until_acknowledged(_MESSAGES)
-            machine.disk(error=True, only="commitlog/")
+            machine.disk(error=True, only=only)
             await until(lambda: ledger.refused_count, 10)
             machine.disk()
             # Answers to what was flushed before may still be on their way.
@@ -105,6 +106,22 @@ async def test_a_flush_that_fails(tmp_path: Path, flush_mode: str, seed: int) ->
         assert sum(map(len, stored.values())) >= acknowledged
         machine.lose_power(chance, share_kept=0.0)
         await _back(machine, ledger, flush_mode)
+
+
+async def test_a_flush_of_the_index_that_fails(tmp_path: Path, flush_mode: str, seed: int) -> None:
+    """Nobody is refused for that: the index is built again, from the log."""
+    chance, ledger = random.Random(seed), Ledger()
+    machine = FaultyMachine(tmp_path, flush_mode, maxIndexNum="300")
+    async with machine.broker as broker:
+        async with LedgerLoad(broker.port, ledger, chance) as load:
+            await load.until_acknowledged(_MESSAGES)
+            machine.disk(error=True, only="index/")
+            await until(lambda: "the index cannot be written" in broker.process.log_tail(), 20)
+            machine.disk()
+            await load.until_acknowledged(_MESSAGES)
+            assert set(load.answers) == {ResponseCode.SUCCESS}
+        broker.kill()
+        await _back(machine, ledger, "SYNC_FLUSH")  # the process is killed: nothing is lost in either mode
 
 
 async def _back(machine: Machine, ledger: Ledger, flush_mode: str) -> None:

@@ -37,9 +37,6 @@ class StoreView(Protocol):
     def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether there is a message at that offset and it is young enough to be in memory still."""
 
-    def queues_of(self, topic: str) -> list[int]:
-        """The topic's queues that have files."""
-
     def delete_topics(self, names: Sequence[str]) -> None:
         """Remove the queues of topics; their messages go with the log files."""
 

@@ -5,15 +5,19 @@ Apache RocketMQ 5.3.3, StoreCheckpoint: a file of 4,096 bytes that begins with f
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
+log = logging.getLogger("rmq.store")
+
 _VALUES: Final = Struct(">qqqqq")
 _FILE_BYTES: Final = 4096
 _SAFETY_MS: Final = 3000
+_LATEST_MS: Final = 1 << 43  # in the 23rd century
 
 
 @dataclass(slots=True)
@@ -28,12 +32,24 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
-        """What the file says; all zero where there is none."""
+        """What the file says; all zero where there is none, or none that is whole.
+
+        It has no checksum: times that cannot be tell of damage. Those far in the future would vouch for what
+        nobody knows to be on the disk.
+        """
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             return cls()
-        return cls(*_VALUES.unpack_from(data)) if len(data) >= _VALUES.size else cls()
+        if len(data) < _VALUES.size:
+            log.warning("%s has %d bytes and is left out of account", path, len(data))
+            return cls()
+        loaded = cls(*_VALUES.unpack_from(data))
+        times = (loaded.log_timestamp_ms, loaded.queue_timestamp_ms, loaded.index_timestamp_ms)
+        if not all(0 <= time_ms <= _LATEST_MS for time_ms in times):
+            log.warning("%s is damaged and left out of account: it says the times %s", path, times)
+            return cls()
+        return loaded
 
     def save(self, path: Path) -> None:
         """Write the file and wait until it is on the disk; blocks."""

@@ -33,8 +33,11 @@ _CHECK_FULL_SECONDS: Final = 1.0
 # 20,000 of them, and who cleans them keeps the loop from running.
 _SLICE: Final = 20
 _PAUSE_SECONDS: Final = 0.005
-# A request holds for so many rounds: files that are not flushed yet are waited for (as Apache).
+# A request holds for the time of so many rounds (as Apache).
 _REQUESTED_ROUNDS: Final = 20
+# Files that only wait to be flushed are looked at again so soon. The flusher gets to them by itself, at a
+# pace that disk and queues bear: a flush from here would be one more, of all queues, at anybody's request.
+_FLUSH_PAUSE_MS: Final = 1000
 _HOUR_MS: Final = 3_600_000
 
 _Arguments = ParamSpec("_Arguments")
@@ -52,6 +55,10 @@ class CleanableLog(Protocol):
     @property
     def oldest_file(self) -> Path | None:
         """The first file, if it may be removed."""
+
+    @property
+    def oldest_waits_for_flush(self) -> bool:
+        """Whether the first file may be removed as soon as it and its messages' entries are on the disk."""
 
     def remove_oldest(self) -> None:
         """Begin with the second file from now on."""
@@ -110,7 +117,7 @@ class Cleaner:
         self._wake = asyncio.Event()
         self._round_done = asyncio.Event()
         self._stopping = False
-        self._requested_rounds = 0
+        self._requested_until_ms = -1
         self._next_round_ms = 0
         self._log_again_ms = 0  # after a failure: when to try again
         self._behind_again_ms = 0
@@ -154,7 +161,8 @@ class Cleaner:
     def delete_expired(self) -> None:
         """Delete all files that are too old, now, whatever the hour; returns at once."""
         log.info("files older than %d hours are deleted on request", self._settings.file_reserved_hours)
-        self._requested_rounds = _REQUESTED_ROUNDS
+        rounds_ms = _REQUESTED_ROUNDS * self._settings.clean_resource_interval_ms
+        self._requested_until_ms = self._now_ms() + rounds_ms
         self._next_round_ms = self._log_again_ms = 0
         self._wake.set()
 
@@ -180,16 +188,24 @@ class Cleaner:
             self._next_round_ms = now_ms + self._settings.clean_resource_interval_ms
             self.statistics.last_round_ms = now_ms
             deleted = await self._clean_log(level)
-            if self._requested_rounds:
-                self._requested_rounds -= 1
-                if deleted == self._settings.delete_file_batch_max:
-                    self._next_round_ms = 0  # there may be more: somebody waits for them to go
+            if self._is_requested and deleted == self._settings.delete_file_batch_max:
+                self._next_round_ms = 0  # there may be more: somebody waits for them to go
+            elif self._is_needed_now and self._log.oldest_waits_for_flush:
+                self._next_round_ms = min(self._next_round_ms, now_ms + _FLUSH_PAUSE_MS)
             self._round_done.set()
 
     async def follow(self) -> None:
         """Have queues and index forget what was deleted from the log, where anything was."""
         async with self._behind_log:
             await self._clean_behind_log()
+
+    @property
+    def _is_requested(self) -> bool:
+        return self._now_ms() <= self._requested_until_ms
+
+    @property
+    def _is_needed_now(self) -> bool:
+        return self._is_requested or self._disk.level >= DiskLevel.FORCE
 
     def _pause_seconds(self) -> float:
         regular = _CHECK_FULL_SECONDS if self._disk.level is DiskLevel.REFUSE else _CHECK_SECONDS
@@ -220,7 +236,7 @@ class Cleaner:
         settings = self._settings
         if level >= DiskLevel.FORCE and settings.clean_file_forcibly_enable:
             return True
-        if not self._requested_rounds and level < DiskLevel.CLEAN and not self._is_the_hour():
+        if not self._is_requested and level < DiskLevel.CLEAN and not self._is_the_hour():
             return False
         try:
             modified_ms = (await _in_thread(path.stat)).st_mtime_ns // 1_000_000

@@ -58,3 +58,17 @@ class FineCheckpoint:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def distrust_written(path: Path) -> None:
+    """After a failed flush: from now on the file says of nothing that it was written but what was flushed.
+
+    The kernel drops pages that it could not write, in the same boot as well: the next start has to make all
+    entries anew that are not known to be on the disk. A file that cannot be written is logged; blocks.
+    """
+    try:
+        known = FineCheckpoint.load(path)
+        if known is not None:
+            FineCheckpoint(min(known.written, known.flushed), known.flushed).save(path, durable=True)
+    except OSError as error:
+        log.error("%s is not true any more, remove it before the next start: %s", path, error)

@@ -6,12 +6,12 @@ Apache RocketMQ 5.3.3, FlushRealTimeService and FlushConsumeQueueService.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Lock
 from typing import Final
 
@@ -32,7 +32,6 @@ _PAUSE_PER_PASS: Final = 10
 _PAUSE_PER_WRITING: Final = 20
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 _QUEUES: Final = "queues"
-_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LogFlush:
@@ -123,6 +122,7 @@ class Flusher:
         self.flush_log = LogFlush(commit_log, health)
         # Why queue entries cannot be written to their files now: they are kept in memory, and tried again.
         self._blocked: OSError | None = None
+        self._unsaved: set[Path] = set()  # checkpoints that cannot be written now
 
     def opened(self, fine: FineCheckpoint) -> None:
         """The store has been opened; `fine` is what `rmq_checkpoint` says now."""
@@ -220,25 +220,22 @@ class Flusher:
         self._save_fine(replace(self._fine, written=reached.entries_end), durable=False)
 
     def _flush_queues(self, reached: Reached) -> None:
-        has_news = self._checkpoint.queue_timestamp_ms != reached.timestamp_ms
+        has_news = self._checkpoint.queue_timestamp_ms != reached.timestamp_ms or bool(self._unsaved)
         if self._blocked is not None or not (has_news or self._fine.flushed < reached.entries_end):
             return
         began = self._clock()
         # The log first: what the checkpoint says of the queues has to be true of the log as well.
         self._flush_log(reached)
-        try:
-            self._queues.flush()
-        except OSError as error:
-            if error.errno not in _NO_SPACE:
-                raise
-            self._block(error)
-            return
+        # Whatever the error is, also one for want of space (thin disks, NFS), the kernel may have dropped
+        # pages: to try again would be to take them for flushed.
+        self._queues.flush()
         self._queues_flushed_at = self._clock()
         self._queues_pass_seconds = self._queues_flushed_at - began
         checkpoint = self._checkpoint
         checkpoint.queue_timestamp_ms = reached.timestamp_ms
         checkpoint.index_timestamp_ms = self._index_timestamp_ms() or checkpoint.index_timestamp_ms
-        if checkpoint != self._saved and self._has_saved(lambda: checkpoint.save(self._checkpoint_path)):
+        path = self._checkpoint_path
+        if checkpoint != self._saved and self._has_saved(path, lambda: checkpoint.save(path)):
             self._saved = replace(checkpoint)
         end = self._log.entries_flushed_to = reached.entries_end
         self._save_fine(FineCheckpoint(max(self._fine.written, end), end), durable=True)
@@ -251,17 +248,23 @@ class Flusher:
 
     def _save_fine(self, checkpoint: FineCheckpoint, *, durable: bool) -> None:
         if checkpoint != self._fine and self._has_saved(
-            lambda: checkpoint.save(self._fine_path, durable=durable)
+            self._fine_path, lambda: checkpoint.save(self._fine_path, durable=durable)
         ):
             self._fine = checkpoint
 
-    def _has_saved(self, save: Callable[[], None]) -> bool:
-        """Whether a checkpoint was written. Without space it was not: a start has more to read then."""
+    def _has_saved(self, path: Path, save: Callable[[], None]) -> bool:
+        """Whether a checkpoint was written. Where it was not a start has more to read, that is all.
+
+        It is written anew each time, as a whole: unlike a flush it can be tried again.
+        """
         try:
             save()
         except OSError as error:
-            if error.errno not in _NO_SPACE:
-                raise
-            log.warning("no checkpoint can be written now: %s", error)
+            if path not in self._unsaved:
+                log.error("%s cannot be written now, a start would have more to read: %s", path, error)
+                self._unsaved.add(path)
             return False
+        if path in self._unsaved:
+            log.warning("%s can be written again", path)
+            self._unsaved.discard(path)
         return True

@@ -18,6 +18,7 @@ from .checkpoint import Checkpoint
 from .directory_lock import DirectoryLock
 from .disk_space import DiskUse
 from .errors import StoreUnavailable
+from .fine_checkpoint import distrust_written
 from .flush import Flusher, Reached
 from .group_commit import GroupCommit, Outcome
 from .health import WriteHealth
@@ -167,7 +168,7 @@ class MessageStore:
             self.appender.enter_when_flushed(self._commits.request)
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._flusher.run(), name="store-flush"),
+            loop.create_task(self._run_flusher(), name="store-flush"),
             loop.create_task(self._run_index(), name="store-index"),
         ]
 
@@ -209,6 +210,12 @@ class MessageStore:
             task.cancel()
         return tasks
 
+    async def _run_flusher(self) -> None:
+        """Flush; when that has failed, have the next start know even if this process is killed."""
+        await self._flusher.run()
+        if self._flusher.failure is not None:
+            await asyncio.get_running_loop().run_in_executor(None, distrust_written, self._fine_path)
+
     async def _run_index(self) -> None:
         """Let the index catch up and make its files; what fails there hinders no message."""
         while True:
@@ -238,6 +245,7 @@ class MessageStore:
     def _finish(self) -> None:
         if self._flusher.failure is not None:
             log.error("the store is left as after a crash: flushing failed: %s", self._flusher.failure)
+            distrust_written(self._fine_path)
             return
         self.index.flush()
         self._flusher.flush()
@@ -355,8 +363,7 @@ class MessageStore:
         queue = self.queues.get(topic, queue_id)
         if queue is None:
             return None
-        offsets = range(offset, min(offset + max_count, queue.max_offset))
-        return [entry for each in offsets if (entry := queue.entry(each)) is not None]
+        return queue.entries(offset, max_count)
 
     # --- looking up ---
 
@@ -370,10 +377,6 @@ class MessageStore:
         Raises OSError; blocks.
         """
         return self.records.raw_record(physical_offset)
-
-    def queues_of(self, topic: str) -> list[int]:
-        """The queue ids of a topic that have been written to."""
-        return sorted(id_ for id_, queue in list(self.queues.of_topic(topic).items()) if queue.max_offset)
 
     @property
     def dispatch_behind_bytes(self) -> int:

@@ -87,9 +87,6 @@ class FakeStore:
         time = self.store_time_at(topic, queue_id, queue_offset)
         return time >= 0 and time >= self.recent_from_ms
 
-    def queues_of(self, topic: str) -> list[int]:
-        return sorted(queue_id for name, queue_id in self.queues if name == topic)
-
     def delete_topics(self, names: Sequence[str]) -> None:
         self.deleted += names
 

@@ -76,6 +76,7 @@ class MessageIndex:
         "_catch_up",
         "_file",
         "_files",
+        "_flush_failure",
         "_hasher",
         "_live_from",
         "_log",
@@ -110,6 +111,7 @@ class MessageIndex:
         self._wanted = asyncio.Event()
         # A stop cancels `run`, but not what it has begun in a thread.
         self._thread_lock = threading.Lock()
+        self._flush_failure: OSError | None = None  # after which not all files could be removed
         # Why nothing can be written now, or None.
         self.failure: str | None = None
 
@@ -185,6 +187,8 @@ class MessageIndex:
             if self._state is IndexState.CATCHING_UP:
                 await self._catch_up.warm()
                 self._run_slice(_SLICE_S)
+            elif self.failure is not None:
+                self._works_again()
         except OSError as error:
             self._failed(error)
             return _RETRY_S
@@ -203,6 +207,8 @@ class MessageIndex:
         self._wanted.clear()
 
     async def _keep_house(self) -> None:
+        if self._flush_failure is not None:
+            self._start_again_after(self._flush_failure)
         if self._files.needs_file:
             await self._in_thread(self._files.prepare)
         if self._files.needs_flush:
@@ -243,8 +249,7 @@ class MessageIndex:
         """Catch up for so long; True where the log's end is reached. Raises OSError (disk full)."""
         reached_end = self._catch_up.run_slice(budget_s)
         if self.failure is not None and self._files.current is not None:
-            log.info("the index can be written again, from %d on", self._catch_up.position)
-            self.failure = None
+            self._works_again()
         if reached_end:
             self._go_live()
         return reached_end
@@ -261,6 +266,8 @@ class MessageIndex:
             except OSError as error:
                 self._failed(error)
             try:
+                if self._flush_failure is not None:
+                    raise self._flush_failure
                 self._files.flush_all()
             except OSError as error:
                 self._start_again_after(error)
@@ -314,10 +321,19 @@ class MessageIndex:
             log.error("the index cannot be written; messages are stored, and entered later: %s", error)
         self.failure = str(error)
 
+    def _works_again(self) -> None:
+        log.info("the index can be written again, from %d on", self.end_offset)
+        self.failure = None
+
     def _start_again_after(self, error: OSError) -> None:
-        """A flush failed: nobody knows what is on the disk, and a second try would not tell."""
+        """A flush failed: nobody knows what is on the disk, and a second try would not tell.
+
+        Raises OSError where the files cannot be removed: that is tried again before anything else.
+        """
+        self._flush_failure = error
         self._files.drop_unflushed(f"flushing failed: {error}")
         self._mark.forget()
+        self._flush_failure = None
         self._take_back_and_resume(0)
         if self._state is IndexState.LIVE:
             self._state = IndexState.CATCHING_UP

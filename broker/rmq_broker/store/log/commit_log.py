@@ -106,8 +106,7 @@ class CommitLog:
                 file.reserve(position + BLANK_BYTES)
                 file.map[position : position + BLANK_BYTES] = pack_blank(file.size - position)
                 file.wrote = file.size
-            self.files.append(next_file)
-            self._files_changed()
+            self._go_on_in(next_file)
             file = next_file
         until = file.wrote + size
         if until > file.more_room_at:
@@ -127,29 +126,26 @@ class CommitLog:
         position = offset - file.start
         return file.map[position : min(file.wrote, position + max_bytes)]
 
-    def append_data(self, offset: int, data: bytes) -> None:
-        """Append bytes of another log that stand at `offset` there: this log has to end at that offset.
+    def append_data(self, offset: int, records: bytes) -> None:
+        """Append whole records that stand at `offset` in another log: this one has to end there.
 
-        Raises ValueError where it does not, OSError where the disk is full; nothing was appended then.
+        They fit the rest of one file. Raises ValueError where they do not, or do not follow; OSError where
+        the disk is full; nothing was appended then.
         """
         if not self.files:
             self._roll(offset - offset % self._file_bytes, wrote=offset % self._file_bytes)
+        file = self.current
+        assert file is not None
         if offset != self.max_offset:
             raise ValueError(f"the log ends at {self.max_offset}, bytes of {offset} do not follow")
-        at = 0
-        while at < len(data):
-            file = self.current
-            assert file is not None
-            if file.wrote == file.size:
-                file = self._prepare_next(file, 1)
-                self.files.append(file)
-                self._files_changed()
-            part = min(len(data) - at, file.size - file.wrote)
-            until = file.wrote + part
-            file.reserve(until)
-            file.map[file.wrote : until] = data[at : at + part]
-            file.wrote = until
-            at += part
+        if file.wrote == file.size:
+            file = self._prepare_next(file, len(records))
+            self._go_on_in(file)
+        until = file.wrote + len(records)
+        if until > file.size:
+            raise ValueError(f"{len(records)} bytes do not fit the file of {offset}: it ends at {file.size}")
+        file.reserve(until)
+        file.append(records)
 
     def next_file_offset(self, offset: int) -> int:
         """Where the file behind that of `offset` begins."""
@@ -212,6 +208,11 @@ class CommitLog:
         if first.start + first.size > self.entries_flushed_to:
             return None
         return first.path
+
+    @property
+    def oldest_waits_for_flush(self) -> bool:
+        """Whether the first file may be removed as soon as it and its messages' entries are on the disk."""
+        return len(self.files) > 1 and self.oldest_file is None
 
     def remove_oldest(self) -> None:
         """Begin with the second file from now on; who reads the first one goes on reading it.
@@ -289,6 +290,8 @@ class CommitLog:
     def _new_file(self, start: int, room: Callable[[MappedFile], None]) -> MappedFile:
         """A file with room in it, or none at all. Raises OSError."""
         file = MappedFile(self.folder / file_name(start), self._file_bytes, step_bytes=_RESERVE_STEP_BYTES)
+        # One of that name may be left of an attempt that failed: its name may not be on the disk either.
+        file.distrust()
         try:
             room(file)
         except OSError:
@@ -297,14 +300,22 @@ class CommitLog:
         return file
 
     def _prepare_next(self, file: MappedFile, size: int) -> MappedFile:
-        """The next file with room for a record, made before the current one is closed by a blank."""
+        """The next file with room for a record, made before the current one is closed by a blank.
+
+        Until it is the current one it stays `_next`: the thread that makes room would make it a second time,
+        and write zeros over what is appended to it.
+        """
         with self._preparing:
-            following = self._next
-            if following is None:
-                return self._new_file(file.start + file.size, lambda new: new.reserve(size))
-            following.reserve(size)
-            self._next = None
-            return following
+            if self._next is None:
+                self._next = self._new_file(file.start + file.size, lambda new: new.reserve(size))
+            else:
+                self._next.reserve(size)
+            return self._next
+
+    def _go_on_in(self, following: MappedFile) -> None:
+        self.files.append(following)
+        self._files_changed()
+        self._next = None  # last of all: `prepare_next` looks at both
 
     def _roll(self, start: int, wrote: int = 0) -> MappedFile:
         file = self._new_file(start, lambda new: new.reserve(wrote + BLANK_BYTES))

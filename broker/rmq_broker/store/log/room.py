@@ -69,6 +69,9 @@ class LogRoom:
             # Not the place to refuse anything: an append that finds no room does, and says so.
             log.warning("no room can be made ahead in the commit log: %s", error)
             self._not_before = self._clock() + _FULL_DISK_PAUSE_SECONDS
+        except Exception:
+            log.exception("no room is made ahead in the commit log")  # nobody asks what became of this task
+            self._not_before = self._clock() + _FULL_DISK_PAUSE_SECONDS
         finally:
             self._under_way = False
 

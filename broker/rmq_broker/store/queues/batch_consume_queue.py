@@ -111,6 +111,24 @@ class BatchConsumeQueue(ConsumeQueue):
         unit = self.unit(offset)
         return None if unit is None else unit[:3]
 
+    def entries(self, offset: int, max_count: int) -> list[Entry]:
+        """As `entry`, of so many offsets from `offset` on; those without an entry are left out.
+
+        Raises OSError; blocks.
+        """
+        end = min(offset + max_count, self.max_offset)
+        offset = max(offset, self.min_offset)
+        found: list[Entry] = []
+        while offset < end:
+            begin = offset
+            for unit in iter_units(self.read(offset, end - offset)):
+                messages = min(unit.end_offset, end) - max(unit.base_offset, offset)
+                found += [unit[:3]] * messages
+                offset = max(offset, min(unit.end_offset, end))
+            if offset == begin and (offset := self.next_message(begin)) == begin:
+                break
+        return found
+
     def first_of_entry(self, offset: int) -> int:
         """The first message of the record that holds a message."""
         unit = self.unit(offset)

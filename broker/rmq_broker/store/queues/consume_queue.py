@@ -108,6 +108,19 @@ class ConsumeQueue(EntryFiles):
         found = _unpack_entry(raw) if raw else None
         return None if found is None or found[1] == PLACEHOLDER_SIZE else found
 
+    def entries(self, offset: int, max_count: int) -> list[Entry]:
+        """As `entry`, of so many offsets from `offset` on; those without an entry are left out.
+
+        Raises OSError; blocks.
+        """
+        end = min(offset + max_count, self.max_offset)
+        offset = max(offset, self.min_offset)
+        found: list[Entry] = []
+        while offset < end and (raw := self.read(offset, end - offset)):
+            found += [entry for entry in ENTRY.iter_unpack(raw) if entry[1] != PLACEHOLDER_SIZE]
+            offset += len(raw) // ENTRY_BYTES
+        return found
+
     def last_entry(self) -> Entry | None:
         """The newest entry."""
         return self.entry(self.max_offset - 1)

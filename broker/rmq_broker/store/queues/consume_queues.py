@@ -122,8 +122,10 @@ class ConsumeQueues:
             raise failure
 
     def flush(self) -> None:
-        """Write out, and wait until it is on the disk. Raises OSError; blocks."""
-        self.write_out()
+        """Wait until what was written out is on the disk; blocks.
+
+        Raises OSError: some of it may be on the disk then or never get there, a second try would not tell.
+        """
         self._support.flush_files(self._folder)
 
     # --- life ---

@@ -113,6 +113,11 @@ def fill(store: MessageStore, messages: int, topics: int = 1, queues: int = 1, s
         put(store, body, f"Topic{number % topics}", number // topics % queues, tags=f"T{number % 3}")
 
 
+def queues_written(store: MessageStore, topic: str) -> list[int]:
+    """The ids of a topic's queues that have got a message."""
+    return sorted(number for number, queue in store.queues.of_topic(topic).items() if queue.max_offset)
+
+
 def read_all(
     store: MessageStore, topic: str = "TopicA", queue_id: int = 0, *, last: int | None = None
 ) -> list[MessageExt]:

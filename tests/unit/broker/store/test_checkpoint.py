@@ -30,6 +30,21 @@ def test_a_missing_or_short_file_vouches_for_nothing(tmp_path: Path, content: by
     assert Checkpoint.load(path).safe_timestamp_ms < 0
 
 
+@pytest.mark.parametrize("field", ["log_timestamp_ms", "queue_timestamp_ms", "index_timestamp_ms"])
+@pytest.mark.parametrize("time_ms", [-1, -(1 << 63), (1 << 43) + 1, (1 << 63) - 1])
+def test_times_that_cannot_be_vouch_for_nothing(
+    tmp_path: Path, field: str, time_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "checkpoint"
+    checkpoint = Checkpoint(1_700_000_000_000, 1_700_000_000_000, 0, 5, 6)
+    checkpoint.save(path)
+    assert Checkpoint.load(path) == checkpoint
+    setattr(checkpoint, field, time_ms)
+    checkpoint.save(path)
+    assert Checkpoint.load(path) == Checkpoint()
+    assert f"{path} is damaged" in caplog.text and str(time_ms) in caplog.text
+
+
 def test_the_safe_time_is_the_older_one_less_3_seconds() -> None:
     assert Checkpoint(log_timestamp_ms=10_000, queue_timestamp_ms=9_000).safe_timestamp_ms == 6_000
     assert (

@@ -246,6 +246,39 @@ async def test_a_request_waits_for_what_is_not_flushed_yet_for_a_while(store: St
     assert await store.look(20) == [1, 2, 3, 4, 5], "that was the last round of the request"
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_what_only_waits_for_a_flush_is_looked_at_again_soon(store: Store, is_full: bool) -> None:
+    """On request, and where space is short; the next round would come in ten seconds."""
+    store.at_hour(5)
+    store.last_written(hours_ago=100)
+    store.log.entries_flushed_to = FILE_BYTES - 1
+    if is_full:
+        store.disk.percent = 95
+    else:
+        await store.cleaner.look()
+        store.cleaner.delete_expired()
+    await store.cleaner.look()
+    assert store.left() == ALL
+    store.log.entries_flushed_to = 2 * FILE_BYTES
+    await store.cleaner.look()
+    assert store.left() == ALL, "it does not look without a pause"
+    store.clock.pass_seconds(1)
+    await store.cleaner.look()
+    assert store.left() == [2, 3, 4, 5]
+
+
+async def test_without_need_what_waits_for_a_flush_is_left_to_the_next_round(store: Store) -> None:
+    store.at_hour(4)
+    store.last_written(hours_ago=100)
+    store.log.entries_flushed_to = 0
+    await store.cleaner.look()
+    store.log.entries_flushed_to = 2 * FILE_BYTES
+    store.clock.pass_seconds(9)
+    await store.cleaner.look()
+    assert store.left() == ALL
+    assert await store.look() == [2, 3, 4, 5]
+
+
 async def test_on_request_young_files_stay(store: Store) -> None:
     store.cleaner.delete_expired()
     await store.cleaner.look()

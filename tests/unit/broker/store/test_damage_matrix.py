@@ -9,17 +9,19 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmq_broker.store.errors import StoreDamaged
 from rmq_broker.store.fine_checkpoint import FineCheckpoint
 from rmq_broker.store.log.mapped_file import PAGE_BYTES
+from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store_tool.verify import verify
 from tests.unit.broker.store.parts import (
     bodies,
     check_agreement,
     copy_of,
-    fill,
     log_file,
     machine_crashed,
     opened,
@@ -28,9 +30,12 @@ from tests.unit.broker.store.parts import (
 )
 
 MESSAGES = 700
-KEPT_FILES = ("checkpoint", "rmq_checkpoint", "rmq_queues.json", "rmq_boot_id")
+KEPT_FILES = ("checkpoint", "rmq_checkpoint", "rmq_queues.json", "rmq_index.json", "rmq_boot_id", "lock")
+# Several index files; the same for every start, or the files have another size.
+SIZES: dict[str, Any] = {"maxIndexNum": 200}
 
 Damage = Callable[[Path], object]
+Stop = Callable[[Path], None]
 
 
 def _garble(path: Path) -> None:
@@ -49,29 +54,65 @@ DAMAGES: dict[str, Damage] = {
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with several files of each kind, stopped cleanly once and then left in the middle."""
-    root = tmp_path_factory.mktemp("written")
-    store = opened(root)
-    fill(store, MESSAGES // 2, topics=2, size=300)
+    """Stores with several files of each kind, stopped cleanly once: `left` in the middle, and `stopped`."""
+    roots = tmp_path_factory.mktemp("written")
+    root = roots / "stopped"
+    store = opened(root, **SIZES)
+    store.index.catch_up()
+    _fill(store, 0, MESSAGES // 2)
     store._flusher.flush()
+    store.index.flush()
     store._marks.stopped(store.queues, store._checkpoint, 0)
-    fill(store, MESSAGES - MESSAGES // 2, topics=2, size=300)
+    _fill(store, MESSAGES // 2, MESSAGES)
     store._flusher.flush()
+    copy_of(root, roots / "left")
+    store.index.flush()
     store.close()
+    return roots
+
+
+def _copy(written: Path, tmp_path: Path, stop: Stop) -> Path:
+    """A store that stopped so."""
+    root = copy_of(written / ("stopped" if stop is stopped_cleanly else "left"), tmp_path / "store")
+    stop(root)
     return root
 
 
+def _fill(store: MessageStore, first: int, end: int) -> None:
+    for number in range(first, end):
+        body = (b"%06d " % number).ljust(300, b"x")
+        put(store, body, f"Topic{number % 2}", properties=b"KEYS\x01key%d\x02" % number)
+        store.index.catch_up()
+
+
 def check_whole(root: Path) -> None:
-    """All messages are there, new ones get the next offsets, and the next start finds the same."""
-    store = opened(root)
+    """All messages are there, new ones get the next offsets, all are found by key, and the next start finds
+    the same.
+    """
+    store = opened(root, **SIZES)
     for topic in ("Topic0", "Topic1"):
         assert len(bodies(store, topic)) == MESSAGES // 2
         assert put(store, b"next", topic)[1] == MESSAGES // 2
+    assert store.index.catch_up()
+    _check_keys(store)
+    store._flusher.flush()
+    store.index.flush()
     store.close()
     assert check_agreement(root) == MESSAGES + 2
-    store = opened(root)
+    assert [finding for finding in verify(root).findings if finding.is_error] == []
+    store = opened(root, **SIZES)
     assert store.max_offset("Topic0", 0) == MESSAGES // 2 + 1
+    _check_keys(store)
     store.close()
+
+
+def _check_keys(store: MessageStore) -> None:
+    for number in range(MESSAGES):
+        found = store.query_by_key(f"Topic{number % 2}", f"key{number}", 10, 0, 1 << 60).offsets
+        assert any(
+            (record := store.record_at(offset)) is not None and b"%06d " % number in record
+            for offset in found
+        ), number
 
 
 def _killed(root: Path) -> None:
@@ -81,20 +122,39 @@ def _killed(root: Path) -> None:
 @pytest.mark.parametrize("stop", [stopped_cleanly, _killed, machine_crashed])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", KEPT_FILES)
-def test_a_file_beside_the_log(
-    written: Path, tmp_path: Path, name: str, damage: str, stop: Callable[[Path], None]
-) -> None:
+def test_a_file_beside_the_log(written: Path, tmp_path: Path, name: str, damage: str, stop: Stop) -> None:
     """Nothing of what these files say is needed: it makes a start quicker."""
-    root = copy_of(written, tmp_path / "store")
-    stop(root)
+    root = _copy(written, tmp_path, stop)
     DAMAGES[damage](root / name)
     check_whole(root)
 
 
 @pytest.mark.parametrize("stop", [stopped_cleanly, _killed, machine_crashed])
-def test_all_of_them_missing(written: Path, tmp_path: Path, stop: Callable[[Path], None]) -> None:
-    root = copy_of(written, tmp_path / "store")
-    stop(root)
+@pytest.mark.parametrize("damage", [damage for damage in DAMAGES if damage != "missing"])
+def test_what_is_in_the_mark_of_a_running_broker_does_not_matter(
+    written: Path, tmp_path: Path, damage: str, stop: Stop
+) -> None:
+    root = _copy(written, tmp_path, stop)
+    if (root / "abort").exists():
+        DAMAGES[damage](root / "abort")
+    check_whole(root)
+
+
+@pytest.mark.parametrize("stop", [stopped_cleanly, _killed, machine_crashed])
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("index", [0, 1, -1])
+def test_an_index_file(written: Path, tmp_path: Path, index: int, damage: str, stop: Stop) -> None:
+    """It is built again from the log; where it is the last one, of messages since the mark was written."""
+    root = _copy(written, tmp_path, stop)
+    files = sorted((root / "index").iterdir())
+    assert len(files) > 3
+    DAMAGES[damage](files[index])
+    check_whole(root)
+
+
+@pytest.mark.parametrize("stop", [stopped_cleanly, _killed, machine_crashed])
+def test_all_of_them_missing(written: Path, tmp_path: Path, stop: Stop) -> None:
+    root = _copy(written, tmp_path, stop)
     for name in KEPT_FILES:
         (root / name).unlink()
     check_whole(root)
@@ -102,12 +162,9 @@ def test_all_of_them_missing(written: Path, tmp_path: Path, stop: Callable[[Path
 
 @pytest.mark.parametrize("offset", [0, 1, 1 << 40, -1])
 @pytest.mark.parametrize("stop", [_killed, machine_crashed])
-def test_a_checkpoint_of_other_offsets(
-    written: Path, tmp_path: Path, offset: int, stop: Callable[[Path], None]
-) -> None:
+def test_a_checkpoint_of_other_offsets(written: Path, tmp_path: Path, offset: int, stop: Stop) -> None:
     """A place where no record begins, or none at all, is no place to start at."""
-    root = copy_of(written, tmp_path / "store")
-    stop(root)
+    root = _copy(written, tmp_path, stop)
     FineCheckpoint(offset, offset).save(root / "rmq_checkpoint", durable=False)
     check_whole(root)
 
@@ -115,7 +172,7 @@ def test_a_checkpoint_of_other_offsets(
 @pytest.mark.parametrize("change", [-1, 1, -PAGE_BYTES, PAGE_BYTES])
 def test_a_log_file_of_another_size(written: Path, tmp_path: Path, change: int) -> None:
     """One between others is refused with what to do, and not touched."""
-    root = copy_of(written, tmp_path / "store")
+    root = copy_of(written / "left", tmp_path / "store")
     file = log_file(root, 1)
     content = file.read_bytes()
     wrong = content[:change] if change < 0 else content + bytes(change)
@@ -131,6 +188,6 @@ def test_marks_of_queues_that_say_nonsense(written: Path, tmp_path: Path) -> Non
     nonsense: list[object] = [{}, {"ends": 1}, [], "text", None]
     nonsense.append({"checkpoint": [], "ends": {"Topic0": {"x": 1}}, "deleted": {}})
     for number, content in enumerate(nonsense):
-        root = copy_of(written, tmp_path / str(number))
+        root = copy_of(written / "left", tmp_path / str(number))
         (root / "rmq_queues.json").write_text(json.dumps(content))
         check_whole(root)

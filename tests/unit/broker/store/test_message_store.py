@@ -117,13 +117,12 @@ def test_messages_of_the_same_millisecond(tmp_path: Path) -> None:
     store.close()
 
 
-def test_queues_of_a_topic(tmp_path: Path) -> None:
+def test_queues_without_messages(tmp_path: Path) -> None:
     store = opened(tmp_path)
     put(store, queue_id=3)
     put(store, queue_id=1)
     store.queues.get_or_create("TopicA", 2)  # asked for by a consumer
-    assert store.queues_of("TopicA") == [1, 3]
-    assert store.queues_of("Unknown") == []
+    assert sorted(store.queues.of_topic("TopicA")) == [1, 2, 3]
     assert (store.min_offset("TopicA", 2), store.max_offset("TopicA", 2)) == (0, 0)
     assert (store.min_offset("Unknown", 0), store.max_offset("Unknown", 0)) == (0, 0)
     store.close()
@@ -136,7 +135,7 @@ def test_deleted_topics(tmp_path: Path) -> None:
     assert store.get("Topic1", 0, 0, 32, None).count == 32
     store.delete_topics(["Topic1", "Unknown"])
     assert store.get("Topic1", 0, 0, 32, None).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
-    assert store.queues_of("Topic1") == []
+    assert store.queues.of_topic("Topic1") == {}
     assert not (tmp_path / "consumequeue/Topic1").exists()
     assert len(bodies(store, "Topic0", 1)) == 175
     store.close()

@@ -27,6 +27,7 @@ from tests.unit.broker.store.parts import (
     overwrite,
     put,
     put_batch,
+    queues_written,
     read_all,
     records_on_disk,
     stopped_cleanly,
@@ -320,7 +321,7 @@ def test_a_deleted_topic_made_again(tmp_path: Path) -> None:
     for number in range(50):
         put(store, b"old %d" % number)
     store.delete_topics(["TopicA"])
-    assert (store.max_offset("TopicA", 0), store.queues_of("TopicA")) == (0, [])
+    assert (store.max_offset("TopicA", 0), queues_written(store, "TopicA")) == (0, [])
     assert not (tmp_path / "consumequeue/TopicA").exists()
     for number in range(20):
         put(store, b"new %d" % number)
@@ -347,11 +348,11 @@ def test_deleting_is_no_loss_of_queues(tmp_path: Path) -> None:
         assert report_of(store).records_read < 10 or report_of(store).stop is not StopKind.CLEAN
         assert store.max_offset("Topic0", 0) == 350
         store.delete_topics(["Topic1", "Unknown"])
-        assert store.queues_of("Topic1") == []
+        assert queues_written(store, "Topic1") == []
         stop(store)
     shutil.rmtree(tmp_path / "consumequeue")
     store = opened(tmp_path)
-    assert (store.queues_of("Topic1"), store.max_offset("Topic0", 0)) == ([], 350)
+    assert (queues_written(store, "Topic1"), store.max_offset("Topic0", 0)) == ([], 350)
     store.close()
 
 
@@ -368,7 +369,7 @@ def test_a_deletion_that_was_cut_short(tmp_path: Path, caplog: pytest.LogCapture
         (tmp_path / "consumequeue/Topic1/0" / name).write_bytes(content)
     store = opened(tmp_path)
     assert "Topic1/0 was being deleted" in caplog.text
-    assert store.queues_of("Topic1") == [1]
+    assert queues_written(store, "Topic1") == [1]
     assert bodies(store, "Topic1", 1) == [b"new"]
     store.close()
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +19,11 @@ from tests.unit.broker.store.parts import (
     bodies,
     check_agreement,
     fill,
+    log_file,
     opened,
     put,
     put_batch,
+    read_all,
 )
 
 
@@ -68,12 +74,139 @@ def test_a_record_is_entered_when_all_of_it_is_there(tmp_path: Path) -> None:
     end = source.commit_log.max_offset
     copied(source, target, 50, until=end - 1)
     assert (target.max_offset("TopicA", 0), len(arrived)) == (1, 1)
-    assert 0 < target.dispatch_behind_bytes < end
-    copied(source, target, 50)
+    target.append_data(end - 1, data_of(source, end - 1))
     assert bodies(target) == [b"first", b"second"]
     assert (len(arrived), target.dispatch_behind_bytes) == (2, 0)
     source.close()
     target.close()
+
+
+def data_of(store: MessageStore, begin: int = 0, end: int | None = None) -> bytes:
+    """What stands in a log within one file."""
+    data = store.commit_log.get_data(begin, (store.commit_log.max_offset if end is None else end) - begin)
+    assert data
+    return data
+
+
+def test_of_a_part_of_a_record_nothing_gets_into_the_log(tmp_path: Path) -> None:
+    """Wherever the process is killed between two blocks, the log ends behind a whole record."""
+    source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
+    ends = [0]
+    for number in range(5):
+        put(source, b"x" * 50 * number, tags="T")
+        ends.append(source.commit_log.max_offset)
+    data = data_of(source)
+    for offset in range(0, len(data), 5):
+        target.append_data(offset, data[offset : offset + 5])
+        end = max(each for each in ends if each <= offset + 5)
+        assert target.commit_log.max_offset == end
+        content = log_file(tmp_path / "b").read_bytes() if end else b""
+        assert content == data[:end] + bytes(len(content) - end)
+    source.close()
+    target.close()
+
+
+class _KilledMap(mmap.mmap):
+    """Writes so many bytes, and then the process ends."""
+
+    left = 1 << 40
+
+    def __setitem__(self, place: Any, content: Any) -> None:
+        whole = len(content)
+        part = max(0, min(whole, _KilledMap.left))
+        super().__setitem__(slice(place.start, place.start + part), content[:part])
+        _KilledMap.left -= whole
+        if part < whole:
+            raise KeyboardInterrupt
+
+
+def test_killed_in_the_middle_of_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of several records gets into the log as a whole or not at all."""
+    source = opened(tmp_path / "a")
+    for number in range(3):
+        put(source, b"body %d" % number, tags="Tag", properties=b"KEYS\x01key%d\x02" % number)
+    data, messages = data_of(source), read_all(source)
+    end = source.commit_log.max_offset
+    source.close()
+    monkeypatch.setattr(mmap, "mmap", _KilledMap)
+    for written in range(len(data) + 1):
+        monkeypatch.setattr(_KilledMap, "left", 1 << 40)
+        target = opened(tmp_path / str(written))
+        target.append_data(0, data[:50])
+        _KilledMap.left = written
+        try:
+            target.append_data(50, data[50:])
+        except KeyboardInterrupt:
+            assert written < len(data)
+        _KilledMap.left = 1 << 40
+        target.close()
+        target = opened(tmp_path / str(written))
+        assert target.commit_log.max_offset == (end if written == len(data) else 0)
+        assert read_all(target) == (messages if written == len(data) else [])
+        target.close()
+
+
+def test_who_has_lost_the_beginning_of_a_record_sends_it_again(tmp_path: Path) -> None:
+    source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
+    fill(source, 3)
+    data = data_of(source)
+    first = source.queues.get_or_create("Topic0", 0).entry(1)
+    assert first is not None
+    begin = first[0]
+    target.append_data(0, data[: begin + 60])
+    assert target.commit_log.max_offset == begin
+    target.append_data(begin, data[begin : begin + 30])
+    target.append_data(begin + 30, data[begin + 30 :])
+    assert bodies(target, "Topic0") == bodies(source, "Topic0")
+    source.close()
+    target.close()
+
+
+@pytest.mark.parametrize("position", [0, 3, 5, 30, 95, 100])
+def test_what_is_no_record_is_refused(tmp_path: Path, position: int) -> None:
+    """Nobody would ever get past it: entries are made in order."""
+    source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
+    fill(source, 3)
+    data = data_of(source)
+    begin = len(data) // 3
+    target.append_data(0, data[:begin])
+    damaged = bytearray(data)
+    damaged[begin + position] ^= 0x55
+    with pytest.raises(ValueError, match=f"what came for {begin} is no sound record"):
+        target.append_data(begin, bytes(damaged[begin:]))
+    assert (target.commit_log.max_offset, target.dispatch_behind_bytes) == (begin, 0)
+    target.append_data(begin, data[begin:])
+    assert bodies(target, "Topic0") == bodies(source, "Topic0")
+    source.close()
+    target.close()
+
+
+def test_a_full_disk_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log goes on where it ends."""
+    source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
+    fill(source, 300, size=300)
+    data = data_of(source, 0, LOG_FILE_BYTES) + data_of(source, LOG_FILE_BYTES)
+    fallocate, left = os.posix_fallocate, 1
+
+    def fail(descriptor: int, offset: int, length: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fallocate(descriptor, offset, length)
+
+    target.append_data(0, data[:1000])
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    with pytest.raises(OSError, match="No space left"):
+        target.append_data(1000, data[1000:])
+    end = target.commit_log.max_offset
+    assert (end, target.dispatch_behind_bytes) == (LOG_FILE_BYTES, 0)
+    monkeypatch.undo()
+    target.append_data(end, data[end:])
+    assert queues_of(target) == queues_of(source)
+    source.close()
+    target.close()
+    assert check_agreement(tmp_path / "b") == 300
 
 
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -82,7 +215,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     copied(source, target, 4000, until=source.commit_log.max_offset // 2)
     target.close()
     target = opened(tmp_path / "b")
-    # What came in part is no record to a start: it is cut off, and comes again.
+    # What came in part was never in the log: it comes again.
     assert target.commit_log.max_offset <= source.commit_log.max_offset // 2
     copied(source, target, 4000)
     assert queues_of(target) == queues_of(source)

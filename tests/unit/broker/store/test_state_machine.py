@@ -28,7 +28,15 @@ from rmq_remoting.message_codec import decode_messages
 from tests.support.flush_calls import FlushCall, intercepted_flushes
 from tests.support.power_loss import SyncedMemory, cut_power
 from tests.unit.broker.parts import broker_settings
-from tests.unit.broker.store.parts import Clock, content_of, machine_crashed, new_store, put, put_batch
+from tests.unit.broker.store.parts import (
+    Clock,
+    content_of,
+    machine_crashed,
+    new_store,
+    put,
+    put_batch,
+    queues_written,
+)
 
 LOG_FILE_BYTES = 8192
 QUEUE_FILE_BYTES = 10 * 20
@@ -287,7 +295,7 @@ class StoreMachine(RuleBasedStateMachine):
     def offsets(self) -> None:
         for topic in ("TopicA", "TopicB"):
             written = [queue_id for queue_id in range(2) if self.queues.get((topic, queue_id))]
-            assert self.store.queues_of(topic) == written
+            assert queues_written(self.store, topic) == written
             for queue_id in range(2):
                 kept = self.queues.get((topic, queue_id), [])
                 assert self.store.min_offset(topic, queue_id) == self._first(kept)

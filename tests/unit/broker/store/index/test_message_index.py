@@ -484,6 +484,61 @@ async def test_a_failed_flush_of_a_full_file_builds_it_again(
     indexed.check()
 
 
+async def test_a_failed_flush_of_a_file_that_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not flushed again as if nothing had happened: removing it is tried again."""
+    monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
+    indexed = Indexed(tmp_path).open()
+    flushed: list[IndexFile] = []
+    removals: list[Path] = []
+    unlink = Path.unlink
+
+    def fail_flush(file: IndexFile) -> None:
+        flushed.append(file)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def fail_removal(path: Path, missing_ok: bool = False) -> None:
+        removals.append(path)
+        if len(removals) < 3:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        monkeypatch.undo()
+        unlink(path, missing_ok=missing_ok)
+
+    async with running(indexed):
+        await live(indexed)
+        await until(lambda: not indexed.index._files.needs_file)
+        monkeypatch.setattr(IndexFile, "flush", fail_flush)
+        monkeypatch.setattr(Path, "unlink", fail_removal)
+        some(indexed, 60)
+        await until(lambda: len(removals) == 3)
+        monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
+        await until(lambda: indexed.index.failure is None and state(indexed) is IndexState.LIVE)
+    assert len(flushed) == 1
+    assert flushed[0] not in indexed.index._files.files
+    indexed.check()
+
+
+async def test_a_mark_that_cannot_be_written_now_is_no_failure_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index is told to be well again though it never fell behind."""
+    monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
+    monkeypatch.setattr("rmq_broker.store.index.message_index._MARK_EVERY_BYTES", 1000)
+    indexed = Indexed(tmp_path).open()
+    async with running(indexed):
+        await live(indexed)
+        with monkeypatch.context() as patch:
+            patch.setattr("rmq_broker.store.index.mark.replace_file", lambda path, content: full(0, 0, 0))
+            for _ in range(20):
+                indexed.append("T")
+            indexed.index._wanted.set()
+            await until(lambda: indexed.index.failure is not None)
+            assert state(indexed) is IndexState.LIVE
+        await until(lambda: indexed.index.failure is None)
+        assert state(indexed) is IndexState.LIVE
+
+
 async def test_how_far_it_goes_is_written_down_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

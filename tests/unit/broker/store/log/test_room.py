@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq_broker.store.log import commit_log, record
 from rmq_broker.store.log.commit_log import CommitLog
 from rmq_broker.store.log.mapped_file import MappedFile, list_files
 from rmq_broker.store.log.room import LogRoom
@@ -92,6 +93,30 @@ async def test_appends_that_outrun_it_lose_nothing(parts: Parts) -> None:
     assert parts.log.files[-1].start >= 3 * FILE_BYTES
 
 
+async def test_the_next_file_is_not_made_twice(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the thread either, when the append that had to make it is about to go on in it."""
+    parts.log.room_is_made_by(None)
+    appended: list[tuple[int, bytes]] = []
+
+    def append(byte: bytes) -> None:
+        file = parts.append(100_000, byte)
+        appended.append((file.start + file.wrote - 100_000, byte * 100_000))
+
+    pack = record.pack_blank
+
+    def room_is_made_now(size: int) -> bytes:
+        current = parts.log.current
+        assert current is not None
+        parts.log.prepare_next(current, lambda file: file.touch(FILE_BYTES))
+        return pack(size)
+
+    monkeypatch.setattr(commit_log, "pack_blank", room_is_made_now)
+    for number in range(10):
+        append(bytes((65 + number,)))
+    assert [file.start for file in parts.log.files] == [number * FILE_BYTES for number in range(5)]
+    assert all(parts.log.read(offset, len(content)) == content for offset, content in appended)
+
+
 async def test_a_full_disk_is_left_to_the_append(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     tries = 0
@@ -115,6 +140,52 @@ async def test_a_full_disk_is_left_to_the_append(parts: Parts, monkeypatch: pyte
     parts.now = 2.0
     parts.append(1)
     await until(lambda: file.more_room_at > begin)
+
+
+async def test_what_nobody_expected_is_told(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(room: LogRoom, file: MappedFile, until: int) -> None:
+        raise ValueError("mmap closed or invalid")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogRoom, "_reserve", fail)
+        file = parts.append(1000)
+        await until(lambda: "mmap closed or invalid" in caplog.text)
+    parts.now = 2.0
+    parts.append(1)
+    await until(lambda: file.more_room_at)
+
+
+async def test_the_name_of_what_could_neither_be_synced_nor_removed(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The append takes the same name, and it is brought to the disk with what is appended."""
+    synced: list[str] = []
+    tries = 0
+
+    def fail(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedFile, "sync_name", fail)
+        patch.setattr(MappedFile, "delete", fail)
+        parts.append(FILE_BYTES - AHEAD_BYTES)
+        await until(lambda: tries == 2 and not parts.room._under_way)
+    parts.log.room_is_made_by(None)
+    assert len(list_files(parts.folder)) == 2
+    parts.append(2 * AHEAD_BYTES)
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    parts.log.files[-1].flush()
+    assert str(parts.folder) in synced
 
 
 def test_touching_leaves_alone_what_is_reserved(tmp_path: Path) -> None:

@@ -108,6 +108,19 @@ def test_every_message_is_found(folder: Path, kept_bytes: int) -> None:
             assert candidate.read(beyond, 4) == b""
 
 
+@pytest.mark.parametrize("offset", [0, 1, 3, 39, 40, 55, 199, 205, 219, 220, 300])
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 100, 1000])
+def test_entries_of_a_range(folder: Path, offset: int, count: int) -> None:
+    """Those of its record for each message, over files' edges and a gap, as one by one."""
+    queue = filled(folder)
+    assert queue.max_offset == 200
+    queue.fill_gap(210)
+    queue.put(30_000, 500, 7, 300, 10)
+    queue.min_offset = 1
+    wanted = [queue.entry(each) for each in range(offset, offset + count)]
+    assert queue.entries(offset, count) == [entry for entry in wanted if entry is not None]
+
+
 def test_reading_without_waiting(folder: Path) -> None:
     queue = filled(folder, 0)
     assert queue.read_now(3, 4) is None

@@ -104,6 +104,35 @@ def test_batches(folder: Path, before: int, count: int) -> None:
     queue.close()
 
 
+@pytest.mark.parametrize(("offset", "count"), [(0, 1000), (3, 1), (250, 200), (590, 100), (700, 5), (5, 0)])
+def test_entries_of_a_range(folder: Path, offset: int, count: int) -> None:
+    """Over files' edges and a gap, as one by one."""
+    queue = filled(folder, 290)
+    queue.fill_gap(400)
+    for number in range(400, 700):
+        queue.put(number * 100, 100, number)
+    leave(queue)
+    queue = loaded(folder)
+    queue.min_offset = 2
+    wanted = [queue.entry(each) for each in range(offset, offset + count)]
+    assert queue.entries(offset, count) == [entry for entry in wanted if entry is not None]
+
+
+def test_a_range_of_entries_is_read_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave(filled(folder, 600))
+    queue = loaded(folder)
+    reads = []
+    read = ConsumeQueue.read
+
+    def counted(self: ConsumeQueue, offset: int, count: int) -> bytes:
+        reads.append(offset)
+        return read(self, offset, count)
+
+    monkeypatch.setattr(ConsumeQueue, "read", counted)
+    assert len(queue.entries(0, 10_000)) == 600
+    assert reads == [0, 300]  # of each file once
+
+
 def test_offsets_given_ahead(folder: Path) -> None:
     """Messages that nobody may see yet: what is put then does not move the next offset."""
     queue = filled(folder, 5)

@@ -1,0 +1,228 @@
+"""A disk that fails: what it could not take is not relied on, and what can be made again is made again.
+
+(A full disk: `test_disk_full.py`; the index: `index/test_message_index.py`; the log: `test_flush.py`.)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.fine_checkpoint import FineCheckpoint, distrust_written
+from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.recovery import StopKind
+from rmq_broker.store_tool.verify import verify
+from tests.support.waiting import until
+from tests.unit.broker.store.parts import bodies, check_agreement, fill, new_store, opened, overwrite, put
+
+MESSAGES = 200
+
+
+class Disk:
+    """Lets calls on files fail that have a text in their path."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = errno.EIO
+        self.failing: dict[str, str] = {}  # by the call's name
+        self.failures = 0
+        for name in ("fsync", "fdatasync", "pwrite", "posix_fallocate", "ftruncate"):
+            monkeypatch.setattr(os, name, self._watched(name, getattr(os, name)))
+
+    def _watched(self, name: str, call: Callable[..., object]) -> Callable[..., object]:
+        def watched(descriptor: int, *arguments: object) -> object:
+            where = self.failing.get(name)
+            if where is not None and where in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+                self.failures += 1
+                raise OSError(self.number, os.strerror(self.number))
+            return call(descriptor, *arguments)
+
+        return watched
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    with monkeypatch.context() as patch:
+        yield Disk(patch)
+
+
+def started(root: Path) -> MessageStore:
+    """A store that flushes every few milliseconds."""
+    store = new_store(root, flushIntervalCommitLog=2, flushIntervalConsumeQueue=2)
+    store.open()
+    store.start()
+    return store
+
+
+def check_whole(root: Path, messages: int) -> None:
+    """After a clean stop everything is there and agrees."""
+    assert check_agreement(root) == messages
+    assert [finding for finding in verify(root).findings if finding.is_error] == []
+
+
+def lose_entries(root: Path, topic: str, kept: int) -> None:
+    """What the kernel could not write is gone from memory as well."""
+    (path,) = (root / "consumequeue" / topic / "0").iterdir()
+    overwrite(path, kept * 20, bytes(path.stat().st_size - kept * 20))
+
+
+# --- queues ---
+
+
+@pytest.mark.parametrize("call", ["pwrite", "ftruncate"])
+async def test_entries_that_cannot_be_written_are_written_later(
+    tmp_path: Path, disk: Disk, call: str
+) -> None:
+    """They are in memory as long as that lasts: nothing is lost, but no more is taken either."""
+    disk.failing[call] = "consumequeue"
+    store = started(tmp_path)
+    fill(store, MESSAGES)
+    await until(lambda: store.unavailable_reason)
+    with pytest.raises(StoreUnavailable, match=r"no queue entries can be written: .*Input/output error"):
+        put(store)
+    assert len(bodies(store, "Topic0")) == MESSAGES
+    disk.failing.clear()
+    await until(lambda: store.unavailable_reason is None)
+    put(store, b"next", "Topic0")
+    await store.stop()
+    check_whole(tmp_path, MESSAGES + 1)
+
+
+async def test_killed_while_entries_cannot_be_written(tmp_path: Path, disk: Disk) -> None:
+    store = started(tmp_path)
+    disk.failing["pwrite"] = "consumequeue"
+    fill(store, MESSAGES, topics=2)
+    await until(lambda: store.unavailable_reason)
+    store.close()
+    disk.failing.clear()
+    store = opened(tmp_path)
+    assert len(bodies(store, "Topic1")) == MESSAGES // 2
+    await store.stop()
+    check_whole(tmp_path, MESSAGES)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+async def test_entries_that_a_failed_flush_lost_are_made_again(
+    tmp_path: Path, disk: Disk, is_stopped: bool
+) -> None:
+    """Though the machine has not stopped, and newer messages are in other queues.
+
+    What was written and could not be flushed may be gone from the files: no offset is given twice for that.
+    """
+    store = started(tmp_path)
+    fill(store, 20, topics=2)
+    await until(lambda: _flushed(tmp_path) == store.max_phy_offset())
+    disk.failing["fdatasync"] = "consumequeue"
+    fill(store, 80, topics=2)
+    put(store, b"the newest", "Topic1")
+    await until(lambda: store.unavailable_reason)
+    with pytest.raises(StoreUnavailable, match=r"flushing to the disk failed: .*Input/output error"):
+        put(store)
+    disk.failing.clear()
+    if is_stopped:
+        await store.stop()
+    else:
+        await until(lambda: _written(tmp_path) <= _flushed(tmp_path))
+        store.close()
+    lose_entries(tmp_path, "Topic0", 10)
+    store = opened(tmp_path)
+    assert store.recovery is not None and store.recovery.stop is StopKind.PROCESS_KILLED
+    assert put(store, b"next", "Topic0")[1] == 50
+    assert len(bodies(store, "Topic0")) == 51
+    await store.stop()
+    check_whole(tmp_path, 102)
+
+
+async def test_a_flush_that_found_no_space_is_not_tried_again(tmp_path: Path, disk: Disk) -> None:
+    """As on thin disks and NFS: the kernel drops the pages, and the next flush would succeed without them."""
+    store = started(tmp_path)
+    fill(store, 20)
+    await until(lambda: _flushed(tmp_path) == store.max_phy_offset())
+    flushed = _flushed(tmp_path)
+    disk.number = errno.ENOSPC
+    disk.failing["fdatasync"] = "consumequeue"
+    put(store, b"last", "Topic0")
+    await until(lambda: store.unavailable_reason)
+    disk.failing.clear()
+    await store.stop()
+    assert _written(tmp_path) == _flushed(tmp_path) == flushed
+    lose_entries(tmp_path, "Topic0", 20)
+    store = opened(tmp_path)
+    assert put(store, b"next", "Topic0")[1] == 21
+    await store.stop()
+    check_whole(tmp_path, 22)
+
+
+def test_what_is_written_is_distrusted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "rmq_checkpoint"
+    distrust_written(path)
+    assert not path.exists()
+    FineCheckpoint(300, 200).save(path, durable=False)
+    distrust_written(path)
+    assert FineCheckpoint.load(path) == FineCheckpoint(200, 200)
+    path.unlink()
+    path.mkdir()
+    distrust_written(path)
+    assert "remove it before the next start" in caplog.text
+
+
+# --- room ahead, and the checkpoints ---
+
+
+@pytest.mark.parametrize("call", ["fsync", "pwrite", "posix_fallocate"])
+async def test_room_that_cannot_be_made_ahead(tmp_path: Path, disk: Disk, call: str) -> None:
+    """Nothing is refused for that while an append finds its own; no half made file stays."""
+    store = started(tmp_path)
+    fill(store, 1)
+    disk.failing[call] = "commitlog/0"
+    stored = 1
+    try:
+        while store.max_phy_offset() < 3 * 65536:
+            put(store, b"x" * 500, "Topic0")
+            stored += 1
+        assert call != "posix_fallocate"
+    except StoreUnavailable as error:
+        assert call == "posix_fallocate" and "Input/output error" in str(error)
+    assert store.unavailable_reason is None
+    disk.failing.clear()
+    assert put(store, b"next", "Topic0")[1] == stored
+    await store.stop()
+    check_whole(tmp_path, stored + 1)
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fsync"])
+@pytest.mark.parametrize("name", ["/checkpoint", "rmq_checkpoint"])
+async def test_checkpoints_that_cannot_be_written(
+    tmp_path: Path, disk: Disk, call: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They only make a start quicker: messages are taken all the same, and the next one is written."""
+    store = started(tmp_path)
+    fill(store, 1)
+    await until(lambda: _flushed(tmp_path) == store.max_phy_offset())
+    disk.failing[call] = name
+    fill(store, 1)
+    await until(lambda: disk.failures > 5)
+    fill(store, MESSAGES)
+    assert store.unavailable_reason is None
+    assert caplog.text.count("checkpoint cannot be written now") == 1
+    disk.failing.clear()
+    await until(lambda: _flushed(tmp_path) == store.max_phy_offset())
+    assert "checkpoint can be written again" in caplog.text
+    store.close()
+    store = opened(tmp_path)
+    await store.stop()
+    check_whole(tmp_path, MESSAGES + 2)
+
+
+def _flushed(root: Path) -> int:
+    fine = FineCheckpoint.load(root / "rmq_checkpoint")
+    return -1 if fine is None else fine.flushed
+
+
+def _written(root: Path) -> int:
+    fine = FineCheckpoint.load(root / "rmq_checkpoint")
+    return -1 if fine is None else fine.written
