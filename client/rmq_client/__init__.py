@@ -13,7 +13,7 @@ from .consumer.allocation import averagely, by_circle
 from .consumer.listener import ConsumeResult, Listener
 from .consumer.process_queue import FlowControl
 from .consumer.pull import PullConsumer
-from .consumer.pull_client import PullSettings
+from .consumer.pull_client import PullSettings, PullStatus
 from .consumer.pulling import ConsumerTiming
 from .consumer.push import PushConsumer
 from .errors import (
@@ -44,6 +44,7 @@ from .producer.producer import Producer
 from .producer.results import SendResult, SendStatus
 from .producer.selection import by_key_hash, by_random
 from .queries import QueryResult
+from .raw_pulls import PullWish, RawPull, RawPuller
 from .routing import TopicRoute
 from .settings import ClientSettings
 
@@ -75,8 +76,12 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "PullSettings",
+    "PullStatus",
+    "PullWish",
     "PushConsumer",
     "QueryResult",
+    "RawPull",
+    "RawPuller",
     "Rejected",
     "RetryPolicy",
     "RouteError",

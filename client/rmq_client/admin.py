@@ -238,6 +238,13 @@ class Admin:
         """The offset of the queue's oldest message. Raises ClientError."""
         return await self._api.min_offset(await self._address_of(queue), queue)
 
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at `timestamp_ms` (since 1970 UTC) or later.
+
+        Where there is none yet, the offset that the next message will get. Raises ClientError.
+        """
+        return await self._api.search_offset(await self._address_of(queue), queue, timestamp_ms)
+
     async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         """How far a group is in a queue, None if it never said. Raises ClientError."""
         return await self._api.committed_offset(await self._address_of(queue), group, queue)

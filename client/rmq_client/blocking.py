@@ -15,12 +15,14 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from rmq_remoting.message import MessageExt
 
 from . import admin as _admin
+from . import raw_pulls as _raw_pulls
 from .consumer import pull as _pull
 from .consumer import push as _push
 from .loop_thread import LoopThread
@@ -61,6 +63,11 @@ class _Background:
 
 
 _background = _Background()
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the loop that the blocking objects share, and wait: for many calls side by side."""
+    return _background.run(coroutine)
 
 
 def _forget_background() -> None:
@@ -191,6 +198,25 @@ class PullConsumer(_Face[_pull.PullConsumer]):
             yield from self.poll()
 
 
+class RawPuller(_Face[_raw_pulls.RawPuller]):
+    """Pulls queues as undecoded bytes; see rmq_client.RawPuller."""
+
+    @_making(_raw_pulls.RawPuller)
+    def __init__(self) -> None:
+        """Arguments as there."""
+
+    pull = _waiting(_raw_pulls.RawPuller.pull)
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine where the connections live, in the background; `pulls` may be used in it."""
+        return self._asyncio.submit(coroutine)
+
+    @property
+    def pulls(self) -> _raw_pulls.RawPuller:
+        """The asyncio object, for such coroutines."""
+        return self._asyncio
+
+
 class Admin(_Face[_admin.Admin]):
     """Orders and questions to a cluster; see rmq_client.Admin."""
 
@@ -210,6 +236,7 @@ class Admin(_Face[_admin.Admin]):
     cluster_info = _waiting(_admin.Admin.cluster_info)
     max_offset = _waiting(_admin.Admin.max_offset)
     min_offset = _waiting(_admin.Admin.min_offset)
+    search_offset = _waiting(_admin.Admin.search_offset)
     committed_offset = _waiting(_admin.Admin.committed_offset)
     commit_offset = _waiting(_admin.Admin.commit_offset)
     consumer_ids = _waiting(_admin.Admin.consumer_ids)

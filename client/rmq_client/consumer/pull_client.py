@@ -40,7 +40,7 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
 
 
-_STATUSES: Final[dict[int, PullStatus]] = {
+PULL_STATUSES: Final[dict[int, PullStatus]] = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
     ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
     ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
@@ -147,7 +147,7 @@ class PullClient:
         offset: int,
         subscription: Subscription,
     ) -> PullResult:
-        status = _STATUSES.get(response.code)
+        status = PULL_STATUSES.get(response.code)
         if status is None:
             raise refusal(response.code, response.remark, address, f"pull from {queue} at {offset}")
         try:

@@ -1,0 +1,97 @@
+"""Sends what is encoded already: for programs that make batches by columns, not message by message.
+
+Not part of the SDK's public face. Neither messages nor their ids are looked at; retries are the caller's but
+for those of `RetryPolicy`, and so is back-pressure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from rmq_remoting.message_queue import MessageQueue
+
+from ..errors import NotRunning, UsageError
+from ..instance import ClientInstance
+from ..names import check_group
+from ..settings import ClientSettings
+from ..tasks import uninterrupted
+from .delivery import Delivery
+from .encoding import Outgoing, Stored
+from .policies import RetryPolicy
+
+_NEW_TOPIC_QUEUES: Final = 4
+
+
+class EncodedProducer:
+    """A producer of a group whose messages and batches come as bytes. Belongs to the loop of its start."""
+
+    def __init__(
+        self, namesrv: str | Sequence[str] | None, group: str, settings: ClientSettings, retry: RetryPolicy
+    ) -> None:
+        """Raises UsageError for a bad group name."""
+        check_group(group)
+        self.group = group
+        self._namesrv = namesrv
+        self._settings = settings
+        self._retry = retry
+        self._instance: ClientInstance | None = None
+        self._delivery: Delivery | None = None
+
+    async def start(self) -> None:
+        """Begin; no request is sent before it is needed. Raises UsageError."""
+        if self._instance is not None:
+            raise UsageError(f"producer {self.group} has been started already")
+        instance = await ClientInstance.acquire(self._namesrv, self._settings)
+        try:
+            delivery = Delivery(instance, self.group, self._retry, _NEW_TOPIC_QUEUES)
+            await uninterrupted(instance.run(instance.add_producer(self.group)))
+        except BaseException:
+            await uninterrupted(instance.release())
+            raise
+        self._instance, self._delivery = instance, delivery
+
+    async def stop(self) -> None:
+        """Leave the group and give the connections back; nothing may be under way."""
+        instance, self._instance, self._delivery = self._instance, None, None
+        if instance is not None:
+            await uninterrupted(self._leave(instance))
+
+    async def _leave(self, instance: ClientInstance) -> None:
+        try:
+            await instance.run(instance.remove_producer(self.group))
+        finally:
+            await instance.release()
+
+    async def queues(self, topic: str, timeout_seconds: float) -> tuple[MessageQueue, ...]:
+        """The queues that messages of `topic` can go to now. Raises ClientError."""
+        return (await self._running().publishing(topic, timeout_seconds)).queues
+
+    async def has_brokers(self) -> bool:
+        """Whether the name servers know any broker now. Raises ClientError."""
+        instance = self._instance
+        if instance is None:
+            raise self._not_running()
+        info = await instance.run(instance.name_servers.cluster_info())
+        return bool(info.broker_addr_table)
+
+    async def send(
+        self, topic: str, queue: MessageQueue | None, outgoing: Outgoing, timeout_seconds: float
+    ) -> Stored:
+        """Send to `queue`, or to the topic's queues in turn, and wait for the answer. Raises ClientError."""
+        delivery = self._running()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        publishing = await delivery.publishing(topic, timeout_seconds)
+        remaining = timeout_seconds - (loop.time() - began)
+        _, stored = await delivery.send(publishing, queue, outgoing, remaining)
+        return stored
+
+    def _running(self) -> Delivery:
+        if self._delivery is None:
+            raise self._not_running()
+        return self._delivery
+
+    def _not_running(self) -> NotRunning:
+        return NotRunning(f"producer {self.group} is not running: `await start()` first")

@@ -1,0 +1,117 @@
+"""`rmq-health`: is a name server, a broker, alive? It asks a question that only a running daemon answers.
+
+    rmq-health [namesrv|broker] [HOST:PORT]    exit code 0: it answers; 1: it does not, and why
+
+Without a role it asks whichever daemon listens on its usual port here: a container has one of them.
+
+A broker that refuses messages (a full disk) is alive: to start it again would not help. Whether it accepts
+messages is what the metric `rmq_store_refuses_writes` is for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.framing import FrameDecoder, encode_frame
+
+_LOCALHOST = "127.0.0.1"
+_READ_BYTES = 64 * 1024
+
+
+class Unhealthy(Exception):
+    """Nobody listens, or no good answer came in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A kind of daemon: where it usually listens, and what it is asked."""
+
+    name: str
+    port: int
+    question: RequestCode
+
+
+ROLES = {
+    role.name: role
+    for role in (
+        Role("broker", 10911, RequestCode.GET_BROKER_RUNTIME_INFO),
+        Role("namesrv", 9876, RequestCode.GET_BROKER_CLUSTER_INFO),
+    )
+}
+
+
+def check(role: Role, host: str, port: int, timeout_seconds: float) -> None:
+    """Ask the daemon at this address; all of it within the timeout. Raises Unhealthy, or OSError."""
+    deadline = time.monotonic() + timeout_seconds
+    request = RemotingCommand.request(role.question)
+    with socket.create_connection((host, port), timeout=timeout_seconds) as connection:
+        connection.sendall(encode_frame(request))
+        response = _response(connection, deadline)
+    if response.opaque != request.opaque:
+        raise Unhealthy("the answer is one to another question")
+    if response.code != ResponseCode.SUCCESS:
+        raise Unhealthy(f"the {role.name} answers with code {response.code}: {response.remark}")
+
+
+def _response(connection: socket.socket, deadline: float) -> RemotingCommand:
+    decoder = FrameDecoder()
+    while True:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        data = connection.recv(_READ_BYTES)
+        if not data:
+            raise Unhealthy("the connection was closed instead of an answer")
+        for command in decoder.feed(data):
+            return command
+        if decoder.failure is not None:
+            raise Unhealthy(f"no RocketMQ answers there: {decoder.failure}")
+
+
+def _listening() -> Role:
+    """The role whose usual port somebody listens on."""
+    for role in ROLES.values():
+        try:
+            socket.create_connection((_LOCALHOST, role.port), timeout=1.0).close()
+        except OSError:
+            continue
+        return role
+    ports = " and ".join(f"{role.port} ({role.name})" for role in ROLES.values())
+    raise Unhealthy(f"nobody listens on {ports}; for another address: rmq-health ROLE HOST:PORT")
+
+
+def _target(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[Role, str, int]:
+    role = _listening() if arguments.role is None else ROLES[arguments.role]
+    if arguments.address is None:
+        return role, _LOCALHOST, role.port
+    host, _, port = arguments.address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        parser.error(f"HOST:PORT expected, with a port from 1 to 65535, not {arguments.address!r}")
+    return role, host.strip("[]"), int(port)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="rmq-health", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("role", nargs="?", choices=list(ROLES), help="which daemon it is")
+    parser.add_argument("address", nargs="?", metavar="HOST:PORT", help="by default its usual port, here")
+    parser.add_argument("--timeout", type=float, default=4.0, metavar="SECONDS", help="default 4")
+    options = parser.parse_args(arguments)
+    try:
+        role, host, port = _target(parser, options)
+        check(role, host, port, options.timeout)
+    except (Unhealthy, OSError) as error:
+        print(f"rmq-health: {error}", file=sys.stderr)
+        return 1
+    print(f"the {role.name} at {host}:{port} answers")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Installs rmq into a virtual environment of its own, as the container images do and as the systemd units expect:
+#
+#   sh deploy/install.sh SOURCE PREFIX [EXTRA]     SOURCE: a checkout; EXTRA: broker (default) or spark
+#
+# PYTHON names the interpreter (python3; 3.11 or newer). PREFIX is replaced as a whole if it is an environment
+# already: stop the daemons before. Settings and messages are never in it.
+set -eu
+umask 022
+
+source=$1
+prefix=$2
+extra=${3:-broker}
+python=${PYTHON:-python3}
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  { echo "install.sh: $python is older than 3.11; name another one: PYTHON=python3.12" >&2; exit 1; }
+if [ -e "$prefix" ] && [ ! -e "$prefix/pyvenv.cfg" ] && [ -n "$(ls -A "$prefix")" ]; then
+  echo "install.sh: $prefix holds something else, and is left alone" >&2
+  exit 1
+fi
+
+wheels=$(mktemp -d)
+trap 'rm -rf "$wheels"' EXIT
+"$python" -m venv --clear "$prefix"
+pip="$prefix/bin/python -m pip --quiet --disable-pip-version-check --no-cache-dir"
+# A wheel, not the folder: what is installed is then what is published, and the checkout may go.
+$pip wheel --no-deps --wheel-dir "$wheels" "$source"
+$pip install -c "$source/constraints.txt" "$(echo "$wheels"/rmq-*.whl)[$extra]"
+
+{ echo "#!$prefix/bin/python"; cat "$source/deploy/health.py"; } > "$prefix/bin/rmq-health"
+chmod 755 "$prefix/bin/rmq-health"
+
+# Nothing is installed into it afterwards.
+$pip uninstall --yes pip > "$wheels/uninstalled"

@@ -1,0 +1,93 @@
+"""Batch reads: from a start to an end that are fixed when Spark plans the read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from .cluster import Cluster
+from .errors import OptionError, listed
+from .offsets import QueueOffsets
+from .options import Anchor, AtOffsets, Mode, ReadOptions
+from .planning import plan, ranges_between
+from .resolving import resolve, wanted_queues
+from .task_reading import TaskPartition, TaskSettings, read_task
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+    from .pushed_filters import Narrowing
+
+
+class BatchReader(DataSourceReader):
+    """Spark's reader: `partitions` runs on the driver, `read` on executors, with a pickled copy."""
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        """`schema`: the Arrow schema that Spark expects."""
+        self._options = options
+        self._tasks = TaskSettings.of(options, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each task. Raises OptionError, SourceUnavailable, ClientError."""
+        options = self._options
+        timeout_seconds = options.broker_timeout_ms / 1000
+        with Cluster(self._tasks.connection.namesrv, options.client_settings, timeout_seconds) as cluster:
+            start, end = self._narrowed(cluster, *self._bounds(cluster))
+        return [TaskPartition(task) for task in plan(ranges_between(start, end), options.plan_limits)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The task's messages. Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError."""
+        if isinstance(partition, TaskPartition):  # else Spark's own for a read without any
+            yield from read_task(partition.task, self._tasks)
+
+    def _narrowed(
+        self, cluster: Cluster, start: QueueOffsets, end: QueueOffsets
+    ) -> tuple[QueueOffsets, QueueOffsets]:
+        return start, end
+
+    def _bounds(self, cluster: Cluster) -> tuple[QueueOffsets, QueueOffsets]:
+        options = self._options
+        queues = wanted_queues(cluster, options)
+        start = resolve(cluster, queues, options.starting(Mode.BATCH), Anchor.EARLIEST, options.group)
+        end = resolve(cluster, queues, options.ending, Anchor.LATEST, options.group)
+        if isinstance(options.ending, AtOffsets):
+            _refuse_beyond(end, cluster.newest(queues))
+        if not isinstance(options.starting(Mode.BATCH), AtOffsets):
+            # Messages may age out between the two questions, and a group may be behind all that is there.
+            end = end.merged({queue: start[queue] for queue in start.beyond(end)})
+        return start, end
+
+
+class FilteringBatchReader(BatchReader):
+    """One that looks at the filters of the query. Spark refuses it unless its setting allows push-down.
+
+    Brokers give messages by store time as if it only grew in a queue; it does, unless a clock was set back.
+    """
+
+    _narrowing: Narrowing | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrow what is read; Spark applies all filters itself as well."""
+        from .pushed_filters import Narrowing  # noqa: PLC0415  # PySpark 4.0 has no filters
+
+        self._narrowing = narrowing = Narrowing.by(filters)
+        if narrowing.tags is not None and self._options.sub_expression is None:
+            fetch = replace(self._tasks.fetch, expression=narrowing.tags)
+            self._tasks = replace(self._tasks, fetch=fetch)
+        return filters
+
+    def _narrowed(
+        self, cluster: Cluster, start: QueueOffsets, end: QueueOffsets
+    ) -> tuple[QueueOffsets, QueueOffsets]:
+        return (start, end) if self._narrowing is None else self._narrowing.apply(cluster, start, end)
+
+
+def _refuse_beyond(end: QueueOffsets, newest: QueueOffsets) -> None:
+    beyond = end.beyond(newest)
+    if beyond:
+        wrong = listed(f"{queue} to {end[queue]}, which ends at {newest[queue]}" for queue in beyond)
+        raise OptionError("endingOffsets", end.to_json(), "where a queue ends, or before that", wrong)

@@ -1,0 +1,190 @@
+"""Where records begin and what is where in them: for plain ones by numpy, all at once.
+
+Plain is what nearly every record is: version 1, IPv4 hosts, no batch, and not compressed if the body is
+wanted. `odd_records` rewrites the others so that all the code behind this step knows only plain ones. The
+layout is described in `rmq_remoting.message_codec`; nothing there is repeated by hand but the offsets of the
+fixed part.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rmq_remoting.message_codec import MAGIC_V1, MAGIC_V2, MAX_TOPIC_BYTES_V1
+from rmq_remoting.message_errors import MessageDecodeError
+from rmq_remoting.message_properties import MAX_PROPERTIES_BYTES
+from rmq_remoting.socket_addresses import HostPort
+from rmq_remoting.sys_flags import MessageSysFlag
+
+from .segments import Flags, Integers
+
+MAX_CHUNK_BYTES: Final = 64 * 1024 * 1024
+"""The most that one call may be given, all pull responses together."""
+MAX_DECODED_BYTES: Final = 128 * 1024 * 1024
+"""The most that the records of one call may grow to by decompression, unless it is a single record."""
+
+HEADER: Final = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">u4"),
+        ("body_crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_timestamp", ">i8"),
+        ("born_ip", ">u4"),
+        ("born_port", ">u4"),
+        ("store_timestamp", ">i8"),
+        ("store_ip", ">u4"),
+        ("store_port", ">u4"),
+        ("reconsume_times", ">i4"),
+        ("prepared_transaction_offset", ">i8"),
+        ("body_length", ">i4"),
+    ]
+)
+# A topic length, no topic, two bytes of properties length.
+_MIN_TAIL_BYTES: Final = 3
+_MIN_RECORD_BYTES: Final = HEADER.itemsize + _MIN_TAIL_BYTES
+_MAX_PORT: Final = 0xFFFF
+_HOSTS_V6: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
+INNER_BATCH: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
+
+Hosts = tuple[HostPort, HostPort]
+"""Where a message was born and where it is stored."""
+
+
+@dataclass(slots=True)
+class Records:
+    """Records of one buffer, in its order; offsets and lengths in bytes.
+
+    `headers` has the fields of HEADER. `plain` says which records have a layout that is known to be sound;
+    the rest of the arrays is right for those alone. `hosts` holds the hosts of those rows whose header has no
+    room for them.
+    """
+
+    buffer: bytes
+    starts: Integers
+    headers: npt.NDArray[Any]
+    plain: Flags
+    body_lengths: Integers
+    properties_starts: Integers
+    properties_lengths: Integers
+    hosts: dict[int, Hosts] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.starts.size
+
+    def where(self, wanted: Flags) -> Records:
+        """The wanted ones alone."""
+        if wanted.all():
+            return self
+        new_rows = np.cumsum(wanted) - 1
+        return Records(
+            self.buffer,
+            self.starts[wanted],
+            self.headers[wanted],
+            self.plain[wanted],
+            self.body_lengths[wanted],
+            self.properties_starts[wanted],
+            self.properties_lengths[wanted],
+            {int(new_rows[row]): hosts for row, hosts in self.hosts.items() if wanted[row]},
+        )
+
+
+def find_records(chunks: Sequence[bytes], *, decompress: bool) -> Records:
+    """The records of pull responses, each of which holds whole records only.
+
+    `decompress`: whether a compressed record is a plain one, too. Raises MessageDecodeError with the position
+    in all chunks together where a record's size cannot be, or its end is missing.
+    """
+    buffer = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    ends = np.cumsum([len(chunk) for chunk in chunks], dtype=np.int64).tolist()
+    starts = np.array(record_starts(buffer, ends), np.int64)
+    return _lay_out(buffer, starts, decompress=decompress)
+
+
+def record_starts(buffer: bytes, ends: Sequence[int]) -> list[int]:
+    """Where the records begin, which lie without gaps up to each of the ends."""
+    starts: list[int] = []
+    append, size_at = starts.append, struct.Struct(">i").unpack_from
+    position = 0
+    for end in ends:
+        last_start = end - _MIN_RECORD_BYTES
+        while position <= last_start:
+            append(position)
+            (size,) = size_at(buffer, position)
+            if size < _MIN_RECORD_BYTES:
+                raise MessageDecodeError(
+                    f"the record says {size} bytes, a record has at least {_MIN_RECORD_BYTES}", position
+                )
+            position += size
+        if position > end:
+            raise MessageDecodeError(
+                f"the record says {size} bytes, {end - starts[-1]} are there: the rest is cut off", starts[-1]
+            )
+        if position < end:
+            raise MessageDecodeError(
+                f"{end - position} bytes are too few for a record, which has at least {_MIN_RECORD_BYTES}",
+                position,
+            )
+    return starts
+
+
+def _lay_out(buffer: bytes, starts: Integers, *, decompress: bool) -> Records:
+    octets = np.frombuffer(buffer, np.uint8)
+    headers = _headers(octets, starts)
+    sizes = headers["size"].astype(np.int64)
+    body_lengths = headers["body_length"].astype(np.int64)
+    plain = _has_plain_header(headers, decompress=decompress)
+    plain &= (body_lengths >= 0) & (body_lengths <= sizes - _MIN_RECORD_BYTES)
+
+    # What is not plain may say anything: it must not lead out of its own record.
+    last_length = starts + sizes - 2
+    body_ends = np.where(plain, starts + HEADER.itemsize + body_lengths, starts)
+    topic_lengths = octets[body_ends].astype(np.int64)
+    topic_ends = np.minimum(body_ends + 1 + topic_lengths, last_length)
+    properties_lengths = octets[topic_ends].astype(np.int64) << 8 | octets[topic_ends + 1]
+    plain &= topic_lengths <= MAX_TOPIC_BYTES_V1
+    plain &= properties_lengths <= MAX_PROPERTIES_BYTES
+    # Where the topic's end was out of bounds the sum is wrong as well: lengths are not negative.
+    plain &= body_ends + 1 + topic_lengths + properties_lengths == last_length
+    return Records(buffer, starts, headers, plain, body_lengths, topic_ends + 2, properties_lengths)
+
+
+def _headers(octets: npt.NDArray[np.uint8], starts: Integers) -> npt.NDArray[Any]:
+    if not starts.size:
+        return np.empty(0, HEADER)
+    windows = np.lib.stride_tricks.sliding_window_view(octets, HEADER.itemsize)
+    return windows[starts].view(HEADER)[:, 0]
+
+
+def _has_plain_header(headers: npt.NDArray[Any], *, decompress: bool) -> Flags:
+    sys_flags = headers["sys_flag"].astype(np.int32)
+    layout_bits = _HOSTS_V6 | (MessageSysFlag.COMPRESSED if decompress else 0)
+    plain: Flags = headers["magic"] == MAGIC_V1
+    plain &= sys_flags & layout_bits == 0
+    plain &= ~is_inner_batch(headers)
+    plain &= headers["born_port"] <= _MAX_PORT
+    plain &= headers["store_port"] <= _MAX_PORT
+    return plain
+
+
+def has_message_magic(headers: npt.NDArray[Any]) -> Flags:
+    """Which of the records are messages at all."""
+    magics = headers["magic"]
+    known: Flags = (magics == MAGIC_V1) | (magics == MAGIC_V2)
+    return known
+
+
+def is_inner_batch(headers: npt.NDArray[Any]) -> Flags:
+    """Which of the records hold a batch that is stored as one."""
+    batches: Flags = headers["sys_flag"].astype(np.int32) & INNER_BATCH == INNER_BATCH
+    return batches

@@ -1,0 +1,224 @@
+"""How options are declared and read: name, type, default, unit and meaning of each in one place.
+
+    class PullOptions(OptionGroup):
+        '''Pulling'''
+        pull_batch_size: Count = option("pullBatchSize", "How many messages one pull asks for.", 1024)
+
+Options for one purpose are one frozen model that inherits such groups. Spark hands them over as texts under
+lower-case names; names here are compared without regard to case. Everything wrong is an OptionError.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, PydanticUndefined, core_schema
+
+from ..errors import OptionError, UnknownOption
+
+log = logging.getLogger("rmq.spark.options")
+
+# What Spark itself puts among a source's or sink's options: load(path), save(path), start(path), the name
+# and the checkpoint of a streaming query (PySpark 4.3, seen with a source that prints them).
+SPARK_OWN: Final = frozenset({"path", "paths", "queryname", "checkpointlocation"})
+
+SDK_PREFIX: Final = "rocketmq."
+
+
+class Mode(enum.Enum):
+    """What the options are for."""
+
+    BATCH = "batch"
+    STREAM = "stream"
+
+
+class Elsewhere(enum.Enum):
+    """What becomes of an option in a mode that it is not for."""
+
+    REFUSED = "refused"
+    # As Spark's Kafka source treats the limits of a stream's batches (KafkaSourceProvider).
+    IGNORED = "ignored"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an option's text becomes its value.
+
+    `parse` raises ValueError, with a message where `allowed` does not say it all.
+    `allowed` follows 'must be'.
+    """
+
+    parse: Callable[[str], object]
+    allowed: str
+    unit: str = ""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Takes the place of what pydantic would do by the type alone."""
+        return core_schema.no_info_plain_validator_function(self._read)
+
+    def _read(self, value: object) -> object:
+        if not isinstance(value, str):
+            raise ValueError(f"a text is needed, not {type(value).__name__}")
+        return self.parse(value.strip())
+
+
+def option(
+    name: str,
+    meaning: str,
+    default: Any = PydanticUndefined,
+    *,
+    default_text: str | None = None,
+    only: Mode | None = None,
+    elsewhere: Elsewhere = Elsewhere.REFUSED,
+) -> Any:
+    """One option; without a default it must be given.
+
+    `default_text` is shown in place of a default that depends on other things. `only`: the mode that it is
+    for, and `elsewhere` what becomes of it in the other.
+    """
+    extra = {"default_text": default_text, "only": only, "elsewhere": elsewhere}
+    return Field(default, alias=name, description=meaning, json_schema_extra=cast(Any, extra))
+
+
+@dataclass(frozen=True, slots=True)
+class OptionInfo:
+    """What is declared about one option of a model."""
+
+    name: str
+    field_name: str
+    group: str
+    meaning: str
+    allowed: str
+    unit: str
+    default: str
+    required: bool
+    only: Mode | None
+    elsewhere: Elsewhere
+
+
+class OptionGroup(BaseModel):
+    """Base of all groups of options; a group's docstring is its title."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    # What a model's options are called elsewhere, in lower case, and here.
+    other_names: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def purpose(cls) -> str:
+        """What the model's options are for, in a message: 'reading', 'writing'."""
+        raise NotImplementedError
+
+    @classmethod
+    def read(cls, options: Mapping[str, str], mode: Mode) -> Self:
+        """The options as Spark hands them over. Raises OptionError for the first that is wrong."""
+        given = _admitted(cls, options, mode)
+        try:
+            read = cls.model_validate({info.name: text for info, text in given})
+        except ValidationError as error:
+            raise _first_wrong(cls, error) from error
+        try:
+            read.check(mode)
+        except OptionError as error:
+            as_given = {info.name: text for info, text in given}.get(error.option)
+            raise OptionError(error.option, as_given, error.allowed, error.reason) from error
+        return read
+
+    def check(self, mode: Mode) -> None:
+        """Refuse what cannot go together. A group that overrides it calls `super().check(mode)` too.
+
+        Raises OptionError, whose value `read` fills in as it was given.
+        """
+
+
+def described(model: type[OptionGroup]) -> Iterator[OptionInfo]:
+    """Every option of a model, group by group in the order of its bases."""
+    groups = [cls for cls in model.__mro__ if issubclass(cls, OptionGroup) and cls is not OptionGroup]
+    for cls in groups:
+        title = (cls.__doc__ or cls.__name__).strip().splitlines()[0].rstrip(".")
+        for name in inspect.get_annotations(cls):
+            if name in model.model_fields:
+                yield _info(name, model.model_fields[name], title)
+
+
+def to_text(value: object) -> str:
+    """A default as a user would write it; nothing for none."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value.value if isinstance(value, enum.Enum) else value)
+
+
+def _info(name: str, field: FieldInfo, group: str) -> OptionInfo:
+    extra = cast(dict[str, Any], field.json_schema_extra)
+    form = next(item for item in field.metadata if isinstance(item, Form))
+    required = field.is_required()
+    shown = extra["default_text"]
+    return OptionInfo(
+        name=field.alias or name,
+        field_name=name,
+        group=group,
+        meaning=field.description or "",
+        allowed=form.allowed,
+        unit=form.unit,
+        default=shown if shown is not None else "" if required else to_text(field.default),
+        required=required,
+        only=extra["only"],
+        elsewhere=extra["elsewhere"],
+    )
+
+
+def _admitted(
+    model: type[OptionGroup], options: Mapping[str, str], mode: Mode
+) -> list[tuple[OptionInfo, str]]:
+    """The options of the model that count in this mode. Raises OptionError for others."""
+    known = {info.name.lower(): info for info in described(model)}
+    admitted: list[tuple[OptionInfo, str]] = []
+    for name, text in options.items():
+        if name.lower() in SPARK_OWN:
+            continue
+        info = known.get(name.lower())
+        if info is None:
+            raise UnknownOption(name, _advice(model, name, [info.name for info in known.values()]))
+        if info.only in (None, mode):
+            admitted.append((info, text))
+        elif info.elsewhere is Elsewhere.REFUSED:
+            raise OptionError(info.name, text, f"left out: it is for {_where(model, info.only)} only")
+        else:
+            log.warning("option %s has no effect in %s", info.name, _where(model, mode))
+    return admitted
+
+
+def _where(model: type[OptionGroup], mode: Mode | None) -> str:
+    return f"{model.purpose()} a {mode.value}" if mode else model.purpose()
+
+
+def _advice(model: type[OptionGroup], name: str, known: list[str]) -> str:
+    if name.lower() in model.other_names:
+        return f"here it is {model.other_names[name.lower()]}"
+    if name.lower().startswith(SDK_PREFIX):
+        of_sdk = [other for other in known if other.startswith(SDK_PREFIX)]
+        return f"settings of the client are {', '.join(of_sdk)}"
+    by_lower = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(name.lower()[:100], by_lower, n=3, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(by_lower[other] for other in near)}?"
+    return f"options for {model.purpose()} are {', '.join(sorted(known))}"
+
+
+def _first_wrong(model: type[OptionGroup], error: ValidationError) -> OptionError:
+    wrong = error.errors(include_url=False)[0]
+    info = next(info for info in described(model) if info.name == wrong["loc"][0])
+    if wrong["type"] == "missing":
+        return OptionError(info.name, None, info.allowed)
+    cause = wrong.get("ctx", {}).get("error", wrong["msg"])
+    return OptionError(info.name, wrong["input"], info.allowed, str(cause))

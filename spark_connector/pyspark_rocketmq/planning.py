@@ -1,0 +1,171 @@
+"""From the offsets of a batch to its tasks: large ranges split, small queues read by one task together.
+
+A task costs Spark some tens of milliseconds, as much as reading thousands of messages: a task per queue,
+as Spark's Kafka source has it, would make a small micro-batch many times slower than it need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from itertools import pairwise
+from typing import Final
+
+from .errors import BadOffsets, OptionError, listed
+from .offsets import QueueKey, QueueOffsets
+
+# More tasks than this stop Spark's scheduler long before they stop us.
+MAX_TASKS: Final = 100_000
+
+DEFAULT_PACK_RECORDS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QueueRange:
+    """Offsets of one queue, from `begin` to before `end`."""
+
+    key: QueueKey
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets; at most as many messages."""
+        return self.end - self.begin
+
+    def __str__(self) -> str:
+        """As in messages for people."""
+        return f"{self.key}[{self.begin},{self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """What one task reads: ranges of one or more queues, in order."""
+
+    ranges: tuple[QueueRange, ...]
+
+    @property
+    def size(self) -> int:
+        """How many offsets; at most as many messages."""
+        return sum(part.size for part in self.ranges)
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        """Pickled as plain rows: there may be thousands of ranges, and Spark sends them to each executor."""
+        rows = tuple((r.key.topic, r.key.broker, r.key.queue_id, r.begin, r.end) for r in self.ranges)
+        return _unpickled, (rows,)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """How ranges become tasks.
+
+    `min_partitions`: at least so many tasks, where there are so many offsets. `max_records_per_partition`:
+    none has more. `pack_below_records`: queues with less share a task, up to that many; 0 for a task each.
+    """
+
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    pack_below_records: int = DEFAULT_PACK_RECORDS
+
+
+def ranges_between(start: QueueOffsets, end: QueueOffsets) -> list[QueueRange]:
+    """What lies between two offsets of a query, without empty ranges, in the order of the queues.
+
+    A queue that only `end` has is read from there on, later: a queue enters a query with the offset where
+    its reading begins, so that the checkpoint and nothing else says what of it was read. A queue that only
+    `start` has is left alone. Raises BadOffsets for an end before its start.
+    """
+    backwards = start.beyond(end)
+    if backwards:
+        wrong = listed(f"{key} from {start[key]} to {end[key]}" for key in backwards)
+        raise BadOffsets(f"a batch cannot end before it starts: {wrong}")
+    return [QueueRange(key, start[key], start[key] + size) for key, size in start.backlog(end).items()]
+
+
+def plan(ranges: Iterable[QueueRange], limits: PlanLimits) -> list[ReadTask]:
+    """The tasks that together read exactly these ranges: the same ones for the same ranges.
+
+    As Apache Spark's Kafka source (KafkaOffsetRangeCalculator), but `min_partitions` is reached exactly
+    where splitting is what reaches it. Raises OptionError for more than MAX_TASKS.
+    """
+    wanted = sorted(part for part in ranges if part.size > 0)
+    total = sum(part.size for part in wanted)
+    pieces = _cut_to_size(wanted, limits.max_records_per_partition)
+    least_tasks = min(limits.min_partitions or 0, total)
+    pack_records = min(limits.pack_below_records, limits.max_records_per_partition or total)
+    if least_tasks:
+        # What is packed must stay below a fair share, or there would be nothing left to split.
+        pack_records = min(pack_records, total // least_tasks)
+    packed = _packed(pieces, pack_records)
+    return [ReadTask(group) for group in _split_to_count(packed, least_tasks)]
+
+
+def split_evenly(part: QueueRange, parts: int) -> list[QueueRange]:
+    """The range in so many parts, none empty, sizes at most one apart. `parts`: from 1 to its size."""
+    cuts = [part.begin + part.size * number // parts for number in range(parts + 1)]
+    return [QueueRange(part.key, begin, end) for begin, end in pairwise(cuts)]
+
+
+def _cut_to_size(ranges: Sequence[QueueRange], max_records: int | None) -> list[QueueRange]:
+    if max_records is None:
+        return list(ranges)
+    if sum(-(-part.size // max_records) for part in ranges) > MAX_TASKS:
+        least = -(-sum(part.size for part in ranges) // MAX_TASKS)
+        raise OptionError(
+            "maxRecordsPerPartition",
+            max_records,
+            f"larger for this read, about {least} or more",
+            f"it would take more than {MAX_TASKS} tasks",
+        )
+    return [piece for part in ranges for piece in split_evenly(part, -(-part.size // max_records))]
+
+
+def _packed(pieces: Iterable[QueueRange], pack_records: int) -> list[tuple[QueueRange, ...]]:
+    """Pieces in groups, in order; smaller ones share a group of up to `pack_records`.
+
+    Neighbours go together, not what fits best: so a queue stays with the same others while it is small.
+    """
+    groups: list[tuple[QueueRange, ...]] = []
+    shared: list[QueueRange] = []
+    room = pack_records
+    for piece in pieces:
+        if piece.size >= pack_records:
+            groups.append((piece,))
+            continue
+        if piece.size > room:
+            groups.append(tuple(shared))
+            shared, room = [], pack_records
+        shared.append(piece)
+        room -= piece.size
+    if shared:
+        groups.append(tuple(shared))
+    return sorted(groups)
+
+
+def _split_to_count(groups: list[tuple[QueueRange, ...]], least: int) -> list[tuple[QueueRange, ...]]:
+    """Groups of one range split further until there are `least`: always the one with the largest parts.
+
+    While there are fewer, one part is larger than the fair share, so it is no packed group (see `plan`).
+    """
+    missing = least - len(groups)
+    if missing <= 0:
+        return groups
+    parts = [1] * len(groups)
+    heap = [(-group[0].size, number) for number, group in enumerate(groups) if len(group) == 1]
+    heapify(heap)
+    for _ in range(missing):
+        number = heap[0][1]
+        parts[number] += 1
+        heapreplace(heap, (-groups[number][0].size // parts[number], number))
+    return [
+        piece
+        for group, count in zip(groups, parts, strict=True)
+        for piece in (((part,) for part in split_evenly(group[0], count)) if count > 1 else (group,))
+    ]
+
+
+def _unpickled(rows: Iterable[tuple[str, str, int, int, int]]) -> ReadTask:
+    return ReadTask(
+        tuple(QueueRange(QueueKey(t, b, number), begin, end) for t, b, number, begin, end in rows)
+    )

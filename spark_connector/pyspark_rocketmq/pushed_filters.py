@@ -1,0 +1,129 @@
+"""Filters of a query that narrow what is read of the brokers. Spark applies all of them itself all the same.
+
+So nothing here has to be exact, but nothing that a filter lets through may be left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from .cluster import Cluster
+from .offsets import QueueKey, QueueOffsets
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ONE_MS: Final = timedelta(milliseconds=1)
+# Others could be read as more than one tag, or as all of them.
+_PLAIN_TAG: Final = re.compile(r"[^\s|*]+")
+_MOST_TAGS: Final = 100
+
+_BY_VALUE: Final = frozenset({"topic", "brokerName", "queueId", "tags"})
+
+
+@dataclass(slots=True)
+class Bounds:
+    """Whole numbers from `least` to before `beyond`; None for no bound."""
+
+    least: int | None = None
+    beyond: int | None = None
+
+    def at_least(self, number: int) -> None:
+        """Not below this one."""
+        self.least = number if self.least is None else max(self.least, number)
+
+    def before(self, number: int) -> None:
+        """Below this one."""
+        self.beyond = number if self.beyond is None else min(self.beyond, number)
+
+
+@dataclass(slots=True)
+class Narrowing:
+    """What filters leave: values by column, offsets, and store times in milliseconds since 1970."""
+
+    values: dict[str, frozenset[object]] = field(default_factory=dict)
+    offsets: Bounds = field(default_factory=Bounds)
+    times_ms: Bounds = field(default_factory=Bounds)
+
+    @classmethod
+    def by(cls, filters: Iterable[Filter]) -> Narrowing:
+        """What all of these filters together leave; those of other columns or kinds are passed over."""
+        narrowing = cls()
+        for each in filters:
+            if isinstance(each, (EqualTo, EqualNullSafe)):
+                narrowing._admit_values(each.attribute, (each.value,))
+            elif isinstance(each, In):
+                narrowing._admit_values(each.attribute, tuple(each.value))
+            if isinstance(each, (EqualTo, EqualNullSafe, GreaterThanOrEqual, GreaterThan)):
+                narrowing._bound_below(each.attribute, each.value, above=isinstance(each, GreaterThan))
+            if isinstance(each, (EqualTo, EqualNullSafe, LessThanOrEqual, LessThan)):
+                narrowing._bound_above(each.attribute, each.value, below=isinstance(each, LessThan))
+        return narrowing
+
+    @property
+    def tags(self) -> str | None:
+        """An expression for brokers; None where all messages are needed."""
+        tags = sorted(str(tag) for tag in self.values.get("tags", ()) if isinstance(tag, str))
+        if not tags or len(tags) != len(self.values["tags"]) or len(tags) > _MOST_TAGS:
+            return None
+        return " || ".join(tags) if all(_PLAIN_TAG.fullmatch(tag) for tag in tags) else None
+
+    def admits(self, queue: QueueKey) -> bool:
+        """Whether messages of this queue can be wanted."""
+        columns = (("topic", queue.topic), ("brokerName", queue.broker), ("queueId", queue.queue_id))
+        return all(name not in self.values or value in self.values[name] for name, value in columns)
+
+    def apply(
+        self, cluster: Cluster, start: QueueOffsets, end: QueueOffsets
+    ) -> tuple[QueueOffsets, QueueOffsets]:
+        """The part between two offsets that is left. Raises SourceUnavailable, ClientError."""
+        start, end = start.only(self.admits), end.only(self.admits)
+        times_ms, least, beyond = self.times_ms, self.offsets.least or 0, self.offsets.beyond
+        begin: dict[QueueKey, int] = {queue: max(offset, least) for queue, offset in start.items()}
+        if times_ms.least is not None:
+            found = cluster.at_times(dict.fromkeys(begin, times_ms.least))
+            begin = {queue: max(offset, found[queue]) for queue, offset in begin.items()}
+        stop = {queue: offset if beyond is None else min(offset, beyond) for queue, offset in end.items()}
+        if times_ms.beyond is not None:
+            found = cluster.at_times(dict.fromkeys(stop, times_ms.beyond))
+            stop = {queue: min(offset, found[queue]) for queue, offset in stop.items()}
+        return QueueOffsets(begin), QueueOffsets({q: max(offset, begin[q]) for q, offset in stop.items()})
+
+    def _admit_values(self, attribute: tuple[str, ...], values: tuple[object, ...]) -> None:
+        name = attribute[0]
+        if len(attribute) == 1 and name in _BY_VALUE:
+            admitted = frozenset(values)
+            self.values[name] = admitted & self.values.get(name, admitted)
+
+    def _bound_below(self, attribute: tuple[str, ...], value: Any, *, above: bool) -> None:
+        if attribute == ("queueOffset",) and type(value) is int:
+            self.offsets.at_least(value + above)
+        elif attribute == ("storeTimestamp",) and (time_ms := _whole_ms(value)) is not None:
+            self.times_ms.at_least(max(0, time_ms))
+
+    def _bound_above(self, attribute: tuple[str, ...], value: Any, *, below: bool) -> None:
+        if attribute == ("queueOffset",) and type(value) is int:
+            self.offsets.before(max(0, value + (not below)))
+        elif attribute == ("storeTimestamp",) and (time_ms := _whole_ms(value)) is not None:
+            # A message of this very millisecond may be wanted: times have microseconds in Spark.
+            self.times_ms.before(max(0, time_ms + 1))
+
+
+def _whole_ms(value: object) -> int | None:
+    """The millisecond that a time is in; None for a time without a zone."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    return (value - _EPOCH) // _ONE_MS

@@ -1,0 +1,84 @@
+"""From what options say to queues and offsets: which queues are read, and where in each a position is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from .cluster import Cluster
+from .errors import OptionError, listed
+from .offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
+from .options import Anchor, AtOffsets, AtTime, Position, ReadOptions
+
+_STAND_INS: Final = {EARLIEST: Anchor.EARLIEST, LATEST: Anchor.LATEST}
+
+
+def wanted_queues(cluster: Cluster, options: ReadOptions) -> list[QueueKey]:
+    """The queues to read, in order. Waits for topics that have no route yet.
+
+    Raises OptionError for queues assigned that do not exist, SourceUnavailable, ClientError.
+    """
+    existing = cluster.queues(_topics(cluster, options))
+    if options.assign is None:
+        return existing
+    # Those of a broker without any are not there for now, perhaps.
+    brokers = {(queue.topic, queue.broker) for queue in existing}
+    strange = [
+        queue for queue in options.assign if queue not in existing and (queue.topic, queue.broker) in brokers
+    ]
+    if strange:
+        raise OptionError("assign", listed(strange), "queues that exist and can be read")
+    return list(options.assign)
+
+
+def wanted_queues_known(cluster: Cluster, options: ReadOptions) -> list[QueueKey]:
+    """The queues to read that name servers tell of now. Raises SourceUnavailable, ClientError."""
+    return [queue for queue in cluster.queues_known(_topics(cluster, options)) if options.wants(queue)]
+
+
+def _topics(cluster: Cluster, options: ReadOptions) -> Iterable[str]:
+    if options.subscribe is not None:
+        return options.subscribe
+    if options.subscribe_pattern is not None:
+        return cluster.topics_matching(options.subscribe_pattern)
+    return sorted({queue.topic for queue in options.assign or ()})
+
+
+def resolve(
+    cluster: Cluster, queues: Sequence[QueueKey], position: Position, otherwise: Anchor, group: str
+) -> QueueOffsets:
+    """Where `position` is in each of the queues.
+
+    `otherwise` is for queues that it does not name. Where `group` has never committed, it is at the oldest
+    message. Raises SourceUnavailable, ClientError.
+    """
+    if isinstance(position, Anchor):
+        return _at_anchor(cluster, queues, position, group)
+    if isinstance(position, AtTime):
+        return cluster.at_times(dict.fromkeys(queues, position.timestamp_ms))
+    if isinstance(position, AtOffsets):
+        named = _at_offsets(cluster, queues, position.offsets, group)
+    else:
+        times_ms = position.timestamps_ms
+        named = cluster.at_times({queue: times_ms[queue] for queue in queues if queue in times_ms})
+    rest = [queue for queue in queues if queue not in named]
+    return named.merged(_at_anchor(cluster, rest, otherwise, group))
+
+
+def _at_anchor(cluster: Cluster, queues: Sequence[QueueKey], anchor: Anchor, group: str) -> QueueOffsets:
+    if anchor is Anchor.EARLIEST:
+        return cluster.oldest(queues)
+    if anchor is Anchor.LATEST:
+        return cluster.newest(queues)
+    committed = cluster.committed(group, queues)
+    return committed.merged(cluster.oldest([queue for queue in queues if queue not in committed]))
+
+
+def _at_offsets(
+    cluster: Cluster, queues: Sequence[QueueKey], offsets: QueueOffsets, group: str
+) -> QueueOffsets:
+    named = QueueOffsets({queue: offsets[queue] for queue in queues if queue in offsets})
+    for stand_in, anchor in _STAND_INS.items():
+        meant = [queue for queue, offset in named.items() if offset == stand_in]
+        named = named.merged(_at_anchor(cluster, meant, anchor, group))
+    return named

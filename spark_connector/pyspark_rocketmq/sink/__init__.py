@@ -1,0 +1,62 @@
+"""The sink: rows of a DataFrame, or of a stream, as messages. Its face is these two functions.
+
+Both run on the driver and check everything that can be checked there. Rows go out at least once: an
+attempt of a task that fails leaves what it sent, and the next one sends it again under the same ids
+(`row_ids`).
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConnectorError, OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from ..options.write_options import WriteOptions
+
+__all__ = ["batch_writer", "stream_writer"]
+
+
+def batch_writer(schema: StructType, options: WriteOptions, overwrite: bool) -> Any:
+    """The `DataSourceArrowWriter` of a DataFrame. Raises SchemaError, OptionError, ConnectorError."""
+    if overwrite:
+        raise OptionError("mode", "overwrite", "append", "what is in a topic cannot be taken out of it")
+    return _writers().BatchWriter(*_checked(schema, options))
+
+
+def stream_writer(schema: StructType, options: WriteOptions, overwrite: bool) -> Any:
+    """The `DataSourceStreamArrowWriter` of a streaming query. Raises SchemaError, ConnectorError.
+
+    `overwrite` is what output mode complete asks for: every micro-batch sends the whole result again, as it
+    does with Spark's Kafka sink.
+    """
+    del overwrite
+    return _writers().StreamWriter(*_checked(schema, options))
+
+
+def _checked(schema: StructType, options: WriteOptions) -> tuple[Any, Any]:
+    from .schema import sink_columns  # noqa: PLC0415  # imports Spark's types
+    from .settings import sink_settings  # noqa: PLC0415
+
+    settings = sink_settings(options)
+    if settings.dead_letter_path is not None:
+        from .dead_letters import check_folder  # noqa: PLC0415  # imports Arrow
+
+        check_folder(settings.dead_letter_path)
+    return sink_columns(schema, settings.topic), settings
+
+
+def _writers() -> ModuleType:
+    try:
+        from . import writers  # noqa: PLC0415  # older versions of PySpark lack what it is made of
+    except ImportError as error:
+        import pyspark  # noqa: PLC0415
+
+        raise ConnectorError(
+            f"the sink writes Arrow batches, for which PySpark 4.1 or later is needed; this is "
+            f"{pyspark.__version__} ({error})"
+        ) from error
+    return writers

@@ -1,0 +1,199 @@
+"""Where refused rows go instead of failing the task.
+
+What a message can hold goes to `deadLetterTopic`: the body, tags, keys and properties as they were, and why
+and from where. Everything else (a body that is too large or missing, properties that cannot be stored, and
+what the dead-letter topic refuses too) goes to `deadLetterPath`: whole rows with `rowId` and `reason`, in one
+Parquet file for each task, named by the ids of query, batch and partition, so that one written again
+replaces its file. With neither, or with none that fits, the task fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet
+
+from rmq_client.producer.encoding import Outgoing
+from rmq_remoting.message import Message
+from rmq_remoting.message_errors import MessageEncodeError
+from rmq_remoting.message_properties import (
+    PROPERTY_DLQ_ORIGIN_TOPIC,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    RESERVED_NAMES,
+    encode_properties,
+)
+
+from ..errors import OptionError, RowRefused, shortened
+from . import schema
+from .connection import Mail
+from .encoding import MAX_BODY_BYTES, EncodedRows
+from .parcels import Parcel
+from .row_ids import ROW_ID_PROPERTY, TaskId, UniqueKeys
+from .settings import SinkSettings
+
+REASON_PROPERTY: Final = "SPARK_REFUSED_BECAUSE"
+ROW_ID_COLUMN: Final = "rowId"
+REASON_COLUMN: Final = "reason"
+
+
+@dataclass(slots=True)
+class _Letter:
+    """A refused row: its place in the slice, and why."""
+
+    place: int
+    reason: str
+
+
+class DeadLetters:
+    """Keeps the refused rows of one task."""
+
+    def __init__(self, settings: SinkSettings, task: TaskId, mail: Mail, unique_keys: UniqueKeys) -> None:
+        self._topic = settings.dead_letter_topic
+        self._file = (
+            None if settings.dead_letter_path is None else _DeadLetterFile(settings.dead_letter_path, task)
+        )
+        self._mail = mail
+        self._unique_keys = unique_keys
+        self.count = 0
+
+    def keep(self, batch: Any, encoded: EncodedRows, reasons: dict[int, str]) -> None:
+        """Keep rows of a slice; `encoded` was made of `batch`. Raises RowRefused, SourceUnavailable."""
+        letters = [_Letter(place, reason) for place, reason in sorted(reasons.items())]
+        if self._topic is not None:
+            letters = self._send(self._topic, encoded, letters)
+        if letters and self._file is None:
+            raise RowRefused(self._complaint(encoded, letters))
+        if letters and self._file is not None:
+            places = pa.array([letter.place for letter in letters], pa.int64())
+            self._file.add(
+                batch.take(places), encoded.ids.take(places), [letter.reason for letter in letters]
+            )
+        self.count += len(reasons)
+
+    def close(self) -> None:
+        """Put the file in its place, where there is one."""
+        if self._file is not None:
+            self._file.close()
+
+    def discard(self) -> None:
+        """The task failed: what it did again will be kept again."""
+        if self._file is not None:
+            self._file.discard()
+
+    def _send(self, topic: str, encoded: EncodedRows, letters: list[_Letter]) -> list[_Letter]:
+        """Send what a message can hold; the rest, with the reasons that are new."""
+        parcels: list[Parcel] = []
+        rest: list[_Letter] = []
+        for index, letter in enumerate(letters):
+            try:
+                outgoing = self._message(encoded, letter)
+            except MessageEncodeError as error:
+                rest.append(_Letter(letter.place, f"{letter.reason} (no dead letter: {error})"))
+                continue
+            row = np.array([index], np.int64)
+            parcels.append(Parcel(topic, None, outgoing, row, np.zeros(0, np.int64)))
+        refused = self._mail.deliver(parcels).result()
+        for index, reason in refused.items():
+            letter = letters[index]
+            rest.append(_Letter(letter.place, f"{letter.reason} (refused as a dead letter too: {reason})"))
+        return sorted(rest, key=lambda letter: letter.place)
+
+    def _message(self, encoded: EncodedRows, letter: _Letter) -> Outgoing:
+        """Raises MessageEncodeError for what no message can hold."""
+        place, columns = letter.place, encoded.columns
+
+        def value(column: str) -> Any:
+            return columns[column][place].as_py() if column in columns else None
+
+        body: bytes = encoded.bodies[place].as_py()
+        if not 0 < len(body) <= MAX_BODY_BYTES:
+            raise MessageEncodeError(f"a body of {len(body)} bytes cannot be sent")
+        message = Message("", body, tags=value(schema.TAGS), keys=value(schema.KEYS) or ())
+        message.sharding_key = value(schema.SHARDING_KEY)
+        for name, text in value(schema.PROPERTIES) or ():
+            if text is not None and name not in RESERVED_NAMES:
+                message.put_user_property(name, text)
+        properties = message.properties
+        properties[ROW_ID_PROPERTY] = encoded.ids[place].as_py().decode()
+        properties[REASON_PROPERTY] = shortened(letter.reason).replace("\x02", " ")
+        code = int(encoded.topic_codes[place])
+        if code >= 0 and (topic := encoded.topics[code].replace("\x02", " ")):
+            properties[PROPERTY_DLQ_ORIGIN_TOPIC] = topic
+        properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = self._unique_keys.take(1)[0].as_py().decode()
+        return Outgoing(body, encode_properties(properties))
+
+    @staticmethod
+    def _complaint(encoded: EncodedRows, letters: list[_Letter]) -> str:
+        first = letters[0]
+        code = int(encoded.topic_codes[first.place])
+        topic = shortened(repr(encoded.topics[code])) if code >= 0 else "null"
+        others = f" (and {len(letters) - 1} other rows near it)" if len(letters) > 1 else ""
+        return (
+            f"a row is refused: topic {topic}, row {encoded.ids[first.place].as_py().decode()}, because "
+            f"{first.reason}{others}. Correct the rows, or keep such ones with the options deadLetterTopic "
+            "(what a message can hold) and deadLetterPath (everything)"
+        )
+
+
+class _DeadLetterFile:
+    """One Parquet file in a folder of any file system that Arrow knows; made when the first row comes."""
+
+    def __init__(self, folder: str, task: TaskId) -> None:
+        self._folder = folder
+        self._name = f"{task.query_id}-{task.batch_id}-{task.partition}.parquet"
+        self._writer: Any = None
+        self._system: Any = None
+        self._unfinished = ""
+        self._finished = ""
+
+    def add(self, rows: Any, ids: Any, reasons: list[str]) -> None:
+        """Write rows as a row group. Raises OSError."""
+        columns = [ids.cast(pa.string()), pa.array(reasons, pa.string()), *rows.columns]
+        names = [ROW_ID_COLUMN, REASON_COLUMN, *rows.schema.names]
+        table = pa.Table.from_arrays(columns, names=names)
+        if self._writer is None:
+            self._open(table.schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        """Finish the file and give it its name. Raises OSError."""
+        if self._writer is not None:
+            self._writer.close()
+            self._system.move(self._unfinished, self._finished)
+
+    def discard(self) -> None:
+        """Delete what was written."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
+                self._system.delete_file(self._unfinished)
+
+    def _open(self, file_schema: Any) -> None:
+        self._system, folder = _file_system(self._folder)
+        self._system.create_dir(folder, recursive=True)
+        self._finished = f"{folder}/{self._name}"
+        # Names that begin so are passed over by those who read the folder.
+        self._unfinished = f"{folder}/_{self._name}.{secrets.token_hex(4)}.unfinished"
+        self._writer = pyarrow.parquet.ParquetWriter(self._unfinished, file_schema, filesystem=self._system)
+
+
+def check_folder(folder: str) -> None:
+    """Raise OptionError for what names no folder, whether or not it is there."""
+    try:
+        _file_system(folder)
+    except (ValueError, OSError) as error:
+        raise OptionError(
+            "deadLetterPath", folder, "an absolute path or a URI (file, hdfs, s3, gs …)", str(error)
+        ) from error
+
+
+def _file_system(folder: str) -> tuple[Any, str]:
+    """The file system and the path in it. Raises ValueError (ArrowInvalid), OSError."""
+    system, path = pyarrow.fs.FileSystem.from_uri(folder)
+    return system, path.rstrip("/")

@@ -1,0 +1,142 @@
+"""Rows in Arrow columns → the items of RocketMQ batches, column by column: no Python object per row.
+
+An item is `int32 size, int32 0, int32 0, int32 flag, int32 body length, body, int16 properties length,
+properties` (rmq_remoting.message_batch), so a batch of rows that stand side by side is a range of one buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmq_remoting.message_properties import MAX_PROPERTIES_BYTES
+
+from . import schema
+from .properties import encode_properties
+from .refusals import Refusals, as_mask
+from .row_ids import TaskId, UniqueKeys, fixed_width
+from .schema import SinkColumns
+from .settings import SinkSettings
+
+# Brokers add region, trace switch and cluster; a message as it travels must fit into a frame of 16 MiB.
+PROPERTIES_FOR_BROKERS_BYTES: Final = 512
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024 - 128 * 1024
+
+_FIXED_ITEM_BYTES: Final = 22
+_RETRY_PREFIX: Final = "%RETRY%"
+
+
+@dataclass(slots=True)
+class EncodedRows:
+    """A slice of rows, ready but for where they go. Refused ones hold places without meaning.
+
+    `topic_codes` count in `topics`; `items` are whole batch items, of which `bodies` and `properties` are the
+    parts. `alone`: what brokers do not take, or do not honour, in a batch.
+    """
+
+    columns: dict[str, Any]
+    ids: Any
+    topics: list[str]
+    topic_codes: npt.NDArray[np.int64]
+    items: Any
+    bodies: Any
+    properties: Any
+    alone: npt.NDArray[np.bool_]
+    refusals: Refusals
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class RowEncoder:
+    """Encodes the rows of one task."""
+
+    def __init__(
+        self, columns: SinkColumns, settings: SinkSettings, task: TaskId, unique_keys: UniqueKeys
+    ) -> None:
+        self._columns = columns
+        self._settings = settings
+        self._task = task
+        self._unique_keys = unique_keys
+
+    def encode(self, batch: Any, first_row: int) -> EncodedRows:
+        """Encode a `pyarrow.RecordBatch`; `first_row` is the number of its first row in the partition."""
+        count = batch.num_rows
+        columns = {name: batch.column(place) for name, place in self._columns.places.items()}
+        refusals = Refusals()
+        ids = self._task.rows(first_row, count)
+        topics, topic_codes = self._topics(columns, count, refusals)
+        bodies = self._bodies(columns[schema.BODY], refusals)
+        properties, delayed = encode_properties(columns, ids, self._unique_keys.take(count), refusals)
+        body_sizes, properties_sizes = _sizes(bodies), _sizes(properties)
+        properties_limit = MAX_PROPERTIES_BYTES - PROPERTIES_FOR_BROKERS_BYTES
+        refusals.add_where(
+            properties_sizes > properties_limit,
+            f"its properties take more than {properties_limit} bytes: move large values into the body",
+        )
+        items = pc.binary_join_element_wise(
+            _heads(body_sizes, properties_sizes), bodies, _lengths(properties_sizes), properties, b""
+        )
+        alone = delayed | (body_sizes >= self._settings.compress_from_bytes)
+        alone |= body_sizes + properties_sizes + _FIXED_ITEM_BYTES > self._settings.batch_bytes
+        for code, topic in enumerate(topics):
+            if topic.startswith(_RETRY_PREFIX):
+                alone |= topic_codes == code
+        return EncodedRows(columns, ids, topics, topic_codes, items, bodies, properties, alone, refusals)
+
+    def _topics(
+        self, columns: dict[str, Any], count: int, refusals: Refusals
+    ) -> tuple[list[str], npt.NDArray[np.int64]]:
+        if self._settings.topic is not None:
+            return [self._settings.topic], np.zeros(count, np.int64)
+        return coded(columns[schema.TOPIC], refusals, "its topic is null")
+
+    @staticmethod
+    def _bodies(column: Any, refusals: Refusals) -> Any:
+        raw = column.cast(pa.binary())
+        refusals.add_where(as_mask(raw.is_null()), "its body is null: brokers take no message without one")
+        raw = raw.fill_null(b"") if raw.null_count else raw
+        sizes = _sizes(raw)
+        refusals.add_where(sizes == 0, "its body is empty: brokers take no message without one")
+        for row in np.flatnonzero(sizes > MAX_BODY_BYTES):
+            refusals.add(
+                [int(row)], f"its body has {sizes[row]} bytes, what RocketMQ can carry is {MAX_BODY_BYTES}"
+            )
+        return raw
+
+
+def coded(
+    column: Any, refusals: Refusals | None = None, null_reason: str = ""
+) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The different texts of a column, and for each row its place among them; -1 for null."""
+    encoded = column.cast(pa.string()).dictionary_encode()
+    codes: npt.NDArray[np.int64] = (
+        encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    if refusals is not None:
+        refusals.add_where(codes < 0, null_reason)
+    return encoded.dictionary.to_pylist(), codes
+
+
+def _sizes(values: Any) -> npt.NDArray[np.int64]:
+    sizes: npt.NDArray[np.int64] = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
+    return sizes
+
+
+def _heads(body_sizes: npt.NDArray[np.int64], properties_sizes: npt.NDArray[np.int64]) -> Any:
+    """What stands before the bodies."""
+    heads = np.zeros((len(body_sizes), 5), ">i4")
+    heads[:, 0] = _FIXED_ITEM_BYTES + body_sizes + properties_sizes
+    heads[:, 4] = body_sizes
+    return fixed_width(heads.view(np.uint8))
+
+
+def _lengths(properties_sizes: npt.NDArray[np.int64]) -> Any:
+    """What stands between the bodies and the properties; those too long are refused anyhow."""
+    lengths = (properties_sizes & 0xFFFF).astype(">u2").reshape(-1, 1)
+    return fixed_width(lengths.view(np.uint8))

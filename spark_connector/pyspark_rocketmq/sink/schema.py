@@ -1,0 +1,117 @@
+"""Which columns rows may have on their way into a topic, checked on the driver before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from ..errors import SchemaError
+
+TOPIC: Final = "topic"
+BODY: Final = "body"
+TAGS: Final = "tags"
+KEYS: Final = "keys"
+PROPERTIES: Final = "properties"
+BROKER_NAME: Final = "brokerName"
+QUEUE_ID: Final = "queueId"
+SHARDING_KEY: Final = "shardingKey"
+DELAY_TIME_LEVEL: Final = "delayTimeLevel"
+DELIVER_TIMESTAMP: Final = "deliverTimestamp"
+
+_STRINGS: Final = ArrayType(StringType())
+_STRING_MAP: Final = MapType(StringType(), StringType())
+_TYPES: Final[Mapping[str, tuple[DataType, ...]]] = {
+    TOPIC: (StringType(),),
+    BODY: (BinaryType(), StringType()),
+    TAGS: (StringType(),),
+    KEYS: (StringType(), _STRINGS),
+    PROPERTIES: (_STRING_MAP,),
+    BROKER_NAME: (StringType(),),
+    QUEUE_ID: (IntegerType(),),
+    SHARDING_KEY: (StringType(),),
+    DELAY_TIME_LEVEL: (IntegerType(),),
+    DELIVER_TIMESTAMP: (TimestampType(), LongType()),
+}
+_EITHER_OR: Final = ((QUEUE_ID, SHARDING_KEY), (DELAY_TIME_LEVEL, DELIVER_TIMESTAMP))
+
+
+@dataclass(frozen=True, slots=True)
+class SinkColumns:
+    """Where in a row the known columns are, by name."""
+
+    places: Mapping[str, int]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.places
+
+
+def sink_columns(schema: StructType, topic_option: str | None) -> SinkColumns:
+    """The columns of a schema that can be written. Raises SchemaError, naming what is wrong and allowed.
+
+    Column names are compared without regard to case, as Spark does. Without a column `topic` the option of
+    that name is needed; where both are there the option counts, as in Spark's Kafka sink.
+    """
+    by_lower_case = {name.lower(): name for name in _TYPES}
+    places: dict[str, int] = {}
+    for place, column in enumerate(schema.fields):
+        name = by_lower_case.get(column.name.lower())
+        if name is None:
+            raise SchemaError(
+                f"column {column.name!r} is unknown to the sink: allowed are {_allowed()}; leave it out with "
+                "select(), or make it part of the body"
+            )
+        if name in places:
+            raise SchemaError(f"column {name!r} is there twice")
+        if not any(_same(column.dataType, allowed) for allowed in _TYPES[name]):
+            raise SchemaError(
+                f"column {name!r} is of type {column.dataType.simpleString()}, allowed is "
+                f"{_names(_TYPES[name])}: use cast()"
+            )
+        places[name] = place
+    _check_together(places, topic_option)
+    return SinkColumns(places)
+
+
+def _check_together(places: Mapping[str, int], topic_option: str | None) -> None:
+    if BODY not in places:
+        raise SchemaError(f"column {BODY!r} is missing: it holds the message, as {_names(_TYPES[BODY])}")
+    if TOPIC not in places and topic_option is None:
+        raise SchemaError("no topic: give the option topic, or a column 'topic' of type string")
+    for one, other in _EITHER_OR:
+        if one in places and other in places:
+            raise SchemaError(f"columns {one!r} and {other!r} exclude each other: leave one of them out")
+    if BROKER_NAME in places and QUEUE_ID not in places:
+        raise SchemaError(
+            f"column {BROKER_NAME!r} says which broker {QUEUE_ID!r} is about, and that column is missing"
+        )
+
+
+def _same(one: DataType, other: DataType) -> bool:
+    """Equal but for what may be null in it."""
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        return _same(one.elementType, other.elementType)
+    if isinstance(one, MapType) and isinstance(other, MapType):
+        return _same(one.keyType, other.keyType) and _same(one.valueType, other.valueType)
+    # A string with a collation is a string.
+    return isinstance(one, type(other))
+
+
+def _names(types: tuple[DataType, ...]) -> str:
+    return " or ".join(one.simpleString() for one in types)
+
+
+def _allowed() -> str:
+    return ", ".join(f"{name} ({_names(types)})" for name, types in _TYPES.items())

@@ -1,0 +1,61 @@
+"""What one sink was asked for: the options in the form that the sink's parts use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmq_client.settings import ClientSettings
+from rmq_remoting.compression import CompressionType
+
+if TYPE_CHECKING:
+    from ..options.write_options import WriteOptions
+
+# No body is as large as this.
+NEVER_BYTES: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSettings:
+    """How a sink writes. Pickled to executors.
+
+    A batch has at most `batch_rows` rows and `batch_bytes` bytes; `max_in_flight` requests of a task are
+    under way at once. `request_timeout_seconds` bounds one attempt; a broker that is away is waited for
+    `broker_timeout_seconds`, a topic that is not there `topic_timeout_seconds`.
+    """
+
+    name_servers: str
+    group: str
+    topic: str | None = None
+    batch_rows: int = 500
+    batch_bytes: int = 1024 * 1024
+    max_in_flight: int = 8
+    compression: CompressionType | None = None
+    compress_from_bytes: int = NEVER_BYTES
+    request_timeout_seconds: float = 3.0
+    broker_timeout_seconds: float = 120.0
+    topic_timeout_seconds: float = 5.0
+    dead_letter_topic: str | None = None
+    dead_letter_path: str | None = None
+    client: ClientSettings = field(default_factory=ClientSettings)
+
+
+def sink_settings(options: WriteOptions) -> SinkSettings:
+    """The settings that the options of a write stand for."""
+    compression = options.compression
+    return SinkSettings(
+        name_servers=options.name_servers,
+        group=options.group,
+        topic=options.topic,
+        batch_rows=options.send_batch_size,
+        batch_bytes=options.send_batch_bytes,
+        max_in_flight=options.max_in_flight,
+        compression=compression,
+        compress_from_bytes=NEVER_BYTES if compression is None else options.compress_from_bytes,
+        request_timeout_seconds=options.send_timeout_ms / 1000,
+        broker_timeout_seconds=options.broker_timeout_ms / 1000,
+        topic_timeout_seconds=options.topic_timeout_ms / 1000,
+        dead_letter_topic=options.dead_letter_topic,
+        dead_letter_path=options.dead_letter_path,
+        client=options.client_settings,
+    )

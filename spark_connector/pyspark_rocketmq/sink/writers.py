@@ -1,0 +1,131 @@
+"""Spark's writers: made on the driver, where everything is checked, and run on executors."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from .row_ids import TaskId
+from .schema import SinkColumns
+from .settings import SinkSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("rmq.spark.sink")
+
+# Local properties that Spark gives the tasks of a streaming query (StreamExecution, MicroBatchExecution).
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+# The batch of a write that is none of a stream.
+_ONLY_BATCH: Final = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCommit(WriterCommitMessage):
+    """What one task did: all its rows are acknowledged, but for those kept as dead letters."""
+
+    rows: int
+    dead_letters: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame. There is no taking back: what tasks sent before one failed stays in the topics."""
+
+    def __init__(self, columns: SinkColumns, settings: SinkSettings) -> None:
+        self._columns = columns
+        self._settings = settings
+        self._write_id = secrets.token_hex(16)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
+        """On an executor: write the rows of a partition and wait for all acknowledgements."""
+        task = TaskId(self._write_id, _ONLY_BATCH, _context().partitionId())
+        return _write(self._columns, self._settings, task, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver: all is written."""
+        _tell("write", self._write_id, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver: tasks failed."""
+        _tell_of_abort("write", self._write_id, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a query."""
+
+    def __init__(self, columns: SinkColumns, settings: SinkSettings) -> None:
+        self._columns = columns
+        self._settings = settings
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
+        """On an executor: write the rows of a partition and wait for all acknowledgements."""
+        context = _context()
+        task = TaskId(_property(context, _QUERY_ID), _property(context, _BATCH_ID), context.partitionId())
+        return _write(self._columns, self._settings, task, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver: all of a micro-batch is written."""
+        _tell("micro-batch", batchId, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver: tasks of a micro-batch failed."""
+        _tell_of_abort("micro-batch", batchId, messages)
+
+
+def _write(columns: SinkColumns, settings: SinkSettings, task: TaskId, batches: Iterator[Any]) -> SinkCommit:
+    # Here and not above: the driver needs none of it, and imports take time.
+    from .connection import connections  # noqa: PLC0415
+    from .dead_letters import DeadLetters  # noqa: PLC0415
+    from .encoding import RowEncoder  # noqa: PLC0415
+    from .task import TaskWriter  # noqa: PLC0415
+
+    here = connections()
+    with here.mail(settings) as mail:
+        dead_letters = DeadLetters(settings, task, mail, here.unique_keys)
+        encoder = RowEncoder(columns, settings, task, here.unique_keys)
+        writer = TaskWriter(columns, settings, encoder, mail, dead_letters)
+        try:
+            writer.write(batches)
+            dead_letters.close()
+        except BaseException:
+            dead_letters.discard()
+            raise
+        return SinkCommit(writer.rows, dead_letters.count)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("a writer's write() was called outside of a Spark task")
+    return context
+
+
+def _property(context: TaskContext, name: str) -> str:
+    value = context.getLocalProperty(name)
+    if not value:
+        raise RuntimeError(f"Spark gave the task of a stream no local property {name}")
+    return value
+
+
+def _tell(what: str, name: object, messages: Sequence[WriterCommitMessage | None]) -> None:
+    done = [message for message in messages if isinstance(message, SinkCommit)]
+    rows, dead = sum(one.rows for one in done), sum(one.dead_letters for one in done)
+    log.info("%s %s: %d rows written", what, name, rows - dead)
+    if dead:
+        log.warning("%s %s: %d of %d rows were refused and kept as dead letters", what, name, dead, rows)
+
+
+def _tell_of_abort(what: str, name: object, messages: Sequence[WriterCommitMessage | None]) -> None:
+    done = sum(isinstance(message, SinkCommit) for message in messages)
+    log.warning("%s %s failed: what its tasks sent (%d had ended) stays in the topics", what, name, done)

@@ -1,0 +1,67 @@
+"""`format("rocketmq")`: what Spark asks for schemas, readers and writers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from .batch_reader import BatchReader
+    from .columns import PropertiesMode
+    from .stream_reader import StreamReader
+
+
+class RocketMQDataSource(DataSource):
+    """RocketMQ as a source and a sink of Spark. Options: `options/`.
+
+    Parts are imported when Spark asks for them: a query that only reads has no use for the sink, and finding
+    data sources imports this module in every session.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """As in format("rocketmq")."""
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        """All columns; a schema that the user gives selects and orders them. Raises SchemaError."""
+        from .columns import spark_schema  # noqa: PLC0415
+
+        mode = self.options.get("propertiesMode", "map").strip().lower()
+        return spark_schema(cast("PropertiesMode", mode))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """A batch read. Raises OptionError, SchemaError."""
+        from .batch_reader import BatchReader, FilteringBatchReader  # noqa: PLC0415
+        from .columns import arrow_schema_of  # noqa: PLC0415
+        from .options import ReadOptions  # noqa: PLC0415
+
+        options = ReadOptions.for_batch(self.options)
+        kind = FilteringBatchReader if options.push_down_filters else BatchReader
+        return kind(options, arrow_schema_of(schema, options.properties_mode))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """A streaming read. Raises OptionError, SchemaError."""
+        from .columns import arrow_schema_of  # noqa: PLC0415
+        from .options import ReadOptions  # noqa: PLC0415
+        from .stream_reader import StreamReader  # noqa: PLC0415
+
+        options = ReadOptions.for_stream(self.options)
+        return StreamReader(options, arrow_schema_of(schema, options.properties_mode))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        """A batch write. Raises OptionError, SchemaError, ConnectorError."""
+        from .options import WriteOptions  # noqa: PLC0415
+        from .sink import batch_writer  # noqa: PLC0415
+
+        return batch_writer(schema, WriteOptions.for_batch(self.options), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        """A streaming write. Raises OptionError, SchemaError, ConnectorError."""
+        from .options import WriteOptions  # noqa: PLC0415
+        from .sink import stream_writer  # noqa: PLC0415
+
+        return stream_writer(schema, WriteOptions.for_stream(self.options), overwrite)

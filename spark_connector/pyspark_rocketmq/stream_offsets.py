@@ -1,0 +1,148 @@
+"""Where a stream is and may go: what its driver asks the cluster at every trigger.
+
+The checkpoint is the truth. A queue enters it with the offset where its reading begins, and stays in it:
+while its broker is away, it stands still, and the others go on. Where that lasts too long, or where a queue
+holds less than has been read of it, the query fails (or warns, by failOnDataLoss).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from .admission import Admission
+from .cluster import Cluster
+from .errors import DataLoss, SourceUnavailable, listed
+from .offsets import QueueKey, QueueOffsets
+from .options import Anchor, Mode, ReadOptions
+from .resolving import resolve, wanted_queues, wanted_queues_known
+
+log = logging.getLogger("rmq.spark.stream")
+
+
+class StreamOffsets:
+    """The offsets of one streaming query. Lives on the driver, as long as the query."""
+
+    def __init__(
+        self, cluster: Cluster, options: ReadOptions, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`clock`: seconds that only grow."""
+        self._cluster = cluster
+        self._options = options
+        self._admission = Admission(options.trigger_limits, clock)
+        self._absent = _Troubles(options.broker_timeout_ms / 1000, clock)
+        self._shrunk = _Troubles(options.broker_timeout_ms / 1000, clock)
+        self._target: QueueOffsets | None = None
+        self._committed: dict[QueueKey, int] = {}
+        self.newest = QueueOffsets()
+
+    def initial(self) -> QueueOffsets:
+        """Where a query without a checkpoint begins. Raises OptionError, SourceUnavailable, ClientError."""
+        options = self._options
+        queues = wanted_queues(self._cluster, options)
+        return resolve(self._cluster, queues, options.starting(Mode.STREAM), Anchor.LATEST, options.group)
+
+    def drain(self) -> None:
+        """From now on nothing is read that is not there yet. Raises SourceUnavailable, ClientError."""
+        self._target = self._cluster.newest(wanted_queues(self._cluster, self._options))
+
+    def latest(self, start: QueueOffsets, *, all_available: bool) -> QueueOffsets:
+        """Where the batch that begins at `start` ends; `start` where there is nothing for one.
+
+        What came before `start` has been processed: a consumer group is told so, where that is wished.
+        Raises DataLoss, SourceUnavailable, ClientError.
+        """
+        self.commit(start)
+        newest = self.newest = self._newest(start)
+        end = self._admission.admit(
+            start, newest, all_available=all_available, draining=self._target is not None
+        )
+        appeared = [queue for queue in newest if queue not in start]
+        if appeared:
+            log.info("from now on these queues are read, too: %s", listed(appeared))
+            end = end.merged(self._cluster.oldest(appeared))
+        return end
+
+    def newest_or_last(self) -> QueueOffsets:
+        """Where the queues end, for who cannot tell where a batch starts; where a broker is away, as it was.
+
+        Raises SourceUnavailable, ClientError.
+        """
+        self.newest = self.newest.merged(self._newest(self.newest))
+        return self.newest
+
+    def commit(self, offsets: QueueOffsets) -> None:
+        """Tell the consumer group where the query is; what fails is tried again with the next trigger."""
+        if not self._options.commit_offsets_to_group:
+            return
+        changed = {queue: at for queue, at in offsets.items() if self._committed.get(queue) != at}
+        if not changed:
+            return
+        failed = self._cluster.commit(self._options.group, changed)
+        self._committed.update({queue: at for queue, at in changed.items() if queue not in failed})
+        if failed:
+            queue, error = next(iter(failed.items()))
+            log.warning(
+                "the offsets of %d queues could not be committed for now: %s: %s", len(failed), queue, error
+            )
+
+    def _newest(self, start: QueueOffsets) -> QueueOffsets:
+        if self._target is not None:
+            return self._target
+        queues = wanted_queues_known(self._cluster, self._options)
+        newest, failed = self._cluster.newest_known(queues)
+        self._check_absent([queue for queue in start if queue not in newest], failed)
+        self._check_shrunk(start, newest)
+        return newest
+
+    def _check_absent(self, absent: list[QueueKey], failed: Mapping[QueueKey, Exception]) -> None:
+        """Raises SourceUnavailable for queues that have not been there for too long."""
+        overdue = self._absent.overdue(absent, "these queues are not there and stand still")
+        unanswered = [queue for queue in overdue if queue in failed]
+        if unanswered:
+            raise SourceUnavailable(
+                f"brokers do not answer for longer than brokerTimeout: {listed(unanswered)}: "
+                f"{failed[unanswered[0]]}"
+            )
+        if overdue and self._options.fail_on_data_loss:
+            raise SourceUnavailable(
+                f"no broker offers these queues any more, for longer than brokerTimeout: {listed(overdue)}; "
+                "where they are gone for good, set failOnDataLoss to false"
+            )
+
+    def _check_shrunk(self, start: QueueOffsets, newest: QueueOffsets) -> None:
+        """Raises DataLoss for queues that hold less than was read of them, unless that goes over.
+
+        A replica that answers for its master may be behind, for a while.
+        """
+        shrunk = start.beyond(newest)
+        overdue = self._shrunk.overdue(shrunk, "these queues hold less than has been read of them")
+        if overdue and self._options.fail_on_data_loss:
+            wrong = listed(
+                f"{queue} was read to {start[queue]} and ends at {newest[queue]}" for queue in overdue
+            )
+            raise DataLoss(
+                f"queues have been made anew, or were restored from an older state: {wrong}; "
+                "set failOnDataLoss to false to wait until they have grown again"
+            )
+
+
+class _Troubles:
+    """Since when queues have been in a trouble that may go over."""
+
+    def __init__(self, timeout_seconds: float, clock: Callable[[], float]) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._since: dict[QueueKey, float] = {}
+
+    def overdue(self, queues: Iterable[QueueKey], text: str) -> list[QueueKey]:
+        """Those for which it has lasted too long, of all that are in it now; new ones are told of."""
+        now = self._clock()
+        known, self._since = self._since, {}
+        for queue in queues:
+            self._since[queue] = known.get(queue, now)
+        new = [queue for queue in self._since if queue not in known]
+        if new:
+            log.warning("%s for now: %s", text, listed(new))
+        return [queue for queue, since in self._since.items() if now - since > self._timeout_seconds]

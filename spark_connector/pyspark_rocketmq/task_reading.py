@@ -1,0 +1,202 @@
+"""What a task does on an executor: fetch the ranges it was given, decode them, hand over Arrow batches."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from .connections import Connection, ConnectionKey, connections
+from .decoding import MAX_CHUNK_BYTES, ColumnDecoder
+from .errors import DataLoss
+from .fetching import Fetched, FetchSettings, RangeFetch
+from .options import ReadOptions
+from .planning import QueueRange, ReadTask
+
+log = logging.getLogger("rmq.spark.task")
+
+# Batches of fewer rows are put together: each one costs Spark as much as thousands of rows.
+_FEW_ROWS: Final = 2000
+# So many small ranges are fetched side by side.
+_MAX_OPEN_RANGES: Final = 16
+# A batch goes over its bound by one answer, which is one frame of 16 MiB at most.
+_MAX_BATCH_BYTES: Final = MAX_CHUNK_BYTES - 16 * 1024 * 1024
+_STOP_TIMEOUT_SECONDS: Final = 5.0
+
+
+class TaskPartition(InputPartition):
+    """What Spark carries to the executor for one task."""
+
+    def __init__(self, task: ReadTask) -> None:
+        super().__init__(task)
+        self.task = task
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """All that executors have to know of a query. Pickled with each task."""
+
+    connection: ConnectionKey
+    fetch: FetchSettings
+    schema: pa.Schema
+    properties_mode: str
+    check_crc: bool
+    decompress: bool
+
+    @classmethod
+    def of(cls, options: ReadOptions, schema: pa.Schema) -> TaskSettings:
+        """`schema`: the Arrow schema that Spark expects."""
+        return cls(
+            ConnectionKey(options.name_servers, options.group, options.client_settings),
+            FetchSettings(
+                expression=options.expression,
+                expression_type=options.sub_expression_type,
+                pull_max_messages=options.pull_batch_size,
+                pull_max_bytes=options.pull_max_bytes,
+                pulls_in_flight=options.pulls_in_flight,
+                batch_messages=options.batch_messages,
+                batch_bytes=min(options.batch_bytes, _MAX_BATCH_BYTES),
+                unavailable_timeout_seconds=options.broker_timeout_ms / 1000,
+                fail_on_data_loss=options.fail_on_data_loss,
+            ),
+            schema,
+            options.properties_mode,
+            options.check_crc,
+            options.include_decompressed,
+        )
+
+
+def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatch, None, None]:
+    """The messages of a task's ranges, range after range in the order of their offsets.
+
+    Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError.
+    """
+    decoder = ColumnDecoder(
+        settings.schema.names,
+        properties_mode=settings.properties_mode,  # type: ignore[arg-type]  # checked with the options
+        check_crc=settings.check_crc,
+        decompress=settings.decompress,
+        schema=settings.schema,
+    )
+    with connections().lease(settings.connection) as connection:
+        yield from _combined(
+            _decoded(decoder, _fetched(connection, task.ranges, settings.fetch), settings.fetch)
+        )
+
+
+def _decoded(
+    decoder: ColumnDecoder, fetched: Iterator[tuple[QueueRange, Fetched]], settings: FetchSettings
+) -> Iterator[pa.RecordBatch]:
+    for wanted, chunk in fetched:
+        key = wanted.key
+        messages = 0
+        for decoded in decoder.decode_in_parts(
+            key.topic, key.broker, key.queue_id, chunk.bodies, begin=chunk.begin, end=chunk.end
+        ):
+            messages += decoded.messages
+            yield decoded.batch
+        _check_count(wanted, chunk, messages, settings)
+
+
+def _check_count(wanted: QueueRange, chunk: Fetched, messages: int, settings: FetchSettings) -> None:
+    """Without a filter each offset is a message: brokers leave out those that they remove just then.
+
+    Apache RocketMQ 5.3.3, DefaultMessageStore.getMessage. Raises DataLoss.
+    """
+    missing = chunk.end - chunk.begin - chunk.lost - messages
+    if settings.filters or missing == 0:
+        return
+    text = (
+        f"{wanted.key}: of the offsets {chunk.begin} to {chunk.end - 1}, {missing} had no message: removed "
+        "while they were read, or the topic is a compacted one (then set failOnDataLoss to false)"
+    )
+    if settings.fail_on_data_loss:
+        raise DataLoss(text)
+    log.warning("%s", text)
+
+
+def _combined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows without empty batches, and small ones put together."""
+    small: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows >= _FEW_ROWS and not small:
+            yield batch
+        elif batch.num_rows:
+            small.append(batch)
+            rows += batch.num_rows
+        if rows >= _FEW_ROWS:
+            yield _one(small)
+            small, rows = [], 0
+    if small:
+        yield _one(small)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+# --- fetching ahead ---
+
+
+@dataclass(slots=True)
+class _Open:
+    """A range that is being fetched; `following` is its next batch."""
+
+    wanted: QueueRange
+    fetch: RangeFetch
+    following: Future[Fetched | None]
+
+
+def _fetched(
+    connection: Connection, ranges: Sequence[QueueRange], settings: FetchSettings
+) -> Iterator[tuple[QueueRange, Fetched]]:
+    """All batches of all ranges, in order; what comes next is fetched meanwhile."""
+    puller = connection.puller
+    waiting = deque(ranges)
+    opened: deque[_Open] = deque()
+    try:
+        while waiting or opened:
+            while waiting and _may_open(opened, waiting[0], settings):
+                opened.append(_open(connection, waiting.popleft(), settings))
+            current = opened[0]
+            chunk = current.following.result()
+            if chunk is None:
+                opened.popleft()
+                continue
+            current.following = puller.submit(current.fetch.next())
+            yield current.wanted, chunk
+    finally:
+        for left in opened:
+            left.following.cancel()
+            puller.submit(left.fetch.stop()).result(_STOP_TIMEOUT_SECONDS)
+
+
+def _may_open(opened: Sequence[_Open], wanted: QueueRange, settings: FetchSettings) -> bool:
+    """The first always; others while all of them together are no more than a batch."""
+    if not opened:
+        return True
+    return (
+        len(opened) < _MAX_OPEN_RANGES
+        and sum(each.wanted.size for each in opened) + wanted.size <= settings.batch_messages
+    )
+
+
+def _open(connection: Connection, wanted: QueueRange, settings: FetchSettings) -> _Open:
+    size = connection.pull_size(wanted.key.broker, settings.pull_max_messages)
+    fetch = RangeFetch(connection.puller.pulls, wanted, settings, size, time.monotonic)
+
+    async def begin() -> Fetched | None:
+        fetch.start()
+        return await fetch.next()
+
+    return _Open(wanted, fetch, connection.puller.submit(begin()))

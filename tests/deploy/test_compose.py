@@ -1,0 +1,122 @@
+"""The compose files: by the Compose Specification's schema, and by what is in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq_broker.config import BrokerSettings
+from rmq_namesrv.config import NamesrvSettings
+from tests.deploy.tools import DEPLOY, judged, tool_or_skip, yaml_of
+from tests.support.containerfile import parse
+
+BASE = DEPLOY / "compose.yaml"
+FULL = DEPLOY / "compose.full.yaml"
+_VARIABLE = re.compile(r"\$\{([A-Z_]+)(?::([-?])([^}]*))?\}")
+_SECONDS = re.compile(r"(\d+)s")
+
+
+def _services() -> dict[str, dict[str, Any]]:
+    """All services of both files, variables replaced by their defaults."""
+    return {
+        name: _substituted(service)
+        for file in (BASE, FULL)
+        for name, service in yaml_of(file)["services"].items()
+    }
+
+
+def _substituted(value: Any) -> Any:
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda found: found[3] if found[2] == "-" else "given", value)
+    if isinstance(value, Mapping):
+        return {key: _substituted(each) for key, each in value.items()}
+    return [_substituted(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("file", [BASE, FULL], ids=lambda file: file.name)
+def test_the_schema_is_kept(file: Path) -> None:
+    checker = tool_or_skip("check-jsonschema", "Python package check-jsonschema")
+    judged([checker, "--builtin-schema", "vendor.compose-spec", file])
+
+
+@pytest.mark.parametrize("files", [[BASE], [BASE, FULL]], ids=["base", "full"])
+def test_compose_takes_them(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = tool_or_skip("docker", "Docker with its compose plugin")
+    monkeypatch.setenv("GRAFANA_ADMIN_PASSWORD", "secret")
+    try:
+        judged([docker, "compose", "version"])
+    except AssertionError:
+        pytest.skip("this docker has no compose plugin")
+    judged([docker, "compose", *(word for file in files for word in ("-f", file)), "config", "--quiet"])
+
+
+def test_the_commands_are_what_the_daemons_take() -> None:
+    services = _services()
+    bin_folder = tool_or_skip("rmq-broker", "this project itself").parent
+    for name in ("namesrv", "broker"):
+        program, *arguments = services[name]["command"]
+        judged([bin_folder / program, *arguments, "--print-config"])
+        assert services[name]["healthcheck"]["test"] == ["CMD", "rmq-health", name]
+
+
+def test_a_new_container_is_the_same_broker() -> None:
+    broker = _services()["broker"]
+    settings = dict(word.split("=", 1) for word in broker["command"] if "=" in word)
+    assert settings["brokerName"] != ""
+    assert settings["brokerIP1"] == "broker", "its name in the containers' network"
+    assert broker["environment"]["NAMESRV_ADDR"] == f"namesrv:{NamesrvSettings().listen_port}"
+    assert broker["depends_on"]["namesrv"]["condition"] == "service_healthy"
+
+
+def test_the_brokers_ports_are_the_same_outside_and_inside() -> None:
+    port, namesrv_port = BrokerSettings().listen_port, NamesrvSettings().listen_port
+    services = _services()
+    assert services["broker"]["ports"] == [f"{each}:{each}" for each in (port, port - 2)]
+    assert services["namesrv"]["ports"] == [f"{namesrv_port}:{namesrv_port}"]
+
+
+@pytest.mark.parametrize("name", ["namesrv", "broker"])
+def test_a_daemon_is_locked_in_and_given_time_to_stop(name: str) -> None:
+    service = _services()[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    grace = _SECONDS.fullmatch(service["stop_grace_period"])
+    assert grace is not None
+    assert int(grace[1]) >= BrokerSettings().shutdown_wait_seconds + 10
+    (volume,) = service["volumes"]
+    assert volume == f"{name}:{parse(DEPLOY / 'Containerfile')[-1].last('VOLUME').text}"
+
+
+def test_what_is_mounted_and_built_is_there() -> None:
+    declared = {name for file in (BASE, FULL) for name in yaml_of(file)["volumes"]}
+    used: set[str] = set()
+    for service in _services().values():
+        if "build" in service:
+            build = service["build"]
+            assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
+        for volume in service.get("volumes", []):
+            source, target, *options = volume.split(":")
+            assert target.startswith("/")
+            if source.startswith("./"):
+                assert (DEPLOY / source).is_dir()
+                assert options == ["ro"]
+            else:
+                used.add(source)
+    assert used == declared
+
+
+def test_pages_without_a_password_are_on_this_machine_alone() -> None:
+    services = _services()
+    for name in set(services) - {"namesrv", "broker"}:
+        assert all(port.startswith("127.0.0.1:") for port in services[name].get("ports", []))
+
+
+def test_images_of_others_have_a_version() -> None:
+    for name, service in _services().items():
+        if "build" not in service:
+            assert re.fullmatch(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+", service["image"]), name

@@ -1,0 +1,150 @@
+"""Every metric that a rule or a panel asks for is one that a running name server or broker has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.deploy.tools import DEPLOY, yaml_of
+from tests.support.broker_requests import ask_among_notifications, heartbeat, pull, send, sent
+from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.ports import LOOPBACK, free_port
+from tests.support.promql import labels_grouped_by, metrics_asked_for
+from tests.support.raw_client import raw_client
+
+DASHBOARD = DEPLOY / "grafana" / "dashboards" / "rmq.json"
+RULES = DEPLOY / "prometheus" / "rules.yml"
+# What Prometheus adds to each sample.
+_ADDED = frozenset({"job", "instance"})
+_Labels = Mapping[str, frozenset[str]]
+
+
+async def _scraped(port: int) -> Iterator[tuple[str, frozenset[str]]]:
+    reader, writer = await asyncio.open_connection(LOOPBACK, port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: daemon\r\n\r\n")
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    families = list(text_string_to_metric_families(body.decode()))
+    return ((sample.name, frozenset(sample.labels)) for family in families for sample in family.samples)
+
+
+@pytest.fixture
+async def labels(tmp_path: Path) -> _Labels:
+    """The labels of each metric, of daemons that have seen a producer, a consumer and a message."""
+    found: defaultdict[str, frozenset[str]] = defaultdict(lambda: _ADDED)
+    ports = [free_port(), free_port()]
+    metrics = [{"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)} for port in ports]
+    async with (
+        OwnNamesrv(home=tmp_path / "namesrv", settings=metrics[0]) as namesrv,
+        OwnBroker(namesrv.address, home=tmp_path / "broker", settings=metrics[1]) as broker,
+        raw_client(broker.port) as member,
+        raw_client(broker.port) as client,
+    ):
+        await ask_among_notifications(member, heartbeat("c1", "CG", {"T": "*"}, producer_groups=["PG"]))
+        sent(await client.ask(send("T", b"x" * 100)))
+        await client.ask(pull("T", "CG", commit=0))
+        for port in ports:
+            for name, names in await _scraped(port):
+                found[name] |= names
+    return found
+
+
+def _expressions_of_rules() -> Iterator[tuple[str, str]]:
+    for group in yaml_of(RULES)["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], rule["expr"]
+
+
+def _dashboard() -> dict[str, Any]:
+    dashboard = json.loads(DASHBOARD.read_text())
+    assert isinstance(dashboard, dict)
+    return dashboard
+
+
+def _expressions_of_panels() -> Iterator[tuple[str, str]]:
+    dashboard = _dashboard()
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"]
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["name"], variable["definition"]
+
+
+def _check(where: str, expression: str, labels: _Labels) -> int:
+    asked = list(metrics_asked_for(expression))
+    for name, matched in asked:
+        assert name in labels, f"{where}: no daemon has {name}"
+        assert matched <= labels[name], f"{where}: {name} has no label {set(matched - labels[name])}"
+    if asked:
+        known = frozenset().union(*(labels[name] for name, _ in asked))
+        assert labels_grouped_by(expression) <= known, where
+    return len(asked)
+
+
+async def test_what_panels_ask_for_is_there(labels: _Labels) -> None:
+    asked = [_check(f"panel {title!r}", text, labels) for title, text in _expressions_of_panels()]
+    assert all(asked)
+    assert len(asked) > 20
+
+
+async def test_what_alerts_ask_for_is_there(labels: _Labels) -> None:
+    # `up` of RmqDown is Prometheus' own.
+    asked = {name: _check(f"alert {name}", text, labels) for name, text in _expressions_of_rules()}
+    assert [name for name, count in asked.items() if count == 0] == ["RmqDown"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'rate(rmq_no_such_total{cluster=~"a"}[5m])',
+        'rmq_held_pulls{zone="z"}',
+        "sum by (zone) (rmq_held_pulls)",
+    ],
+)
+def test_what_is_not_there_is_noticed(expression: str) -> None:
+    with pytest.raises(AssertionError):
+        _check("test", expression, {"rmq_held_pulls": frozenset({"cluster"})})
+
+
+def test_the_dashboard_hangs_together() -> None:
+    dashboard = _dashboard()
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, f"{panel['title']} lies over another panel"
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+        if panel["type"] != "row":
+            assert panel["datasource"]["uid"] == "${source}"
+            assert panel["description"]
+            assert panel["fieldConfig"]["defaults"]["unit"]
+    assert {"source", "cluster", "broker", "topic"} == variables
+
+
+def test_grafana_finds_source_and_dashboard() -> None:
+    provisioning = DEPLOY / "grafana" / "provisioning"
+    (source,) = yaml_of(provisioning / "datasources" / "prometheus.yaml")["datasources"]
+    (current,) = [each["current"] for each in _dashboard()["templating"]["list"] if each["name"] == "source"]
+    assert source["uid"] == current["value"]
+    (provider,) = yaml_of(provisioning / "dashboards" / "rmq.yaml")["providers"]
+    grafana = yaml_of(DEPLOY / "compose.full.yaml")["services"]["grafana"]
+    folder = provider["options"]["path"]
+    assert f"./grafana/dashboards:{folder}:ro" in grafana["volumes"]
+    assert grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == f"{folder}/{DASHBOARD.name}"

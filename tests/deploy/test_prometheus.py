@@ -1,0 +1,56 @@
+"""Prometheus' configuration and alert rules, judged by promtool: each alert is made to come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmq_broker.config import BrokerSettings
+from tests.deploy.tools import DEPLOY, judged, tool_or_skip, yaml_of
+
+PROMETHEUS = DEPLOY / "prometheus"
+
+
+def _promtool() -> Path:
+    return tool_or_skip("promtool", "Debian package prometheus")
+
+
+def test_the_configuration_is_valid() -> None:
+    judged([_promtool(), "check", "config", PROMETHEUS / "prometheus.yml"])
+
+
+def test_the_rules_are_valid() -> None:
+    judged([_promtool(), "check", "rules", "--lint-fatal", PROMETHEUS / "rules.yml"])
+
+
+def test_alerts_come_when_they_should() -> None:
+    judged([_promtool(), "test", "rules", PROMETHEUS / "rules_test.yml"])
+
+
+def test_every_alert_is_tested() -> None:
+    groups = yaml_of(PROMETHEUS / "rules.yml")["groups"]
+    alerts = {rule["alert"] for group in groups for rule in group["rules"]}
+    tests = yaml_of(PROMETHEUS / "rules_test.yml")["tests"]
+    made_to_come = {
+        case["alertname"] for test in tests for case in test["alert_rule_test"] if case.get("exp_alerts")
+    }
+    assert made_to_come == alerts
+
+
+def test_every_alert_says_how_bad_it_is_and_what() -> None:
+    for group in yaml_of(PROMETHEUS / "rules.yml")["groups"]:
+        for rule in group["rules"]:
+            assert rule["labels"]["severity"] in {"critical", "warning"}, rule["alert"]
+            assert rule["annotations"]["summary"], rule["alert"]
+
+
+def test_it_scrapes_the_daemons_of_the_compose_file() -> None:
+    services = yaml_of(DEPLOY / "compose.yaml")["services"]
+    scraped = {
+        target
+        for job in yaml_of(PROMETHEUS / "prometheus.yml")["scrape_configs"]
+        for static in job["static_configs"]
+        for target in static["targets"]
+    }
+    assert scraped == {f"{name}:{BrokerSettings().metrics_port}" for name in services}
+    mounted = yaml_of(DEPLOY / "compose.full.yaml")["services"]["prometheus"]["volumes"]
+    assert "./prometheus:/etc/prometheus:ro" in mounted

@@ -1,0 +1,45 @@
+"""The tools that judge what is in deploy/; a test is skipped, visibly, where its tool is missing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+_TIMEOUT_SECONDS = 60
+
+
+def tool_or_skip(name: str, whence: str) -> Path:
+    """A program of the PATH or of this Python's environment; `whence` says how to get it."""
+    found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+    if found is None:
+        pytest.skip(f"there is no `{name}` here ({whence})")
+    return Path(found)
+
+
+def judged(command: Sequence[str | Path], cwd: Path = DEPLOY) -> str:
+    """What a tool printed; AssertionError with all of it where it is not content."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}"
+    return done.stdout
+
+
+def yaml_of(path: Path) -> Any:
+    """A YAML file's content."""
+    return pytest.importorskip("yaml", reason="PyYAML is not installed").safe_load(path.read_text())

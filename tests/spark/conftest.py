@@ -1,0 +1,71 @@
+"""One Spark session for all tests here, and clusters for it to read from and to write to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.small_cluster import SmallCluster
+
+_TEST_TIMEOUT_SECONDS = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The time limit holds for the test alone: the first one starts Spark."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TEST_TIMEOUT_SECONDS, func_only=True))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with two threads; its files go below pytest's folder."""
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java 17 or later: there is no `java` on the PATH")
+    home = tmp_path_factory.mktemp("spark")
+    # Spark would take the python3 of the PATH for its workers.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("rocketmq connector tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(home / "local"))
+        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home} -Djava.io.tmpdir={home}")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallCluster]:
+    """A name server and a broker of ours, for tests that do not stop them: each has topics of its own."""
+    with SmallCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[SmallCluster]:
+    """The same for one test, which may do with them what it likes."""
+    with SmallCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that nobody else uses."""
+    return f"T{uuid.uuid4().hex[:12]}"

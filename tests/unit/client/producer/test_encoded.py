@@ -1,0 +1,63 @@
+"""Sends of what is encoded already, over a real connection."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmq_client import ClientSettings, Message, NotRunning, RetryPolicy, TopicNotFound, UsageError
+from rmq_client.producer.encoded import EncodedProducer
+from rmq_client.producer.encoding import Outgoing
+from rmq_remoting.message_batch import encode_batch
+from tests.unit.client.fake_cluster import FakeCluster
+
+
+def _producer(cluster: FakeCluster) -> EncodedProducer:
+    return EncodedProducer(cluster.address, "g", ClientSettings(), RetryPolicy())
+
+
+async def test_batches_and_single_messages_go_as_they_are() -> None:
+    async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
+        producer = _producer(cluster)
+        await producer.start()
+        try:
+            queues = await producer.queues("T", 3.0)
+            batch = encode_batch([Message("T", b"1", tags="a"), Message("T", b"2")])
+            stored = await producer.send("T", queues[1], Outgoing(batch, b"", batch=True), 3.0)
+            assert stored.queue_id == 1
+            await producer.send("T", None, Outgoing(b"3", b"TAGS\x01b\x02"), 3.0)
+            assert await producer.has_brokers()
+        finally:
+            await producer.stop()
+        assert cluster.broker.bodies == [b"1", b"2", b"3"]
+        assert cluster.broker.queues["T", 1].records[0].tags == "a"
+
+
+async def test_a_topic_that_is_not_there() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        producer = _producer(cluster)
+        await producer.start()
+        try:
+            with pytest.raises(TopicNotFound):
+                await producer.send("U", None, Outgoing(b"1", b""), 3.0)
+        finally:
+            await producer.stop()
+
+
+async def test_it_has_to_be_started_once() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        producer = _producer(cluster)
+        with pytest.raises(NotRunning):
+            await producer.queues("T", 1.0)
+        with pytest.raises(NotRunning):
+            await producer.has_brokers()
+        await producer.start()
+        with pytest.raises(UsageError, match="started already"):
+            await producer.start()
+        await producer.stop()
+        with pytest.raises(NotRunning):
+            await producer.send("T", None, Outgoing(b"1", b""), 1.0)
+
+
+def test_bad_group_names() -> None:
+    with pytest.raises(UsageError):
+        EncodedProducer("127.0.0.1:9876", "not a group", ClientSettings(), RetryPolicy())

@@ -1,0 +1,89 @@
+"""A queue for tests of reading: answers pulls as brokers do, with bodies that are lists of offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rmq_client import ClientError, MessageQueue, PullStatus, PullWish, RawPull
+
+
+def body_of(offsets: Iterable[int]) -> bytes:
+    return b"".join(b"%d;" % offset for offset in offsets)
+
+
+def offsets_in(bodies: Iterable[bytes]) -> list[int]:
+    return [int(text) for body in bodies for text in body.split(b";") if text]
+
+
+@dataclass
+class FakeQueue:
+    """Offsets from `lowest` to before `highest`.
+
+    At most `max_count` messages in an answer. `units`: messages come in units of so many, never cut.
+    `wanted`: what a filter lets through, None for all. `faults`: what the next pulls meet. `seed`: answers
+    come after random times.
+    """
+
+    lowest: int = 0
+    highest: int = 1000
+    max_count: int = 32
+    units: int = 1
+    wanted: frozenset[int] | None = None
+    look_through: int = 100
+    message_bytes: int = 0
+    faults: deque[ClientError] = field(default_factory=deque)
+    answers: deque[RawPull] = field(default_factory=deque)
+    seed: int | None = None
+    asked: list[tuple[int, PullWish]] = field(default_factory=list)
+    under_way: int = 0
+    most_under_way: int = 0
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    async def pull(self, queue: MessageQueue, offset: int, wish: PullWish) -> RawPull:
+        self.asked.append((offset, wish))
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            await asyncio.sleep(0 if self.seed is None else self._random.random())
+            if self.faults:
+                raise self.faults.popleft()
+            return self.answers.popleft() if self.answers else self._answer(offset, wish)
+        finally:
+            self.under_way -= 1
+
+    def _answer(self, offset: int, wish: PullWish) -> RawPull:
+        if offset < self.lowest:
+            return self._none(PullStatus.OFFSET_ILLEGAL, self.lowest)
+        if offset >= self.highest:
+            moved = offset > self.highest
+            return self._none(PullStatus.OFFSET_ILLEGAL if moved else PullStatus.NO_NEW_MESSAGE, self.highest)
+        if self.wanted is not None:
+            return self._filtered(offset, wish, self.wanted)
+        most = min(wish.max_messages, self.max_count)
+        first = offset - offset % self.units
+        units = max(1, most // self.units)
+        after = min(self.highest, first + units * self.units)
+        body = body_of(range(max(first, self.lowest), after)) + b";" * (self.message_bytes * (after - first))
+        return RawPull(PullStatus.FOUND, after, self.lowest, self.highest, body)
+
+    def _filtered(self, offset: int, wish: PullWish, wanted: frozenset[int]) -> RawPull:
+        found: list[int] = []
+        after = offset
+        while after < min(self.highest, offset + self.look_through):
+            if len(found) == min(wish.max_messages, self.max_count):
+                break
+            if after in wanted:
+                found.append(after)
+            after += 1
+        if not found:
+            return self._none(PullStatus.NO_MATCHED_MESSAGE, after)
+        return RawPull(PullStatus.FOUND, after, self.lowest, self.highest, body_of(found))
+
+    def _none(self, status: PullStatus, next_offset: int) -> RawPull:
+        return RawPull(status, next_offset, self.lowest, self.highest, b"")

@@ -1,0 +1,37 @@
+"""The least that reading and writing need, and calls that read options for each mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark_rocketmq.options import Mode, ReadOptions, WriteOptions
+
+NAME_SERVERS = {"rocketmq.namesrv.addr": "127.0.0.1:9876"}
+READING = {**NAME_SERVERS, "subscribe": "orders"}
+
+
+def batch(**options: str) -> ReadOptions:
+    """Options of a batch read of the topic orders."""
+    return ReadOptions.for_batch({**READING, **options})
+
+
+def stream(**options: str) -> ReadOptions:
+    """Options of a stream from the topic orders."""
+    return ReadOptions.for_stream({**READING, **options})
+
+
+def write(**options: str) -> WriteOptions:
+    """Options of a batch write."""
+    return WriteOptions.for_batch({**NAME_SERVERS, **options})
+
+
+def base_for(name: str) -> Mapping[str, str]:
+    """What reading needs beside the option of this name."""
+    if name in ("subscribe", "subscribePattern", "assign"):
+        return NAME_SERVERS
+    return {key: text for key, text in READING.items() if key != name}
+
+
+def mode_of(only: Mode | None) -> Mode:
+    """A mode that an option is for."""
+    return only or Mode.STREAM

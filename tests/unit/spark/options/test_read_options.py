@@ -1,0 +1,192 @@
+"""Options of reading: what goes together, and what the rest of the connector gets."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_rocketmq.admission import TriggerLimits
+from pyspark_rocketmq.errors import OptionError, UnknownOption
+from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
+from pyspark_rocketmq.options import Anchor, AtOffsets, AtTime, AtTimes, Mode, ReadOptions
+from pyspark_rocketmq.options.read_options import DEFAULT_GROUP
+from pyspark_rocketmq.planning import PlanLimits
+
+from .samples import NAME_SERVERS, READING, batch, stream
+
+_AT_5 = '{"orders":{"b":{"0":5}}}'
+_AT_3 = '{"orders":{"b":{"0":3}}}'
+
+
+def test_defaults() -> None:
+    options = stream()
+    assert options.subscribe == ("orders",)
+    assert options.starting(Mode.STREAM) is Anchor.LATEST
+    assert options.starting(Mode.BATCH) is Anchor.EARLIEST
+    assert options.ending is Anchor.LATEST
+    assert options.trigger_limits == TriggerLimits()
+    assert options.plan_limits == PlanLimits()
+    assert options.expression == "*"
+    assert options.group == DEFAULT_GROUP
+    assert options.fail_on_data_loss
+    assert not options.commit_offsets_to_group
+
+
+def test_names_are_compared_without_regard_to_case() -> None:
+    given = {"ROCKETMQ.NAMESRV.ADDR": "a:1", "Subscribe": "orders", "maxoffsetspertrigger": "7"}
+    assert ReadOptions.for_stream(given).trigger_limits.max_offsets == 7
+
+
+def test_what_spark_adds_is_let_through() -> None:
+    of_spark = {"path": "p", "paths": '["p"]', "queryname": "q", "checkpointlocation": "/c"}
+    assert ReadOptions.for_stream({**READING, **of_spark}) == stream()
+
+
+def test_options_survive_pickling() -> None:
+    options = batch(
+        startingOffsets=_AT_3, endingOffsets=_AT_5, groupId="g", propertiesMode="none", minPartitions="4"
+    )
+    assert pickle.loads(pickle.dumps(options)) == options
+    pattern = ReadOptions.for_stream({**NAME_SERVERS, "subscribePattern": "a.*"})
+    assert pickle.loads(pickle.dumps(pattern)) == pattern
+    assert hash(options) == hash(pickle.loads(pickle.dumps(options)))
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("subscibe", "did you mean subscribe"),
+        ("startingOffset", "did you mean startingOffsets"),
+        ("startingoffsetsbytimestmp", "did you mean startingOffsetsByTimestamp"),
+        ("topic", "here it is subscribe"),
+        ("nameServer", "here it is rocketmq.namesrv.addr"),
+        ("kafka.bootstrap.servers", "here it is rocketmq.namesrv.addr"),
+        ("rocketmq.accessKey", "settings of the client are rocketmq.namesrv.addr, rocketmq.serialize.type, "),
+        ("zzz", "options for reading are assign, batchBytes, "),
+        ("z" * 100_000, "options for reading are assign, batchBytes, "),
+    ],
+)
+def test_an_unknown_option_is_refused_with_what_may_be_meant(name: str, advice: str) -> None:
+    with pytest.raises(UnknownOption) as refusal:
+        ReadOptions.for_batch({**READING, name: "sesame"})
+    assert advice in str(refusal.value)
+    assert "sesame" not in str(refusal.value)
+    assert len(str(refusal.value)) < 1200
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_name_servers_are_needed(mode: Mode) -> None:
+    with pytest.raises(OptionError, match=r"rocketmq\.namesrv\.addr is not given: it must be addresses"):
+        ReadOptions.read({"subscribe": "orders"}, mode)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({}, "subscribe is not given: it must be given, or one of subscribePattern and assign"),
+        ({"subscribe": "a", "subscribePattern": "b"}, "subscribePattern is 'b': .* left out, as subscribe"),
+        ({"subscribePattern": "b", "assign": '{"a":{"b":[0]}}'}, "assign is .* as subscribePattern is given"),
+    ],
+)
+def test_topics_are_said_in_exactly_one_way(given: dict[str, str], complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        ReadOptions.for_stream({**NAME_SERVERS, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "unwanted"),
+    [
+        ({"subscribe": "orders,bills"}, QueueKey("bills", "b", 9), QueueKey("ordersx", "b", 0)),
+        ({"subscribePattern": "orders|b.*"}, QueueKey("bills", "b", 9), QueueKey("ordersx", "b", 0)),
+        ({"assign": '{"orders":{"b":[1,0]}}'}, QueueKey("orders", "b", 1), QueueKey("orders", "b", 2)),
+    ],
+)
+def test_which_queues_are_wanted(given: dict[str, str], wanted: QueueKey, unwanted: QueueKey) -> None:
+    options = ReadOptions.for_stream({**NAME_SERVERS, **given})
+    assert options.wants(wanted)
+    assert not options.wants(unwanted)
+
+
+def test_positions() -> None:
+    at_5 = QueueOffsets({QueueKey("orders", "b", 0): 5})
+    assert batch(startingOffsets=_AT_5).starting(Mode.BATCH) == AtOffsets(at_5)
+    assert batch(startingTimestamp="0").starting(Mode.BATCH) == AtTime(0)
+    assert batch(startingOffsetsByTimestamp=_AT_5).starting(Mode.BATCH) == AtTimes(at_5)
+    assert batch(endingOffsets=_AT_5).ending == AtOffsets(at_5)
+    assert batch(endingTimestamp="0").ending == AtTime(0)
+    assert batch(endingOffsetsByTimestamp=_AT_5).ending == AtTimes(at_5)
+    assert stream(startingOffsets="group", groupId="g").starting(Mode.STREAM) is Anchor.GROUP
+    assert batch(endingOffsets="group", groupId="g").ending is Anchor.GROUP
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (
+            {"startingOffsets": "earliest", "startingTimestamp": "5"},
+            "startingTimestamp is '5': it must be left out, as startingOffsets is given",
+        ),
+        (
+            {"startingTimestamp": "5", "startingOffsetsByTimestamp": _AT_5},
+            "startingOffsetsByTimestamp is .* as startingTimestamp is given",
+        ),
+        ({"endingOffsets": "latest", "endingTimestamp": "5"}, "endingTimestamp is '5': .* left out"),
+        (
+            {"startingOffsets": "latest"},
+            "startingOffsets is 'latest': .* a batch that has latest there is empty",
+        ),
+        (
+            {"startingOffsets": '{"orders":{"b":{"0":-1}}}'},
+            r"startingOffsets is .* latest there is empty \(-1 for orders/b/0\)",
+        ),
+        (
+            {"startingOffsets": _AT_5, "endingOffsets": _AT_3},
+            r"endingOffsets is .* where reading starts, or after that \(orders/b/0\)",
+        ),
+        (
+            {"startingOffsetsByTimestamp": _AT_5, "endingOffsetsByTimestamp": _AT_3},
+            "endingOffsetsByTimestamp is .* where reading starts, or after that",
+        ),
+        (
+            {"startingTimestamp": "5", "endingTimestamp": "4"},
+            "endingTimestamp is '4': it must be the time of startingTimestamp, or later",
+        ),
+        ({"startingOffsets": "group"}, "groupId is not given: it must be given, as startingOffsets needs"),
+        ({"endingOffsets": "group"}, "groupId is not given: it must be given, as endingOffsets needs"),
+        ({"subExpressionType": "SQL92"}, "subExpression is not given: .* as subExpressionType is SQL92"),
+    ],
+)
+def test_what_cannot_go_together_in_a_batch(given: dict[str, str], complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        batch(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (
+            {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
+            r"minOffsetsPerTrigger is '6': it must be at most maxOffsetsPerTrigger \(5\)",
+        ),
+        ({"commitOffsetsToGroup": "true"}, "groupId is not given: .* as commitOffsetsToGroup needs a group"),
+    ],
+)
+def test_what_cannot_go_together_in_a_stream(given: dict[str, str], complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        stream(**given)
+
+
+def test_what_may_go_together() -> None:
+    batch(startingOffsets='{"orders":{"b":{"0":-2}}}', endingOffsets='{"orders":{"b":{"0":-1}}}')
+    batch(startingOffsets=_AT_5, endingOffsets=_AT_5)
+    batch(startingOffsets=_AT_5, endingOffsets='{"orders":{"b":{"0":-1}}}')
+    batch(startingTimestamp="5", endingTimestamp="5")
+    stream(startingOffsets='{"orders":{"b":{"0":-1,"1":-2}}}')
+    stream(startingOffsets="latest", minOffsetsPerTrigger="5", maxOffsetsPerTrigger="5")
+    assert batch(subExpressionType="SQL92", subExpression="a || b > 3").expression == "a || b > 3"
+
+
+def test_a_value_that_is_no_text_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"minPartitions is '4': .* \(a text is needed, not int\)"):
+        ReadOptions.for_batch({**READING, "minPartitions": 4})  # type: ignore[dict-item]

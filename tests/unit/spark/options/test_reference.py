@@ -1,0 +1,69 @@
+"""The reference page has every option, with what a user has to know."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_rocketmq.options import Mode, ReadOptions, WriteOptions
+from pyspark_rocketmq.options.parsing import OptionGroup, OptionInfo, described
+from pyspark_rocketmq.options.reference import markdown
+
+from .samples import NAME_SERVERS, READING, batch, mode_of, stream
+
+_READING, _WRITING = markdown().split("## Writing")
+
+
+@pytest.mark.parametrize(
+    ("page", "info"),
+    [
+        (page, info)
+        for page, model in ((_READING, ReadOptions), (_WRITING, WriteOptions))
+        for info in described(model)
+    ],
+)
+def test_every_option_has_its_row(page: str, info: OptionInfo) -> None:
+    rows = [line for line in page.splitlines() if line.startswith(f"| `{info.name}` |")]
+    assert len(rows) == 1
+    cells = [cell.strip() for cell in rows[0].replace("\\|", "¦").strip("| ").split(" | ")]
+    assert len(cells) == 4
+    assert all(cells[2:])
+    assert cells[3].startswith(info.meaning.replace("|", "¦"))
+    assert cells[1] == ("required" if info.required else f"`{info.default}`" if info.default else "")
+
+
+@pytest.mark.parametrize("model", [ReadOptions, WriteOptions])
+def test_every_field_is_a_described_option(model: type[OptionGroup]) -> None:
+    infos = list(described(model))
+    assert sorted(info.field_name for info in infos) == sorted(model.model_fields)
+    assert len({info.name.lower() for info in infos}) == len(infos)
+
+
+def test_rows_say_the_mode_they_are_for() -> None:
+    assert "For stream only; without effect elsewhere. |" in _READING
+    assert "For batch only; refused elsewhere. |" in _READING
+
+
+@pytest.mark.parametrize(
+    ("model", "base", "info"),
+    [
+        (model, base, info)
+        for model, base in ((ReadOptions, READING), (WriteOptions, NAME_SERVERS))
+        for info in described(model)
+        if info.default and info.name != "startingOffsets"
+    ],
+)
+def test_a_default_in_the_page_is_what_counts_without_it(
+    model: type[OptionGroup], base: dict[str, str], info: OptionInfo
+) -> None:
+    mode = mode_of(info.only)
+    without, given = model.read(base, mode), model.read({**base, info.name: info.default}, mode)
+    if isinstance(without, ReadOptions) and isinstance(given, ReadOptions):
+        for derived in ("expression", "ending", "group"):
+            assert getattr(without, derived) == getattr(given, derived)
+    if info.name not in ("subExpression", "endingOffsets", "groupId"):
+        assert without == given
+
+
+def test_where_a_start_is_by_default_depends_on_the_mode() -> None:
+    text = next(info.default for info in described(ReadOptions) if info.name == "startingOffsets")
+    assert text == f"batch: {batch().starting(Mode.BATCH)}, stream: {stream().starting(Mode.STREAM)}"

@@ -1,0 +1,193 @@
+"""Attempts, and what is made of their errors, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_rocketmq.errors import SourceUnavailable
+from pyspark_rocketmq.sink.courier import Courier, Refused, Verdict, judge
+from pyspark_rocketmq.sink.parcels import Parcel, parcels
+from rmq_client import (
+    BrokerError,
+    BrokerUnreachable,
+    Busy,
+    ClientError,
+    MessageQueue,
+    NoQueue,
+    NotRunning,
+    PermissionDenied,
+    Rejected,
+    TimedOut,
+    TopicNotFound,
+    TopicNotOnBroker,
+    Unavailable,
+    UsageError,
+)
+from rmq_client.producer.encoding import Outgoing
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.message_batch import decode_batch
+from tests.unit.spark.sink.parts import QUEUES, FakeOffice, encode, rows, settings
+
+pytestmark = pytest.mark.virtual_time
+
+
+def _made(count: int, queue_ids: list[int | None] | None = None, **changes: Any) -> list[Parcel]:
+    columns: dict[str, Any] = {"body": [b"%d" % number for number in range(count)]}
+    if queue_ids is not None:
+        columns["queueId"] = pa.array(queue_ids, pa.int32())
+    return parcels(encode(rows(**columns)), {"T": QUEUES}, settings(**changes))
+
+
+def _refusal(kind: type[BrokerError], code: int = ResponseCode.MESSAGE_ILLEGAL) -> BrokerError:
+    return kind(code, "as ordered", "127.0.0.1:1")
+
+
+def _failing_first(*errors: ClientError) -> Any:
+    left = deque(errors)
+    return lambda *_: left.popleft() if left else None
+
+
+def _bodies(office: FakeOffice) -> list[bytes]:
+    return [body for _, _, bodies in office.sent for body in bodies]
+
+
+async def test_what_brokers_take_is_delivered_within_the_limit() -> None:
+    office = FakeOffice(gate=asyncio.Event())
+    courier = Courier(office, settings(max_in_flight=3))
+    delivery = asyncio.ensure_future(courier.deliver(_made(10, batch_rows=1)))
+    await asyncio.sleep(1)
+    assert office.under_way == 3
+    assert office.gate is not None
+    office.gate.set()
+    assert await delivery == {}
+    assert office.most_under_way == 3
+    assert sorted(_bodies(office)) == [b"%d" % number for number in range(10)]
+
+
+async def test_parcels_of_one_queue_wait_for_each_other_also_over_an_error() -> None:
+    office = FakeOffice(problem=_failing_first(TimedOut("late"), _refusal(Busy)))
+    courier = Courier(office, settings())
+    assert await courier.deliver(_made(6, [1] * 6, batch_rows=2)) == {}
+    assert _bodies(office) == [b"%d" % number for number in range(6)]
+    assert office.most_under_way == 1
+
+
+@pytest.mark.parametrize(
+    "error", [BrokerUnreachable("x"), _refusal(Unavailable, ResponseCode.GO_AWAY), TimedOut("x")]
+)
+async def test_passing_trouble_is_waited_for(error: ClientError) -> None:
+    office = FakeOffice(problem=_failing_first(*[error] * 5))
+    assert await Courier(office, settings(broker_timeout_seconds=30)).deliver(_made(1)) == {}
+    assert _bodies(office) == [b"0"]
+
+
+async def test_trouble_that_lasts_too_long_fails_and_leaves_nothing_under_way() -> None:
+    office = FakeOffice(problem=lambda *_: BrokerUnreachable("nobody there"))
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(SourceUnavailable, match="nobody there"):
+        await Courier(office, settings(broker_timeout_seconds=30)).deliver(_made(20, batch_rows=2))
+    assert 30 <= asyncio.get_running_loop().time() - began < 40
+    assert office.under_way == 0
+
+
+async def test_a_refused_batch_is_searched_for_the_rows_that_are_wrong() -> None:
+    def problem(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> ClientError | None:
+        bad = {b"3", b"8"}.intersection(item.body for item in decode_batch(outgoing.body))
+        return _refusal(Rejected) if bad else None
+
+    office = FakeOffice(problem=problem)
+    refused = await Courier(office, settings()).deliver(_made(10, [0] * 10))
+    assert sorted(refused) == [3, 8]
+    assert "as ordered" in refused[3]
+    assert _bodies(office) == [b"%d" % number for number in range(10) if number not in (3, 8)]
+
+
+async def test_a_batch_that_apaches_broker_finds_too_large_goes_in_parts() -> None:
+    def problem(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> ClientError | None:
+        too_many = len(decode_batch(outgoing.body)) > 2
+        return _refusal(Unavailable, ResponseCode.SYSTEM_ERROR) if too_many else None
+
+    office = FakeOffice(problem=problem)
+    assert await Courier(office, settings()).deliver(_made(7)) == {}
+    assert sorted(_bodies(office)) == [b"%d" % number for number in range(7)]
+
+
+@pytest.mark.parametrize(
+    "error", [TopicNotFound("no T"), _refusal(TopicNotOnBroker), _refusal(PermissionDenied)]
+)
+async def test_a_topic_that_is_not_there_is_waited_for_once_and_then_refused(error: ClientError) -> None:
+    office = FakeOffice(problem=lambda *_: error)
+    courier = Courier(office, settings(topic_timeout_seconds=5))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    refused = await courier.deliver(_made(4, batch_rows=2))
+    assert sorted(refused) == [0, 1, 2, 3]
+    assert 5 <= loop.time() - began < 8
+    refused_at = loop.time()
+    assert sorted(await courier.deliver(_made(2))) == [0, 1]
+    assert loop.time() == refused_at
+
+
+async def test_a_topic_that_comes_in_time_is_taken() -> None:
+    office = FakeOffice(problem=_failing_first(*[TopicNotFound("not yet")] * 3))
+    assert await Courier(office, settings(topic_timeout_seconds=5)).deliver(_made(1)) == {}
+
+
+async def test_without_any_broker_a_missing_topic_says_nothing() -> None:
+    office = FakeOffice(problem=lambda *_: TopicNotFound("no T"), brokers=False)
+    courier = Courier(office, settings(topic_timeout_seconds=5, broker_timeout_seconds=60))
+    with pytest.raises(SourceUnavailable):
+        await courier.deliver(_made(1))
+
+
+async def test_an_answer_that_nobody_understands_fails_the_task() -> None:
+    office = FakeOffice(problem=lambda *_: BrokerError(4711, "?", "127.0.0.1:1"))
+    with pytest.raises(BrokerError, match="4711"):
+        await Courier(office, settings()).deliver(_made(1))
+
+
+async def test_queues_of_topics_and_those_that_have_none() -> None:
+    office = FakeOffice(topic_errors=deque([TimedOut("x"), UsageError("topic 'ä' is no name")]))
+    courier = Courier(office, settings())
+    for _ in range(2):
+        found = await courier.queues(["ä", "T"])
+        assert found == {"ä": Refused("topic 'ä' is no name", about_topic=True), "T": QUEUES}
+
+
+async def test_a_name_that_no_topic_can_have_is_not_tried_row_by_row() -> None:
+    asked: list[str] = []
+
+    def problem(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> ClientError:
+        asked.append(topic)
+        return UsageError("topic 'T' is no name")
+
+    refused = await Courier(FakeOffice(problem=problem), settings()).deliver(_made(100))
+    assert (len(refused), len(asked)) == (100, 1)
+
+
+async def test_cancelling_ends_what_is_under_way() -> None:
+    office = FakeOffice(gate=asyncio.Event())
+    delivery = asyncio.ensure_future(Courier(office, settings()).deliver(_made(5, batch_rows=1)))
+    await asyncio.sleep(1)
+    delivery.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await delivery
+    assert office.under_way == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "pinned", "verdict"),
+    [
+        (NoQueue("x"), True, Verdict.PASSING),
+        (NoQueue("x"), False, Verdict.NO_PLACE),
+        (NotRunning("x"), False, Verdict.BROKEN),
+        (UsageError("x"), False, Verdict.REFUSED),
+    ],
+)
+async def test_verdicts(error: ClientError, pinned: bool, verdict: Verdict) -> None:
+    assert judge(error, pinned) is verdict

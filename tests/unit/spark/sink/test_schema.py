@@ -1,0 +1,81 @@
+"""Which columns can be written, and what is said of others."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pyspark_rocketmq.errors import SchemaError
+from pyspark_rocketmq.sink.schema import sink_columns
+
+_STRING = StringType()
+
+
+def _schema(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def test_all_columns_in_any_order_and_case() -> None:
+    schema = _schema(
+        BODY=BinaryType(),
+        Topic=_STRING,
+        tags=_STRING,
+        keys=ArrayType(_STRING),
+        properties=MapType(_STRING, _STRING, False),
+        brokername=_STRING,
+        queueId=IntegerType(),
+        deliverTimestamp=TimestampType(),
+    )
+    assert sink_columns(schema, None).places == {
+        "body": 0,
+        "topic": 1,
+        "tags": 2,
+        "keys": 3,
+        "properties": 4,
+        "brokerName": 5,
+        "queueId": 6,
+        "deliverTimestamp": 7,
+    }
+
+
+@pytest.mark.parametrize("kind", [BinaryType(), _STRING])
+def test_a_body_is_binary_or_text_and_enough_where_the_topic_is_an_option(kind: DataType) -> None:
+    assert sink_columns(_schema(body=kind), "T").places == {"body": 0}
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"body": _STRING, "colour": _STRING}, "'colour' is unknown.*deliverTimestamp"),
+        ({"body": IntegerType()}, "'body' is of type int, allowed is binary or string"),
+        ({"body": _STRING, "keys": ArrayType(IntegerType())}, "'keys' is of type array<int>"),
+        ({"body": _STRING, "properties": MapType(_STRING, LongType())}, "allowed is map<string,string>"),
+        ({"body": _STRING, "queueId": LongType()}, "'queueId' is of type bigint, allowed is int"),
+        ({"body": _STRING, "deliverTimestamp": TimestampNTZType()}, "timestamp_ntz, allowed is timestamp"),
+        ({"tags": _STRING}, "'body' is missing"),
+        ({"body": _STRING, "Body": _STRING}, "'body' is there twice"),
+        ({"body": _STRING, "queueId": IntegerType(), "shardingKey": _STRING}, "exclude each other"),
+        ({"body": _STRING, "delayTimeLevel": IntegerType(), "deliverTimestamp": LongType()}, "exclude"),
+        ({"body": _STRING, "brokerName": _STRING}, "'queueId' is about, and that column is missing"),
+    ],
+)
+def test_what_cannot_be_written(columns: dict[str, DataType], said: str) -> None:
+    with pytest.raises(SchemaError, match=said):
+        sink_columns(_schema(**columns), "T")
+
+
+def test_a_topic_has_to_come_from_somewhere() -> None:
+    with pytest.raises(SchemaError, match="option topic, or a column 'topic'"):
+        sink_columns(_schema(body=_STRING), None)

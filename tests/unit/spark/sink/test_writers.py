@@ -1,0 +1,107 @@
+"""The sink's face: what is checked on the driver, and what Spark gets."""
+
+from __future__ import annotations
+
+import builtins
+import pickle
+import sys
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from pyspark_rocketmq import sink
+from pyspark_rocketmq.errors import ConnectorError, OptionError, SchemaError
+from pyspark_rocketmq.options import WriteOptions
+from pyspark_rocketmq.sink.settings import NEVER_BYTES, sink_settings
+from pyspark_rocketmq.sink.writers import SinkCommit
+from rmq_client import CompressionType
+
+_SCHEMA = StructType([StructField("body", BinaryType())])
+
+
+def _options(**options: str) -> WriteOptions:
+    return WriteOptions.for_batch({"rocketmq.namesrv.addr": "127.0.0.1:9876", **options})
+
+
+def test_writers_are_of_the_kinds_that_take_arrow_and_travel_to_executors() -> None:
+    batch = sink.batch_writer(_SCHEMA, _options(topic="T"), overwrite=False)
+    stream = sink.stream_writer(_SCHEMA, _options(topic="T"), overwrite=True)
+    assert isinstance(batch, DataSourceArrowWriter)
+    assert isinstance(stream, DataSourceStreamArrowWriter)
+    for writer in (batch, stream):
+        assert len(pickle.dumps(writer)) < 10_000
+
+
+def test_overwriting_a_topic_is_refused() -> None:
+    with pytest.raises(OptionError, match="option mode is 'overwrite': it must be append"):
+        sink.batch_writer(_SCHEMA, _options(topic="T"), overwrite=True)
+
+
+def test_schema_and_path_are_checked_at_once() -> None:
+    with pytest.raises(SchemaError, match="no topic"):
+        sink.stream_writer(_SCHEMA, _options(), overwrite=False)
+    with pytest.raises(OptionError, match="deadLetterPath"):
+        sink.batch_writer(_SCHEMA, _options(topic="T", deadLetterPath="here"), overwrite=False)
+    with pytest.raises(SchemaError, match="'text' is unknown"):
+        sink.batch_writer(
+            StructType([StructField("text", StringType())]), _options(topic="T"), overwrite=False
+        )
+
+
+def test_options_become_settings() -> None:
+    found = sink_settings(
+        _options(
+            topic="T",
+            groupId="writers",
+            sendBatchSize="10",
+            sendBatchBytes="2048",
+            maxInFlight="3",
+            compression="zstd",
+            compressFromBytes="100",
+            sendTimeout="1500ms",
+            brokerTimeout="1m",
+            topicTimeout="2s",
+            deadLetterTopic="DEAD",
+            deadLetterPath="/dead",
+        )
+    )
+    assert (found.topic, found.group, found.name_servers) == ("T", "writers", "127.0.0.1:9876")
+    assert (found.batch_rows, found.batch_bytes, found.max_in_flight) == (10, 2048, 3)
+    assert (found.compression, found.compress_from_bytes) == (CompressionType.ZSTD, 100)
+    assert found.request_timeout_seconds == 1.5
+    assert (found.broker_timeout_seconds, found.topic_timeout_seconds) == (60.0, 2.0)
+    assert (found.dead_letter_topic, found.dead_letter_path) == ("DEAD", "/dead")
+    assert sink_settings(_options(topic="T")).compress_from_bytes == NEVER_BYTES
+
+
+def test_each_write_has_an_id_of_its_own() -> None:
+    writers = [sink.batch_writer(_SCHEMA, _options(topic="T"), overwrite=False) for _ in range(2)]
+    assert len({writer._write_id for writer in writers}) == 2
+
+
+def test_refused_rows_are_told_of_on_the_driver(caplog: pytest.LogCaptureFixture) -> None:
+    writer = sink.stream_writer(_SCHEMA, _options(topic="T"), overwrite=False)
+    with caplog.at_level("WARNING"):
+        writer.commit([SinkCommit(10, 0), None], 4)
+        assert not caplog.records
+        writer.commit([SinkCommit(10, 1), SinkCommit(5, 2)], 5)
+        writer.abort([SinkCommit(10, 1), None], 6)
+    assert "micro-batch 5: 3 of 15 rows were refused" in caplog.text
+    assert "micro-batch 6 failed" in caplog.text
+
+
+def test_an_older_pyspark_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_writers(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "pyspark.sql.datasource":
+            raise ImportError("cannot import name 'DataSourceArrowWriter'")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.delitem(sys.modules, "pyspark_rocketmq.sink.writers")
+    monkeypatch.delattr(sink, "writers")
+    monkeypatch.setattr(builtins, "__import__", without_writers)
+    with pytest.raises(ConnectorError, match=r"PySpark 4\.1 or later is needed"):
+        sink.batch_writer(_SCHEMA, _options(topic="T"), overwrite=False)

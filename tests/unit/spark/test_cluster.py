@@ -1,0 +1,98 @@
+"""The driver's view of a cluster, over real connections to one in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
+
+import pytest
+
+from pyspark_rocketmq.cluster import Cluster
+from pyspark_rocketmq.errors import SourceUnavailable
+from pyspark_rocketmq.offsets import QueueKey
+from rmq_client import ClientSettings, PermissionDenied, TopicNotFound, Unavailable
+from rmq_remoting.codes import RequestCode, ResponseCode
+from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
+
+T = TypeVar("T")
+
+FIRST, SECOND = QueueKey("T", "broker-a", 0), QueueKey("T", "broker-a", 1)
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster({"broker-a": {"T": 2, "T2": 1}, "broker-b": {"T": 1}}) as cluster:
+        for number in range(5):
+            cluster.broker.put("T", b"%d" % number)
+        cluster.broker.queues["T", 0].base = 100
+        yield cluster
+
+
+async def ask(fake: FakeCluster, question: Callable[[Cluster], T], timeout_seconds: float = 60.0) -> T:
+    """The answer of a cluster object in a thread, as a driver without a loop has it."""
+
+    def use() -> T:
+        with Cluster(fake.address, ClientSettings(), timeout_seconds) as cluster:
+            return question(cluster)
+
+    return await asyncio.to_thread(use)
+
+
+async def test_queues_of_topics_and_topics_of_a_pattern(fake: FakeCluster) -> None:
+    queues = [FIRST, SECOND, QueueKey("T", "broker-b", 0)]
+    assert await ask(fake, lambda cluster: cluster.queues(["T"])) == queues
+    assert await ask(fake, lambda cluster: cluster.queues_known(["T2", "T", "None"])) == [
+        *queues,
+        QueueKey("T2", "broker-a", 0),
+    ]
+    for topic in ("TBW102", "%RETRY%G", "broker-a", "DefaultCluster", "xT"):
+        fake.broker.topics[topic] = 1
+    matching = await ask(fake, lambda cluster: cluster.topics_matching(re.compile("T.?|.*RETRY.*|[bD].*")))
+    assert matching == ["T", "T2"]
+
+
+async def test_how_far_queues_reach(fake: FakeCluster) -> None:
+    queues = [SECOND, FIRST]
+    assert await ask(fake, lambda cluster: cluster.oldest(queues)) == {FIRST: 100, SECOND: 0}
+    assert await ask(fake, lambda cluster: cluster.newest(queues)) == {FIRST: 105, SECOND: 0}
+    times = {FIRST: BORN_MS, SECOND: BORN_MS + 1}
+    assert await ask(fake, lambda cluster: cluster.at_times(times)) == {FIRST: 100, SECOND: 0}
+    assert await ask(fake, lambda cluster: cluster.at_times({FIRST: BORN_MS + 1})) == {FIRST: 105}
+
+
+async def test_a_groups_offsets(fake: FakeCluster) -> None:
+    assert await ask(fake, lambda cluster: cluster.commit("G", {FIRST: 103})) == {}
+    assert await ask(fake, lambda cluster: cluster.committed("G", [FIRST, SECOND])) == {FIRST: 103}
+    fake.broker.order(
+        RequestCode.UPDATE_CONSUMER_OFFSET, Fault(code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+    )
+    failed = await ask(fake, lambda cluster: cluster.commit("G", {FIRST: 104}))
+    assert list(failed) == [FIRST]
+    assert fake.broker.offsets["G", "T", 0] == 103
+
+
+async def test_what_goes_over_is_waited_for(fake: FakeCluster) -> None:
+    fake.broker.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.SYSTEM_BUSY), Fault(cut=True))
+    assert await ask(fake, lambda cluster: cluster.newest([FIRST])) == {FIRST: 105}
+    assert len(fake.broker.requests(RequestCode.GET_MAX_OFFSET)) == 3
+
+
+async def test_who_does_not_answer_now(fake: FakeCluster) -> None:
+    fake.broker.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.SYSTEM_ERROR))
+    known, failed = await ask(fake, lambda cluster: cluster.newest_known([FIRST]))
+    assert known == {}
+    assert isinstance(failed[FIRST], Unavailable)
+
+
+async def test_what_does_not_go_over(fake: FakeCluster) -> None:
+    fake.broker.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.NO_PERMISSION))
+    with pytest.raises(PermissionDenied):
+        await ask(fake, lambda cluster: cluster.newest_known([FIRST]))
+
+
+async def test_a_topic_that_does_not_come(fake: FakeCluster) -> None:
+    with pytest.raises(SourceUnavailable, match="topic None has no route") as raised:
+        await ask(fake, lambda cluster: cluster.queues(["None"]), timeout_seconds=0.01)
+    assert isinstance(raised.value.__context__, TopicNotFound)

@@ -1,0 +1,101 @@
+"""The columns: what Spark and Arrow call them, and what a user's schema may select."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_rocketmq.columns import (
+    PropertiesMode,
+    arrow_schema,
+    arrow_schema_of,
+    check_selection,
+    columns_of,
+    spark_schema,
+)
+from pyspark_rocketmq.errors import SchemaError
+
+
+def schema(*fields: StructField) -> StructType:
+    return StructType(list(fields))
+
+
+class TestAllColumns:
+    def test_names_and_types(self) -> None:
+        assert spark_schema().simpleString() == (
+            "struct<topic:string,brokerName:string,queueId:int,queueOffset:bigint,msgId:string,"
+            "offsetMsgId:string,keys:string,tags:string,body:binary,properties:map<string,string>,"
+            "bornTimestamp:timestamp,storeTimestamp:timestamp,bornHost:string,reconsumeTimes:int,flag:int>"
+        )
+
+    def test_properties_by_mode(self) -> None:
+        assert spark_schema("raw")["properties"].dataType == StringType()
+        assert spark_schema("raw").names == spark_schema("map").names
+        assert spark_schema("none").names == [name for name in spark_schema().names if name != "properties"]
+
+    @pytest.mark.parametrize("mode", ["map", "raw", "none"])
+    def test_arrow_schema_is_the_one_that_spark_expects(self, mode: PropertiesMode) -> None:
+        expected = to_arrow_schema(spark_schema(mode), timezone="UTC")
+        assert arrow_schema(list(columns_of(mode)), mode).equals(expected)
+        assert arrow_schema_of(spark_schema(mode), mode).equals(expected)
+
+    def test_unknown_mode(self) -> None:
+        with pytest.raises(SchemaError, match="propertiesMode 'json': allowed are map, raw, none"):
+            columns_of("json")  # type: ignore[arg-type]
+
+
+class TestSelection:
+    def test_selects_and_orders(self) -> None:
+        chosen = schema(StructField("body", BinaryType()), StructField("topic", StringType()))
+        assert check_selection(chosen) == ("body", "topic")
+        assert arrow_schema_of(chosen).equals(to_arrow_schema(chosen, timezone="UTC"))
+
+    def test_nullable_flags_are_the_users(self) -> None:
+        chosen = schema(
+            StructField("properties", MapType(StringType(), StringType(), False), False),
+            StructField("bornTimestamp", TimestampType(), False),
+        )
+        assert arrow_schema_of(chosen).equals(to_arrow_schema(chosen, timezone="UTC"))
+
+    @pytest.mark.parametrize("name", ["keys", "tags"])
+    def test_what_may_be_null_has_to_be_nullable(self, name: str) -> None:
+        with pytest.raises(SchemaError, match=f"'{name}' of type string: not every message has {name}"):
+            check_selection(schema(StructField(name, StringType(), False)))
+
+    def test_unknown_column(self) -> None:
+        with pytest.raises(SchemaError, match=r"'Body' of type binary does not exist: .* body binary,"):
+            check_selection(schema(StructField("Body", BinaryType())))
+
+    def test_another_type(self) -> None:
+        with pytest.raises(SchemaError, match="'queueId' of type bigint: it has to be of type int"):
+            check_selection(schema(StructField("queueId", LongType())))
+
+    def test_type_of_properties_goes_with_the_mode(self) -> None:
+        chosen = schema(StructField("properties", StringType()))
+        assert check_selection(chosen, "raw") == ("properties",)
+        with pytest.raises(SchemaError, match=r"of type map<string,string> with propertiesMode=map"):
+            check_selection(chosen)
+        with pytest.raises(SchemaError, match="does not exist: allowed with propertiesMode=none"):
+            check_selection(chosen, "none")
+
+    def test_map_of_other_types(self) -> None:
+        chosen = schema(StructField("properties", MapType(StringType(), BinaryType())))
+        with pytest.raises(SchemaError, match="map<string,binary>: it has to be of type map<string,string>"):
+            check_selection(chosen)
+
+    def test_twice(self) -> None:
+        with pytest.raises(SchemaError, match="'body' is in the schema twice"):
+            check_selection(schema(StructField("body", BinaryType()), StructField("body", BinaryType())))
+
+    def test_no_columns(self) -> None:
+        with pytest.raises(SchemaError, match="no columns"):
+            check_selection(StructType([]))

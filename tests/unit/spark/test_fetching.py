@@ -1,0 +1,226 @@
+"""Ranges read with several pulls under way: every offset once, whatever the broker answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_rocketmq.errors import ConnectorError, DataLoss, SourceUnavailable
+from pyspark_rocketmq.fetching import Fetched, FetchSettings, RangeFetch
+from pyspark_rocketmq.offsets import QueueKey
+from pyspark_rocketmq.planning import QueueRange
+from pyspark_rocketmq.pull_size import PullSize
+from rmq_client import BrokerUnreachable, ClientError, PullStatus, RawPull, SubscriptionError
+from rmq_remoting.codes import ResponseCode
+from tests.support.loops import new_loop
+from tests.unit.spark.fake_queue import FakeQueue, offsets_in
+
+KEY = QueueKey("T", "broker-a", 0)
+
+
+async def fetch(
+    queue: FakeQueue, begin: int, end: int, size: PullSize | None = None, **settings: object
+) -> list[Fetched]:
+    """All batches of a range."""
+    loop = asyncio.get_running_loop()
+    settings = {"pulls_in_flight": 4, "pull_max_messages": 64, "batch_messages": 100} | settings
+    pull_size = size or PullSize(64)
+    wanted = QueueRange(KEY, begin, end)
+    fetching = RangeFetch(queue, wanted, FetchSettings(**settings), pull_size, loop.time)  # type: ignore[arg-type]
+    fetching.start()
+    batches: list[Fetched] = []
+    try:
+        while (batch := await fetching.next()) is not None:
+            batches.append(batch)
+    finally:
+        await fetching.stop()
+    return batches
+
+
+def counted(batches: list[Fetched]) -> list[int]:
+    """The offsets that count, in order of their coming."""
+    return [
+        offset
+        for batch in batches
+        for offset in offsets_in(batch.bodies)
+        if batch.begin <= offset < batch.end
+    ]
+
+
+def check_bounds(batches: list[Fetched], begin: int, end: int) -> None:
+    """Batches follow each other without a gap."""
+    assert [batch.begin for batch in batches] == [begin, *(batch.end for batch in batches[:-1])]
+    assert batches[-1].end == end
+
+
+async def test_a_range_comes_whole_in_order_and_nothing_else() -> None:
+    queue = FakeQueue(highest=1000)
+    batches = await fetch(queue, 17, 903)
+    check_bounds(batches, 17, 903)
+    assert counted(batches) == list(range(17, 903))
+    assert all(100 <= batch.end - batch.begin < 164 for batch in batches[:-1])
+
+
+async def test_several_pulls_are_under_way_and_none_is_asked_twice() -> None:
+    queue = FakeQueue(highest=10_000, max_count=32)
+    batches = await fetch(queue, 0, 3200)
+    assert counted(batches) == list(range(3200))
+    assert queue.most_under_way == 4
+    offsets = [offset for offset, _ in queue.asked]
+    assert len(offsets) == len(set(offsets)) == 100
+
+
+async def test_what_a_broker_gives_is_remembered_for_the_next_range() -> None:
+    queue = FakeQueue(highest=1000, max_count=8)
+    size = PullSize(64)
+    await fetch(queue, 0, 100, size)
+    assert size.current == 8
+    queue.asked.clear()
+    await fetch(queue, 100, 164, size)
+    assert [offset for offset, _ in queue.asked] == list(range(100, 164, 8))
+
+
+async def test_how_far_it_reads_ahead_is_bounded_by_messages() -> None:
+    queue = FakeQueue(highest=10_000, max_count=10)
+    fetching = RangeFetch(
+        queue, QueueRange(KEY, 0, 10_000), FetchSettings(batch_messages=100), PullSize(10), lambda: 0.0
+    )
+    fetching.start()
+    assert await fetching.next() is not None
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert 150 <= max(offset for offset, _ in queue.asked) <= 210
+    await fetching.stop()
+
+
+async def test_how_far_it_reads_ahead_is_bounded_by_bytes() -> None:
+    queue = FakeQueue(highest=10_000, max_count=10, message_bytes=1000)
+    settings = FetchSettings(batch_bytes=50_000, pulls_in_flight=3)
+    fetching = RangeFetch(queue, QueueRange(KEY, 0, 10_000), settings, PullSize(10), lambda: 0.0)
+    fetching.start()
+    batch = await fetching.next()
+    assert batch is not None
+    assert 50_000 <= sum(map(len, batch.bodies)) <= 62_000
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(queue.asked) - len(batch.bodies) <= 5 + 3
+    await fetching.stop()
+
+
+@given(data=st.data())
+def test_any_broker_gives_every_offset_once(data: st.DataObject) -> None:
+    draw = data.draw
+    highest = draw(st.integers(1, 400))
+    begin = draw(st.integers(0, highest - 1))
+    end = draw(st.integers(begin + 1, highest))
+    filtered = draw(st.booleans())
+    queue = FakeQueue(
+        highest=highest,
+        max_count=draw(st.integers(1, 70)),
+        units=1 if filtered else draw(st.integers(1, 9)),
+        wanted=frozenset(draw(st.sets(st.integers(0, highest)))) if filtered else None,
+        look_through=draw(st.integers(1, 50)),
+        seed=draw(st.integers(0, 1000)),
+        faults=deque(BrokerUnreachable("away") for _ in range(draw(st.integers(0, 3)))),
+    )
+    settings = {
+        "expression": "tag" if filtered else "*",
+        "pulls_in_flight": draw(st.integers(1, 6)),
+        "pull_max_messages": draw(st.integers(1, 80)),
+        "batch_messages": draw(st.integers(1, 150)),
+    }
+    size = PullSize(draw(st.integers(1, 80)))
+    errors: list[dict[str, object]] = []
+    loop = new_loop("virtual-time", errors)
+    try:
+        batches = loop.run_until_complete(fetch(queue, begin, end, size, **settings))
+    finally:
+        loop.close()
+    assert not errors
+    check_bounds(batches, begin, end)
+    wanted = [offset for offset in range(begin, end) if queue.wanted is None or offset in queue.wanted]
+    assert counted(batches) == wanted
+
+
+@pytest.mark.virtual_time
+async def test_a_broker_that_is_away_is_asked_until_the_timeout() -> None:
+    loop = asyncio.get_running_loop()
+    queue = FakeQueue(faults=deque(BrokerUnreachable("away") for _ in range(8)))
+    assert counted(await fetch(queue, 0, 200)) == list(range(200))
+    queue.faults.extend(BrokerUnreachable("away") for _ in range(1000))
+    before = loop.time()
+    with pytest.raises(SourceUnavailable, match="away"):
+        await fetch(queue, 0, 200, unavailable_timeout_seconds=30.0)
+    assert loop.time() - before == pytest.approx(30)
+
+
+@pytest.mark.virtual_time
+async def test_what_does_not_pass_is_not_tried_again() -> None:
+    refusal: ClientError = SubscriptionError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "no", "address")
+    queue = FakeQueue(faults=deque([refusal]))
+    with pytest.raises(SubscriptionError):
+        await fetch(queue, 0, 200)
+    assert len(queue.asked) == 1
+
+
+async def test_what_has_aged_out_is_an_error() -> None:
+    with pytest.raises(DataLoss, match=r"offset 10 to 49 are not there.*holds 50 to 999"):
+        await fetch(FakeQueue(lowest=50), 10, 200)
+
+
+async def test_or_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "rmq.spark.fetching"):
+        batches = await fetch(FakeQueue(lowest=550), 10, 700, PullSize(20), fail_on_data_loss=False)
+    check_bounds(batches, 10, 700)
+    assert counted(batches) == list(range(550, 700))
+    assert sum(batch.lost for batch in batches) == 540
+    assert "offset 10 to 549 are not there" in caplog.text
+
+
+async def test_all_of_it_may_have_aged_out() -> None:
+    batches = await fetch(FakeQueue(lowest=550), 10, 30, fail_on_data_loss=False)
+    assert [(batch.begin, batch.end, batch.lost, batch.bodies) for batch in batches] == [(10, 30, 20, [])]
+
+
+@pytest.mark.virtual_time
+async def test_a_queue_that_ends_before_what_was_planned_is_given_time() -> None:
+    queue = FakeQueue(highest=100)
+    loop = asyncio.get_running_loop()
+    loop.call_later(3, setattr, queue, "highest", 200)
+    assert counted(await fetch(queue, 0, 200)) == list(range(200))
+    assert any(wish.from_master for _, wish in queue.asked)
+    with pytest.raises(DataLoss, match="offset 200 to 249"):
+        await fetch(queue, 0, 250)
+    lossy = await fetch(queue, 150, 250, fail_on_data_loss=False)
+    assert counted(lossy) == list(range(150, 200))
+    assert sum(batch.lost for batch in lossy) == 50
+
+
+@pytest.mark.virtual_time
+async def test_it_is_given_that_time_after_it_was_away_too() -> None:
+    queue = FakeQueue(highest=100, faults=deque(BrokerUnreachable("away") for _ in range(9)))
+    asyncio.get_running_loop().call_later(12, setattr, queue, "highest", 200)
+    assert counted(await fetch(queue, 100, 200)) == list(range(100, 200))
+
+
+@pytest.mark.virtual_time
+async def test_a_reset_of_the_group_does_not_move_the_query() -> None:
+    queue = FakeQueue(answers=deque([RawPull(PullStatus.OFFSET_ILLEGAL, 700, 0, 1000, b"")]))
+    assert counted(await fetch(queue, 0, 100)) == list(range(100))
+
+
+async def test_messages_removed_while_they_were_read_are_told_of() -> None:
+    removed = RawPull(PullStatus.NO_MATCHED_MESSAGE, 40, 40, 1000, b"")
+    with pytest.raises(DataLoss, match="offset 0 to 39"):
+        await fetch(FakeQueue(answers=deque([removed])), 0, 100)
+
+
+async def test_a_static_topic_is_refused() -> None:
+    answer = RawPull(PullStatus.FOUND, 10, 0, 1000, b"", offset_delta=5)
+    with pytest.raises(ConnectorError, match="static topic"):
+        await fetch(FakeQueue(answers=deque([answer])), 0, 100)

@@ -1,0 +1,39 @@
+"""How much is asked of a broker follows what it gives."""
+
+from __future__ import annotations
+
+from pyspark_rocketmq.pull_size import PullSize
+
+
+def test_a_short_answer_counts_at_once() -> None:
+    size = PullSize(1024)
+    assert size.current == 1024
+    size.answered(1024, 32)
+    assert size.current == 32
+    size.answered(32, 1)
+    assert size.current == 1
+    size.answered(1, 0)
+    assert size.current == 1
+
+
+def test_more_is_tried_after_many_full_answers() -> None:
+    size = PullSize(100)
+    size.answered(100, 32)
+    for _ in range(63):
+        size.answered(32, 32)
+    assert size.current == 32
+    size.answered(32, 32)
+    assert size.current == 64
+    for _ in range(64):
+        size.answered(64, 64)
+    assert size.current == 100
+
+
+def test_small_requests_and_late_answers_say_nothing() -> None:
+    size = PullSize(64)
+    size.answered(64, 32)
+    for _ in range(200):
+        size.answered(5, 5)  # the rest of a range
+    assert size.current == 32
+    size.answered(64, 40)  # was asked before
+    assert size.current == 32

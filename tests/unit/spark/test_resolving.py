@@ -1,0 +1,71 @@
+"""From options to queues and offsets."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
+from pyspark_rocketmq.options import Anchor, AtOffsets, AtTime, AtTimes, Position, ReadOptions
+from pyspark_rocketmq.resolving import resolve, wanted_queues, wanted_queues_known
+from tests.unit.spark.fake_view import FakeView
+
+A, B, C = QueueKey("T", "a", 0), QueueKey("T", "a", 1), QueueKey("T", "b", 0)
+OTHER = QueueKey("U", "a", 0)
+
+
+@pytest.fixture
+def view() -> FakeView:
+    view = FakeView({A: (5, 50), B: (0, 10), C: (7, 70), OTHER: (0, 1)})
+    view.groups["G"] = {A: 20}
+    view.times = {queue: {1000: queue.queue_id + 30} for queue in (A, B, C)}
+    return view
+
+
+def options(**given: str) -> ReadOptions:
+    return ReadOptions.for_batch({"rocketmq.namesrv.addr": "127.0.0.1:9876", **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"subscribe": "T"}, [A, B, C]),
+        ({"subscribe": "U,T"}, [A, B, C, OTHER]),
+        ({"subscribePattern": "[TU]"}, [A, B, C, OTHER]),
+        ({"subscribePattern": "V"}, []),
+        ({"assign": '{"T": {"b": [0], "a": [1]}}'}, [B, C]),
+    ],
+)
+def test_which_queues(view: FakeView, given: dict[str, str], wanted: list[QueueKey]) -> None:
+    assert wanted_queues(view.as_cluster(), options(**given)) == wanted
+    assert wanted_queues_known(view.as_cluster(), options(**given)) == wanted
+
+
+def test_an_assigned_queue_that_does_not_exist(view: FakeView) -> None:
+    with pytest.raises(OptionError, match=re.escape("T/a/9")):
+        wanted_queues(view.as_cluster(), options(assign='{"T": {"a": [0, 9]}}'))
+
+
+def test_an_assigned_queue_of_a_broker_that_is_not_there(view: FakeView) -> None:
+    given = options(assign='{"T": {"a": [0], "z": [3]}}')
+    assert wanted_queues(view.as_cluster(), given) == [A, QueueKey("T", "z", 3)]
+    assert wanted_queues_known(view.as_cluster(), given) == [A]
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        (Anchor.EARLIEST, [5, 0, 7]),
+        (Anchor.LATEST, [50, 10, 70]),
+        (Anchor.GROUP, [20, 0, 7]),
+        (AtTime(1000), [30, 31, 30]),
+        (AtTimes(QueueOffsets({B: 1000})), [50, 31, 70]),
+        (AtOffsets(QueueOffsets({A: 33, B: EARLIEST, C: LATEST})), [33, 0, 70]),
+        (AtOffsets(QueueOffsets({C: 8})), [50, 10, 8]),
+    ],
+)
+def test_where_a_position_is(view: FakeView, position: Position, expected: list[int]) -> None:
+    found = resolve(view.as_cluster(), [A, B, C], position, Anchor.LATEST, "G")
+    assert list(found.items()) == list(zip([A, B, C], expected, strict=True))

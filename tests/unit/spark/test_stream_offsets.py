@@ -1,0 +1,141 @@
+"""What the driver of a stream makes of the cluster that it sees."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pyspark_rocketmq.errors import DataLoss, SourceUnavailable
+from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
+from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.stream_offsets import StreamOffsets
+from tests.unit.spark.fake_view import FakeView
+
+A, B, C = QueueKey("T", "a", 0), QueueKey("T", "a", 1), QueueKey("T", "b", 0)
+
+
+class Query:
+    """A stream whose clock is the test's; `trigger` runs a batch to its end."""
+
+    def __init__(self, view: FakeView, **given: str) -> None:
+        self.now = 0.0
+        options = ReadOptions.for_stream(
+            {"rocketmq.namesrv.addr": "127.0.0.1:9876", "subscribe": "T", "brokerTimeout": "10s", **given}
+        )
+        self.offsets = StreamOffsets(view.as_cluster(), options, lambda: self.now)
+        self.at = self.offsets.initial()
+
+    def trigger(self, *, all_available: bool = False) -> QueueOffsets:
+        self.at = self.offsets.latest(self.at, all_available=all_available)
+        return self.at
+
+
+@pytest.fixture
+def view() -> FakeView:
+    return FakeView({A: (5, 50), B: (0, 10)})
+
+
+def test_a_stream_begins_at_the_end_or_where_it_is_told(view: FakeView) -> None:
+    assert Query(view).at == {A: 50, B: 10}
+    assert Query(view, startingOffsets="earliest").at == {A: 5, B: 0}
+
+
+def test_a_batch_ends_where_the_queues_end_or_at_the_limit(view: FakeView) -> None:
+    query = Query(view, startingOffsets="earliest", maxOffsetsPerTrigger="11")
+    assert query.trigger() == {A: 13, B: 3}
+    assert query.trigger(all_available=True) == {A: 50, B: 10}
+    assert query.trigger() == {A: 50, B: 10}
+    assert query.offsets.newest == {A: 50, B: 10}
+
+
+def test_a_queue_that_appears_enters_with_its_oldest_message(view: FakeView) -> None:
+    query = Query(view)
+    view.held[C] = (3, 9)
+    assert query.trigger() == {A: 50, B: 10, C: 3}
+    assert query.trigger() == {A: 50, B: 10, C: 9}
+
+
+def test_a_drain_takes_what_was_there_and_comes_to_its_end(view: FakeView) -> None:
+    query = Query(view, startingOffsets="earliest", maxOffsetsPerTrigger="40", minOffsetsPerTrigger="30")
+    view.held[C] = (3, 9)
+    query.offsets.drain()
+    view.held[A] = (5, 500)
+    view.held[QueueKey("T", "b", 7)] = (0, 5)
+    ends = [query.trigger() for _ in range(6)]
+    assert ends[-1] == ends[-2] == {A: 50, B: 10, C: 9}
+
+
+def test_while_a_broker_is_away_the_others_go_on(view: FakeView) -> None:
+    query = Query(view, startingOffsets="earliest")
+    view.away = {A}
+    assert query.trigger() == {A: 5, B: 10}
+    query.now = 10.0
+    view.held[B] = (0, 20)
+    assert query.trigger() == {A: 5, B: 20}
+    view.away = set()
+    assert query.trigger() == {A: 50, B: 20}
+    view.away = {A}
+    query.now = 20.0
+    query.trigger()
+    query.now = 30.1
+    with pytest.raises(SourceUnavailable, match=r"T/a/0.*away"):
+        query.trigger()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_queue_that_no_broker_offers_any_more(
+    view: FakeView, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(view, startingOffsets="earliest", failOnDataLoss=str(fails))
+    del view.held[A]
+    with caplog.at_level(logging.WARNING, "rmq.spark.stream"):
+        assert query.trigger() == {A: 5, B: 10}
+    assert "T/a/0" in caplog.text
+    query.now = 10.1
+    if fails:
+        with pytest.raises(SourceUnavailable, match="T/a/0"):
+            query.trigger()
+    else:
+        assert query.trigger() == {A: 5, B: 10}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_queue_that_holds_less_than_was_read(view: FakeView, fails: bool) -> None:
+    query = Query(view, failOnDataLoss=str(fails))
+    view.held[A] = (0, 20)
+    assert query.trigger() == {A: 50, B: 10}
+    query.now = 10.1
+    if fails:
+        with pytest.raises(DataLoss, match="T/a/0 was read to 50 and ends at 20"):
+            query.trigger()
+    else:
+        assert query.trigger() == {A: 50, B: 10}
+    view.held[A] = (0, 60)
+    assert query.trigger() == {A: 60, B: 10}
+
+
+def test_the_group_is_told_what_has_been_processed(view: FakeView) -> None:
+    query = Query(view, startingOffsets="earliest", groupId="G", commitOffsetsToGroup="true")
+    view.refuses_commits = {A}
+    query.trigger()
+    assert view.groups["G"] == {B: 0}
+    view.refuses_commits = set()
+    query.trigger()
+    assert view.groups["G"] == {A: 50, B: 10}
+    query.trigger()
+    assert view.commits == [{B: 0}, {A: 50, B: 10}]
+
+
+def test_without_the_option_nobody_is_told(view: FakeView) -> None:
+    query = Query(view, groupId="G")
+    query.trigger()
+    assert view.commits == []
+
+
+def test_versions_that_do_not_say_where_a_batch_starts(view: FakeView) -> None:
+    query = Query(view)
+    assert query.offsets.newest_or_last() == {A: 50, B: 10}
+    view.away = {A}
+    view.held[B] = (0, 12)
+    assert query.offsets.newest_or_last() == {A: 50, B: 12}
