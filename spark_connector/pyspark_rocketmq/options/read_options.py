@@ -279,7 +279,7 @@ class PullOptions(OptionGroup):
     batch_messages: Annotated[int, whole_number(1, 1_000_000, "messages")] = option(
         "batchMessages", "How many messages are decoded at once, into one Arrow batch.", 8192
     )
-    batch_bytes: Annotated[int, whole_number(64 * 1024, 256 * 1024 * 1024, "bytes")] = option(
+    batch_bytes: Annotated[int, whole_number(64 * 1024, 48 * 1024 * 1024, "bytes")] = option(
         "batchBytes", "The same in bytes as stored; what comes first counts.", 8 * 1024 * 1024
     )
 
