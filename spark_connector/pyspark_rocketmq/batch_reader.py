@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from .cluster import Cluster
+from .driver.cluster import Cluster
+from .driver.planning import plan, ranges_between
+from .driver.resolving import resolve, wanted_queues
 from .errors import OptionError, listed
 from .offsets import QueueOffsets
 from .options import Anchor, AtOffsets, Mode, ReadOptions
-from .planning import plan, ranges_between
-from .resolving import resolve, wanted_queues
-from .task_reading import TaskPartition, TaskSettings, read_task
+from .tasks.task_reading import TaskPartition, TaskSettings, read_task
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
-    from .pushed_filters import Narrowing
+    from .driver.pushed_filters import Narrowing
 
 
 class BatchReader(DataSourceReader):
@@ -72,7 +72,7 @@ class FilteringBatchReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow what is read; Spark applies all filters itself as well."""
-        from .pushed_filters import Narrowing  # noqa: PLC0415  # PySpark 4.0 has no filters
+        from .driver.pushed_filters import Narrowing  # noqa: PLC0415  # PySpark 4.0 has no filters
 
         self._narrowing = narrowing = Narrowing.by(filters)
         if narrowing.tags is not None and self._options.sub_expression is None:

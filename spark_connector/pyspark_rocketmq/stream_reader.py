@@ -8,13 +8,13 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from .cluster import Cluster
+from .driver.cluster import Cluster
+from .driver.planning import plan, ranges_between
+from .driver.stream_offsets import StreamOffsets
 from .offsets import QueueOffsets
 from .options import ReadOptions
-from .planning import plan, ranges_between
 from .spark_versions import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-from .stream_offsets import StreamOffsets
-from .task_reading import TaskPartition, TaskSettings, read_task
+from .tasks.task_reading import TaskPartition, TaskSettings, read_task
 
 _NO_MOST: Final = 2**62
 

@@ -142,7 +142,8 @@ class Appender:
         count = len(messages.bodies)
         if not count:
             return PackedBatch(b"", b"", (), ()), queue.next_offset
-        total = template.fixed_bytes * count + messages.content_bytes
+        lengths = messages.lengths()
+        total = lengths.record_bytes(template, messages.shared_properties)
         if self._health.refusal is not None:
             raise StoreUnavailable(self._health.refusal)
         if total > self._largest_record_bytes:
@@ -155,7 +156,7 @@ class Appender:
         first_queue_offset = queue.next_offset
         now_ms = int(self._clock() * 1000)
         stamp = BatchStamp(first_queue_offset, file.start + begin, born_timestamp_ms, born_host, now_ms)
-        packed = pack_batch(template, messages, stamp)
+        packed = pack_batch(template, messages, lengths, stamp)
         file.append(packed.records)
         self.last_timestamp_ms = now_ms
         keyed = messages if has_keys or not unique_key else None

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final
 
-from ..admission import DEFAULT_MAX_DELAY_MS, TriggerLimits
+from ..driver.admission import DEFAULT_MAX_DELAY_MS, TriggerLimits
+from ..driver.planning import DEFAULT_PACK_RECORDS, MAX_TASKS, PlanLimits
 from ..errors import OptionError, listed
 from ..offsets import LATEST, QueueKey
-from ..planning import DEFAULT_PACK_RECORDS, MAX_TASKS, PlanLimits
 from .checks import by_queue, refuse_anchor, refuse_backwards, refuse_twins
 from .forms import (
     DurationMs,

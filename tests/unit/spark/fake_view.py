@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from pyspark_rocketmq.cluster import Cluster
+from pyspark_rocketmq.driver.cluster import Cluster
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from rmq_client import BrokerUnreachable, ClientError
 

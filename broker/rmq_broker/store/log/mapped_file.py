@@ -16,6 +16,7 @@ log = logging.getLogger("rmq.store")
 
 PAGE_BYTES: Final = mmap.PAGESIZE
 HEAD_BYTES: Final = 8  # a record's size and magic: without them there is none
+_LARGE_BYTES: Final = 4096  # from here on a view costs less than a copy
 _FIRST_STEP_BYTES: Final = 16 * 1024
 _NAME_DIGITS: Final = 20
 _ZEROS: Final = memoryview(bytes(1024 * 1024))
@@ -72,7 +73,8 @@ class MappedFile:
         """
         mapped, begin = self.map, self.wrote
         end = begin + len(records)
-        mapped[begin + HEAD_BYTES : end] = records[HEAD_BYTES:]
+        rest = records[HEAD_BYTES:] if len(records) < _LARGE_BYTES else memoryview(records)[HEAD_BYTES:]
+        mapped[begin + HEAD_BYTES : end] = rest
         mapped[begin : begin + HEAD_BYTES] = records[:HEAD_BYTES]
         self.wrote = end
 

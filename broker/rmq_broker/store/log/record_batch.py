@@ -41,11 +41,21 @@ class BatchMessages(NamedTuple):
     shared_properties: bytes
     tags_codes: Sequence[int]
 
-    @property
-    def content_bytes(self) -> int:
-        """All bodies and properties."""
-        shared = len(self.shared_properties) * len(self.bodies)
-        return sum(map(len, self.bodies)) + sum(map(len, self.own_properties)) + shared
+    def lengths(self) -> BatchLengths:
+        """How long they are: to be looked at once."""
+        return BatchLengths(list(map(len, self.bodies)), list(map(len, self.own_properties)))
+
+
+class BatchLengths(NamedTuple):
+    """Lengths of the messages of a batch: bodies, and own properties."""
+
+    bodies: list[int]
+    own_properties: list[int]
+
+    def record_bytes(self, template: RecordTemplate, shared_properties: bytes) -> int:
+        """What the records of all of them take."""
+        fixed_bytes = template.fixed_bytes + len(shared_properties)
+        return fixed_bytes * len(self.bodies) + sum(self.bodies) + sum(self.own_properties)
 
 
 class PackedBatch(NamedTuple):
@@ -67,11 +77,16 @@ class BatchStamp(NamedTuple):
     store_timestamp_ms: int
 
 
-def pack_batch(template: RecordTemplate, messages: BatchMessages, stamp: BatchStamp) -> PackedBatch:
-    """The records of the messages, one behind the other, each as `RecordTemplate.pack` makes it."""
+def pack_batch(
+    template: RecordTemplate, messages: BatchMessages, lengths: BatchLengths, stamp: BatchStamp
+) -> PackedBatch:
+    """The records of the messages, one behind the other, each as `RecordTemplate.pack` makes it.
+
+    `lengths` are those of the messages.
+    """
     if len(messages.bodies) < _COLUMNS_FROM or template.appends_crc:
         return _one_by_one(template, messages, stamp)
-    return _by_columns(template, messages, stamp)
+    return _by_columns(template, messages, lengths, stamp)
 
 
 def _one_by_one(template: RecordTemplate, messages: BatchMessages, stamp: BatchStamp) -> PackedBatch:
@@ -101,10 +116,12 @@ def _one_by_one(template: RecordTemplate, messages: BatchMessages, stamp: BatchS
     return PackedBatch(b"".join(records), entries, offsets, sizes)
 
 
-def _by_columns(template: RecordTemplate, messages: BatchMessages, stamp: BatchStamp) -> PackedBatch:
+def _by_columns(
+    template: RecordTemplate, messages: BatchMessages, lengths: BatchLengths, stamp: BatchStamp
+) -> PackedBatch:
     flags, bodies, own_properties, shared, tags_codes = messages
+    body_lengths, own_lengths = lengths
     count = len(bodies)
-    body_lengths, own_lengths = list(map(len, bodies)), list(map(len, own_properties))
     body_length, own_length = body_lengths[0], own_lengths[0]
     fixed_bytes = template.fixed_bytes + len(shared)
     size = fixed_bytes + body_length + own_length

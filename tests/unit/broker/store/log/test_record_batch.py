@@ -57,13 +57,18 @@ def one_by_one(template: RecordTemplate, messages: BatchMessages, stamp: BatchSt
     return PackedBatch(b"".join(records), b"".join(entries), offsets, sizes)
 
 
+def packed_batch(template: RecordTemplate, messages: BatchMessages, stamp: BatchStamp) -> PackedBatch:
+    return pack_batch(template, messages, messages.lengths(), stamp)
+
+
 def check(template: RecordTemplate, messages: BatchMessages, stamp: BatchStamp) -> None:
-    packed, plain = pack_batch(template, messages, stamp), one_by_one(template, messages, stamp)
+    packed, plain = packed_batch(template, messages, stamp), one_by_one(template, messages, stamp)
     assert packed.records == plain.records
     assert packed.entries == plain.entries
     assert list(packed.offsets) == plain.offsets
     assert list(packed.sizes) == plain.sizes
-    assert messages.content_bytes + template.fixed_bytes * len(plain.sizes) == len(plain.records)
+    record_bytes = messages.lengths().record_bytes(template, messages.shared_properties)
+    assert record_bytes == len(plain.records)
 
 
 _properties = st.binary(max_size=40)
@@ -116,7 +121,7 @@ def test_the_other_codec_reads_them(count: int, append_crc: bool) -> None:
     bodies = [b"%d" % number for number in range(count)]
     own = [b"KEYS\x01k%d\x02" % number for number in range(count)]
     batch = BatchMessages(range(count), bodies, own, b"CLUSTER\x01c\x02", [0] * count)
-    packed = pack_batch(
+    packed = packed_batch(
         record_template(append_crc=append_crc), batch, BatchStamp(250, 1_000_000, 11, _V4, 22)
     )
     messages = decode_messages(packed.records, check_crc=True)

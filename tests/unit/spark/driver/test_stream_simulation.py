@@ -13,11 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from pyspark_rocketmq.admission import Admission, TriggerLimits
+from pyspark_rocketmq.driver.admission import Admission, TriggerLimits
+from pyspark_rocketmq.driver.planning import PlanLimits, QueueRange, plan, ranges_between
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
-from pyspark_rocketmq.planning import PlanLimits, QueueRange, plan, ranges_between
-
-from .samples import near_keys
+from tests.unit.spark.samples import near_keys
 
 _BROKERS = ("x", "y")
 

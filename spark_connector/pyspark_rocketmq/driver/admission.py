@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from .offsets import QueueKey, QueueOffsets
+from ..offsets import QueueKey, QueueOffsets
 
 Clock = Callable[[], float]
 """Seconds of a monotonic clock."""

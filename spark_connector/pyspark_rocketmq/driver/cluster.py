@@ -19,8 +19,8 @@ from typing import Final, Self, TypeVar
 from rmq_client import Admin, ClientError, ClientSettings, MessageQueue, TopicNotFound, TopicRoute
 from rmq_client.blocking import run
 
-from .offsets import QueueKey, QueueOffsets
-from .patience import Patience, passes
+from ..offsets import QueueKey, QueueOffsets
+from ..patience import Patience, passes
 
 log = logging.getLogger("rmq.spark.cluster")
 

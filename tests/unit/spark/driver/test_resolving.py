@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from pyspark_rocketmq.driver.resolving import resolve, wanted_queues, wanted_queues_known
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
 from pyspark_rocketmq.options import Anchor, AtOffsets, AtTime, AtTimes, Position, ReadOptions
-from pyspark_rocketmq.resolving import resolve, wanted_queues, wanted_queues_known
 from tests.unit.spark.fake_view import FakeView
 
 A, B, C = QueueKey("T", "a", 0), QueueKey("T", "a", 1), QueueKey("T", "b", 0)

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from pyspark_rocketmq.columns import arrow_schema
-from pyspark_rocketmq.connections import Connections, connections
+from pyspark_rocketmq.driver.planning import QueueRange, ReadTask
 from pyspark_rocketmq.errors import DataLoss
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.planning import QueueRange, ReadTask
-from pyspark_rocketmq.task_reading import TaskPartition, TaskSettings, read_task
+from pyspark_rocketmq.tasks.connections import Connections, connections
+from pyspark_rocketmq.tasks.task_reading import TaskPartition, TaskSettings, read_task
 from rmq_remoting.codes import RequestCode
 from tests.unit.client.fake_cluster import FakeCluster
 

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from pyspark_rocketmq.driver.pushed_filters import Narrowing
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
-from pyspark_rocketmq.pushed_filters import Narrowing
 from tests.unit.spark.fake_view import FakeView
 
 A, B = QueueKey("T", "a", 0), QueueKey("U", "b", 1)

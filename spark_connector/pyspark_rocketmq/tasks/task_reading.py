@@ -13,12 +13,12 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from ..decoding import MAX_CHUNK_BYTES, ColumnDecoder
+from ..driver.planning import QueueRange, ReadTask
+from ..errors import DataLoss
+from ..options import ReadOptions
 from .connections import Connection, ConnectionKey, connections
-from .decoding import MAX_CHUNK_BYTES, ColumnDecoder
-from .errors import DataLoss
 from .fetching import Fetched, FetchSettings, RangeFetch
-from .options import ReadOptions
-from .planning import QueueRange, ReadTask
 
 log = logging.getLogger("rmq.spark.task")
 

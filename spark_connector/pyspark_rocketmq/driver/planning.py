@@ -12,8 +12,8 @@ from heapq import heapify, heapreplace
 from itertools import pairwise
 from typing import Final
 
-from .errors import BadOffsets, OptionError, listed
-from .offsets import QueueKey, QueueOffsets
+from ..errors import BadOffsets, OptionError, listed
+from ..offsets import QueueKey, QueueOffsets
 
 # More tasks than this stop Spark's scheduler long before they stop us.
 MAX_TASKS: Final = 100_000

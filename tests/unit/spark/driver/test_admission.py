@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.admission import Admission, TriggerLimits, spread
+from pyspark_rocketmq.driver.admission import Admission, TriggerLimits, spread
 from pyspark_rocketmq.offsets import MAX_OFFSET, QueueKey, QueueOffsets
 
-from .samples import near_keys, offsets, offsets_of, queue
+from ..samples import near_keys, offsets, offsets_of, queue
 
 backlogs = st.dictionaries(
     near_keys, st.integers(1, 1000) | st.integers(1, MAX_OFFSET), min_size=1, max_size=20

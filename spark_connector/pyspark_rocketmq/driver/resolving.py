@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from ..errors import OptionError, listed
+from ..offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
+from ..options import Anchor, AtOffsets, AtTime, Position, ReadOptions
 from .cluster import Cluster
-from .errors import OptionError, listed
-from .offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
-from .options import Anchor, AtOffsets, AtTime, Position, ReadOptions
 
 _STAND_INS: Final = {EARLIEST: Anchor.EARLIEST, LATEST: Anchor.LATEST}
 

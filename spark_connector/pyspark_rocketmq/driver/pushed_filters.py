@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from ..offsets import QueueKey, QueueOffsets
 from .cluster import Cluster
-from .offsets import QueueKey, QueueOffsets
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE_MS: Final = timedelta(milliseconds=1)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from pyspark_rocketmq.cluster import Cluster
+from pyspark_rocketmq.driver.cluster import Cluster
 from pyspark_rocketmq.errors import SourceUnavailable
 from pyspark_rocketmq.offsets import QueueKey
 from rmq_client import ClientSettings, PermissionDenied, TopicNotFound, Unavailable

@@ -11,11 +11,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from ..errors import DataLoss, SourceUnavailable, listed
+from ..offsets import QueueKey, QueueOffsets
+from ..options import Anchor, Mode, ReadOptions
 from .admission import Admission
 from .cluster import Cluster
-from .errors import DataLoss, SourceUnavailable, listed
-from .offsets import QueueKey, QueueOffsets
-from .options import Anchor, Mode, ReadOptions
 from .resolving import resolve, wanted_queues, wanted_queues_known
 
 log = logging.getLogger("rmq.spark.stream")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_rocketmq.pull_size import PullSize
+from pyspark_rocketmq.tasks.pull_size import PullSize
 
 
 def test_a_short_answer_counts_at_once() -> None:

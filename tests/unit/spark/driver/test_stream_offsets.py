@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
+from pyspark_rocketmq.driver.stream_offsets import StreamOffsets
 from pyspark_rocketmq.errors import DataLoss, SourceUnavailable
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.stream_offsets import StreamOffsets
 from tests.unit.spark.fake_view import FakeView
 
 A, B, C = QueueKey("T", "a", 0), QueueKey("T", "a", 1), QueueKey("T", "b", 0)

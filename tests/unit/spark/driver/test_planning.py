@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.errors import BadOffsets, OptionError
-from pyspark_rocketmq.offsets import QueueOffsets
-from pyspark_rocketmq.planning import (
+from pyspark_rocketmq.driver.planning import (
     MAX_TASKS,
     PlanLimits,
     QueueRange,
@@ -20,8 +18,10 @@ from pyspark_rocketmq.planning import (
     ranges_between,
     split_evenly,
 )
+from pyspark_rocketmq.errors import BadOffsets, OptionError
+from pyspark_rocketmq.offsets import QueueOffsets
 
-from .samples import near_keys, offsets, offsets_of, queue
+from ..samples import near_keys, offsets, offsets_of, queue
 
 sizes = st.integers(0, 30) | st.integers(0, 30_000)
 some_ranges = st.dictionaries(near_keys, st.tuples(st.integers(0, 10**12), sizes), max_size=20).map(
