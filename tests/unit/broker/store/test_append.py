@@ -1,0 +1,111 @@
+"""Appending: index entries are made behind the answers, and none is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.store.message_store import MessageStore
+from tests.support.waiting import until
+from tests.unit.broker.parts import START_MS
+from tests.unit.broker.store.parts import new_store, opened, put, put_batch
+
+
+def found(store: MessageStore, key: str) -> int:
+    return len(store.index.query("TopicA", key, 10, 0, START_MS * 2).offsets)
+
+
+def put_key(store: MessageStore, key: str) -> None:
+    put(store, properties=b"KEYS\x01%b\x02" % key.encode())
+
+
+class Later:
+    """Calls back when it is told to."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+
+    def __call__(self, call: Callable[[], None]) -> None:
+        self.calls.append(call)
+
+    def run(self) -> None:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> MessageStore:
+    store = opened(tmp_path)
+    put_key(store, "first")
+    assert store.index.catch_up()  # it has a file now
+    return store
+
+
+def test_without_a_loop_with_each_message(store: MessageStore) -> None:
+    put_key(store, "a")
+    assert found(store, "a") == 1
+    store.close()
+
+
+def test_one_call_for_all_messages_of_an_iteration(store: MessageStore) -> None:
+    later = Later()
+    store.appender.index_behind_answers(later)
+    for _ in range(3):
+        put_key(store, "a")
+    put_batch(store, [b"x", b"y"])
+    assert len(later.calls) == 1 and found(store, "a") == 0
+    later.run()
+    assert found(store, "a") == 3
+    put_key(store, "a")
+    assert len(later.calls) == 1
+    later.run()
+    assert found(store, "a") == 4
+    store.close()
+
+
+def test_an_error_keeps_the_others_from_nothing(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    later, plain = Later(), store.index.put
+    store.appender.index_behind_answers(later)
+    keys = iter([RuntimeError("a defect"), None, None])
+
+    def put_or_fail(*entry: object) -> None:
+        error = next(keys)
+        if error is not None:
+            raise error
+        plain(*entry)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(store.index), "put", staticmethod(put_or_fail))
+    for _ in range(3):
+        put_key(store, "a")
+    with pytest.raises(RuntimeError, match="a defect"):
+        later.run()
+    later.run()
+    assert found(store, "a") == 2
+    store.close()
+
+
+async def test_a_stop_makes_what_is_left(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    store.open()
+    store.start()
+    put_key(store, "first")
+    await until(lambda: found(store, "first") == 1)
+    put_key(store, "a")
+    await store.stop()
+    store = opened(tmp_path)
+    assert found(store, "a") == 1 and not store.index.statistics().behind_bytes
+    store.close()
+
+
+def test_what_the_catch_up_has_entered_is_not_entered_again(store: MessageStore) -> None:
+    later = Later()
+    store.appender.index_behind_answers(later)
+    put_key(store, "a")
+    store.index.delete_all()  # everything again from the log, which has the message
+    assert store.index.catch_up()
+    later.run()
+    assert found(store, "a") == 1
+    store.close()
