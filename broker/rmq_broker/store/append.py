@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_remoting.message_properties import find_property
 
@@ -56,9 +56,6 @@ class Appender:
         # With synchronous flushing: what is not entered yet, and whom to ask for a flush.
         self._unflushed: deque[_Unflushed] = deque()
         self._ask_for_flush: Callable[[], None] | None = None
-        # Index entries that are made behind the answers, with what makes them; and who calls back then.
-        self._for_index: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._call_soon: Callable[[Callable[[], None]], object] | None = None
         self.last_timestamp_ms = 0  # when the newest message was stored
         self.puts_failed = 0
         # Called with the queue after each append; set by whoever wakes consumers.
@@ -114,7 +111,7 @@ class Appender:
         keys = (find_property(properties, b"KEYS") or b"") if b"KEYS\x01" in properties else b""
         if self._ask_for_flush is None:
             queue.put(physical_offset, size, tags_code, now_ms, messages)
-            self._index_soon(self._index.put, (queue.topic, unique_key, keys, physical_offset, now_ms))
+            self._index.put(queue.topic, unique_key, keys, physical_offset, now_ms)
             self.on_arrival(queue)
         else:
             queue.next_offset += messages
@@ -176,7 +173,7 @@ class Appender:
     ) -> None:
         """The same three steps stand in `put`: a call there costs as much as one of them."""
         queue.put(*entry)
-        self._index_soon(self._index.put, (queue.topic, unique_key, keys, entry[0], entry[3]))
+        self._index.put(queue.topic, unique_key, keys, entry[0], entry[3])
         self.on_arrival(queue)
 
     def _enter_batch(
@@ -190,14 +187,13 @@ class Appender:
         """`keyed`: the messages, None where all have the unique key and no other."""
         queue.put_many(packed.entries)
         if keyed is None:
-            entry = (queue.topic, unique_key, packed.entries, timestamp_ms)
-            self._index_soon(self._index.put_batch, entry)
+            self._index.put_batch(queue.topic, unique_key, packed.entries, timestamp_ms)
         else:
             for own, offset in zip(keyed.own_properties, packed.offsets, strict=True):
                 properties = own + keyed.shared_properties
                 key = unique_key or find_property(properties, b"UNIQ_KEY") or b""
                 keys = find_property(properties, b"KEYS") or b""
-                self._index_soon(self._index.put, (queue.topic, key, keys, offset, timestamp_ms))
+                self._index.put(queue.topic, key, keys, offset, timestamp_ms)
         self.on_arrival(queue)
 
     # --- topics of batches ---
@@ -237,35 +233,6 @@ class Appender:
             unique_key=unique_key,
             messages=count,
         )
-
-    # --- the index ---
-
-    def index_behind_answers(self, call_soon: Callable[[Callable[[], None]], object] | None) -> None:
-        """From now on make index entries in `call_soon`: a producer does not wait for them.
-
-        They are made before the loop reads the next request. None: with each message, as in the beginning.
-        """
-        self.enter_into_index()
-        self._call_soon = call_soon
-
-    def enter_into_index(self) -> None:
-        """Make the index entries that are left to make."""
-        for_index = self._for_index
-        try:
-            while for_index:
-                enter, entry = for_index.popleft()
-                enter(*entry)
-        finally:
-            if for_index and self._call_soon is not None:
-                self._call_soon(self.enter_into_index)
-
-    def _index_soon(self, enter: Callable[..., None], entry: tuple[Any, ...]) -> None:
-        if self._call_soon is None:
-            enter(*entry)
-            return
-        if not self._for_index:
-            self._call_soon(self.enter_into_index)
-        self._for_index.append((enter, entry))
 
     # --- synchronous flushing ---
 

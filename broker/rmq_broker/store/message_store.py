@@ -167,7 +167,7 @@ class MessageStore:
             )
             self.appender.enter_when_flushed(self._commits.request)
         loop = asyncio.get_running_loop()
-        self.appender.index_behind_answers(loop.call_soon)
+        self.index.put_behind_answers(loop.call_soon)
         self._tasks = [
             loop.create_task(self._run_flusher(), name="store-flush"),
             loop.create_task(self._run_index(), name="store-index"),
@@ -180,7 +180,7 @@ class MessageStore:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._lock is None:
             return
-        self.appender.index_behind_answers(None)
+        self.index.put_behind_answers(None)
         if self._commits is not None:
             await self._commits.stop()
         self._stop_making_room()
@@ -199,7 +199,6 @@ class MessageStore:
             self._commits = None
         self._stop_making_room()
         self._flusher.close()
-        self.appender.index_behind_answers(None)
         self.index.close()
         self.commit_log.close()
         self.queues.close()

@@ -118,6 +118,16 @@ class OptionGroup(BaseModel):
         raise NotImplementedError
 
     @classmethod
+    def for_batch(cls, options: Mapping[str, str]) -> Self:
+        """Options of a batch read or write. Raises OptionError."""
+        return cls.read(options, Mode.BATCH)
+
+    @classmethod
+    def for_stream(cls, options: Mapping[str, str]) -> Self:
+        """Options of a stream, read or written. Raises OptionError."""
+        return cls.read(options, Mode.STREAM)
+
+    @classmethod
     def read(cls, options: Mapping[str, str], mode: Mode) -> Self:
         """The options as Spark hands them over. Raises OptionError for the first that is wrong."""
         given = _admitted(cls, options, mode)

@@ -313,16 +313,6 @@ class ReadOptions(
         """For messages."""
         return "reading"
 
-    @classmethod
-    def for_batch(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Options of a batch read. Raises OptionError."""
-        return cls.read(options, Mode.BATCH)
-
-    @classmethod
-    def for_stream(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Options of a stream. Raises OptionError."""
-        return cls.read(options, Mode.STREAM)
-
     def check(self, mode: Mode) -> None:
         """Refuse what needs a group without one, and places in queues that are not read."""
         super().check(mode)

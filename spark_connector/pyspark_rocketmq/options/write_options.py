@@ -96,16 +96,6 @@ class WriteOptions(SdkOptions, TargetOptions, SendOptions, WaitOptions):
         """For messages."""
         return "writing"
 
-    @classmethod
-    def for_batch(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Options of a batch write. Raises OptionError."""
-        return cls.read(options, Mode.BATCH)
-
-    @classmethod
-    def for_stream(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Options of a streaming write. Raises OptionError."""
-        return cls.read(options, Mode.STREAM)
-
     def check(self, mode: Mode) -> None:
         """Refuse dead letters among the rows that they come from."""
         super().check(mode)

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Final
 
 from ..settings import QuerySettings, StoreSettings
+from .behind_answers import BehindAnswers, CallSoon
 from .catch_up import MAX_PAUSE_S, IndexCatchUp, LogRecords
 from .index_file import PLACE_BYTES, IndexFile, offset_of
 from .index_files import IndexAnswer, IndexFiles
@@ -73,6 +74,7 @@ class MessageIndex:
     """
 
     __slots__ = (
+        "_behind_answers",
         "_catch_up",
         "_file",
         "_files",
@@ -103,6 +105,7 @@ class MessageIndex:
         )
         self._mark = IndexMark(settings.store_path_root_dir / "rmq_index.json")
         self._catch_up = IndexCatchUp(log_records, self._enter)
+        self._behind_answers = BehindAnswers()
         self._hasher = KeyHasher()
         self._unique_key_hash = self._hasher.unique_key
         self._state = IndexState.CATCHING_UP if settings.message_index_enable else IndexState.OFF
@@ -227,6 +230,7 @@ class MessageIndex:
         await self._in_thread(self._mark.save)
 
     def _note_mark(self) -> None:
+        self._behind_answers.make()  # the mark counts them
         self._files.write_header()
         self._mark.set(self._files.files, self.end_offset)
 
@@ -341,6 +345,13 @@ class MessageIndex:
 
     # --- putting ---
 
+    def put_behind_answers(self, call_soon: CallSoon | None) -> None:
+        """From now on make entries in this, a loop's `call_soon`: no producer waits for them.
+
+        None: with each message, as in the beginning.
+        """
+        self._behind_answers.use(call_soon)
+
     def put(
         self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
     ) -> None:
@@ -348,6 +359,11 @@ class MessageIndex:
 
         Both are as in the properties; empty where there is none. Messages come in the order of the log.
         """
+        self._behind_answers.add(self._put_now, topic, unique_key, keys, physical_offset, store_timestamp_ms)
+
+    def _put_now(
+        self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
+    ) -> None:
         file = self._file
         if file is not None and not keys and unique_key and physical_offset >= self._live_from:
             key_hash = self._unique_key_hash(topic, unique_key)
@@ -360,6 +376,9 @@ class MessageIndex:
 
         `places`: their consume queue entries, 20 bytes each, which begin with the physical offset.
         """
+        self._behind_answers.add(self._put_batch_now, topic, unique_key, places, store_timestamp_ms)
+
+    def _put_batch_now(self, topic: str, unique_key: bytes, places: bytes, store_timestamp_ms: int) -> None:
         if self._state is not IndexState.LIVE or offset_of(places, 0) < self._live_from:
             return
         key_hash = self._unique_key_hash(topic, unique_key)

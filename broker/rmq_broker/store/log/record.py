@@ -65,6 +65,7 @@ class RecordTemplate:
         "_store_host",
         "_sys_flag",
         "fixed_bytes",
+        "head_bytes",
         "max_properties_bytes",
         "topic_part",
     )
@@ -101,6 +102,7 @@ class RecordTemplate:
         self._store_host = store_host
         self._crc_bytes = CRC_PROPERTY_BYTES if append_crc else 0
         self.max_properties_bytes = MAX_PROPERTIES_BYTES - self._crc_bytes
+        self.head_bytes = head.size  # what stands before the body
         # Everything but body and properties.
         self.fixed_bytes = head.size + len(self.topic_part) + 2 + self._crc_bytes
 
@@ -152,37 +154,6 @@ class RecordTemplate:
             )
         )
         return record + crc_property(record) if self._crc_bytes else record
-
-    def pack_head(
-        self,
-        size: int,
-        crc: int,
-        flag: int,
-        queue_offset: int,
-        physical_offset: int,
-        born_timestamp_ms: int,
-        born_host: bytes,
-        store_timestamp_ms: int,
-        body_length: int,
-    ) -> bytes:
-        """The part of a record before its body; `crc` is the body's."""
-        return self._pack_head(
-            size,
-            self._magic,
-            crc & 0x7FFFFFFF,
-            self._queue_id,
-            flag,
-            queue_offset,
-            physical_offset,
-            self._sys_flag,
-            born_timestamp_ms,
-            born_host,
-            store_timestamp_ms,
-            self._store_host,
-            self._reconsume_times,
-            0,
-            body_length,
-        )
 
 
 def crc_property(record: bytes) -> bytes:

@@ -125,19 +125,19 @@ def _by_columns(
     body_length, own_length = body_lengths[0], own_lengths[0]
     fixed_bytes = template.fixed_bytes + len(shared)
     size = fixed_bytes + body_length + own_length
-    head = template.pack_head(
+    step = template.head_bytes
+    first = template.pack(
         size,
-        0,
-        flags[0],
-        stamp.queue_offset,
-        stamp.physical_offset,
-        stamp.born_timestamp_ms,
-        stamp.born_host,
-        stamp.store_timestamp_ms,
-        body_length,
+        bodies[0],
+        own_properties[0] + shared,
+        queue_offset=stamp.queue_offset,
+        physical_offset=stamp.physical_offset,
+        born_timestamp_ms=stamp.born_timestamp_ms,
+        born_host=stamp.born_host,
+        store_timestamp_ms=stamp.store_timestamp_ms,
+        flag=flags[0],
     )
-    step = len(head)
-    heads = bytearray(head * count)
+    heads = bytearray(first[:step] * count)
     entries = bytearray(ENTRY.pack(stamp.physical_offset, size, tags_codes[0]) * count)
     middle = template.topic_part + _pack_length(own_length + len(shared))
     parts: list[bytes] = [middle] * (_PARTS * count)
@@ -158,10 +158,8 @@ def _by_columns(
         _spread(pack(f">{count}i", *flags), 4, heads, _FLAG_AT, step)
     if tags_codes.count(tags_codes[0]) != count:
         _spread(pack(f">{count}q", *tags_codes), 8, entries, _ENTRY_TAGS_AT, ENTRY_BYTES)
-    crcs = pack(f">{count}I", *map(_crc32, bodies))
-    heads[_CRC_AT::step] = crcs[::4].translate(_WITHOUT_TOP_BIT)
-    heads[_CRC_AT + 1 :: step], heads[_CRC_AT + 2 :: step] = crcs[1::4], crcs[2::4]
-    heads[_CRC_AT + 3 :: step] = crcs[3::4]
+    _spread(pack(f">{count}I", *map(_crc32, bodies)), 4, heads, _CRC_AT, step)
+    heads[_CRC_AT::step] = heads[_CRC_AT::step].translate(_WITHOUT_TOP_BIT)
     low = stamp.queue_offset & 0xFF
     if low + count <= 256:
         heads[_QUEUE_OFFSET_AT + 7 :: step] = _COUNT_UP[low : low + count]

@@ -1,4 +1,4 @@
-"""Appending: index entries are made behind the answers, and none is forgotten."""
+"""Index entries of appended messages are made behind the answers, and none is forgotten."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_without_a_loop_with_each_message(store: MessageStore) -> None:
 
 def test_one_call_for_all_messages_of_an_iteration(store: MessageStore) -> None:
     later = Later()
-    store.appender.index_behind_answers(later)
+    store.index.put_behind_answers(later)
     for _ in range(3):
         put_key(store, "a")
     put_batch(store, [b"x", b"y"])
@@ -67,8 +67,8 @@ def test_one_call_for_all_messages_of_an_iteration(store: MessageStore) -> None:
 
 
 def test_an_error_keeps_the_others_from_nothing(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    later, plain = Later(), store.index.put
-    store.appender.index_behind_answers(later)
+    later, plain = Later(), store.index._put_now
+    store.index.put_behind_answers(later)
     keys = iter([RuntimeError("a defect"), None, None])
 
     def put_or_fail(*entry: object) -> None:
@@ -77,7 +77,7 @@ def test_an_error_keeps_the_others_from_nothing(store: MessageStore, monkeypatch
             raise error
         plain(*entry)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(store.index), "put", staticmethod(put_or_fail))
+    monkeypatch.setattr(type(store.index), "_put_now", staticmethod(put_or_fail))
     for _ in range(3):
         put_key(store, "a")
     with pytest.raises(RuntimeError, match="a defect"):
@@ -102,10 +102,22 @@ async def test_a_stop_makes_what_is_left(tmp_path: Path) -> None:
 
 def test_what_the_catch_up_has_entered_is_not_entered_again(store: MessageStore) -> None:
     later = Later()
-    store.appender.index_behind_answers(later)
+    store.index.put_behind_answers(later)
     put_key(store, "a")
     store.index.delete_all()  # everything again from the log, which has the message
     assert store.index.catch_up()
+    later.run()
+    assert found(store, "a") == 1
+    store.close()
+
+
+def test_the_mark_counts_no_message_that_is_not_entered(store: MessageStore) -> None:
+    later = Later()
+    store.index.put_behind_answers(later)
+    put_key(store, "a")
+    store.index._note_mark()
+    assert store.index._mark.complete_to == store.commit_log.max_offset
+    assert found(store, "a") == 1
     later.run()
     assert found(store, "a") == 1
     store.close()
