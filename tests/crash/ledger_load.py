@@ -30,7 +30,9 @@ _BATCH_SHARE = 0.1
 _HOLD_MS = 500
 # A consumer that is further behind goes to the end: what is newest is what a fault may hit.
 _MOST_BEHIND = 200
-# The message is not stored, and never will be.
+# The message is not stored, and never will be; except where the remark says that it waited for a flush that
+# failed: the log may have been on the disk by then.
+_MAY_BE_THERE = "the message may be lost"
 _REFUSALS = {
     ResponseCode.SYSTEM_BUSY,
     ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -124,7 +126,7 @@ class LedgerLoad:
         if answer.code == ResponseCode.SUCCESS:
             header = SendMessageResponseHeader.decode(answer.ext_fields)
             self._ledger.acknowledged(sent.queue, header.queue_offset, header.msg_id.split(","), sent.bodies)
-        elif answer.code in _REFUSALS:
+        elif answer.code in _REFUSALS and _MAY_BE_THERE not in (answer.remark or ""):
             self._ledger.refused(sent.bodies)
         else:
             self._ledger.unknown(sent.bodies)
