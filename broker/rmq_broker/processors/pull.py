@@ -130,9 +130,10 @@ class PullProcessor:
 
     def _get(self, pull: _Pull) -> GetResult | ColdRead:
         header = pull.header
-        # One message at least, and no more entries to look through than a client can get.
-        most = min(max(1, header.max_msg_nums), self._settings.max_transfer_count_in_memory)
-        return self._store.get_now(header.topic, header.queue_id, pull.offset, most, pull.tags_codes)
+        most, most_bytes = header.max_msg_nums, header.max_msg_bytes or 0
+        return self._store.get_now(
+            header.topic, header.queue_id, pull.offset, most, pull.tags_codes, most_bytes
+        )
 
     # --- what is not in memory ---
 

@@ -307,10 +307,20 @@ class MessageStore:
         return self.reader.get(self.queues.get(topic, queue_id), offset, max_count, tags_codes)
 
     def get_now(
-        self, topic: str, queue_id: int, offset: int, max_count: int, tags_codes: frozenset[int] | None
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tags_codes: frozenset[int] | None,
+        max_bytes: int = 0,
     ) -> GetResult | ColdRead:
-        """As `get`, without waiting for a disk: what is not in memory comes back as a read for a thread."""
-        return self.reader.get_now(self.queues.get(topic, queue_id), offset, max_count, tags_codes)
+        """As `get`, without waiting for a disk: what is not in memory comes back as a read for a thread.
+
+        `max_bytes`: what the client says it takes, 0 where it says nothing.
+        """
+        queue = self.queues.get(topic, queue_id)
+        return self.reader.get_now(queue, offset, max_count, tags_codes, max_bytes)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The first offset of a queue; 0 where nothing has been stored yet."""

@@ -67,6 +67,15 @@ class _Ask:
     max_count: int
     tags_codes: frozenset[int] | None
     recent_from: int  # log offset
+    limits: _Limits | None  # None: by where the messages are
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How much is given at most."""
+
+    count: int
+    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -108,16 +117,29 @@ class Reader:
         return physical_offset >= self._recent_from()
 
     def get(
-        self, queue: ConsumeQueue | None, offset: int, max_count: int, tags_codes: frozenset[int] | None
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_count: int,
+        tags_codes: frozenset[int] | None,
+        max_bytes: int = 0,
     ) -> GetResult:
         """As `get_now`, but waits for the disk where it has to; on the loop's thread, too."""
-        result = self.get_now(queue, offset, max_count, tags_codes)
+        result = self.get_now(queue, offset, max_count, tags_codes, max_bytes)
         return self.finish(result.run()) if isinstance(result, ColdRead) else result
 
     def get_now(
-        self, queue: ConsumeQueue | None, offset: int, max_count: int, tags_codes: frozenset[int] | None
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_count: int,
+        tags_codes: frozenset[int] | None,
+        max_bytes: int = 0,
     ) -> GetResult | ColdRead:
-        """Messages of a queue from `offset` on; `tags_codes` selects by tag hash, None takes all."""
+        """Messages of a queue from `offset` on; `tags_codes` selects by tag hash, None takes all.
+
+        `max_bytes`: what the client says it takes; with more than others get it is a pull in bulk.
+        """
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         lowest, highest = queue.min_offset, queue.max_offset
@@ -129,7 +151,9 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, lowest, highest)
         if offset > highest:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, highest, lowest, highest)
-        ask = _Ask(queue, offset, max(1, max_count), tags_codes, self._recent_from())
+        limits = self._bulk_limits(max_bytes)
+        most = self._settings.max_transfer_count_in_memory if limits is None else limits.count
+        ask = _Ask(queue, offset, min(max(1, max_count), most), tags_codes, self._recent_from(), limits)
         choice: _Choice | None = None
         try:
             raw = queue.read_now(offset, self.entries_wanted(ask))
@@ -155,10 +179,9 @@ class Reader:
 
     def entries_wanted(self, ask: _Ask) -> int:
         """How many entries of the queue are looked at, at most."""
-        settings = self._settings
         if ask.tags_codes is None:
-            return min(ask.max_count, settings.max_transfer_count_in_memory)
-        return max(settings.max_filter_message_bytes // ask.queue.entry_bytes, ask.max_count)
+            return ask.max_count
+        return max(self._settings.max_filter_message_bytes // ask.queue.entry_bytes, ask.max_count)
 
     def choose(self, ask: _Ask, raw: bytes, *, may_wait: bool) -> _Choice | GetResult:
         """Which of the entries the answer is made of; a result where there is none.
@@ -227,11 +250,25 @@ class Reader:
     def _limits(self, ask: _Ask, is_old: bool) -> tuple[int, int]:
         """How many messages are given, and how many bytes, at most."""
         settings = self._settings
-        if is_old:
+        if ask.limits is not None:
+            count, size = ask.limits.count, ask.limits.size_bytes
+        elif is_old:
             count, size = settings.max_transfer_count_on_disk, settings.max_transfer_bytes_on_disk
         else:
             count, size = settings.max_transfer_count_in_memory, settings.max_transfer_bytes_in_memory
         return min(ask.max_count, count), size
+
+    def _bulk_limits(self, max_bytes: int) -> _Limits | None:
+        """The limits of a pull whose client takes so many bytes; None where they are those of all pulls.
+
+        Wherever the messages are: what is on the disk is read in a thread, and the fewer reads the better.
+        """
+        settings = self._settings
+        most_bytes, usual_bytes = settings.max_transfer_bytes_in_bulk, settings.max_transfer_bytes_in_memory
+        if max_bytes <= usual_bytes or most_bytes <= usual_bytes:
+            return None
+        count = max(settings.max_transfer_count_in_bulk, settings.max_transfer_count_in_memory)
+        return _Limits(count, min(max_bytes, most_bytes))
 
     @staticmethod
     def _wants(ask: _Ask, stored_code: int, may_wait: bool) -> bool:

@@ -82,6 +82,20 @@ class PullSettings(SettingsGroup):
         "Most that one pull gets of messages that have to be read from disk.",
         unit="messages",
     )
+    max_transfer_count_in_bulk: Count = live(
+        512,
+        "maxTransferCountOnBulkPull",
+        "Most that a pull gets whose client says (`maxMsgBytes`) that it takes more bytes than "
+        "`maxTransferBytesOnMessageInMemory`: one that reads through a queue.",
+        unit="messages",
+        ours=True,
+    )
+    max_transfer_bytes_in_bulk: ByteCount = live(
+        1_048_576,
+        "maxTransferBytesOnBulkPull",
+        "Most that such a pull gets; 0: it has the limits of all others, as with Apache.",
+        ours=True,
+    )
     access_message_in_memory_max_ratio: Percent = live(
         40,
         "accessMessageInMemoryMaxRatio",

@@ -206,6 +206,51 @@ def test_limits_are_settings(tmp_path: Path) -> None:
     store.close()
 
 
+# --- pulls in bulk ---
+
+
+def test_who_takes_more_bytes_than_others_gets_more(tmp_path: Path) -> None:
+    store = with_messages(tmp_path, 700, queue_file_bytes=20_000)
+    queue = store.queues.get("TopicA", 0)
+    usual_bytes = 256 * 1024
+    for max_bytes, asked, count in [
+        (0, 1000, 32),
+        (usual_bytes, 1000, 32),
+        (usual_bytes + 1, 1000, 512),
+        ((1 << 31) - 1, 1000, 512),  # pulling Java clients
+        ((1 << 31) - 1, 100, 100),
+    ]:
+        result = store.reader.get(queue, 0, asked, None, max_bytes)
+        assert (result.count, result.next_offset) == (count, count)
+        assert offsets_of(result) == list(range(count))
+    store.close()
+
+
+def test_a_pull_in_bulk_is_bounded_by_bytes(tmp_path: Path) -> None:
+    size = 40_000
+    store = with_messages(tmp_path, 20, size, maxTransferBytesOnBulkPull=500_000)
+    queue = store.queues.get("TopicA", 0)
+    assert store.reader.get(queue, 0, 100, None, 1 << 30).count == 500_000 // (RECORD + size)
+    assert store.reader.get(queue, 0, 100, None, 300_000).count == 300_000 // (RECORD + size)
+    store.close()
+
+
+def test_a_pull_in_bulk_has_its_limits_on_the_disk_too(tmp_path: Path) -> None:
+    store = with_messages(
+        tmp_path, 700, accessMessageInMemoryMaxRatio=0, queue_file_bytes=20_000
+    )
+    queue = store.queues.get("TopicA", 0)
+    assert store.reader.get(queue, 0, 1000, None).count == 8
+    assert store.reader.get(queue, 0, 1000, None, 1 << 30).count == 512
+    store.close()
+
+
+def test_pulls_in_bulk_can_be_switched_off(tmp_path: Path) -> None:
+    store = with_messages(tmp_path, 700, maxTransferBytesOnBulkPull=0)
+    assert store.reader.get(store.queues.get("TopicA", 0), 0, 1000, None, 1 << 30).count == 32
+    store.close()
+
+
 # --- filter ---
 
 
