@@ -10,7 +10,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .mapped_file import MappedFile, file_at
 
@@ -106,12 +106,11 @@ class ColdLog:
         groups = list(_groups(ranges))
         if len(groups) == 1:
             return
-        for first, until in groups:
-            begin = ranges[first][0]
-            size = ranges[until - 1][0] + ranges[until - 1][1] - begin
-            file = _find(self._files, begin, size)
+        for group in groups:
+            size = group.end - group.begin
+            file = _find(self._files, group.begin, size)
             if file is not None and file.descriptor >= 0:
-                os.posix_fadvise(file.descriptor, begin - file.start, size, os.POSIX_FADV_WILLNEED)
+                os.posix_fadvise(file.descriptor, group.begin - file.start, size, os.POSIX_FADV_WILLNEED)
 
     def read_ahead(self, backlog: object, begin: int, end: int) -> None:
         """Have the system read what follows `end`, where this backlog has been read up to `begin` before.
@@ -151,14 +150,12 @@ def read_records(ranges: Sequence[Sequence[int]], read: ReadRange) -> tuple[byte
     """
     parts: list[bytes] = []
     there: list[int] = []
-    for first, until in _groups(ranges):
-        begin = ranges[first][0]
-        whole = read(begin, ranges[until - 1][0] + ranges[until - 1][1] - begin)
+    for group in _groups(ranges):
+        first, until = group.first, group.until
+        whole = read(group.begin, group.end - group.begin)
         if whole is not None:
-            view = memoryview(whole)
-            parts.append(
-                b"".join([view[(at := each[0] - begin) : at + each[1]] for each in ranges[first:until]])
-            )
+            view, origin = memoryview(whole), group.begin
+            parts.append(b"".join([view[begin - origin : end - origin] for begin, end in group.runs]))
             there += range(first, until)
         elif until - first > 1:
             # Some of them have been removed, or they stand in two files.
@@ -170,18 +167,34 @@ def read_records(ranges: Sequence[Sequence[int]], read: ReadRange) -> tuple[byte
     return parts[0] if len(parts) == 1 else b"".join(parts), there
 
 
-def _groups(ranges: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
-    """Where neighbours begin and end among the ranges."""
+class _Group(NamedTuple):
+    """Ranges that are worth one read, and where in the log they stand: `runs` has neighbours as one."""
+
+    first: int
+    until: int
+    begin: int
+    end: int
+    runs: list[tuple[int, int]]
+
+
+def _groups(ranges: Sequence[Sequence[int]]) -> Iterator[_Group]:
     first, begin = 0, ranges[0][0]
-    end = begin + ranges[0][1]
-    for index in range(1, len(ranges)):
-        position = ranges[index][0]
-        until = position + ranges[index][1]
-        if not 0 <= position - end <= _SMALL_GAP_BYTES or until - begin > _SCRATCH_BYTES:
-            yield first, index
-            first, begin = index, position
-        end = until
-    yield first, len(ranges)
+    run_begin = end = begin
+    runs: list[tuple[int, int]] = []
+    for index, each in enumerate(ranges):
+        position = each[0]
+        if position != end:
+            runs.append((run_begin, end))
+            run_begin = position
+            until = position + each[1]
+            if not 0 <= position - end <= _SMALL_GAP_BYTES or until - begin > _SCRATCH_BYTES:
+                yield _Group(first, index, begin, end, runs)
+                first, begin, runs = index, position, []
+            end = until
+        else:
+            end += each[1]
+    runs.append((run_begin, end))
+    yield _Group(first, len(ranges), begin, end, runs)
 
 
 def _find(files: Sequence[MappedFile], offset: int, size: int) -> MappedFile | None:
