@@ -4,12 +4,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# An environment of its own for `make bench-spark`: Spark's Kafka source wants the PySpark of its version.
+SPARK_BENCH_VENV := benchmarks/spark/.venv
+SPARK_BENCH_INSTALLED := $(SPARK_BENCH_VENV)/.installed
+SPARK_BENCH_PYSPARK := 4.2.0
 # A running broker's messages; `make clean` leaves them alone.
 DATA := data
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run test lint format types unit test-crash soak bench clean
+.PHONY: help install run test lint format types unit test-crash test-spark-kill test-spark-versions soak bench bench-spark pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +38,7 @@ format: install ## bring the code into shape
 types: install ## check the types
 	$(BIN)/mypy
 	$(BIN)/mypy tests deploy
+	$(BIN)/mypy examples/pipeline
 
 unit: install ## the tests that start nothing
 	$(BIN)/pytest tests/unit
@@ -42,14 +47,27 @@ test-crash: install ## kill, cut the power, fill the disk: RMQ_CRASH_ROUNDS (50)
 	RMQ_CRASH_ROUNDS=$${RMQ_CRASH_ROUNDS:-50} $(BIN)/pytest tests/crash
 	RMQ_SOAK_SECONDS=20 $(BIN)/python -m tests.crash.soak
 
+test-spark-kill: install ## kill what Spark reads with, and what it reads from: RMQ_SPARK_KILLS (20) times each
+	RMQ_SPARK_KILLS=$${RMQ_SPARK_KILLS:-20} $(BIN)/pytest -s tests/spark/kill
+
+test-spark-versions: install ## the connector with other PySparks and Pythons: 1 GB and some minutes each
+	$(BIN)/python -m tests.spark.versions $(SPARK_VERSIONS)
+
 soak: install ## a broker at full speed for RMQ_SOAK_SECONDS (600): nothing may grow, nothing get lost
 	$(BIN)/python -m tests.crash.soak
+
+pipeline: install ## a log through broker and Spark, checked; LINES= RATE= (lines/s) MASTER= WORKERS= NAMESRV=
+	@exec $(BIN)/python -m examples.pipeline.run $(if $(LINES),--lines $(LINES)) $(if $(RATE),--rate $(RATE)) \
+	  $(if $(MASTER),--master $(MASTER)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(NAMESRV),--namesrv $(NAMESRV))
 
 bench: install ## measure, and write docs/performance.md
 	$(BIN)/python -m benchmarks
 
+bench-spark: $(SPARK_BENCH_INSTALLED) ## measure the connector beside Spark's Kafka source (BENCH_SPARK: options)
+	$(SPARK_BENCH_VENV)/bin/python -m benchmarks.spark $(BENCH_SPARK)
+
 clean: ## remove all that can be made again
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(SPARK_BENCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made again when what is to be installed changes.
@@ -61,4 +79,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  rm -rf $(VENV); \
 	  echo "$(PYTHON) cannot make virtual environments: on Debian and Ubuntu install python3-venv." >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(SPARK_BENCH_INSTALLED): pyproject.toml constraints.txt
+	@$(SPARK_BENCH_VENV)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(SPARK_BENCH_VENV)
+	sed 's/^pyspark==.*/pyspark==$(SPARK_BENCH_PYSPARK)/' constraints.txt > $(SPARK_BENCH_VENV)/constraints.txt
+	$(SPARK_BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -c $(SPARK_BENCH_VENV)/constraints.txt -e '.[broker,spark]'
 	@touch $@

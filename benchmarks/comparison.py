@@ -16,14 +16,15 @@ from dataclasses import dataclass, field
 class Figure:
     """One line of the table: what both sides measured, round by round, and what is to be reached.
 
-    `at_least` or `at_most` is the goal for ours / theirs, `ours_at_most` one for ours alone, in the figure's
-    unit; a figure without any is only shown. `theirs` may stay empty.
+    `at_least` or `at_most` is the goal for ours / theirs, `ours_at_least` or `ours_at_most` one for ours
+    alone, in the figure's unit; a figure without any is only shown. `theirs` may stay empty.
     """
 
     name: str
     unit: str
     at_least: float | None = None
     at_most: float | None = None
+    ours_at_least: float | None = None
     ours_at_most: float | None = None
     must: bool = False
     ours: list[float] = field(default_factory=list)
@@ -48,6 +49,8 @@ class Figure:
     def goal(self) -> str:
         """The goal as text."""
         parts = []
+        if self.ours_at_least is not None:
+            parts.append(f">= {self.ours_at_least:,g} {self.unit}")
         if self.ours_at_most is not None:
             parts.append(f"<= {self.ours_at_most:g} {self.unit}")
         if self.at_least is not None:
@@ -60,6 +63,8 @@ class Figure:
     def is_reached(self) -> bool | None:
         """Whether the medians reach the goal; None where there is none."""
         checks = []
+        if self.ours_at_least is not None:
+            checks.append(statistics.median(self.ours) >= self.ours_at_least)
         if self.ours_at_most is not None:
             checks.append(statistics.median(self.ours) <= self.ours_at_most)
         if self.at_least is not None:

@@ -34,13 +34,13 @@ class Report:
             "| work | ours (median) | Apache 5.3.3 (median) | ratio (quartiles) | to reach | reached |",
             "|---|---|---|---|---|---|",
         ]
-        lines += [_line(figure) for figure in self.figures]
+        lines += [table_line(figure) for figure in self.figures]
         return "\n".join(lines)
 
     def conditions(self) -> str:
         """How and on what it was measured."""
         return (
-            f"Measured on {datetime.now(UTC):%Y-%m-%d}: {os.cpu_count()} cores ({_processor()}), Python "
+            f"Measured on {datetime.now(UTC):%Y-%m-%d}: {os.cpu_count()} cores ({processor()}), Python "
             f"{platform.python_version()}, brokers and client on one machine, {self.rounds} alternating "
             f"rounds of {self.seconds} s after {self.warm_up_seconds} s of warming up each broker; it took "
             f"{self.took_seconds / 60:.0f} minutes."
@@ -48,17 +48,23 @@ class Report:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Put the table between its marks (at the end, where there are none); the rest of the file stays."""
-    begin, end = report.marks
+    """Put the table between its marks; the rest of the file stays."""
+    write_between(path, report.marks, f"{report.conditions()}\n\n{report.table()}")
+
+
+def write_between(path: Path, marks: tuple[str, str], content: str) -> None:
+    """Put a text between two marks of a file (at the end, where there are none); the rest stays."""
+    begin, end = marks
     text = path.read_text() if path.exists() else "# Performance\n"
     if begin not in text:
         text = f"{text.rstrip()}\n\n{begin}\n{end}\n"
     before, _, rest = text.partition(begin)
     _, _, after = rest.partition(end)
-    path.write_text(f"{before}{begin}\n\n{report.conditions()}\n\n{report.table()}\n\n{end}{after}")
+    path.write_text(f"{before}{begin}\n\n{content}\n\n{end}{after}")
 
 
-def _line(figure: Figure) -> str:
+def table_line(figure: Figure) -> str:
+    """One figure as a line of a table: work, ours, theirs, ratio, goal, whether it is reached."""
     lower, median, upper = figure.quartiles()
     reached = {True: "yes", False: "**no**", None: ""}[figure.is_reached]
     ours, theirs, ratio = f"{_number(statistics.median(figure.ours))} {figure.unit}", "", ""
@@ -74,7 +80,8 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of this machine's processor."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

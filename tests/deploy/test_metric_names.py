@@ -1,4 +1,4 @@
-"""Every metric that a rule or a panel asks for is one that a running name server or broker has."""
+"""Every metric that a rule or a panel asks for is one that a running name server, broker or stream has."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from pyspark_rocketmq.lag import LagListener
 from tests.deploy.tools import DEPLOY, yaml_of
 from tests.support.broker_requests import ask_among_notifications, heartbeat, pull, send, sent
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.promql import labels_grouped_by, metrics_asked_for
 from tests.support.raw_client import raw_client
+from tests.unit.spark.lag_events import progress, source
 
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "rmq.json"
 RULES = DEPLOY / "prometheus" / "rules.yml"
@@ -36,9 +39,18 @@ async def _scraped(port: int) -> Iterator[tuple[str, frozenset[str]]]:
     return ((sample.name, frozenset(sample.labels)) for family in families for sample in family.samples)
 
 
+def _of_a_stream() -> Iterator[tuple[str, frozenset[str]]]:
+    """What a driver publishes once a stream has read something."""
+    listener, registry = LagListener(), CollectorRegistry()
+    listener.publish(registry)
+    listener.onQueryProgress(progress(0, source({0: 1}, {0: 2})))
+    families = list(registry.collect())
+    return ((sample.name, frozenset(sample.labels)) for family in families for sample in family.samples)
+
+
 @pytest.fixture
 async def labels(tmp_path: Path) -> _Labels:
-    """The labels of each metric, of daemons that have seen a producer, a consumer and a message."""
+    """The labels of each metric: of daemons that have seen a producer, a consumer, a message; of a stream."""
     found: defaultdict[str, frozenset[str]] = defaultdict(lambda: _ADDED)
     ports = [free_port(), free_port()]
     metrics = [{"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)} for port in ports]
@@ -54,6 +66,8 @@ async def labels(tmp_path: Path) -> _Labels:
         for port in ports:
             for name, names in await _scraped(port):
                 found[name] |= names
+    for name, names in _of_a_stream():
+        found[name] |= names
     return found
 
 
@@ -82,7 +96,7 @@ def _expressions_of_panels() -> Iterator[tuple[str, str]]:
 def _check(where: str, expression: str, labels: _Labels) -> int:
     asked = list(metrics_asked_for(expression))
     for name, matched in asked:
-        assert name in labels, f"{where}: no daemon has {name}"
+        assert name in labels, f"{where}: nobody has {name}"
         assert matched <= labels[name], f"{where}: {name} has no label {set(matched - labels[name])}"
     if asked:
         known = frozenset().union(*(labels[name] for name, _ in asked))

@@ -43,14 +43,15 @@ def test_every_alert_says_how_bad_it_is_and_what() -> None:
             assert rule["annotations"]["summary"], rule["alert"]
 
 
-def test_it_scrapes_the_daemons_of_the_compose_file() -> None:
-    services = yaml_of(DEPLOY / "compose.yaml")["services"]
+def test_it_scrapes_the_services_of_the_compose_files() -> None:
     scraped = {
-        target
+        job["job_name"]: {target for static in job["static_configs"] for target in static["targets"]}
         for job in yaml_of(PROMETHEUS / "prometheus.yml")["scrape_configs"]
-        for static in job["static_configs"]
-        for target in static["targets"]
     }
-    assert scraped == {f"{name}:{BrokerSettings().metrics_port}" for name in services}
-    mounted = yaml_of(DEPLOY / "compose.full.yaml")["services"]["prometheus"]["volumes"]
-    assert "./prometheus:/etc/prometheus:ro" in mounted
+    streams = scraped.pop("spark-streams")
+    daemons = yaml_of(DEPLOY / "compose.yaml")["services"]
+    port = BrokerSettings().metrics_port
+    assert set().union(*scraped.values()) == {f"{name}:{port}" for name in daemons}
+    more = yaml_of(DEPLOY / "compose.full.yaml")["services"]
+    assert {target.partition(":")[0] for target in streams} <= set(more)
+    assert "./prometheus:/etc/prometheus:ro" in more["prometheus"]["volumes"]

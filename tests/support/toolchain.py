@@ -65,6 +65,11 @@ def bench_client() -> JavaProgram:
     return _maven_project(BENCH_CLIENT, ["compile", "dependency:copy-dependencies"])
 
 
+def libraries(project: Path) -> JavaProgram:
+    """A Maven project that is nothing but what it depends on, in its target/lib."""
+    return _maven_project(project, ["dependency:copy-dependencies"])
+
+
 def go_client() -> Path:
     """The interop program over Apache's Go client: an executable."""
     go = _tool("go", "a Go toolchain")

@@ -1,0 +1,1 @@
+"""The Spark connector beside Spark's own Kafka source."""

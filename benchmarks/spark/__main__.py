@@ -1,0 +1,213 @@
+"""`make bench-spark`: the connector on our broker beside Spark's Kafka source on Apache Kafka.
+
+python -m benchmarks.spark                      everything, writes docs/performance_spark.md
+python -m benchmarks.spark --only batch-128     one row, nothing written; may be given again
+python -m benchmarks.spark --scale 0.05         small topics, to see that it works
+python -m benchmarks.spark --list               the rows
+
+Needs the PySpark that Spark's Kafka source is of: `make bench-spark` makes an environment with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from benchmarks.comparison import Figure
+from benchmarks.spark.kafka import (
+    KAFKA_BROKER,
+    KAFKA_SOURCE,
+    KafkaServer,
+    kafka_server,
+    pom_property,
+    source_jars,
+)
+from benchmarks.spark.report import Expense, SparkReport
+from benchmarks.spark.rows import ROWS, Measurement, Row, Stage, turns
+from benchmarks.spark.session import spark_session
+from benchmarks.spark.sides import Kafka, RocketMQ, Side
+from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.toolchain import BuildFailed, ToolMissing
+
+_TARGET: Final = Path("docs/performance_spark.md")
+_AS_IT_COMES: Final = "ours"
+_LARGE_PULLS: Final = "ours, large pulls"
+# The second is what docs/spark.md advises for brokers that Spark reads much from.
+_OUR_BROKERS: Final[Mapping[str, Mapping[str, str]]] = {
+    _AS_IT_COMES: {},
+    _LARGE_PULLS: {
+        "maxTransferCountOnMessageInMemory": "1024",
+        "maxTransferBytesOnMessageInMemory": "4194304",
+    },
+}
+
+
+@dataclass(slots=True)
+class Results:
+    """Of one row, by side, round by round."""
+
+    row: Row
+    by_side: dict[str, list[Measurement]] = field(default_factory=dict)
+
+    def figures(self) -> list[Figure]:
+        """A line for each broker of ours."""
+        theirs = [each.value for each in self.by_side.get("Kafka", [])]
+        return [
+            Figure(
+                self.row.title + ("" if side == _AS_IT_COMES else " (large pulls)"),
+                self.row.unit,
+                **asdict(self.row.goal),
+                ours=[each.value for each in measured],
+                theirs=theirs,
+            )
+            for side, measured in self.by_side.items()
+            if side != "Kafka"
+        ]
+
+    def expenses(self) -> list[Expense]:
+        """What it took on each side."""
+        return [Expense(self.row.title, side, measured) for side, measured in self.by_side.items()]
+
+
+def measure(stage: Stage, row: Row, sides: Sequence[Side], rounds: int, warm_ups: int) -> Results:
+    """All sides in turns; the first `warm_ups` rounds do not count."""
+    results = Results(row, {side.name: [] for side in sides})
+    for number in range(-warm_ups, rounds):
+        for side in turns(sides, number):
+            measured = row.measure(stage, side)
+            cpu = measured.cpu
+            print(
+                f"  {f'round {number + 1}' if number >= 0 else 'warm-up'}, {side.name}: "
+                f"{measured.value:,.4g} {row.unit} (CPU seconds: JVM {cpu.jvm:.2f}, Python {cpu.python:.2f}, "
+                f"broker {cpu.broker:.2f})",
+                flush=True,
+            )
+            if number >= 0:
+                results.by_side[side.name].append(measured)
+    for figure in results.figures():
+        print(f"  {figure.summary()}", flush=True)
+    return results
+
+
+def fill(stage: Stage, names: Sequence[str], sides: Sequence[Side]) -> None:
+    """The topics that the rows read, and a look whether all is there."""
+    for body_bytes in sorted({ROWS[name].body_bytes or 0 for name in names} - {0}):
+        filling = stage.filling(body_bytes)
+        for side in sides:
+            print(f"filling {side.name}: {filling.messages:,} messages of {body_bytes} B", flush=True)
+            side.fill(filling)
+            found = side.batch(filling.topic).count()
+            if found != filling.messages:
+                raise RuntimeError(f"{side.name} has {found} of {filling.messages} messages")
+
+
+async def run(chosen: Namespace) -> SparkReport:
+    """The chosen rows."""
+    began = time.monotonic()
+    names = chosen.only or list(ROWS)
+    results = []
+    jars = source_jars(chosen.kafka_source_jars)
+    async with AsyncExitStack() as stack:
+        brokers = {}
+        for name in _chosen_brokers(chosen):
+            namesrv = await stack.enter_async_context(OwnNamesrv())
+            broker = OwnBroker(namesrv.address, settings=_OUR_BROKERS[name])
+            brokers[name] = await stack.enter_async_context(broker)
+        kafka = await stack.enter_async_context(kafka_server())
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmq-bench-spark-")))
+        spark = stack.enter_context(spark_session(home, jars))
+        stage = Stage(spark, home, chosen.scale)
+        sides = _sides(spark, brokers, kafka)
+        fill(stage, names, sides)
+        for name in names:
+            row = ROWS[name]
+            print(f"{name}: {row.title}", flush=True)
+            taking_part = sides if row.beside_kafka else sides[:-1]
+            results.append(measure(stage, row, taking_part, chosen.rounds, chosen.warmup))
+    return SparkReport(
+        [figure for each in results for figure in each.figures()],
+        [expense for each in results for expense in each.expenses()],
+        chosen.rounds,
+        chosen.scale,
+        pom_property(KAFKA_BROKER, "kafka.version"),
+        time.monotonic() - began,
+        _notes(chosen),
+    )
+
+
+def _chosen_brokers(chosen: Namespace) -> list[str]:
+    return [_AS_IT_COMES] if chosen.only_defaults else list(_OUR_BROKERS)
+
+
+def _sides(spark: SparkSession, brokers: Mapping[str, OwnBroker], kafka: KafkaServer) -> list[Side]:
+    """Ours first, Kafka last."""
+    ours: list[Side] = [
+        RocketMQ(spark, name, broker.namesrv_address, broker.broker_name, broker.process.pid)
+        for name, broker in brokers.items()
+    ]
+    return [*ours, Kafka(spark, kafka.address, kafka.process.pid)]
+
+
+def _notes(chosen: Namespace) -> list[str]:
+    notes = []
+    if not chosen.only_defaults:
+        settings = ", ".join(f"`{key}={value}`" for key, value in _OUR_BROKERS[_LARGE_PULLS].items())
+        notes.append(f"Large pulls: the broker has {settings}; the others have default settings.")
+    if chosen.kafka_source_jars is not None:
+        notes.append(
+            "The jars of Spark's Kafka source were not Maven's: "
+            + ", ".join(jar.name for jar in source_jars(chosen.kafka_source_jars))
+        )
+    return notes
+
+
+def _check_pyspark(parser: argparse.ArgumentParser) -> None:
+    wanted = pom_property(KAFKA_SOURCE, "spark.version")
+    if pyspark.__version__ != wanted:
+        parser.error(
+            f"this Python has PySpark {pyspark.__version__}, Spark's Kafka source is of {wanted}: use "
+            "`make bench-spark`, or the Python in benchmarks/spark/.venv that it makes"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", action="append", choices=ROWS, help="a row; may be given again")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds in which the sides take turns (5)")
+    parser.add_argument("--warmup", type=int, default=1, help="rounds before them that do not count (1)")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the topics' sizes (1)")
+    parser.add_argument("--only-defaults", action="store_true", help="leave out the broker with large pulls")
+    parser.add_argument(
+        "--kafka-source-jars", type=Path, help="folder of the jars of Spark's Kafka source (Maven's)"
+    )
+    parser.add_argument("--write", type=Path, default=None, help="file for the tables")
+    parser.add_argument("--list", action="store_true", help="print the rows and end")
+    chosen = parser.parse_args()
+    if chosen.list:
+        print("\n".join(f"{name:16} {row.title}" for name, row in ROWS.items()))
+        return
+    _check_pyspark(parser)
+    try:
+        report = asyncio.run(run(chosen))
+    except (ToolMissing, BuildFailed) as missing:
+        parser.exit(1, f"{missing}\n")
+    print(report.conditions(), report.tables(), sep="\n\n")
+    target = chosen.write or (None if chosen.only or chosen.scale != 1 else _TARGET)
+    if target is not None:
+        report.write(target)
+        print(f"written to {target}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The tables of the comparison with Spark's Kafka source, as they stand in docs/performance_spark.md."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from benchmarks.comparison import Figure
+from benchmarks.report import processor, table_line, write_between
+from benchmarks.spark.rows import Measurement
+
+_MARKS: Final = ("<!-- tables: written by `make bench-spark` -->", "<!-- end of the tables -->")
+_MILLION: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Expense:
+    """What one side took for a row of the table, round by round."""
+
+    title: str
+    side: str
+    measurements: Sequence[Measurement]
+
+    def line(self) -> str:
+        """Medians of CPU seconds for a million rows."""
+        parts = [
+            [each.cpu.jvm, each.cpu.python, each.cpu.broker, each.cpu.total, each.rows]
+            for each in self.measurements
+        ]
+        values = [
+            statistics.median(part[column] * _MILLION / part[-1] for part in parts) for column in range(4)
+        ]
+        return f"| {self.title} | {self.side} | " + " | ".join(f"{value:.2f}" for value in values) + " |"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkReport:
+    """What was measured, and how. `notes`: what a reader of the figures has to know besides."""
+
+    figures: Sequence[Figure]
+    expenses: Sequence[Expense]
+    rounds: int
+    scale: float
+    kafka_version: str
+    took_seconds: float
+    notes: Sequence[str]
+
+    def tables(self) -> str:
+        """Both tables in Markdown."""
+        lines = [
+            "| work | ours (median) | Kafka (median) | ratio (quartiles) | to reach | reached |",
+            "|---|---|---|---|---|---|",
+            *(table_line(figure) for figure in self.figures),
+            "",
+            "CPU seconds for a million rows (medians); Python processes are Spark's workers:",
+            "",
+            "| work | side | Spark's JVM | Python processes | broker | all |",
+            "|---|---|---|---|---|---|",
+            *(expense.line() for expense in self.expenses),
+        ]
+        return "\n".join(lines)
+
+    def conditions(self) -> str:
+        """How and on what it was measured."""
+        scale = "" if self.scale == 1 else f" Sizes were {self.scale:g} of those that the lines name."
+        text = (
+            f"Measured on {datetime.now(UTC):%Y-%m-%d}: {os.cpu_count()} cores ({processor()}), Python "
+            f"{platform.python_version()}, PySpark {pyspark.__version__} with two threads, Kafka "
+            f"{self.kafka_version}; brokers and Spark on one machine, {self.rounds} rounds in which the "
+            f"sides take turns; it took {self.took_seconds / 60:.0f} minutes.{scale}"
+        )
+        return "\n".join([text, *(f"\n{note}" for note in self.notes)])
+
+    def write(self, path: Path) -> None:
+        """Put the tables between their marks; the rest of the file stays."""
+        write_between(path, _MARKS, f"{self.conditions()}\n\n{self.tables()}")

@@ -1,0 +1,258 @@
+"""The rows of the table: what is done on each side, and what is to be reached."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.spark.session import jvm_pid
+from benchmarks.spark.sides import Side
+from benchmarks.spark.topics import QUEUES, Filling
+from benchmarks.spark.usage import Cpu, CpuMeter, peak_bytes, reset_peaks
+
+_RATE: Final = "rows/s"
+_MEBIBYTE: Final = 1024 * 1024
+_GIBIBYTE: Final = 1024 * _MEBIBYTE
+_SMALL, _LARGE = 128, 1024  # bytes of a body
+_SMALL_MESSAGES: Final = 2_000_000
+_LARGE_MESSAGES: Final = 500_000
+_SINK_ROWS: Final = 1_000_000
+_MICRO_ROWS: Final = 100  # for each queue
+_MICRO_BATCHES: Final = 40
+# Spark compiles and the JVM warms up in the first ones of a query.
+_MICRO_UNCOUNTED: Final = 10
+_MICRO_TRIES: Final = 100
+
+_numbers = count()
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One side, once: the row's figure, and the CPU for so many rows."""
+
+    value: float
+    rows: int
+    cpu: Cpu
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the row is to reach: ratios to the other side, or ours in the row's unit."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+    ours_at_least: float | None = None
+    ours_at_most: float | None = None
+    must: bool = False
+
+
+class Stage:
+    """The session and the sizes of a run."""
+
+    def __init__(self, spark: SparkSession, home: Path, scale: float) -> None:
+        self.spark = spark
+        self.scale = scale
+        self._home = home
+        self._jvm_pid = jvm_pid(spark)
+
+    def scaled(self, amount: int) -> int:
+        """So much of an amount; one row for each queue at least."""
+        return max(QUEUES, int(amount * self.scale))
+
+    def filling(self, body_bytes: int) -> Filling:
+        """The topic with bodies of that size."""
+        messages = _SMALL_MESSAGES if body_bytes == _SMALL else _LARGE_MESSAGES
+        return Filling(f"Bodies-{body_bytes}", self.scaled(messages), body_bytes)
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """An empty one, for a checkpoint."""
+        with tempfile.TemporaryDirectory(dir=self._home) as path:
+            yield Path(path)
+
+    def metered(self, side: Side, rows: int, work: Callable[[], float | None]) -> Measurement:
+        """Do it; the value is what it gives, or rows per second."""
+        meter = CpuMeter(self._jvm_pid, side.broker_pid)
+        began = time.monotonic()
+        value = work()
+        seconds = time.monotonic() - began
+        return Measurement(rows / seconds if value is None else value, rows, meter.used())
+
+    def peak_of_workers(self, work: Callable[[], None]) -> float:
+        """The largest peak of a Python worker's resident memory, in MiB."""
+        reset_peaks(self._jvm_pid)
+        work()
+        return peak_bytes(self._jvm_pid) / _MEBIBYTE
+
+
+Measure = Callable[[Stage, Side], Measurement]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of work. `body_bytes`: of the topic that it reads, if any. Without Kafka: only ours has it."""
+
+    title: str
+    unit: str
+    goal: Goal
+    measure: Measure
+    body_bytes: int | None = None
+    beside_kafka: bool = True
+
+
+def batch(body_bytes: int, *, with_properties: bool = True) -> Measure:
+    """A batch read of a topic to the noop sink."""
+
+    def measure(stage: Stage, side: Side) -> Measurement:
+        filling = stage.filling(body_bytes)
+        rows = side.batch(filling.topic, with_properties=with_properties)
+        return stage.metered(side, filling.messages, lambda: to_noop(rows))
+
+    return measure
+
+
+def available_now(body_bytes: int, *, with_properties: bool = True) -> Measure:
+    """The same as a stream that reads what is there, and ends."""
+
+    def measure(stage: Stage, side: Side) -> Measurement:
+        filling = stage.filling(body_bytes)
+        rows = side.stream(filling.topic, {}, with_properties=with_properties)
+
+        def work() -> None:
+            with stage.folder() as checkpoint:
+                query = _to_noop_stream(rows, checkpoint).trigger(availableNow=True).start()
+                query.awaitTermination()
+                read = sum(_input_rows(progress) for progress in query.recentProgress)
+            if read != filling.messages:
+                raise RuntimeError(f"{side.name}: the stream read {read} of {filling.messages} messages")
+
+        return stage.metered(side, filling.messages, work)
+
+    return measure
+
+
+def micro_batches(stage: Stage, side: Side) -> Measurement:
+    """Milliseconds of a trigger with 800 new rows in 8 queues: the median of many."""
+    batch_rows = _MICRO_ROWS * QUEUES
+    # Each batch has just what one feeding brings, also where a trigger comes in the middle of it.
+    limits = dict.fromkeys(("minOffsetsPerTrigger", "maxOffsetsPerTrigger"), str(batch_rows))
+    batches = _MICRO_UNCOUNTED + max(5, int(_MICRO_BATCHES * stage.scale))
+    topic = f"Micro-{next(_numbers)}"
+
+    def work() -> float:
+        with stage.folder() as checkpoint, side.feeder(topic, _SMALL) as feeder:
+            feeder.feed(_MICRO_ROWS)
+            rows = side.stream(topic, limits)
+            query = _to_noop_stream(rows, checkpoint).trigger(processingTime="0 seconds").start()
+            try:
+                for number in range(1, batches + 1):
+                    _until_read(query, number * batch_rows)
+                    if number < batches:
+                        feeder.feed(_MICRO_ROWS)
+                full = [each for each in query.recentProgress if _input_rows(each) == batch_rows]
+            finally:
+                query.stop()
+        if len(full) != batches:
+            raise RuntimeError(f"{side.name}: {len(full)} of {batches} batches had {batch_rows} rows")
+        counted = full[_MICRO_UNCOUNTED:]
+        return float(statistics.median(each["durationMs"]["triggerExecution"] for each in counted))
+
+    return stage.metered(side, batches * batch_rows, work)
+
+
+def sink(stage: Stage, side: Side) -> Measurement:
+    """Rows of 128 B that Spark generates, written to a topic."""
+    rows = stage.scaled(_SINK_ROWS)
+    body = f"CAST(rpad(lpad(CAST(id AS string), 16, '0'), {_SMALL}, 'x') AS binary) AS body"
+    generated = stage.spark.range(0, rows, 1, 2).selectExpr(body)
+    return stage.metered(side, rows, lambda: side.write(generated, f"Sink-{next(_numbers)}"))
+
+
+def memory(stage: Stage, side: Side) -> Measurement:
+    """The peak of a Python worker while a query reads a GiB of bodies."""
+    filling = stage.filling(_LARGE)
+    times = -(-int(_GIBIBYTE * stage.scale) // (filling.messages * _LARGE))
+    rows = reduce(DataFrame.unionAll, [side.batch(filling.topic)] * times)
+
+    def work() -> float:
+        return stage.peak_of_workers(lambda: to_noop(rows))
+
+    return stage.metered(side, filling.messages * times, work)
+
+
+ROWS: Final = {
+    "batch-128": Row(
+        "batch read of 2 M x 128 B, all columns", _RATE, Goal(1.0, must=True), batch(_SMALL), _SMALL
+    ),
+    "batch-1k": Row(
+        "batch read of 500 k x 1 KiB, all columns", _RATE, Goal(1.2, must=True), batch(_LARGE), _LARGE
+    ),
+    "stream-128": Row(
+        "stream of 2 M x 128 B, `availableNow`", _RATE, Goal(0.8), available_now(_SMALL), _SMALL
+    ),
+    "stream-1k": Row(
+        "stream of 500 k x 1 KiB, `availableNow`", _RATE, Goal(1.0), available_now(_LARGE), _LARGE
+    ),
+    "batch-128-bare": Row(
+        "batch read of 2 M x 128 B, `propertiesMode=none`",
+        _RATE,
+        Goal(1.5),
+        batch(_SMALL, with_properties=False),
+        _SMALL,
+    ),
+    "stream-128-bare": Row(
+        "stream of 2 M x 128 B, `propertiesMode=none`",
+        _RATE,
+        Goal(1.0),
+        available_now(_SMALL, with_properties=False),
+        _SMALL,
+    ),
+    "micro-batch": Row("micro-batch of 800 rows in 8 queues", "ms", Goal(at_most=1.5), micro_batches),
+    "sink": Row("sink, rows of 128 B", _RATE, Goal(ours_at_least=100_000), sink),
+    "memory": Row(
+        "peak memory of a Python worker while 1 GiB is read",
+        "MiB",
+        Goal(ours_at_most=300),
+        memory,
+        _LARGE,
+        beside_kafka=False,
+    ),
+}
+
+
+def to_noop(rows: DataFrame) -> None:
+    """Let Spark read all of it, and throw it away."""
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def _to_noop_stream(rows: DataFrame, checkpoint: Path) -> Any:
+    return rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+
+
+def _until_read(query: Any, rows: int) -> None:
+    for _ in range(_MICRO_TRIES):
+        query.processAllAvailable()
+        read = sum(_input_rows(progress) for progress in query.recentProgress)
+        if read >= rows:
+            return
+    raise RuntimeError(f"the stream read {read} of {rows} rows")
+
+
+def _input_rows(progress: Any) -> int:
+    return int(progress["numInputRows"])
+
+
+def turns(sides: Sequence[Side], number: int) -> Sequence[Side]:
+    """All sides; who begins changes from round to round."""
+    begin = number % len(sides)
+    return [*sides[begin:], *sides[:begin]]

@@ -1,0 +1,210 @@
+"""The two sides of a comparison, as Spark sees them: how to read, to write, and to feed a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.spark.topics import QUEUES, Filling, fill_rocketmq
+from rmq_client import Message, MessageQueue
+from rmq_client.blocking import Admin, Producer, run
+
+_BYTES: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
+_EARLIEST: Final = {"startingOffsets": "earliest"}
+# Numbers rows as `topics.fill_rocketmq` numbers messages.
+_KAFKA_ROWS: Final = (
+    "concat('order-', lpad(cast(id as string), 12, '0')) AS key",
+    "rpad(lpad(cast(id as string), 16, '0'), {size}, 'x') AS value",
+    f"cast(id % {QUEUES} as int) AS partition",
+)
+
+
+class Feeder(Protocol):
+    """Puts messages into one topic, some into each of its queues."""
+
+    def feed(self, for_each_queue: int) -> None:
+        """Returns when all are acknowledged."""
+
+
+class Side(Protocol):
+    """A broker, and Spark's way to it."""
+
+    @property
+    def name(self) -> str:
+        """As in the tables."""
+
+    @property
+    def broker_pid(self) -> int:
+        """Whose CPU counts."""
+
+    def fill(self, filling: Filling) -> None:
+        """Make the topic."""
+
+    def batch(self, topic: str, *, with_properties: bool = True) -> DataFrame:
+        """All of a topic, all columns."""
+
+    def stream(self, topic: str, options: dict[str, str], *, with_properties: bool = True) -> DataFrame:
+        """The same as a stream from the beginning."""
+
+    def write(self, rows: DataFrame, topic: str) -> None:
+        """Write rows; their column `body` is what is sent."""
+
+    def feeder(self, topic: str, body_bytes: int) -> Any:
+        """A context manager that gives a Feeder to a new topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class RocketMQ:
+    """Our connector with a broker of ours."""
+
+    spark: SparkSession
+    name: str
+    namesrv: str
+    broker_name: str
+    broker_pid: int
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def fill(self, filling: Filling) -> None:
+        run(fill_rocketmq(self.namesrv, filling))
+
+    def batch(self, topic: str, *, with_properties: bool = True) -> DataFrame:
+        options = self._options(topic, with_properties)
+        return self.spark.read.format("rocketmq").options(**options).load()
+
+    def stream(self, topic: str, options: dict[str, str], *, with_properties: bool = True) -> DataFrame:
+        wanted = self._options(topic, with_properties) | _EARLIEST | options
+        return self.spark.readStream.format("rocketmq").options(**wanted).load()
+
+    def write(self, rows: DataFrame, topic: str) -> None:
+        with Admin(self.namesrv) as admin:
+            admin.create_topic(topic, queues=QUEUES)
+        options = {"rocketmq.namesrv.addr": self.namesrv, "topic": topic}
+        rows.write.format("rocketmq").options(**options).mode("append").save()
+
+    @contextmanager
+    def feeder(self, topic: str, body_bytes: int) -> Iterator[_RocketMQFeeder]:
+        with Admin(self.namesrv) as admin:
+            admin.create_topic(topic, queues=QUEUES)
+        with Producer(self.namesrv, group="bench-feed") as producer:
+            yield _RocketMQFeeder(producer, topic, self.broker_name, b"x" * body_bytes)
+
+    def _options(self, topic: str, with_properties: bool) -> dict[str, str]:
+        mode = "map" if with_properties else "none"
+        where = {"rocketmq.namesrv.addr": self.namesrv, "subscribe": topic, "propertiesMode": mode}
+        return where | dict(self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class _RocketMQFeeder:
+    producer: Producer
+    topic: str
+    broker_name: str
+    body: bytes
+
+    def feed(self, for_each_queue: int) -> None:
+        for number in range(QUEUES):
+            messages = [Message(self.topic, self.body) for _ in range(for_each_queue)]
+            self.producer.send_batch(messages, queue=MessageQueue(self.topic, self.broker_name, number))
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """Spark's Kafka source with Apache Kafka."""
+
+    spark: SparkSession
+    address: str
+    broker_pid: int
+    name: str = "Kafka"
+
+    def fill(self, filling: Filling) -> None:
+        """By Spark's Kafka sink."""
+        self._create_topic(filling.topic)
+        rows = [text.format(size=filling.body_bytes) for text in _KAFKA_ROWS]
+        self._save(self.spark.range(filling.messages).selectExpr(*rows), filling.topic)
+
+    def batch(self, topic: str, *, with_properties: bool = True) -> DataFrame:
+        """All columns that it gives by default, `with_properties` or not: headers have to be asked for."""
+        return self.spark.read.format("kafka").options(**self._options(topic)).load()
+
+    def stream(self, topic: str, options: dict[str, str], *, with_properties: bool = True) -> DataFrame:
+        wanted = self._options(topic) | _EARLIEST | options
+        return self.spark.readStream.format("kafka").options(**wanted).load()
+
+    def write(self, rows: DataFrame, topic: str) -> None:
+        self._create_topic(topic)
+        self._save(rows.selectExpr("body AS value"), topic)
+
+    @contextmanager
+    def feeder(self, topic: str, body_bytes: int) -> Iterator[_KafkaFeeder]:
+        """By Kafka's producer in Spark's JVM."""
+        self._create_topic(topic)
+        clients = self._jvm.org.apache.kafka.clients.producer
+        producer = clients.KafkaProducer(
+            self._properties({"key.serializer": _BYTES, "value.serializer": _BYTES})
+        )
+        body = b"x" * body_bytes
+        try:
+            # A record is sent as often as it is given.
+            yield _KafkaFeeder(
+                producer, [clients.ProducerRecord(topic, number, None, body) for number in range(QUEUES)]
+            )
+        finally:
+            producer.close()
+
+    @property
+    def _jvm(self) -> Any:
+        return self.spark.sparkContext._jvm
+
+    def _properties(self, more: Mapping[str, str]) -> Any:
+        properties = self._jvm.java.util.Properties()
+        for name, value in {"bootstrap.servers": self.address, **more}.items():
+            properties.setProperty(name, value)
+        return properties
+
+    def _create_topic(self, topic: str) -> None:
+        util, admins = self._jvm.java.util, self._jvm.org.apache.kafka.clients.admin
+        admin = admins.AdminClient.create(self._properties({}))
+        try:
+            wanted = admins.NewTopic(topic, util.Optional.of(QUEUES), util.Optional.empty())
+            admin.createTopics(util.List.of(wanted)).all().get()
+            # An idempotent producer can lose the first records to a partition that its leader is yet to make:
+            # they come after later ones, and are refused. A leader that tells offsets has the partition.
+            asked = util.HashMap()
+            for number in range(QUEUES):
+                partition = self._jvm.org.apache.kafka.common.TopicPartition(topic, number)
+                asked.put(partition, admins.OffsetSpec.latest())
+            admin.listOffsets(asked).all().get()
+        finally:
+            admin.close()
+
+    def _save(self, rows: DataFrame, topic: str) -> None:
+        options = {"kafka.bootstrap.servers": self.address, "topic": topic}
+        rows.write.format("kafka").options(**options).mode("append").save()
+
+    def _options(self, topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.address, "subscribe": topic}
+
+
+@dataclass(slots=True)
+class _KafkaFeeder:
+    producer: Any
+    records: list[Any]
+    fed: int = 0  # to each partition
+
+    def feed(self, for_each_queue: int) -> None:
+        last = [self._send(record, for_each_queue) for record in self.records]
+        self.producer.flush()
+        self.fed += for_each_queue
+        # A send that fails at once tells its own future alone: the offsets show whether one is missing.
+        offsets = [sent.get().offset() for sent in last]
+        if offsets != [self.fed - 1] * len(offsets):
+            raise RuntimeError(f"Kafka lacks records: the last offsets are {offsets}, {self.fed} were sent")
+
+    def _send(self, record: Any, count: int) -> Any:
+        for _ in range(count - 1):
+            self.producer.send(record)
+        return self.producer.send(record)

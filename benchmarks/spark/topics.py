@@ -1,0 +1,59 @@
+"""What is read: topics with the same bodies and keys in our brokers and in Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rmq_client import Admin, Message, MessageQueue, Producer
+
+QUEUES: Final = 8
+
+_BATCH: Final = 200
+_TAGS: Final = ("created", "paid", "sent", "returned")
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """A topic of so many messages with bodies of so many bytes."""
+
+    topic: str
+    messages: int
+    body_bytes: int
+
+
+def queue_sizes(messages: int, queues: int = QUEUES) -> list[int]:
+    """So many messages over the queues, evenly."""
+    return [messages // queues + (number < messages % queues) for number in range(queues)]
+
+
+async def fill_rocketmq(namesrv: str, filling: Filling, queues: int = QUEUES) -> None:
+    """Fill a topic by the SDK. Messages have four properties: key, tag, the SDK's unique id, and one more."""
+    async with Admin(namesrv) as admin:
+        await admin.create_topic(filling.topic, queues=queues)
+    async with Producer(namesrv, group="bench-fill") as producer:
+        targets = sorted(await producer.queues(filling.topic))
+        sizes = queue_sizes(filling.messages, queues)
+        await asyncio.gather(
+            *(_fill(producer, queue, filling, size) for queue, size in zip(targets, sizes, strict=True))
+        )
+
+
+async def _fill(producer: Producer, queue: MessageQueue, filling: Filling, count: int) -> None:
+    for begin in range(0, count, _BATCH):
+        numbers = range(begin, min(begin + _BATCH, count))
+        await producer.send_batch(_messages(filling, queue.queue_id, numbers), queue=queue)
+
+
+def _messages(filling: Filling, queue_id: int, numbers: range) -> Iterator[Message]:
+    for number in numbers:
+        place = number * QUEUES + queue_id
+        yield Message(
+            filling.topic,
+            b"%016d" % place + b"x" * (filling.body_bytes - 16),
+            keys=f"order-{place:012d}",
+            tags=_TAGS[place % len(_TAGS)],
+            properties={"region": "eu-central"},
+        )

@@ -1,0 +1,115 @@
+"""What the processes of a measurement use: CPU by part, and the memory of Python workers (Linux: /proc)."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+_RESET_PEAK: Final = "5"  # proc(5), clear_refs
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """Seconds of CPU, user and system: Spark's JVM, the Python processes that it starts, the broker."""
+
+    jvm: float
+    python: float
+    broker: float
+
+    @property
+    def total(self) -> float:
+        """All three."""
+        return self.jvm + self.python + self.broker
+
+
+class CpuMeter:
+    """Measures from when it is made; Python workers come and go meanwhile."""
+
+    def __init__(self, jvm_pid: int, broker_pid: int) -> None:
+        self._jvm_pid = jvm_pid
+        self._broker_pid = broker_pid
+        self._before = self._look()
+
+    def used(self) -> Cpu:
+        """What was used since."""
+        before, now = self._before, self._look()
+        none = _Seconds(0.0, 0.0)
+        grown = {pid: used - before.get(pid, none) for pid, used in now.items()}
+        # Processes that ended count with who waited for them; of orphans nothing is known any more.
+        ended = sum(before[pid].own + before[pid].children for pid in before.keys() - now.keys())
+        waited_for = sum(each.children for pid, each in grown.items() if pid != self._broker_pid)
+        living = sum(each.own for pid, each in grown.items() if pid not in (self._jvm_pid, self._broker_pid))
+        return Cpu(
+            grown[self._jvm_pid].own, living + max(0.0, waited_for - ended), grown[self._broker_pid].own
+        )
+
+    def _look(self) -> dict[int, _Seconds]:
+        seen = {pid: _seconds(pid) for pid in (self._jvm_pid, self._broker_pid)}
+        for pid in descendants(self._jvm_pid):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it ended just now
+                seen[pid] = _seconds(pid)
+        return seen
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below a process that live now."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                children.setdefault(int(_fields(int(folder.name))[1]), []).append(int(folder.name))
+    found = list(children.get(pid, []))
+    for each in found:  # grows meanwhile
+        found += children.get(each, [])
+    return found
+
+
+def reset_peaks(jvm_pid: int) -> None:
+    """Let the peak memory of the Python processes begin anew."""
+    for pid in descendants(jvm_pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)
+
+
+def peak_bytes(jvm_pid: int) -> int:
+    """The largest peak of resident memory of a Python process that lives now. RuntimeError if none does."""
+    peaks = [peak for pid in descendants(jvm_pid) if (peak := _peak_bytes(pid))]
+    if not peaks:
+        raise RuntimeError("there is no Python worker: they end after a minute of idleness")
+    return max(peaks)
+
+
+def _peak_bytes(pid: int) -> int:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seconds:
+    """CPU of a process, and of its children that have ended and were waited for."""
+
+    own: float
+    children: float
+
+    def __sub__(self, earlier: _Seconds) -> _Seconds:
+        return _Seconds(self.own - earlier.own, self.children - earlier.children)
+
+
+def _seconds(pid: int) -> _Seconds:
+    user, system, children_user, children_system = (int(field) for field in _fields(pid)[11:15])
+    return _Seconds(
+        (user + system) / _TICKS_PER_SECOND, (children_user + children_system) / _TICKS_PER_SECOND
+    )
+
+
+def _fields(pid: int) -> list[str]:
+    """What proc(5) numbers from 3 on: state, parent …"""
+    # The command name in parentheses may hold anything, what follows its last ')' does not.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

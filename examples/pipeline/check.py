@@ -1,0 +1,218 @@
+"""Compare what came out of the pipeline with the log: exit code 1 if one message is missing, or is too many.
+
+    python -m examples.pipeline.check WORK [--namesrv 127.0.0.1:9876 --alerts-topic alerts]
+
+The log is counted again, by other code than the job's. What has to agree with it: what the replay says it
+sent, the counts in Parquet, what the job could not read, and the alerts, which are read from their topic and
+kept in WORK; without --namesrv, those kept there are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from examples.pipeline.lines import AlertRule, Key, Tally
+from examples.pipeline.records import Record, append, read_all
+from rmq_client.blocking import Admin, PullConsumer
+
+_SHOWN: Final = 5
+_POLL_SECONDS: Final = 5.0
+_ROW_ID: Final = "SPARK_ROW_ID"
+
+Alert = tuple[datetime, int, int]
+"""A minute, its lines, and how many of them have a status of 5xx."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The folder of one run: what is where."""
+
+    folder: Path
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "access.log"
+
+    @property
+    def tally(self) -> Path:
+        """What the replay sent, by minute and status."""
+        return self.folder / "sent.json"
+
+    @property
+    def replay_progress(self) -> Path:
+        return self.folder / "replay.jsonl"
+
+    @property
+    def job_progress(self) -> Path:
+        return self.folder / "job.jsonl"
+
+    @property
+    def aggregates(self) -> Path:
+        """Parquet of the counts."""
+        return self.folder / "aggregates"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def alerts(self) -> Path:
+        """Copies of the alerts in their topic."""
+        return self.folder / "alerts.jsonl"
+
+    @property
+    def chart(self) -> Path:
+        return self.folder / "chart.png"
+
+    @property
+    def logs(self) -> Path:
+        """What the programs print."""
+        return self.folder / "logs"
+
+
+# --- what came out ---
+
+
+def aggregated(folder: Path) -> Tally:
+    """The counts in Parquet. Raises ValueError where a minute and status were given out twice."""
+    table = pq.read_table(folder, columns=["minute", "status", "lines"])
+    tally = Tally()
+    for minute, status, lines in zip(*(table[name].to_pylist() for name in table.column_names), strict=True):
+        key = (minute.replace(tzinfo=UTC), status)
+        if key in tally.counts:
+            raise ValueError(f"{_told(key)} is there twice: {tally.counts[key]} lines and {lines}")
+        tally.counts[key] = lines
+    return tally
+
+
+def keep_alerts(namesrv: str, topic: str, path: Path) -> None:
+    """Copy all messages of the alerts' topic to a file. Raises ClientError, RuntimeError."""
+    path.unlink(missing_ok=True)
+    path.touch()
+    with Admin(namesrv) as admin:
+        reaches = admin.topic_stats(topic).values()
+    missing = sum(reach.max_offset - reach.min_offset for reach in reaches)
+    with PullConsumer(namesrv, group="pipeline-check", consume_from="first") as consumer:
+        consumer.assign(consumer.queues(topic))
+        while missing > 0:
+            messages = consumer.poll(timeout_seconds=_POLL_SECONDS)
+            if not messages:
+                raise RuntimeError(f"topic {topic}: {missing} messages cannot be read")
+            missing -= len(messages)
+            for message in messages:
+                append(path, {"row": message.properties.get(_ROW_ID), **json.loads(message.body)})
+
+
+# --- what should have come out ---
+
+
+def alerts_of(tally: Tally, rule: AlertRule) -> list[Alert]:
+    """The alerts that these counts call for."""
+    lines: Counter[datetime] = Counter()
+    errors: Counter[datetime] = Counter()
+    for (minute, status), count in tally.counts.items():
+        lines[minute] += count
+        errors[minute] += count if status >= 500 else 0
+    return [
+        (minute, count, errors[minute])
+        for minute, count in sorted(lines.items())
+        if rule.applies(count, errors[minute])
+    ]
+
+
+# --- the comparison ---
+
+
+def differences(work: Work, rule: AlertRule) -> Iterator[str]:
+    """What does not agree, in words; nothing where everything does."""
+    with work.log.open("rb") as log:
+        wanted = Tally.of(log)
+    yield from _counts_differ("sent", wanted.counts, Tally.load(work.tally).counts)
+    try:
+        yield from _counts_differ("Parquet", wanted.counts, aggregated(work.aggregates).counts)
+    except ValueError as error:
+        yield f"Parquet: {error}"
+    yield from _alerts_differ(alerts_of(wanted, rule), read_all(work.alerts))
+    batches = read_all(work.job_progress)
+    unreadable, late = (sum(batch[name] for batch in batches) for name in ("unreadable", "late"))
+    if unreadable != wanted.unreadable:
+        yield f"unreadable: the log has {wanted.unreadable} lines, the job found {unreadable}"
+    if late:
+        yield f"late: {late} counts were too late for their minute, and left out"
+
+
+def _counts_differ(where: str, wanted: Mapping[Key, int], found: Mapping[Key, int]) -> Iterator[str]:
+    keys = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key, 0) != found.get(key, 0))
+    for key in keys[:_SHOWN]:
+        yield f"{where}: {_told(key)} has {found.get(key, 0)} lines, the log {wanted.get(key, 0)}"
+    if len(keys) > _SHOWN:
+        yield f"{where}: {len(keys) - _SHOWN} more minutes and statuses differ"
+
+
+def _alerts_differ(wanted: Iterable[Alert], found: list[Record]) -> Iterator[str]:
+    got = Counter((datetime.fromisoformat(one["minute"]), one["lines"], one["errors"]) for one in found)
+    expected = Counter(wanted)
+    yield from _listed("an alert is missing", expected - got)
+    yield from _listed("an alert is there that should not be", got - expected)
+    yield from _listed("an alert without id", [one["minute"] for one in found if not one["row"]])
+    repeated = Counter(one["row"] for one in found)
+    yield from _listed("the id of two alerts", [row for row, count in repeated.items() if count > 1])
+
+
+def _listed(what: str, those: Iterable[Hashable]) -> Iterator[str]:
+    for one in those:
+        shown = f"{one[0]:%H:%M}, {one[1]} lines, {one[2]} errors" if isinstance(one, tuple) else one
+        yield f"alerts: {what}: {shown}"
+
+
+def _told(key: Key) -> str:
+    return f"{key[0]:%H:%M} status {key[1]}"
+
+
+def summary(work: Work) -> str:
+    """What there is, in one line."""
+    tally = aggregated(work.aggregates)
+    minutes = {minute for minute, _ in tally.counts}
+    unreadable = sum(batch["unreadable"] for batch in read_all(work.job_progress))
+    return (
+        f"{tally.total:,} lines counted in {len(minutes)} minutes, {unreadable} unreadable, "
+        f"{len(read_all(work.alerts))} alerts"
+    )
+
+
+def main() -> int:
+    usual = AlertRule()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("work", type=Path, help="the folder of a run")
+    parser.add_argument("--namesrv", metavar="HOST:PORT", help="read the alerts from there")
+    parser.add_argument("--alerts-topic", default="alerts", help="default: %(default)s")
+    parser.add_argument("--alert-percent", type=int, default=usual.percent, help="as the job's")
+    parser.add_argument("--alert-errors", type=int, default=usual.errors, help="as the job's")
+    options = parser.parse_args()
+    work = Work(options.work)
+    if options.namesrv:
+        keep_alerts(options.namesrv, options.alerts_topic, work.alerts)
+    found = list(differences(work, AlertRule(options.alert_percent, options.alert_errors)))
+    for line in found:
+        print(line)
+    if found:
+        print(f"check: FAILED, {len(found)} differences")
+        return 1
+    print(f"check: equal to the message: {summary(work)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

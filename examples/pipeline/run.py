@@ -1,0 +1,253 @@
+"""`make pipeline`: a log through a broker and Spark, and a check at the end that every line has been counted.
+
+Starts a broker with a name server, and the Spark job; sends the log; when the job has read everything, ends
+the last minutes by one line of a later time; stops the job, checks what came out, and draws a chart. All
+files are in the folder --work. The exit code is 0 where all counts agree to the message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import shutil
+import signal
+import sys
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from examples.pipeline.check import Work
+from examples.pipeline.lines import MINUTE, Tally, log_line
+from examples.pipeline.programs import Program, ProgramFailed
+from examples.pipeline.spark_cluster import HOST, SparkCluster, environment, java_missing
+from examples.pipeline.watch import Watch
+from rmq_client import Admin, ClientError, Message, Producer
+
+_QUEUES: Final = 8
+_MOST_IN_FLIGHT: Final = 2000
+_BROKER_READY_SECONDS: Final = 30.0
+_JOB_READY_SECONDS: Final = 120.0
+_WORKER_MEMORY: Final = "1g"
+_MARK: Final = ".pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where messages go: a name server, and the two topics of this run."""
+
+    namesrv: str
+    topic: str
+    alerts_topic: str
+
+
+class Run:
+    """One run, step by step."""
+
+    def __init__(self, options: argparse.Namespace, work: Work) -> None:
+        self._options = options
+        self._work = work
+        self._stack = AsyncExitStack()
+
+    async def run(self) -> int:
+        """The exit code. Raises ProgramFailed, ClientError."""
+        async with self._stack:
+            broker, place = await self._messaging()
+            cluster = await self._cluster()
+            summary = await self._streamed(broker, place, cluster)
+            print(summary, flush=True)
+            return await self._judged(place)
+
+    # --- what it runs on ---
+
+    async def _messaging(self) -> tuple[Program | None, Place]:
+        """The given name server, or a broker of our own; the topics are made."""
+        broker, namesrv, suffix = None, self._options.namesrv, f"-{time.strftime('%Y%m%d-%H%M%S')}"
+        if namesrv is None:
+            command: list[str | Path] = [
+                Path(sys.executable).parent / "rmq-broker",
+                "--standalone",
+                "--namesrv-port",
+                "0",
+            ]
+            command += ["--store", self._work.folder / "store", *("--set", "listenPort=0")]
+            for key in ("bindAddress", "brokerIP1", "brokerIP2"):
+                command += ["--set", f"{key}={HOST}"]
+            command += ["--set", "metricsExporterType=DISABLE"]
+            broker = await self._stack.enter_async_context(Program("broker", command, self._work.logs))
+            ready = await broker.says("ready ", _BROKER_READY_SECONDS)
+            namesrv, suffix = ready.split()[-1], ""
+        place = Place(namesrv, f"access-log{suffix}", f"alerts{suffix}")
+        async with Admin(namesrv) as admin:
+            for topic in (place.topic, place.alerts_topic):
+                await admin.create_topic(topic, queues=_QUEUES)
+        return broker, place
+
+    async def _cluster(self) -> SparkCluster | None:
+        if not self._options.workers:
+            return None
+        folder = self._work.folder / "spark"
+        cluster = SparkCluster(self._options.workers, folder, self._work.logs, _WORKER_MEMORY)
+        return await self._stack.enter_async_context(cluster)
+
+    # --- the stream ---
+
+    async def _streamed(self, broker: Program | None, place: Place, cluster: SparkCluster | None) -> str:
+        """Everything sent, read, and closed; what that was like."""
+        options, work = self._options, self._work
+        began = time.monotonic()
+        async with self._job(place, cluster) as job:
+            make = ["--lines", str(options.lines), "--hours", str(options.hours)]
+            async with self._part("make_log", work.log, *make) as making:
+                await making.done()
+            print(f"{options.lines:,} lines in {work.log}; waiting for Spark", flush=True)
+            await job.says("ready", _JOB_READY_SECONDS)
+            watch = Watch(work, [job, *([broker] if broker else [])], broker, options.tell_every)
+            sending = time.monotonic()
+            async with self._replay(place) as replay:
+                await watch.until(lambda: not replay.running)
+                await replay.done()
+            await watch.until(lambda: watch.read >= options.lines)
+            reading = time.monotonic() - sending
+            await self._close_the_last_minute(place, watch)
+            workers = f"{await cluster.at_work()} of {options.workers} workers at work, " if cluster else ""
+        await job.done()
+        return (
+            f"{options.lines:,} lines sent and read in {reading:.1f} s ({options.lines / reading:,.0f}/s), "
+            f"{workers}{watch}; {time.monotonic() - began:.0f} s in all"
+        )
+
+    async def _close_the_last_minute(self, place: Place, watch: Watch) -> None:
+        """Spark gives out a minute when it has seen a line that is later by the watermark: send one.
+
+        Only now, when everything else is read: queues are read side by side, and a line in one of them that
+        is so much later would make those that are still to come in others too late.
+        """
+        end = Tally.load(self._work.tally).last_minute + MINUTE
+        later = end + timedelta(minutes=self._options.watermark_minutes + 1)
+        line = log_line(later, HOST, "GET /end-of-the-log HTTP/1.1", 200, 0, "pipeline")
+        async with Producer(place.namesrv, group="access-log-end") as producer:
+            await producer.send(Message(place.topic, line.encode()))
+        await watch.until(lambda: watch.watermark is not None and watch.watermark >= end)
+
+    def _job(self, place: Place, cluster: SparkCluster | None) -> Program:
+        options, work = self._options, self._work
+        command: list[str | Path] = [sys.executable, Path(__file__).with_name("job.py")]
+        command += ["--namesrv", place.namesrv, "--topic", place.topic, "--alerts-topic", place.alerts_topic]
+        command += ["--output", work.aggregates.resolve().as_uri()]
+        command += ["--checkpoint", work.checkpoint.resolve().as_uri()]
+        command += ["--progress", work.job_progress, "--watermark", f"{options.watermark_minutes} minutes"]
+        command += ["--master", cluster.url if cluster else options.master]
+        if cluster or options.master.startswith("local"):
+            command += ["--conf", f"spark.driver.host={HOST}", "--conf", f"spark.driver.bindAddress={HOST}"]
+        if cluster:
+            command += ["--conf", f"spark.executor.memory={_WORKER_MEMORY}"]
+        return Program("job", command, work.logs, environment())
+
+    def _replay(self, place: Place) -> Program:
+        options, work = self._options, self._work
+        # Lines sent side by side may be stored and read in another order: far less than the watermark allows.
+        in_flight = min(_MOST_IN_FLIGHT, max(1, options.lines // 100))
+        return self._part(
+            "replay",
+            place.namesrv,
+            work.log,
+            *("--topic", place.topic, "--rate", str(options.rate), "--in-flight", str(in_flight)),
+            *("--progress", work.replay_progress, "--tally", work.tally),
+        )
+
+    # --- afterwards ---
+
+    async def _judged(self, place: Place) -> int:
+        """Check and chart; the exit code."""
+        work = self._work
+        async with self._part("chart", work.folder) as chart:
+            await chart.done()
+        print(f"chart: {work.chart}", flush=True)
+        alerts = ("--namesrv", place.namesrv, "--alerts-topic", place.alerts_topic)
+        async with self._part("check", work.folder, *alerts) as check:
+            code = await check.ended()
+        print(check.printed(), end="", flush=True)
+        return code
+
+    def _part(self, name: str, *arguments: str | Path) -> Program:
+        """A program of this package."""
+        command = [sys.executable, "-m", f"examples.pipeline.{name}", *arguments]
+        return Program(name, command, self._work.logs)
+
+
+def fresh(folder: Path) -> Work:
+    """The folder, empty. Raises ProgramFailed for one with files that are not of an earlier run."""
+    if folder.exists():
+        if any(folder.iterdir()) and not (folder / _MARK).exists():
+            raise ProgramFailed(f"{folder} has files that are not of an earlier run: give another --work")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / _MARK).touch()
+    return Work(folder)
+
+
+def missing() -> str | None:
+    """What this machine lacks, or None."""
+    for module in ("matplotlib", "pyarrow", "pyspark"):
+        if importlib.util.find_spec(module) is None:
+            return (
+                f"{module} is not installed: pip install 'rmq[broker,spark,pipeline]', or use `make pipeline`"
+            )
+    return java_missing()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--lines", type=int, default=1_000_000, help="how long the log is; default: %(default)s")
+    add("--hours", type=float, default=2.0, help="of which it tells; default: %(default)s")
+    add("--rate", type=float, default=0.0, help="lines sent in a second; default: as many as go")
+    add("--master", default="local[2]", help="Spark's master; default: %(default)s")
+    add(
+        "--workers",
+        type=int,
+        default=0,
+        help="start a standalone cluster of so many workers here, and use it",
+    )
+    add("--namesrv", metavar="HOST:PORT", help="use that cluster; default: start a broker here")
+    add("--watermark-minutes", type=int, default=10, help="how late a line may be; default: %(default)s")
+    add(
+        "--work", type=Path, default=Path("build/pipeline"), help="folder for all files; default: %(default)s"
+    )
+    add("--tell-every", type=float, default=2.0, metavar="SECONDS", help="default: %(default)s")
+    options = parser.parse_args()
+    if options.lines < 1 or options.rate < 0 or options.hours <= 0 or options.workers < 0:
+        parser.error("--lines and --hours have to be above 0, --rate and --workers must not be below")
+    return options
+
+
+async def _run(options: argparse.Namespace) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await Run(options, fresh(options.work)).run()
+
+
+def main() -> int:
+    options = arguments()
+    if (lack := missing()) is not None:
+        print(lack, file=sys.stderr)
+        return 1
+    try:
+        return asyncio.run(_run(options))
+    except (ProgramFailed, ClientError) as error:
+        print(error, file=sys.stderr)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("stopped", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

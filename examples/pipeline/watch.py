@@ -1,0 +1,99 @@
+"""Watches a run: how far replay and job are, told in a line every few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+from examples.pipeline.check import Work
+from examples.pipeline.programs import Program, ProgramFailed, memory_bytes
+from examples.pipeline.records import Follower
+
+_LOOK_SECONDS: Final = 0.1
+_STANDSTILL_SECONDS: Final = 120.0
+_MIB: Final = 1 << 20
+
+
+class Watch:
+    """What has been sent and read so far, by what replay and job write down."""
+
+    def __init__(
+        self,
+        work: Work,
+        programs: Sequence[Program],
+        broker: Program | None,
+        tell_every_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`programs` have to run all the time; `broker`: whose memory is looked at."""
+        self._replay = Follower(work.replay_progress)
+        self._job = Follower(work.job_progress)
+        self._programs = programs
+        self._broker = broker
+        self._clock = clock
+        self.sent = 0
+        self.read = 0
+        self.batches = 0
+        self.watermark: datetime | None = None
+        self.most_memory_bytes = 0
+        self._teller = _Teller(tell_every_seconds, clock())
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for it. Raises ProgramFailed where a program ends, or nothing goes on any more."""
+        before = (self.sent, self.read, self.batches)
+        changed = self._clock()
+        while not condition():
+            for program in self._programs:
+                program.must_run()
+            await asyncio.sleep(_LOOK_SECONDS)
+            self.look()
+            now = self._clock()
+            self._teller.tell(self, now)
+            if (here := (self.sent, self.read, self.batches)) != before:
+                before, changed = here, now
+            elif now - changed > _STANDSTILL_SECONDS:
+                logs = ", ".join(str(program.log) for program in self._programs)
+                raise ProgramFailed(f"nothing was sent or read for {_STANDSTILL_SECONDS:g} s: see {logs}")
+
+    def look(self) -> None:
+        """Take in what is new."""
+        for record in self._replay.take():
+            self.sent = record["sent"]
+        for record in self._job.take():
+            self.read = record["read"]
+            self.batches += 1
+            if record["watermark"]:
+                self.watermark = datetime.fromisoformat(record["watermark"])
+        if self._broker is not None:
+            self.most_memory_bytes = max(self.most_memory_bytes, memory_bytes(self._broker.pid))
+
+    def __str__(self) -> str:
+        memory = f"  broker {self.most_memory_bytes // _MIB} MiB" if self.most_memory_bytes else ""
+        closed = (
+            f"  closed up to {self.watermark:%H:%M}" if self.watermark and self.watermark.year > 1970 else ""
+        )
+        return f"lag {max(0, self.sent - self.read):,}  batches {self.batches}{closed}{memory}"
+
+
+class _Teller:
+    """Prints a line from time to time, with rates since the last one."""
+
+    def __init__(self, every_seconds: float, now: float) -> None:
+        self._every_seconds = every_seconds
+        self._began = self._last = now
+        self._sent = self._read = 0
+
+    def tell(self, watch: Watch, now: float) -> None:
+        passed = now - self._last
+        if passed < self._every_seconds:
+            return
+        sending, reading = (watch.sent - self._sent) / passed, (watch.read - self._read) / passed
+        self._last, self._sent, self._read = now, watch.sent, watch.read
+        print(
+            f"{now - self._began:5.0f} s  sent {watch.sent:,} ({sending:,.0f}/s)  "
+            f"read {watch.read:,} ({reading:,.0f}/s)  {watch}",
+            flush=True,
+        )

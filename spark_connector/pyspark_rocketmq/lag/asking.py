@@ -1,0 +1,108 @@
+"""Asking brokers when messages were stored, in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Final
+
+from rmq_client import ClientError, MessageQueue, PullWish
+from rmq_client.blocking import RawPuller
+
+from ..offsets import QueueKey
+from ..options import ReadOptions
+
+log = logging.getLogger("rmq.spark.lag")
+
+# A broker gives one message however large.
+_ONE_MESSAGE: Final = PullWish(max_messages=1, max_bytes=1024)
+_MAX_UNDER_WAY: Final = 8
+_TIMEOUT_SECONDS: Final = 5.0
+
+# Where a stored message has these (Apache RocketMQ 5.3.3, MessageDecoder).
+_SYS_FLAG: Final = struct.Struct(">36xi")
+_STORE_TIME: Final = struct.Struct(">q")
+_STORE_TIME_AT: Final = 56  # behind an IPv4 address
+_BORN_HOST_IPV6: Final = 1 << 4
+_IPV6_MORE_BYTES: Final = 12
+
+Answered = Callable[[QueueKey, int, float], None]
+
+
+class StoreTimes:
+    """When messages were stored, by one cluster. A round of questions at a time; from any thread."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        """Connects when it is first asked. Raises ClientError."""
+        self._puller = RawPuller(
+            options.name_servers,
+            group=options.group,
+            settings=options.client_settings,
+            timeout_seconds=_TIMEOUT_SECONDS,
+        )
+        self._puller.start()
+        self._under_way = threading.Lock()
+        self._failing = False
+
+    def ask(self, messages: Sequence[tuple[QueueKey, int]], answered: Answered) -> bool:
+        """Ask for messages by queue and offset; False, and nothing done, while others are being asked for.
+
+        Does not wait. `answered` is called on another thread with the queue, the offset, and the time in
+        seconds since 1970 UTC; not for messages that are gone, nor where a broker does not answer. Raises
+        NotRunning.
+        """
+        if not self._under_way.acquire(blocking=False):
+            return False
+        try:
+            future = self._puller.submit(self._ask(messages, answered))
+        except BaseException:
+            self._under_way.release()
+            raise
+        future.add_done_callback(self._ended)
+        return True
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._puller.stop()
+
+    def _ended(self, future: Future[None]) -> None:
+        self._under_way.release()
+        if not future.cancelled() and (error := future.exception()) is not None:
+            log.error("asking for the age of messages failed", exc_info=error)
+
+    async def _ask(self, messages: Sequence[tuple[QueueKey, int]], answered: Answered) -> None:
+        room = asyncio.Semaphore(_MAX_UNDER_WAY)
+
+        async def one(queue: QueueKey, offset: int) -> ClientError | None:
+            try:
+                async with room:
+                    at = await self._stored_at(queue, offset)
+            except ClientError as error:
+                return error
+            if at is not None:
+                answered(queue, offset, at)
+            return None
+
+        errors = await asyncio.gather(*(one(queue, offset) for queue, offset in messages))
+        error = next((error for error in errors if error is not None), None)
+        if error is not None and not self._failing:
+            log.warning("the age of some messages cannot be asked for now: %s", error)
+        self._failing = error is not None
+
+    async def _stored_at(self, queue: QueueKey, offset: int) -> float | None:
+        """Seconds since 1970 UTC; None where there is no such message any more. Raises ClientError."""
+        where = MessageQueue(queue.topic, queue.broker, queue.queue_id)
+        pull = await self._puller.pulls.pull(where, offset, _ONE_MESSAGE)
+        return store_time(pull.body) if pull.body else None
+
+
+def store_time(record: bytes) -> float:
+    """When the message at the beginning of stored messages was stored, in seconds since 1970 UTC."""
+    (sys_flag,) = _SYS_FLAG.unpack_from(record)
+    at = _STORE_TIME_AT + (_IPV6_MORE_BYTES if sys_flag & _BORN_HOST_IPV6 else 0)
+    (milliseconds,) = _STORE_TIME.unpack_from(record, at)
+    return float(milliseconds) / 1000

@@ -1,0 +1,114 @@
+"""The lag of streams as metrics.
+
+They are made from reports at each scrape: so an age grows while its query stands still, and nothing is left
+of a query that has ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from .reports import QueryLag
+
+_QUERY: Final = ("query",)
+_TOPIC: Final = ("query", "topic")
+_QUEUE: Final = ("query", "topic", "broker", "queue_id")
+
+# Labels and value; a value for each query.
+_OF_QUERY: Final[Sequence[tuple[str, str, Callable[[QueryLag], float]]]] = (
+    (
+        "rmq_spark_input_rows_per_second",
+        "Rows that came between the last two triggers, per second.",
+        lambda lag: lag.input_rows_per_second,
+    ),
+    (
+        "rmq_spark_processed_rows_per_second",
+        "Rows of the last batch by the time that it took.",
+        lambda lag: lag.processed_rows_per_second,
+    ),
+    ("rmq_spark_batch_duration_seconds", "Time that the last batch took.", lambda lag: lag.batch_seconds),
+    (
+        "rmq_spark_last_event_timestamp_seconds",
+        "When the query last ended a batch or said that there is nothing to do.",
+        lambda lag: lag.heard_at,
+    ),
+)
+
+
+class LagCollector:
+    """A collector for a registry of prometheus_client."""
+
+    def __init__(self, reports: Callable[[], Sequence[QueryLag]], *, per_queue: bool) -> None:
+        """`per_queue`: also the lag of each queue, which may be many series."""
+        self._reports = reports
+        self._per_queue = per_queue
+
+    def describe(self) -> Iterable[Metric]:
+        """All families, without samples: what a registry compares with those that it has."""
+        return self._families(())
+
+    def collect(self) -> Iterable[Metric]:
+        """All families as of now."""
+        return self._families(_labelled(self._reports()))
+
+    def _families(self, lags: Sequence[tuple[str, QueryLag]]) -> Iterator[Metric]:
+        yield from _of_topics(lags)
+        if self._per_queue:
+            yield from _of_queues(lags)
+        rows = CounterMetricFamily("rmq_spark_rows", "Rows read since the query was started.", labels=_QUERY)
+        for query, lag in lags:
+            rows.add_metric([query], lag.rows)
+        yield rows
+        for name, meaning, value in _OF_QUERY:
+            gauge = GaugeMetricFamily(name, meaning, labels=_QUERY)
+            for query, lag in lags:
+                gauge.add_metric([query], value(lag))
+            yield gauge
+
+
+def _of_topics(lags: Sequence[tuple[str, QueryLag]]) -> Iterator[Metric]:
+    messages = GaugeMetricFamily(
+        "rmq_spark_lag_messages", "Messages that were there, and in no batch yet.", labels=_TOPIC
+    )
+    seconds = GaugeMetricFamily(
+        "rmq_spark_lag_seconds", "How long the oldest of these messages has waited.", labels=_TOPIC
+    )
+    for query, lag in lags:
+        for topic in lag.topics:
+            messages.add_metric([query, topic.topic], topic.messages)
+            seconds.add_metric([query, topic.topic], topic.seconds)
+    yield messages
+    yield seconds
+
+
+def _of_queues(lags: Sequence[tuple[str, QueryLag]]) -> Iterator[Metric]:
+    messages = GaugeMetricFamily(
+        "rmq_spark_queue_lag_messages", "As rmq_spark_lag_messages, of each queue.", labels=_QUEUE
+    )
+    seconds = GaugeMetricFamily(
+        "rmq_spark_queue_lag_seconds", "As rmq_spark_lag_seconds, of each queue.", labels=_QUEUE
+    )
+    for query, lag in lags:
+        for queue in (queue for topic in lag.topics for queue in topic.queues):
+            key = queue.queue
+            labels = [query, key.topic, key.broker, str(key.queue_id)]
+            messages.add_metric(labels, queue.messages)
+            seconds.add_metric(labels, queue.seconds)
+    yield messages
+    yield seconds
+
+
+def _labelled(lags: Sequence[QueryLag]) -> list[tuple[str, QueryLag]]:
+    """Queries by name, or id where there is none; sessions may have queries of the same name."""
+    names = Counter(lag.name for lag in lags)
+    return [(_label(lag, is_unique=names[lag.name] == 1), lag) for lag in lags]
+
+
+def _label(lag: QueryLag, *, is_unique: bool) -> str:
+    if lag.name is None:
+        return lag.query_id
+    return lag.name if is_unique else f"{lag.name} {lag.query_id}"

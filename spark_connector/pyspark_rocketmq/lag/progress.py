@@ -1,0 +1,79 @@
+"""What a progress report of Spark says of the sources of this connector.
+
+Such a report names Python sources by the address of a Java object. But its offsets are this connector's own
+text, {topic: {broker: {queue: offset}}}, which no other source of note writes: that tells them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ..errors import BadOffsets
+from ..offsets import QueueKey, QueueOffsets
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One batch. `at`: when its trigger began, which is when `newest` was asked for (seconds since 1970 UTC).
+
+    Where several sources read a queue, `ends` has the one that is furthest behind.
+    """
+
+    at: float
+    batch_id: int
+    batch_seconds: float
+    rows: int
+    input_rows_per_second: float
+    processed_rows_per_second: float
+    ends: Mapping[QueueKey, int]
+    newest: Mapping[QueueKey, int]
+
+
+def read_progress(report: StreamingQueryProgress) -> Progress | None:
+    """The report's part of this connector; None where none of the sources is of it."""
+    sources = [(source, end) for source in report.sources if (end := _offsets(source.endOffset))]
+    if not sources:
+        return None
+    ends: dict[QueueKey, int] = {}
+    newest: dict[QueueKey, int] = {}
+    for source, end in sources:
+        for queue, offset in end.items():
+            ends[queue] = min(offset, ends.get(queue, offset))
+        for queue, offset in _offsets(source.latestOffset).items():
+            newest[queue] = max(offset, newest.get(queue, offset))
+    return Progress(
+        at=unix_seconds(report.timestamp),
+        batch_id=report.batchId,
+        batch_seconds=report.batchDuration / 1000,
+        rows=sum(source.numInputRows for source, _ in sources),
+        input_rows_per_second=sum(_rate(source, "inputRowsPerSecond") for source, _ in sources),
+        processed_rows_per_second=sum(_rate(source, "processedRowsPerSecond") for source, _ in sources),
+        ends=ends,
+        newest=newest,
+    )
+
+
+def unix_seconds(timestamp: str) -> float:
+    """Seconds since 1970 UTC out of Spark's text, e.g. 2026-01-31T12:00:00.000Z. Raises ValueError."""
+    return datetime.fromisoformat(timestamp).timestamp()
+
+
+def _offsets(text: str) -> QueueOffsets:
+    """A source's offsets; none where it has none yet (`None` or `null`), or is another connector's."""
+    try:
+        return QueueOffsets.from_json(text)
+    except BadOffsets:
+        return QueueOffsets()
+
+
+def _rate(source: SourceProgress, name: str) -> float:
+    """Spark divides by times that may be zero."""
+    rate = float(source[name])
+    return rate if math.isfinite(rate) else 0.0

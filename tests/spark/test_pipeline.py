@@ -1,0 +1,82 @@
+"""`make pipeline` as a whole, with few lines: on this machine, and on a standalone cluster of two workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from examples.pipeline.check import Work
+from examples.pipeline.records import read_all
+
+_ROOT = Path(__file__).parents[2]
+_TIMEOUT_SECONDS = 280
+# JVMs that live for seconds: compiling well would cost more than it brings.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def _python(*arguments: str | Path) -> tuple[int, str]:
+    """Exit code and output of a program of the pipeline. One that hangs is ended as Ctrl-C would."""
+    command = [sys.executable, "-m", *(str(part) for part in arguments)]
+    with subprocess.Popen(
+        command,
+        cwd=_ROOT,
+        env={**os.environ, "JAVA_TOOL_OPTIONS": _SHORT_LIVED},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate()
+            pytest.fail(f"not done after {_TIMEOUT_SECONDS} s:\n{output}")
+    return process.returncode, output
+
+
+def _run(work: Path, *options: str) -> str:
+    """The output of a run that went well.
+
+    The watermark is generous: however slowly a busy machine lets the driver ask its queues how far they
+    reach, no line may be too late.
+    """
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java 17 or later: there is no `java` on the PATH")
+    small = ("--hours", "1", "--watermark-minutes", "20", "--work", str(work))
+    code, output = _python("examples.pipeline.run", *small, *options)
+    assert code == 0, output
+    return output
+
+
+def test_every_line_is_counted_and_a_wrong_count_is_found(tmp_path: Path) -> None:
+    output = _run(tmp_path / "run", "--lines", "20000", "--rate", "10000")
+    assert "check: equal to the message: " in output
+    work = Work(tmp_path / "run")
+    assert work.chart.read_bytes().startswith(b"\x89PNG")
+    # All lines, and the one that closes the last minute.
+    assert sum(batch["rows"] for batch in read_all(work.job_progress)) == 20_001
+    assert len({alert["minute"] for alert in read_all(work.alerts)}) >= 3
+
+    part = max(work.aggregates.glob("batch=*/*.parquet"), key=lambda path: path.stat().st_size)
+    table = pq.read_table(part, partitioning=None)
+    fewer = pc.subtract(table["lines"], pc.cast(pc.equal(table["lines"], pc.max(table["lines"])), "int64"))
+    pq.write_table(table.set_column(table.column_names.index("lines"), "lines", fewer), part)
+    part.with_name(f".{part.name}.crc").unlink()
+    code, output = _python("examples.pipeline.check", work.folder)
+    assert code == 1
+    assert "check: FAILED" in output
+    assert " lines, the log " in output
+
+
+def test_the_same_job_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
+    output = _run(tmp_path / "run", "--lines", "10000", "--workers", "2")
+    assert "2 of 2 workers at work" in output
+    assert "check: equal to the message: " in output
