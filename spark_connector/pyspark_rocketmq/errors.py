@@ -9,6 +9,7 @@ ConnectorError
 ├── RecordDamaged          a stored message cannot be decoded: says where it is
 ├── BatchTooLarge          messages take too much room, decompressed, to be decoded in one go
 ├── SourceUnavailable      name servers or brokers did not answer for longer than the query may wait
+├── TopicMissing           name servers and brokers are there, and none of them knows the topic
 └── RowRefused             a row that no topic takes, and nothing else was asked to keep
 
 All of them survive pickling: Spark carries them from its workers to the driver.
@@ -68,6 +69,10 @@ class DataLoss(ConnectorError):
 
 class SourceUnavailable(ConnectorError):
     """Name servers or brokers did not answer for longer than the query may wait."""
+
+
+class TopicMissing(ConnectorError):
+    """Name servers and brokers are there, and none of them knows the topic."""
 
 
 class SchemaError(ConnectorError, ValueError):

@@ -1,10 +1,16 @@
-"""What not every PySpark 4 has: limits of a trigger came with 4.2."""
+"""What not every PySpark 4 has: limits of a trigger came with 4.2, streams that write Arrow with 4.1."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import pyspark
+from pyspark.sql import datasource
+
+VERSION: Final = pyspark.__version__
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
@@ -36,5 +42,22 @@ else:
         class SupportsTriggerAvailableNow:
             """Not looked for by PySpark 4.0 and 4.1, which run such queries as one batch of everything."""
 
+    # Before, no more than rows could be written, one by one.
+    DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
-__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+HAS_TRIGGER_LIMITS: Final = hasattr(datasource.DataSourceStreamReader, "getDefaultReadLimit")
+"""Whether Spark says where a batch starts, and how much it may take, when it asks where it ends."""
+
+HAS_ARROW_STREAM_WRITER: Final = hasattr(datasource, "DataSourceStreamArrowWriter")
+
+
+__all__ = [
+    "HAS_ARROW_STREAM_WRITER",
+    "HAS_TRIGGER_LIMITS",
+    "VERSION",
+    "DataSourceStreamArrowWriter",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+]

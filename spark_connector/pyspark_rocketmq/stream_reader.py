@@ -8,12 +8,20 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from .driver.cluster import Cluster
+from .driver.cluster import Cluster, Waits
 from .driver.planning import plan, ranges_between
 from .driver.stream_offsets import StreamOffsets
+from .errors import OptionError
 from .offsets import QueueOffsets
 from .options import ReadOptions
-from .spark_versions import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from .spark_versions import (
+    HAS_TRIGGER_LIMITS,
+    VERSION,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from .tasks.task_reading import TaskPartition, TaskSettings, read_task
 
 _NO_MOST: Final = 2**62
@@ -27,12 +35,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
-        """`schema`: the Arrow schema that Spark expects."""
+        """`schema`: the Arrow schema that Spark expects. Raises OptionError where this PySpark is too old."""
+        if not HAS_TRIGGER_LIMITS:
+            _refuse_limits(options)
         self._options = options
         self._tasks = TaskSettings.of(options, schema)
         self._cluster: Cluster | None = None
         self._offsets: StreamOffsets | None = None
-        self._told_by_commit = False  # what is processed
 
     # --- on the driver ---
 
@@ -46,7 +55,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends. PySpark 4.0 and 4.1 give no arguments, and so have no limits."""
         live = self._live()
         if start is None:
-            self._told_by_commit = True
             return live.newest_or_last().to_nested()
         begin = QueueOffsets.from_nested(start)
         all_available = isinstance(limit, ReadAllAvailable)
@@ -66,12 +74,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One for each task of the batch between two offsets."""
-        ranges = ranges_between(QueueOffsets.from_nested(start), QueueOffsets.from_nested(end))
+        begin, limit = QueueOffsets.from_nested(start), QueueOffsets.from_nested(end)
+        if not HAS_TRIGGER_LIMITS:
+            begin = self._live().begin(begin, limit)
+        ranges = ranges_between(begin, limit)
         return [TaskPartition(task) for task in plan(ranges, self._options.plan_limits)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark calls this a batch late: where it gives the start of a batch, that tells sooner."""
-        if self._told_by_commit:
+        if not HAS_TRIGGER_LIMITS:
             self._live().commit(QueueOffsets.from_nested(end))
 
     def stop(self) -> None:
@@ -83,9 +94,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _live(self) -> StreamOffsets:
         if self._offsets is None:
             options = self._options
-            cluster = Cluster(
-                self._tasks.connection.namesrv, options.client_settings, options.broker_timeout_ms / 1000
-            )
+            waits = Waits(options.broker_timeout_ms / 1000, options.topic_timeout_ms / 1000)
+            cluster = Cluster(self._tasks.connection.namesrv, options.client_settings, waits)
             cluster.open()
             self._cluster = cluster
             self._offsets = StreamOffsets(cluster, options)
@@ -97,3 +107,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The task's messages. Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError."""
         if isinstance(partition, TaskPartition):
             yield from read_task(partition.task, self._tasks)
+
+
+def _refuse_limits(options: ReadOptions) -> None:
+    limits = options.trigger_limits
+    for name, value in (
+        ("maxOffsetsPerTrigger", limits.max_offsets),
+        ("minOffsetsPerTrigger", limits.min_offsets),
+    ):
+        if value is not None:
+            reason = f"this is PySpark {VERSION}, and sources are told no limits before 4.2"
+            raise OptionError(name, value, "left out", reason)

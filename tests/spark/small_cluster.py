@@ -15,7 +15,36 @@ from tests.support.own_servers import OwnBroker, OwnNamesrv
 _BATCH = 200
 
 
-class SmallCluster:
+class ClusterHands:
+    """What tests do with a cluster, whoever's servers they are."""
+
+    admin: Admin
+    producer: Producer
+
+    @property
+    def address(self) -> str:
+        """The name server's."""
+        raise NotImplementedError
+
+    def create_topic(self, topic: str, queues: int = 4, broker_name: str | None = None) -> None:
+        self.admin.create_topic(topic, queues=queues, broker_name=broker_name)
+
+    def send(
+        self, topic: str, queue_id: int, bodies: Iterable[bytes], broker_name: str = "broker-a", **more: Any
+    ) -> None:
+        """Messages to one queue, in order; `more`: arguments of each Message."""
+        self.send_messages([Message(topic, body, **more) for body in bodies], queue_id, broker_name)
+
+    def send_messages(
+        self, messages: list[Message], queue_id: int = 0, broker_name: str = "broker-a"
+    ) -> None:
+        """Messages of one topic to one queue, in order."""
+        for first in range(0, len(messages), _BATCH):
+            part = messages[first : first + _BATCH]
+            self.producer.send_batch(part, queue=MessageQueue(part[0].topic, broker_name, queue_id))
+
+
+class SmallCluster(ClusterHands):
     """`with SmallCluster() as cluster`: a broker `broker-a`; `broker(name)` adds others."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
@@ -23,8 +52,6 @@ class SmallCluster:
         self._settings = dict(settings or {})
         self.brokers: dict[str, OwnBroker] = {}
         self._stack = ExitStack()
-        self.admin: Admin
-        self.producer: Producer
 
     @property
     def address(self) -> str:
@@ -60,23 +87,6 @@ class SmallCluster:
     def restart(self, broker: OwnBroker) -> None:
         """Start a broker again that was killed."""
         asyncio.run(_started(broker))
-
-    def create_topic(self, topic: str, queues: int = 4, broker_name: str | None = None) -> None:
-        self.admin.create_topic(topic, queues=queues, broker_name=broker_name)
-
-    def send(
-        self, topic: str, queue_id: int, bodies: Iterable[bytes], broker_name: str = "broker-a", **more: Any
-    ) -> None:
-        """Messages to one queue, in order; `more`: arguments of each Message."""
-        self.send_messages([Message(topic, body, **more) for body in bodies], queue_id, broker_name)
-
-    def send_messages(
-        self, messages: list[Message], queue_id: int = 0, broker_name: str = "broker-a"
-    ) -> None:
-        """Messages of one topic to one queue, in order."""
-        for first in range(0, len(messages), _BATCH):
-            part = messages[first : first + _BATCH]
-            self.producer.send_batch(part, queue=MessageQueue(part[0].topic, broker_name, queue_id))
 
 
 async def _started(server: OwnNamesrv | OwnBroker) -> None:

@@ -9,10 +9,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from rmq_client import Message
-from tests.spark.small_cluster import SmallCluster
+from tests.spark.needs import needs_filters
+from tests.spark.small_cluster import ClusterHands, SmallCluster
 
 
-def read(spark: SparkSession, cluster: SmallCluster, schema: str | None = None, **options: Any) -> DataFrame:
+def read(spark: SparkSession, cluster: ClusterHands, schema: str | None = None, **options: Any) -> DataFrame:
     reader = spark.read.format("rocketmq").option("rocketmq.namesrv.addr", cluster.address)
     if schema is not None:
         reader = reader.schema(schema)
@@ -119,6 +120,7 @@ def test_a_pattern_and_tags(spark: SparkSession, cluster: SmallCluster, topic: s
     ]
 
 
+@needs_filters
 def test_filters_narrow_what_is_read(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     cluster.create_topic(topic, queues=2)
     for queue_id in range(2):

@@ -18,6 +18,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from rmq_client import MessageExt
 from rmq_client.blocking import PullConsumer
 from rmq_client.loop_thread import LoopThread
+from tests.spark.needs import needs_stream_sink
 from tests.spark.small_cluster import SmallCluster
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -191,6 +192,7 @@ def test_refused_rows_go_to_topic_and_path(
     assert str(_LIMIT_BYTES) in row["reason"]
 
 
+@needs_stream_sink
 def test_a_stream_that_writes_a_batch_again_uses_the_same_ids(
     spark: SparkSession, cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:

@@ -11,7 +11,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.spark.small_cluster import SmallCluster
+from tests.spark.needs import needs_trigger_limits
+from tests.spark.small_cluster import ClusterHands, SmallCluster
 from tests.support.waiting import until_in_thread
 
 Place = tuple[str, int, int]
@@ -21,7 +22,7 @@ _COLUMNS = "brokerName string, queueId int, queueOffset long"
 class Pipe:
     """A query from a topic to Parquet files, started again and again from the same checkpoint."""
 
-    def __init__(self, spark: SparkSession, cluster: SmallCluster, home: Path, **options: Any) -> None:
+    def __init__(self, spark: SparkSession, cluster: ClusterHands, home: Path, **options: Any) -> None:
         self._spark = spark
         self._options = {"rocketmq.namesrv.addr": cluster.address, **options}
         self._home = home
@@ -67,6 +68,7 @@ def until(query: StreamingQuery, condition: Callable[[], object], timeout_second
     until_in_thread(reached, timeout_seconds)
 
 
+@needs_trigger_limits
 def test_what_is_there_now_and_later_the_rest(
     spark: SparkSession, cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
@@ -143,6 +145,7 @@ def test_a_start_by_time(spark: SparkSession, cluster: SmallCluster, topic: str,
     assert len(places) == 5
 
 
+@needs_trigger_limits
 def test_messages_that_are_gone_are_an_error_or_a_warning(
     spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:

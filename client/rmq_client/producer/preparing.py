@@ -58,6 +58,8 @@ class Preparer:
         else:
             loop = asyncio.get_running_loop()
             packed = await loop.run_in_executor(None, compress, body, compression.type, compression.level)
+        if len(packed) >= len(body):  # random data grows, maybe beyond what brokers take
+            return Outgoing(body, properties, 0, message.flag), msg_id
         return Outgoing(packed, properties, compression.type.sys_flag, message.flag), msg_id
 
 

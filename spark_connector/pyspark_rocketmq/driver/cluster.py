@@ -1,8 +1,8 @@
 """The driver's view of a RocketMQ: topics, queues, how far they reach, and where a consumer group is.
 
 All calls wait for their answer. Where one cannot be had now, because a server is away or busy, it is asked
-for again until the timeout (SourceUnavailable); but `newest_known` and `commit` say at once who does not
-answer.
+for again until the timeout (SourceUnavailable), a topic that nobody knows for a shorter time (TopicMissing);
+but `newest_known` and `commit` say at once who does not answer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -19,6 +21,7 @@ from typing import Final, Self, TypeVar
 from rmq_client import Admin, ClientError, ClientSettings, MessageQueue, TopicNotFound, TopicRoute
 from rmq_client.blocking import run
 
+from ..errors import TopicMissing, listed
 from ..offsets import QueueKey, QueueOffsets
 from ..patience import Patience, passes
 
@@ -45,6 +48,16 @@ _SYSTEM_TOPICS: Final = frozenset(
 _SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "%RETRY%", "%DLQ%")
 
 
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """For how long the driver puts up with what may go over: servers that are away, topics that nobody knows
+    though brokers are there.
+    """
+
+    unavailable_seconds: float = 120.0
+    topic_seconds: float = 10.0
+
+
 class Cluster:
     """A cluster, by its name servers. Used as a context manager, from one thread."""
 
@@ -52,12 +65,13 @@ class Cluster:
         self,
         namesrv: str,
         settings: ClientSettings,
-        unavailable_timeout_seconds: float,
+        waits: Waits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock`: seconds that only grow."""
         self._admin = Admin(namesrv, settings=settings)
-        self._timeout_seconds = unavailable_timeout_seconds
+        self._namesrv = namesrv
+        self._waits = waits
         self._clock = clock
 
     def open(self) -> None:
@@ -95,7 +109,7 @@ class Cluster:
     def queues(self, topics: Iterable[str]) -> list[QueueKey]:
         """The queues of topics that can be read, in order.
 
-        Raises SourceUnavailable where a topic stays without a route, ClientError.
+        Raises TopicMissing for one that nobody knows, SourceUnavailable, ClientError.
         """
         return run(self._queues(list(topics)))
 
@@ -162,12 +176,51 @@ class Cluster:
         return own, await self._patiently(self._admin.topics)
 
     async def _queues(self, topics: list[str]) -> list[QueueKey]:
-        routes = [await self._patiently(partial(self._admin.topic_route, topic)) for topic in topics]
+        routes = [await self._route(topic) for topic in topics]
         return sorted(queue for route in routes for queue in _readable(route))
 
     async def _queues_known(self, topics: list[str]) -> list[QueueKey]:
         routes = [await self._patiently(partial(self._route_known, topic)) for topic in topics]
         return sorted(queue for route in routes if route is not None for queue in _readable(route))
+
+    async def _route(self, topic: str) -> TopicRoute:
+        """The route, once there is one. A broker that is being started, and a topic that is being made, take
+        some seconds to get into it; without any broker that a topic is missing says nothing about the topic.
+        """
+        patience = Patience(self._waits.unavailable_seconds, self._clock)
+        missing_since: float | None = None
+        while True:
+            try:
+                return await self._admin.topic_route(topic)
+            except ClientError as error:
+                if not passes(error):
+                    raise
+                if not isinstance(error, TopicNotFound):
+                    missing_since = None
+                elif missing_since is None:
+                    missing_since = self._clock()
+                elif self._clock() - missing_since >= self._waits.topic_seconds:
+                    await self._refuse_missing(topic, self._clock() - missing_since, error)
+                pause = patience.next_pause(error)
+            await asyncio.sleep(min(pause, self._waits.topic_seconds))
+
+    async def _refuse_missing(self, topic: str, seconds: float, error: TopicNotFound) -> None:
+        """Raises TopicMissing where brokers are there."""
+        try:
+            brokers = sorted((await self._admin.cluster_info()).broker_addr_table)
+            topics = await self._admin.topics()
+        except ClientError as unknown:
+            log.info("whether brokers are there is not known: %s", unknown)
+            return
+        if not brokers:
+            return
+        alike = [name for name in get_close_matches(topic, topics, n=3) if not _is_system(name)]
+        meant = f"; did you mean {listed(alike)}?" if alike else "."
+        raise TopicMissing(
+            f"topic {topic} does not exist: the name servers {self._namesrv} have known no such topic for "
+            f"{seconds:.1f} s, though they know the brokers {listed(brokers)}{meant} Correct the name, or "
+            "create the topic; if its brokers are just being started, set topicTimeout to a longer time"
+        ) from error
 
     async def _route_known(self, topic: str) -> TopicRoute | None:
         try:
@@ -190,7 +243,7 @@ class Cluster:
         self, queues: Iterable[QueueKey], ask: Callable[[QueueKey], Awaitable[int]]
     ) -> QueueOffsets:
         """What `ask` says of each queue, many side by side; those that fail are asked again together."""
-        patience = Patience(self._timeout_seconds, self._clock)
+        patience = Patience(self._waits.unavailable_seconds, self._clock)
         known, failed = await _attempt(queues, ask)
         while failed:
             await asyncio.sleep(patience.next_pause(next(iter(failed.values()))))
@@ -201,7 +254,7 @@ class Cluster:
         return QueueOffsets(known)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        patience = Patience(self._timeout_seconds, self._clock)
+        patience = Patience(self._waits.unavailable_seconds, self._clock)
         while True:
             try:
                 return await ask()

@@ -16,7 +16,7 @@ _STAND_INS: Final = {EARLIEST: Anchor.EARLIEST, LATEST: Anchor.LATEST}
 def wanted_queues(cluster: Cluster, options: ReadOptions) -> list[QueueKey]:
     """The queues to read, in order. Waits for topics that have no route yet.
 
-    Raises OptionError for queues assigned that do not exist, SourceUnavailable, ClientError.
+    Raises OptionError for queues assigned that do not exist, TopicMissing, SourceUnavailable, ClientError.
     """
     existing = cluster.queues(_topics(cluster, options))
     if options.assign is None:

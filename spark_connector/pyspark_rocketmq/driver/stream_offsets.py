@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import DataLoss, SourceUnavailable, listed
 from ..offsets import QueueKey, QueueOffsets
 from ..options import Anchor, Mode, ReadOptions
+from ..patience import Patience
 from .admission import Admission
 from .cluster import Cluster
 from .resolving import resolve, wanted_queues, wanted_queues_known
@@ -25,15 +26,22 @@ class StreamOffsets:
     """The offsets of one streaming query. Lives on the driver, as long as the query."""
 
     def __init__(
-        self, cluster: Cluster, options: ReadOptions, clock: Callable[[], float] = time.monotonic
+        self,
+        cluster: Cluster,
+        options: ReadOptions,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`clock`: seconds that only grow."""
+        """`clock`: seconds that only grow; `pause` waits for so many."""
         self._cluster = cluster
         self._options = options
         self._admission = Admission(options.trigger_limits, clock)
         self._absent = _Troubles(options.broker_timeout_ms / 1000, clock)
         self._shrunk = _Troubles(options.broker_timeout_ms / 1000, clock)
         self._target: QueueOffsets | None = None
+        self._target_is_whole = False
+        self._pause = pause
+        self._clock = clock
         self._committed: dict[QueueKey, int] = {}
         self.newest = QueueOffsets()
 
@@ -45,7 +53,8 @@ class StreamOffsets:
 
     def drain(self) -> None:
         """From now on nothing is read that is not there yet. Raises SourceUnavailable, ClientError."""
-        self._target = self._cluster.newest(wanted_queues(self._cluster, self._options))
+        self._target = self._cluster.newest(wanted_queues_known(self._cluster, self._options))
+        self._target_is_whole = False
 
     def latest(self, start: QueueOffsets, *, all_available: bool) -> QueueOffsets:
         """Where the batch that begins at `start` ends; `start` where there is nothing for one.
@@ -67,10 +76,34 @@ class StreamOffsets:
     def newest_or_last(self) -> QueueOffsets:
         """Where the queues end, for who cannot tell where a batch starts; where a broker is away, as it was.
 
-        Raises SourceUnavailable, ClientError.
+        The first time nothing is known that could stand in for a broker: all have to answer. Raises
+        SourceUnavailable, ClientError.
         """
-        self.newest = self.newest.merged(self._newest(self.newest))
+        if not self.newest:
+            self.newest = self._cluster.newest(wanted_queues(self._cluster, self._options))
+            return self.newest
+        newest = self._newest(self.newest)
+        behind = self.newest.beyond(newest)
+        self.newest = self.newest.merged({queue: at for queue, at in newest.items() if queue not in behind})
         return self.newest
+
+    def begin(self, start: QueueOffsets, end: QueueOffsets) -> QueueOffsets:
+        """Where a batch begins whose end is of `newest_or_last`, which knew nothing of its start.
+
+        Queues that only `end` has have appeared, and are read from their oldest message on: with `latest`,
+        they enter with that offset. Raises DataLoss, SourceUnavailable, ClientError.
+        """
+        shrunk = start.beyond(end)
+        self._refuse_shrunk(shrunk, start, end)
+        if shrunk:
+            log.warning(
+                "these queues hold less than has been read of them, which goes on there: %s", listed(shrunk)
+            )
+        oldest = self._cluster.oldest(queue for queue in end if queue not in start)
+        return start.merged(
+            {queue: end[queue] for queue in shrunk}
+            | {queue: min(at, end[queue]) for queue, at in oldest.items()}
+        )
 
     def commit(self, offsets: QueueOffsets) -> None:
         """Tell the consumer group where the query is; what fails is tried again with the next trigger."""
@@ -89,6 +122,9 @@ class StreamOffsets:
 
     def _newest(self, start: QueueOffsets) -> QueueOffsets:
         if self._target is not None:
+            if not self._target_is_whole:
+                self._target = self._whole_target(self._target, start)
+                self._target_is_whole = True
             return self._target
         queues = wanted_queues_known(self._cluster, self._options)
         newest, failed = self._cluster.newest_known(queues)
@@ -96,9 +132,37 @@ class StreamOffsets:
         self._check_shrunk(start, newest)
         return newest
 
+    def _whole_target(self, target: QueueOffsets, start: QueueOffsets) -> QueueOffsets:
+        """The target with all queues of the query: a drain that ends must not have passed over any.
+
+        Those that are not there, or hold less than was read of them, are waited for. Raises DataLoss,
+        SourceUnavailable.
+        """
+        patience = Patience(self._options.broker_timeout_ms / 1000, self._clock)
+        while behind := [queue for queue in start if target.get(queue, -1) < start[queue]]:
+            there = set(wanted_queues_known(self._cluster, self._options))
+            known, failed = self._cluster.newest_known([queue for queue in behind if queue in there])
+            target = target.merged(known)
+            absent = [queue for queue in behind if queue not in known]
+            shrunk = start.beyond(known)
+            if not (absent or shrunk):
+                continue
+            try:
+                pause = patience.next_pause(f"not there, or with less than was read of it: {listed(behind)}")
+            except SourceUnavailable:
+                self._refuse_absent(absent, failed)
+                self._refuse_shrunk(shrunk, start, known)
+                log.warning("of these queues nothing is read now: %s", listed(behind))
+                break
+            self._pause(pause)
+        return target
+
     def _check_absent(self, absent: list[QueueKey], failed: Mapping[QueueKey, Exception]) -> None:
         """Raises SourceUnavailable for queues that have not been there for too long."""
         overdue = self._absent.overdue(absent, "these queues are not there and stand still")
+        self._refuse_absent(overdue, failed)
+
+    def _refuse_absent(self, overdue: Sequence[QueueKey], failed: Mapping[QueueKey, Exception]) -> None:
         unanswered = [queue for queue in overdue if queue in failed]
         if unanswered:
             raise SourceUnavailable(
@@ -118,6 +182,9 @@ class StreamOffsets:
         """
         shrunk = start.beyond(newest)
         overdue = self._shrunk.overdue(shrunk, "these queues hold less than has been read of them")
+        self._refuse_shrunk(overdue, start, newest)
+
+    def _refuse_shrunk(self, overdue: Sequence[QueueKey], start: QueueOffsets, newest: QueueOffsets) -> None:
         if overdue and self._options.fail_on_data_loss:
             wrong = listed(
                 f"{queue} was read to {start[queue]} and ends at {newest[queue]}" for queue in overdue

@@ -262,6 +262,14 @@ class FailureOptions(OptionGroup):
         120_000,
         default_text="2m",
     )
+    topic_timeout_ms: DurationMs = option(
+        "topicTimeout",
+        "How long a topic that is named may be unknown while brokers are there, as one that is just being "
+        "made, or whose brokers are just being started, before that is an error. A stream that runs waits "
+        "for `brokerTimeout`.",
+        10_000,
+        default_text="10s",
+    )
 
 
 class PullOptions(OptionGroup):

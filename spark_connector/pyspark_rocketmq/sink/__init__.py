@@ -7,7 +7,6 @@ attempt of a task that fails leaves what it sent, and the next one sends it agai
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConnectorError, OptionError
@@ -24,7 +23,9 @@ def batch_writer(schema: StructType, options: WriteOptions, overwrite: bool) -> 
     """The `DataSourceArrowWriter` of a DataFrame. Raises SchemaError, OptionError, ConnectorError."""
     if overwrite:
         raise OptionError("mode", "overwrite", "append", "what is in a topic cannot be taken out of it")
-    return _writers().BatchWriter(*_checked(schema, options))
+    from .writers import BatchWriter  # noqa: PLC0415
+
+    return BatchWriter(*_checked(schema, options))
 
 
 def stream_writer(schema: StructType, options: WriteOptions, overwrite: bool) -> Any:
@@ -33,8 +34,16 @@ def stream_writer(schema: StructType, options: WriteOptions, overwrite: bool) ->
     `overwrite` is what output mode complete asks for: every micro-batch sends the whole result again, as it
     does with Spark's Kafka sink.
     """
+    from ..spark_versions import HAS_ARROW_STREAM_WRITER, VERSION  # noqa: PLC0415
+    from .writers import StreamWriter  # noqa: PLC0415
+
     del overwrite
-    return _writers().StreamWriter(*_checked(schema, options))
+    if not HAS_ARROW_STREAM_WRITER:
+        raise ConnectorError(
+            f"a stream can be written to with PySpark 4.1 or later, and this is {VERSION}: use "
+            'foreachBatch, and in it batch.write.format("rocketmq")'
+        )
+    return StreamWriter(*_checked(schema, options))
 
 
 def _checked(schema: StructType, options: WriteOptions) -> tuple[Any, Any]:
@@ -47,16 +56,3 @@ def _checked(schema: StructType, options: WriteOptions) -> tuple[Any, Any]:
 
         check_folder(settings.dead_letter_path)
     return sink_columns(schema, settings.topic), settings
-
-
-def _writers() -> ModuleType:
-    try:
-        from . import writers  # noqa: PLC0415  # older versions of PySpark lack what it is made of
-    except ImportError as error:
-        import pyspark  # noqa: PLC0415
-
-        raise ConnectorError(
-            f"the sink writes Arrow batches, for which PySpark 4.1 or later is needed; this is "
-            f"{pyspark.__version__} ({error})"
-        ) from error
-    return writers

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from ..spark_versions import DataSourceStreamArrowWriter
 from .row_ids import TaskId
 from .schema import SinkColumns
 from .settings import SinkSettings

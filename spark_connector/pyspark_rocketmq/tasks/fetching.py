@@ -161,8 +161,10 @@ class RangeFetch:
         if piece.body:
             batch.bodies.append(piece.body)
         if piece.lost is not None:
-            begin, end = piece.lost
-            batch.lost += max(0, end - max(begin, self._position))
+            begin, end = max(piece.lost[0], self._position), piece.lost[1]
+            batch.lost += max(0, end - begin)
+            # Only here, as pulls that are under way side by side find out about the same messages.
+            log.warning("%s; they are passed over, since failOnDataLoss is false", self._gone(begin, end))
         batch.end = self._position = min(piece.position, self._range.end)
 
     def _is_full(self, batch: Fetched, size_bytes: int) -> bool:
@@ -301,13 +303,12 @@ class RangeFetch:
         up_to = min(up_to, self._range.end)
         piece.lost = (piece.begin, up_to)
         piece.position = up_to
-        text = (
-            f"{self._queue}: the messages from offset {piece.begin} to {up_to - 1} are not there any more "
-            f"(it holds {answer.min_offset} to {answer.max_offset - 1})"
-        )
         if self._settings.fail_on_data_loss:
-            raise DataLoss(text)
-        log.warning("%s; they are passed over, since failOnDataLoss is false", text)
+            held = f"it holds {answer.min_offset} to {answer.max_offset - 1}"
+            raise DataLoss(f"{self._gone(piece.begin, up_to)} ({held})")
+
+    def _gone(self, begin: int, end: int) -> str:
+        return f"{self._queue}: the messages from offset {begin} to {end - 1} are not there any more"
 
     def _standstill(self, piece: _Piece, answer: RawPull) -> str:
         return (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     LongType,
@@ -23,6 +22,7 @@ from pyspark_rocketmq.columns import (
     spark_schema,
 )
 from pyspark_rocketmq.errors import SchemaError
+from tests.unit.spark.spark_arrow import to_arrow_schema
 
 
 def schema(*fields: StructField) -> StructType:
@@ -44,7 +44,7 @@ class TestAllColumns:
 
     @pytest.mark.parametrize("mode", ["map", "raw", "none"])
     def test_arrow_schema_is_the_one_that_spark_expects(self, mode: PropertiesMode) -> None:
-        expected = to_arrow_schema(spark_schema(mode), timezone="UTC")
+        expected = to_arrow_schema(spark_schema(mode))
         assert arrow_schema(list(columns_of(mode)), mode).equals(expected)
         assert arrow_schema_of(spark_schema(mode), mode).equals(expected)
 
@@ -57,14 +57,14 @@ class TestSelection:
     def test_selects_and_orders(self) -> None:
         chosen = schema(StructField("body", BinaryType()), StructField("topic", StringType()))
         assert check_selection(chosen) == ("body", "topic")
-        assert arrow_schema_of(chosen).equals(to_arrow_schema(chosen, timezone="UTC"))
+        assert arrow_schema_of(chosen).equals(to_arrow_schema(chosen))
 
     def test_nullable_flags_are_the_users(self) -> None:
         chosen = schema(
             StructField("properties", MapType(StringType(), StringType(), False), False),
             StructField("bornTimestamp", TimestampType(), False),
         )
-        assert arrow_schema_of(chosen).equals(to_arrow_schema(chosen, timezone="UTC"))
+        assert arrow_schema_of(chosen).equals(to_arrow_schema(chosen))
 
     @pytest.mark.parametrize("name", ["keys", "tags"])
     def test_what_may_be_null_has_to_be_nullable(self, name: str) -> None:

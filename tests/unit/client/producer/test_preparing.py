@@ -50,6 +50,14 @@ async def test_bodies_are_compressed_from_the_threshold_on(kind: CompressionType
     assert (small.sys_flag, small.body) == (0, b"x" * 99)
 
 
+@pytest.mark.parametrize("kind", list(CompressionType))
+@pytest.mark.parametrize("size", [100, 64 * 1024])
+async def test_a_body_that_would_grow_stays_as_it_is(kind: CompressionType, size: int) -> None:
+    body = os.urandom(size)
+    outgoing, _ = await _preparer(Compression(threshold_bytes=100, type=kind)).outgoing(Message("T", body))
+    assert (outgoing.sys_flag, outgoing.body) == (0, body)
+
+
 def test_too_many_properties() -> None:
     preparer = _preparer()
     for size in (32_730, 40_000):

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from pyspark_rocketmq.columns import PropertiesMode, columns_of
@@ -34,6 +33,7 @@ from tests.unit.spark.decoding.stored_records import (
     record,
     stored_records,
 )
+from tests.unit.spark.spark_arrow import to_arrow_schema
 
 ALL = list(columns_of("map"))
 FIRST, LAST = -(1 << 63), (1 << 63) - 1
@@ -347,7 +347,7 @@ class TestNullableFlags:
             StructField("properties", MapType(StringType(), StringType(), False), False),
             StructField("queueOffset", LongType(), False),
         ]
-        schema = to_arrow_schema(StructType(fields), timezone="UTC")
+        schema = to_arrow_schema(StructType(fields))
         decoder = ColumnDecoder(["properties", "queueOffset"], schema=schema)
         chunk = record(plain_message(3, TAGS="a"))
         batch = decoder.decode("t", "b", 0, [chunk], begin=0, end=9).batch

@@ -9,14 +9,16 @@ from typing import TypeVar
 
 import pytest
 
-from pyspark_rocketmq.driver.cluster import Cluster
-from pyspark_rocketmq.errors import SourceUnavailable
+from pyspark_rocketmq.driver.cluster import Cluster, Waits
+from pyspark_rocketmq.errors import SourceUnavailable, TopicMissing
 from pyspark_rocketmq.offsets import QueueKey
 from rmq_client import ClientSettings, PermissionDenied, TopicNotFound, Unavailable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
 
 T = TypeVar("T")
+
+_PATIENT = Waits(60.0, 60.0)
 
 FIRST, SECOND = QueueKey("T", "broker-a", 0), QueueKey("T", "broker-a", 1)
 
@@ -30,11 +32,11 @@ async def fake() -> AsyncIterator[FakeCluster]:
         yield cluster
 
 
-async def ask(fake: FakeCluster, question: Callable[[Cluster], T], timeout_seconds: float = 60.0) -> T:
+async def ask(fake: FakeCluster, question: Callable[[Cluster], T], waits: Waits = _PATIENT) -> T:
     """The answer of a cluster object in a thread, as a driver without a loop has it."""
 
     def use() -> T:
-        with Cluster(fake.address, ClientSettings(), timeout_seconds) as cluster:
+        with Cluster(fake.address, ClientSettings(), waits) as cluster:
             return question(cluster)
 
     return await asyncio.to_thread(use)
@@ -92,7 +94,23 @@ async def test_what_does_not_go_over(fake: FakeCluster) -> None:
         await ask(fake, lambda cluster: cluster.newest_known([FIRST]))
 
 
-async def test_a_topic_that_does_not_come(fake: FakeCluster) -> None:
-    with pytest.raises(SourceUnavailable, match="topic None has no route") as raised:
-        await ask(fake, lambda cluster: cluster.queues(["None"]), timeout_seconds=0.01)
-    assert isinstance(raised.value.__context__, TopicNotFound)
+async def test_a_topic_that_nobody_knows(fake: FakeCluster) -> None:
+    fake.broker.topics["orders"] = 1
+    said = (
+        rf"ordres does not exist: .*{fake.address}.*broker-a, broker-b; did you mean orders\?.*topicTimeout"
+    )
+    with pytest.raises(TopicMissing, match=said) as raised:
+        await ask(fake, lambda cluster: cluster.queues(["T", "ordres"]), Waits(topic_seconds=0.01))
+    assert isinstance(raised.value.__cause__, TopicNotFound)
+
+
+async def test_a_topic_that_is_just_being_made(fake: FakeCluster) -> None:
+    unknown = Fault(code=ResponseCode.TOPIC_NOT_EXIST)
+    fake.namesrv.order(RequestCode.GET_ROUTEINFO_BY_TOPIC, unknown, unknown)
+    assert await ask(fake, lambda cluster: cluster.queues(["T2"])) == [QueueKey("T2", "broker-a", 0)]
+
+
+async def test_without_any_broker_no_topic_is_missing() -> None:
+    async with FakeCluster({}) as empty:
+        with pytest.raises(SourceUnavailable, match="topic T has no route"):
+            await ask(empty, lambda cluster: cluster.queues(["T"]), Waits(0.3, topic_seconds=0.01))

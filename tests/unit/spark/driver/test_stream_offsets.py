@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -23,8 +24,14 @@ class Query:
         options = ReadOptions.for_stream(
             {"rocketmq.namesrv.addr": "127.0.0.1:9876", "subscribe": "T", "brokerTimeout": "10s", **given}
         )
-        self.offsets = StreamOffsets(view.as_cluster(), options, lambda: self.now)
+        self.offsets = StreamOffsets(view.as_cluster(), options, lambda: self.now, self.wait)
+        self.on_wait: list[Callable[[], None]] = []
         self.at = self.offsets.initial()
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        for change in self.on_wait:
+            change()
 
     def trigger(self, *, all_available: bool = False) -> QueueOffsets:
         self.at = self.offsets.latest(self.at, all_available=all_available)
@@ -64,6 +71,52 @@ def test_a_drain_takes_what_was_there_and_comes_to_its_end(view: FakeView) -> No
     view.held[QueueKey("T", "b", 7)] = (0, 5)
     ends = [query.trigger() for _ in range(6)]
     assert ends[-1] == ends[-2] == {A: 50, B: 10, C: 9}
+
+
+def test_a_drain_waits_for_queues_that_are_not_there(view: FakeView) -> None:
+    query = Query(view, startingOffsets="earliest")
+    del view.held[A]
+    query.offsets.drain()
+    query.on_wait.append(lambda: view.held.update({A: (5, 60)}))
+    assert query.trigger() == {A: 60, B: 10}
+    assert 0 < query.now < 1
+
+
+def test_a_drain_that_starts_behind_what_it_saw_is_no_loss(view: FakeView) -> None:
+    query = Query(view)
+    view.held[A] = (5, 40)
+    query.offsets.drain()
+    view.held[A] = (5, 50)
+    assert query.trigger() == {A: 50, B: 10}
+    assert query.now == 0
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize(
+    ("held", "error", "text"),
+    [
+        ({B: (0, 10)}, SourceUnavailable, "no broker offers these queues any more.*T/a/0"),
+        ({A: (0, 3), B: (0, 10)}, DataLoss, "T/a/0 was read to 5 and ends at 3"),
+    ],
+)
+def test_a_drain_does_not_pass_over_queues_in_silence(
+    view: FakeView,
+    held: dict[QueueKey, tuple[int, int]],
+    error: type[Exception],
+    text: str,
+    fails: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    query = Query(view, startingOffsets="earliest", failOnDataLoss=str(fails))
+    view.held = held
+    query.offsets.drain()
+    if fails:
+        with pytest.raises(error, match=text):
+            query.trigger()
+    else:
+        assert query.trigger() == {A: 5, B: 10}
+        assert "nothing is read now: T/a/0" in caplog.text
+    assert query.now == pytest.approx(10.0)
 
 
 def test_while_a_broker_is_away_the_others_go_on(view: FakeView) -> None:
@@ -139,3 +192,32 @@ def test_versions_that_do_not_say_where_a_batch_starts(view: FakeView) -> None:
     view.away = {A}
     view.held[B] = (0, 12)
     assert query.offsets.newest_or_last() == {A: 50, B: 12}
+    view.held = {A: (5, 50), B: (0, 3)}
+    assert query.offsets.newest_or_last() == {A: 50, B: 12}
+
+
+def test_versions_that_do_not_say_where_a_batch_starts_read_queues_that_appear_from_their_oldest_message(
+    view: FakeView,
+) -> None:
+    query = Query(view)
+    query.offsets.newest_or_last()
+    view.held[C] = (3, 9)
+    end = query.offsets.newest_or_last()
+    assert query.offsets.begin(query.at, end) == {A: 50, B: 10, C: 3}
+    view.held[C] = (30, 90)  # all that the batch was to read is gone when it is repeated
+    assert query.offsets.begin(query.at, end) == {A: 50, B: 10, C: 9}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_versions_that_do_not_say_where_a_batch_starts_and_a_queue_that_holds_less(
+    view: FakeView, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(view, failOnDataLoss=str(fails))
+    view.held[A] = (0, 20)
+    end = query.offsets.newest_or_last()
+    if fails:
+        with pytest.raises(DataLoss, match="T/a/0 was read to 50 and ends at 20"):
+            query.offsets.begin(query.at, end)
+    else:
+        assert query.offsets.begin(query.at, end) == {A: 20, B: 10}
+        assert "T/a/0" in caplog.text

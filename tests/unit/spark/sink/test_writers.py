@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import builtins
 import pickle
-import sys
-from typing import Any
 
 import pytest
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from pyspark_rocketmq import sink
-from pyspark_rocketmq.errors import ConnectorError, OptionError, SchemaError
+from pyspark_rocketmq.errors import OptionError, SchemaError
 from pyspark_rocketmq.options import WriteOptions
 from pyspark_rocketmq.sink.settings import NEVER_BYTES, sink_settings
 from pyspark_rocketmq.sink.writers import SinkCommit
+from pyspark_rocketmq.spark_versions import DataSourceStreamArrowWriter
 from rmq_client import CompressionType
+from tests.spark.needs import needs_stream_sink
 
 _SCHEMA = StructType([StructField("body", BinaryType())])
 
@@ -25,6 +24,7 @@ def _options(**options: str) -> WriteOptions:
     return WriteOptions.for_batch({"rocketmq.namesrv.addr": "127.0.0.1:9876", **options})
 
 
+@needs_stream_sink
 def test_writers_are_of_the_kinds_that_take_arrow_and_travel_to_executors() -> None:
     batch = sink.batch_writer(_SCHEMA, _options(topic="T"), overwrite=False)
     stream = sink.stream_writer(_SCHEMA, _options(topic="T"), overwrite=True)
@@ -39,6 +39,7 @@ def test_overwriting_a_topic_is_refused() -> None:
         sink.batch_writer(_SCHEMA, _options(topic="T"), overwrite=True)
 
 
+@needs_stream_sink
 def test_schema_and_path_are_checked_at_once() -> None:
     with pytest.raises(SchemaError, match="no topic"):
         sink.stream_writer(_SCHEMA, _options(), overwrite=False)
@@ -81,6 +82,7 @@ def test_each_write_has_an_id_of_its_own() -> None:
     assert len({writer._write_id for writer in writers}) == 2
 
 
+@needs_stream_sink
 def test_refused_rows_are_told_of_on_the_driver(caplog: pytest.LogCaptureFixture) -> None:
     writer = sink.stream_writer(_SCHEMA, _options(topic="T"), overwrite=False)
     with caplog.at_level("WARNING"):
@@ -90,18 +92,3 @@ def test_refused_rows_are_told_of_on_the_driver(caplog: pytest.LogCaptureFixture
         writer.abort([SinkCommit(10, 1), None], 6)
     assert "micro-batch 5: 3 of 15 rows were refused" in caplog.text
     assert "micro-batch 6 failed" in caplog.text
-
-
-def test_an_older_pyspark_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without_writers(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "pyspark.sql.datasource":
-            raise ImportError("cannot import name 'DataSourceArrowWriter'")
-        return real(name, *args, **kwargs)
-
-    monkeypatch.delitem(sys.modules, "pyspark_rocketmq.sink.writers")
-    monkeypatch.delattr(sink, "writers")
-    monkeypatch.setattr(builtins, "__import__", without_writers)
-    with pytest.raises(ConnectorError, match=r"PySpark 4\.1 or later is needed"):
-        sink.batch_writer(_SCHEMA, _options(topic="T"), overwrite=False)

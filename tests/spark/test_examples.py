@@ -1,0 +1,115 @@
+"""The examples for Spark do what their first lines say: each is run as a user runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.spark.small_cluster import SmallCluster
+from tests.support.processes import ServerProcess, run_command
+from tests.support.waiting import until_in_thread
+
+_PYSPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+_EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "spark"
+# Most of it is Spark's start, which takes a multiple of its few seconds on a busy machine.
+_TIMEOUT_SECONDS = 240
+# For a JVM that ends before optimized code would pay: it saves a third of the CPU that the examples take.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("java") is None, reason="Spark needs Java 17 or later: there is no `java` on the PATH"
+)
+
+
+def _command(name: str, cluster: SmallCluster) -> list[str]:
+    return [sys.executable, str(_EXAMPLES / f"{name}.py"), cluster.address]
+
+
+def _environment() -> dict[str, str]:
+    """Without what a session of Spark in this process has set: examples find the right Python themselves."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    return {"JDK_JAVA_OPTIONS": _SHORT_LIVED} | found
+
+
+def _run(name: str, cluster: SmallCluster, home: Path) -> list[str]:
+    """The lines that an example prints; it ends by itself and leaves nothing in the current folder."""
+    command, environment = _command(name, cluster), _environment()
+    done = asyncio.run(
+        run_command(command, timeout_s=_TIMEOUT_SECONDS, cwd=home, environment=environment),
+    )
+    assert done.exit_code == 0, str(done)
+    assert list(home.iterdir()) == []
+    return done.stdout.splitlines()
+
+
+def test_batch_count(cluster: SmallCluster, tmp_path: Path) -> None:
+    printed = "\n".join(_run("batch_count", cluster, tmp_path))
+    tables = re.findall(r"\| *(\w+)\| *(\d+)\|", printed)
+    tags = [("cancelled", "200"), ("paid", "500"), ("sent", "300")]
+    queues = [(str(queue_id), "250") for queue_id in range(4)]
+    assert tables == tags + queues
+
+
+def test_stream_to_console(cluster: SmallCluster, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    running = ServerProcess(_command("stream_to_console", cluster), log_path=log, environment=_environment())
+
+    def shown(text: str) -> bool:
+        assert running.exit_code is None, running.log_tail()
+        return f"|{text}|" in re.sub(r" *\| *", "|", log.read_text())
+
+    try:
+        for number in range(3):
+            until_in_thread(lambda: shown(f"hello Spark {number}"), _TIMEOUT_SECONDS)  # noqa: B023
+        cluster.send("Quickstart", 0, [b"one more"], tags="late")
+        until_in_thread(lambda: shown("late|one more"), _TIMEOUT_SECONDS)
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does: the JVM gets it too
+        assert asyncio.run(running.wait(_TIMEOUT_SECONDS)) == 0, running.log_tail()
+    finally:
+        running.kill()
+    assert not re.search("Traceback|Exception|ERROR", log.read_text())
+
+
+@pytest.mark.skipif(_PYSPARK < (4, 1), reason="transformWithState with rows came with PySpark 4.1")
+def test_stateful_per_key(cluster: SmallCluster, tmp_path: Path) -> None:
+    printed = _run("stateful_per_key", cluster, tmp_path)
+    assert sorted(printed) == ["anna: 3 failures in a row", "carl: 3 failures in a row"]
+
+
+def test_join_topics(cluster: SmallCluster, tmp_path: Path) -> None:
+    printed = _run("join_topics", cluster, tmp_path)
+    assert [re.sub(r"-\w+:", ":", line) for line in printed] == [
+        "order a: paid at 10:20",
+        "order c: paid at 10:15",
+        "order d: paid at 13:05",
+        "order b: not paid within an hour",
+    ]
+
+
+@pytest.mark.skipif(_PYSPARK < (4, 1), reason="a streaming sink needs PySpark 4.1")
+def test_sink(cluster: SmallCluster, tmp_path: Path) -> None:
+    printed = _run("sink", cluster, tmp_path)
+    alerts = [re.fullmatch(r"hot \['(s\d)'\] (\{.*\}) (\S+)", line) for line in printed]
+    found = {(alert[1], alert[2]): alert[3] for alert in alerts if alert}
+    assert set(found) == {
+        (f"s{number % 4}", f'{{"sensor":"s{number % 4}","celsius":{number + 15}}}')
+        for number in range(95, 100)
+    }
+    assert len(printed) == len(set(found.values())) == 5
+
+
+def test_reprocess_from_timestamp(cluster: SmallCluster, tmp_path: Path) -> None:
+    *first, told, four, five, six = _run("reprocess_from_timestamp", cluster, tmp_path)
+    assert first == [
+        f"version 1: offset {offset}, {euros} EUR" for offset, euros in enumerate([1, 2, 3, 0, 0, 0])
+    ]
+    assert told.startswith("The shop sends euros since ")
+    assert [four, five, six] == [f"version 2: offset {offset}, {offset + 1} EUR" for offset in (3, 4, 5)]
