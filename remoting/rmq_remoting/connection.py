@@ -17,6 +17,8 @@ from .framing import MAX_FRAME_BYTES, FrameDecoder, encode_frame
 log = logging.getLogger("rmq.remoting.connection")
 
 _SWEEP_SECONDS: Final = 0.1
+# Larger ones leave as they are: memory for a copy of MiBs costs more than it saves.
+_LARGE_FRAME_BYTES: Final = 16 * 1024
 
 
 @dataclass(slots=True)
@@ -248,10 +250,15 @@ class Connection(asyncio.Protocol):
         self._flush_scheduled = False
         buffer = self._buffer
         if buffer and self._transport is not None:
-            data = buffer[0] if len(buffer) == 1 else b"".join(buffer)
+            size = len(buffer[0]) if len(buffer) == 1 else sum(map(len, buffer))
+            self.statistics.bytes_written += size
+            if len(buffer) == 1:
+                self._transport.write(buffer[0])
+            elif size < _LARGE_FRAME_BYTES * len(buffer):
+                self._transport.write(b"".join(buffer))
+            else:
+                self._transport.writelines(buffer)
             buffer.clear()
-            self.statistics.bytes_written += len(data)
-            self._transport.write(data)
 
     async def drain(self) -> None:
         """Wait while the peer has too much to read."""

@@ -49,23 +49,29 @@ class Properties:
         The name has at most 8 bytes.
         """
         assert len(name) <= _HEAD_BYTES, "longer names are not told apart"
+        messages = self.entry_bounds.size - 1
+        common = self._common_names
+        if common is not None:
+            if name not in common:
+                return pa.nulls(messages, pa.string())
+            first = 4 * common.index(name) + 2
+            return self._texts.take(pa.array(np.arange(first, self.bounds.size, 4 * len(common))))
         is_name = (self._heads == int.from_bytes(name, "little")) & (self._name_lengths == len(name))
         entries = np.flatnonzero(is_name)
         owners = self._owners[entries]
-        found = np.full(self.entry_bounds.size - 1, -1, np.int64)
+        found = np.full(messages, -1, np.int64)
         found[owners] = entries  # of several values for one message, the last one stays
         lacks = found < 0
         return self._texts.take(pa.array(found * 4 + 2, mask=lacks if lacks.any() else None))
 
     def as_map(self, map_type: pa.DataType) -> Any:
         """A map of all properties for every message. No name is twice in one: Spark refuses such maps."""
-        firsts = pa.array(np.arange(0, self.bounds.size, 4))
-        names = self._texts.take(firsts)
-        if not self._all_have_the_same_names:
+        names = self._names
+        if self._common_names is None:
             repeating = _messages_with_repeated_names(names, self.entry_bounds)
             if repeating.size:
                 return split_properties(_cleaned(self.raw, repeating)).as_map(map_type)
-        values = self._texts.take(pc.add(firsts, 2))
+        values = self._texts.take(pa.array(np.arange(2, self.bounds.size, 4)))
         fields = [map_type.key_field, map_type.item_field]
         entries = pa.StructArray.from_arrays([names, values], fields=fields)
         buffers = [None, pa.py_buffer(self.entry_bounds)]
@@ -96,16 +102,28 @@ class Properties:
         messages = np.arange(self.entry_bounds.size - 1, dtype=np.int32)
         return np.repeat(messages, np.diff(self.entry_bounds))
 
-    @property
-    def _all_have_the_same_names(self) -> bool:
-        """True where it is plain that all messages have the same names in the same order, each once."""
-        if self.entry_bounds.size == 1:
-            return True
-        count = int(self.entry_bounds[1])
-        if (np.diff(self.entry_bounds) != count).any():
-            return False
-        heads = self._heads.reshape(-1, count) if count else self._heads
-        return len(set(self._heads[:count].tolist())) == count and bool((heads == heads[:1]).all())
+    @cached_property
+    def _names(self) -> Any:
+        return self._texts.take(pa.array(np.arange(0, self.bounds.size, 4)))
+
+    @cached_property
+    def _common_names(self) -> list[bytes] | None:
+        """The names that all messages have, in the same order, each once; None where they differ.
+
+        Most topics are written by one program, always the same way: then nothing has to be looked for.
+        """
+        count = int(self.entry_bounds[1]) if self.entry_bounds.size > 1 else 0
+        if not count or (np.diff(self.entry_bounds) != count).any():
+            return None
+        bounds, octets = contents(self._names)
+        lengths = np.diff(bounds).reshape(-1, count)
+        if (lengths != lengths[:1]).any():
+            return None
+        of_message = octets[bounds[0] : bounds[-1]].reshape(-1, int(lengths[0].sum()))
+        if (of_message != of_message[:1]).any():
+            return None
+        names = [name.encode() for name in self._names[:count].to_pylist()]
+        return names if len(set(names)) == count else None
 
 
 def split_properties(raw: Any) -> Properties:
@@ -146,8 +164,16 @@ def _split(raw: Any) -> Properties | None:
     bounds[3::4] = value_ends
     if (bounds[1:] == bounds[:-1]).any():  # an empty name or value is no property
         return None
-    entry_bounds = np.searchsorted(value_ends, message_bounds).astype(np.int32)
-    return Properties(raw, octets, bounds, entry_bounds)
+    return Properties(raw, octets, bounds, _entry_bounds(value_ends, message_bounds))
+
+
+def _entry_bounds(value_ends: Integers, message_bounds: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Before which of the entries every message begins."""
+    messages = message_bounds.size - 1
+    each, rest = divmod(value_ends.size, messages) if messages else (0, 0)
+    if each and not rest and (value_ends[each - 1 :: each] + 1 == message_bounds[1:]).all():
+        return np.arange(messages + 1, dtype=np.int32) * np.int32(each)  # all have as many, as most do
+    return np.searchsorted(value_ends, message_bounds).astype(np.int32)
 
 
 def _alternate(ends_value: Flags) -> bool:
