@@ -12,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..spark_versions import DataSourceStreamArrowWriter
+from ..worker_process import settle
 from .row_ids import TaskId
 from .schema import SinkColumns
 from .settings import SinkSettings
@@ -87,6 +88,7 @@ def _write(columns: SinkColumns, settings: SinkSettings, task: TaskId, batches: 
     from .encoding import RowEncoder  # noqa: PLC0415
     from .task import TaskWriter  # noqa: PLC0415
 
+    settle()
     here = connections()
     with here.mail(settings) as mail:
         dead_letters = DeadLetters(settings, task, mail, here.unique_keys)

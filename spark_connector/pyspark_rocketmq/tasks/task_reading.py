@@ -17,6 +17,7 @@ from ..decoding import MAX_CHUNK_BYTES, ColumnDecoder
 from ..driver.planning import QueueRange, ReadTask
 from ..errors import DataLoss
 from ..options import ReadOptions
+from ..worker_process import settle
 from .connections import Connection, ConnectionKey, connections
 from .fetching import Fetched, FetchSettings, RangeFetch
 
@@ -78,6 +79,7 @@ def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatc
 
     Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError.
     """
+    settle()
     decoder = ColumnDecoder(
         settings.schema.names,
         properties_mode=settings.properties_mode,  # type: ignore[arg-type]  # checked with the options

@@ -1,0 +1,17 @@
+"""The Python process that Spark runs tasks in, one after the other."""
+
+from __future__ import annotations
+
+import gc
+from functools import cache
+
+
+@cache
+def settle() -> None:
+    """To be called by each task; the first one of a process does something.
+
+    Spark has the garbage of the whole process collected after every task. What is imported by now stays for
+    as long as the process does: looking through all of it took an eighth of the time of reading 100,000
+    messages.
+    """
+    gc.freeze()

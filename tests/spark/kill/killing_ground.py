@@ -1,0 +1,224 @@
+"""A name server, two brokers that are fed, and a job that reads them: kills, and what holds after them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from enum import Enum
+from pathlib import Path
+
+import pyarrow.dataset
+
+from tests.spark.kill.feeder import Feeder
+from tests.spark.kill.job_files import Mark
+from tests.spark.kill.spark_job import SparkJob, Victim
+from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.waiting import until
+
+_BROKERS = ("broker-a", "broker-b")
+_QUEUES = 2
+# How far the feeders may be ahead of the job, for each broker.
+_MOST_AHEAD = 3000
+_WAIT_SECONDS = 180.0  # Spark's start takes 5 on a machine that does nothing else
+# A read of the job takes some hundred milliseconds.
+_READ_SECONDS = 0.2
+
+_TOPIC = "Killed"
+
+Place = tuple[str, int, int]
+
+
+class Moment(Enum):
+    """Of a batch: when the driver is killed."""
+
+    BEGUN = "begin"
+    READING = "reading"
+    # The sink has the batch, the checkpoint does not say so yet.
+    WRITTEN = "written"
+
+
+class KillingGround:
+    """Made by `killing_ground`. Kills count where they have hit what they were meant for, in the middle."""
+
+    def __init__(self, feeders: list[Feeder], job: SparkJob, chance: random.Random) -> None:
+        self.feeders = {feeder.broker.broker_name: feeder for feeder in feeders}
+        self.job = job
+        self.files = job.files
+        self.missed = 0
+        self._chance = chance
+        self._feeding: list[asyncio.Task[None]] = []
+
+    # --- the feeders ---
+
+    def feed(self) -> None:
+        """From now on, until `check_stream`."""
+        for name, feeder in self.feeders.items():
+            self._feeding.append(asyncio.create_task(feeder.send_while(self._has_room(name))))
+
+    async def close(self) -> None:
+        """Whatever it was in the middle of."""
+        for task in self._feeding:
+            task.cancel()
+        await asyncio.gather(*self._feeding, return_exceptions=True)
+        self.job.close()
+
+    async def _stop_feeding(self) -> None:
+        """When what is under way is answered."""
+        for feeder in self.feeders.values():
+            feeder.enough = True
+        await asyncio.gather(*self._feeding)
+
+    def _has_room(self, broker: str) -> Callable[[int], bool]:
+        return lambda acknowledged: acknowledged - self.files.checkpoint.count(broker) < _MOST_AHEAD
+
+    # --- kills ---
+
+    async def kill_worker(self) -> None:
+        """One that reads. The task is done again, and the batch ends."""
+        while not await self.job.kill_worker(mark := await self._read_under_way()):
+            self.missed += 1
+        mark.path.unlink()
+        await self._until_next_batch()
+
+    async def kill_broker_of_stream(self) -> None:
+        """As `kill_broker`, and batches end again."""
+        await self.kill_broker()
+        await self._until_next_batch()
+
+    async def kill_broker(self) -> None:
+        """One that is read from. It comes back on its files."""
+        while not await self._kill_broker_of(await self._read_under_way()):
+            self.missed += 1
+
+    async def _kill_broker_of(self, mark: Mark) -> bool:
+        feeder = self.feeders[self._chance.choice(mark.brokers)]
+        feeder.up.clear()
+        feeder.broker.kill()
+        hit = mark.exists
+        await feeder.broker.start()
+        feeder.up.set()
+        return hit
+
+    async def kill_driver(self, victim: Victim, moment: Moment) -> None:
+        """In the middle of a batch. The job is started again, does that batch again, and another one."""
+        while (batch := await self._kill_driver(victim, moment)) is None:
+            self.missed += 1
+            self.job.start()
+        print(f"killed {victim.value} in batch {batch}, {moment.value}")
+        before = self.files.notes().count(("begin", batch))
+        self.job.start()
+        await self._until(lambda: self.files.checkpoint.committed > batch)
+        assert self.files.notes().count(("begin", batch)) == before + 1
+
+    async def _kill_driver(self, victim: Victim, moment: Moment) -> int | None:
+        """The batch that was under way, or None for a moment between two."""
+        await self._until_moment(moment)
+        await self.job.kill_driver(victim)
+        self.files.hold.unlink(missing_ok=True)
+        for mark in self.files.marks():
+            mark.path.unlink()
+        planned = self.files.checkpoint.planned
+        return planned if planned > self.files.checkpoint.committed else None
+
+    async def _until_moment(self, moment: Moment) -> None:
+        before = len(self.files.notes())
+        if moment is Moment.READING:
+            await self._read_under_way()
+            return
+        if moment is Moment.WRITTEN:
+            self.files.hold.touch()
+        await self._until(lambda: len(notes := self.files.notes()) > before and notes[-1][0] == moment.value)
+
+    async def _read_under_way(self) -> Mark:
+        """Of a worker that reads now from one of the brokers, at any moment of that."""
+        broker = self._chance.choice(list(self.feeders))
+        while True:
+            await self._until(lambda: self._marks_of(broker))
+            marks = self._marks_of(broker)
+            await asyncio.sleep(self._chance.random() * _READ_SECONDS)  # at any moment of it
+            if marks := [mark for mark in marks if mark.exists]:
+                return self._chance.choice(marks)
+
+    def _marks_of(self, broker: str) -> list[Mark]:
+        return [mark for mark in self.files.marks() if broker in mark.brokers]
+
+    # --- what has to hold ---
+
+    async def check_stream(self) -> str:
+        """The job reads what is left, and ends; then its output is what the brokers have. What happened."""
+        await self._stop_feeding()
+        ends = {name: await feeder.ends() for name, feeder in self.feeders.items()}
+        await self._until(lambda: self.files.checkpoint.offsets() == ends)
+        await self.job.stop()
+        count = await self.check_output()
+        batches = Counter(batch for what, batch in self.files.notes() if what == "begin")
+        again = sum(count - 1 for count in batches.values())
+        return f"{count} messages in {len(batches)} batches, {again} done again; {self.missed} kills missed"
+
+    async def check_output(self) -> int:
+        """How many messages; AssertionError where one is missing, there twice, or another one."""
+        stored: dict[Place, bytes] = {}
+        for name, feeder in self.feeders.items():
+            messages, verdict = await feeder.stored()
+            print(f"{name}: {verdict}")
+            assert feeder.broker.logged_errors() == []
+            stored |= {
+                (name, message.queue_id, message.queue_offset): _digest(message.body) for message in messages
+            }
+        rows = _rows(self.files.output)
+        twice = [place for place, count in Counter(place for place, _ in rows).items() if count > 1]
+        assert not twice, f"{len(twice)} messages are there more than once: {sorted(twice)[:10]}"
+        found = dict(rows)
+        missing = sorted(stored.keys() - found.keys())
+        assert not missing, f"{len(missing)} of {len(stored)} messages are missing: {missing[:10]}"
+        strange = sorted(place for place in found if found[place] != stored.get(place))
+        assert not strange, f"{len(strange)} messages are not what the broker has: {strange[:10]}"
+        return len(found)
+
+    async def _until_next_batch(self) -> None:
+        done = self.files.checkpoint.committed
+        await self._until(lambda: self.files.checkpoint.committed > done)
+
+    async def _until(self, condition: Callable[[], object]) -> None:
+        """As `until`; AssertionError where the job, or a feeder, ends meanwhile."""
+
+        def reached() -> object:
+            for task in self._feeding:
+                if task.done():
+                    task.result()
+            return self.job.runs() and condition()
+
+        await until(reached, _WAIT_SECONDS)
+
+
+def _rows(output: Path) -> list[tuple[Place, bytes]]:
+    table = pyarrow.dataset.dataset(output, format="parquet").to_table()
+    columns = [table[name].to_pylist() for name in ("brokerName", "queueId", "queueOffset", "body")]
+    return [
+        ((name, queue, offset), _digest(body)) for name, queue, offset, body in zip(*columns, strict=True)
+    ]
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=12).digest()
+
+
+@asynccontextmanager
+async def killing_ground(kind: str, folder: Path, chance: random.Random) -> AsyncIterator[KillingGround]:
+    """`kind`: of the job, which is not started yet."""
+    async with AsyncExitStack() as stack:
+        namesrv = await stack.enter_async_context(OwnNamesrv())
+        feeders = []
+        for name in _BROKERS:
+            broker = OwnBroker(namesrv.address, broker_name=name, home=folder / name)
+            await stack.enter_async_context(broker)
+            feeders.append(Feeder(broker, _TOPIC, _QUEUES, chance))
+            await feeders[-1].create_topic()
+        job = SparkJob(kind, namesrv.address, _TOPIC, folder)
+        ground = KillingGround(feeders, job, chance)
+        stack.push_async_callback(ground.close)
+        yield ground

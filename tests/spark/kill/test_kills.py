@@ -1,0 +1,84 @@
+"""Workers, drivers and brokers killed while Spark reads: every message comes out once.
+
+The sink writes each batch in place of what it wrote before (foreachBatch to Parquet by batch id). A few
+kills; RMQ_SPARK_KILLS sets more (`make test-spark-kill`: 20 of each kind).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.spark.kill.killing_ground import KillingGround, Moment, killing_ground
+from tests.spark.kill.spark_job import Victim
+
+_KILLS = int(os.environ.get("RMQ_SPARK_KILLS", "0"))
+_WORKER_KILLS = _KILLS or 5
+_BROKER_KILLS = _KILLS or 5
+_DRIVER_KILLS = _KILLS or 3  # each takes a start of Spark
+_MESSAGES = 6000
+
+pytestmark = [
+    pytest.mark.timeout(1200 + 60 * _KILLS),
+    pytest.mark.skipif(
+        not Path("/proc/self/stat").exists(), reason="finds Spark's processes by Linux's /proc"
+    ),
+]
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """RMQ_CRASH_SEED repeats a run as far as chance goes. Failing tests show it."""
+    seed = int(os.environ.get("RMQ_CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+    print(f"RMQ_CRASH_SEED={seed}")
+    return random.Random(seed)
+
+
+@pytest.fixture
+def java() -> None:
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java 17 or later: there is no `java` on the PATH")
+
+
+@pytest.fixture
+async def stream(java: None, tmp_path: Path, chance: random.Random) -> AsyncIterator[KillingGround]:
+    """A query that runs."""
+    async with killing_ground("stream", tmp_path, chance) as ground:
+        ground.feed()
+        ground.job.start()
+        yield ground
+
+
+async def test_workers_are_killed(stream: KillingGround) -> None:
+    for _ in range(_WORKER_KILLS):
+        await stream.kill_worker()
+    print(await stream.check_stream())
+
+
+async def test_drivers_are_killed(stream: KillingGround) -> None:
+    moments, victims = list(Moment), list(Victim)
+    for number in range(_DRIVER_KILLS):  # nine of them are all pairs
+        moment, victim = moments[number % 3], victims[(number + number // 3) % 3]
+        await stream.kill_driver(victim, moment)
+    print(await stream.check_stream())
+
+
+async def test_brokers_are_killed(stream: KillingGround) -> None:
+    for _ in range(_BROKER_KILLS):
+        await stream.kill_broker_of_stream()
+    print(await stream.check_stream())
+
+
+async def test_a_broker_is_killed_in_a_batch_read(java: None, tmp_path: Path, chance: random.Random) -> None:
+    async with killing_ground("batch", tmp_path, chance) as ground:
+        for feeder in ground.feeders.values():
+            await feeder.send(_MESSAGES)
+        ground.job.start()
+        await ground.kill_broker()
+        await ground.job.wait()
+        print(await ground.check_output())

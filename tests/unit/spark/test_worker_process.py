@@ -1,0 +1,23 @@
+"""What is there when a worker gets its first task is not looked through for garbage again."""
+
+from __future__ import annotations
+
+import gc
+
+from pyspark_rocketmq.worker_process import settle
+
+
+def test_only_the_first_task_of_a_process_freezes_what_is_there() -> None:
+    settle.cache_clear()
+    gc.unfreeze()
+    try:
+        settle()
+        frozen = gc.get_freeze_count()
+        assert frozen > 1000
+        kept = [[number] for number in range(5000)]
+        settle()
+        assert gc.get_freeze_count() <= frozen
+        assert len(kept) == 5000
+    finally:
+        gc.unfreeze()
+        settle.cache_clear()
