@@ -18,9 +18,9 @@ from tests.spark.kill.killing_ground import KillingGround, Moment, killing_groun
 from tests.spark.kill.spark_job import Victim
 
 _KILLS = int(os.environ.get("RMQ_SPARK_KILLS", "0"))
-_WORKER_KILLS = _KILLS or 5
-_BROKER_KILLS = _KILLS or 5
-_DRIVER_KILLS = _KILLS or 3  # each takes a start of Spark
+_WORKER_KILLS = _KILLS or 3
+_BROKER_KILLS = _KILLS or 3
+_DRIVER_KILLS = _KILLS or 2  # each takes a start of Spark
 _MESSAGES = 6000
 
 pytestmark = [

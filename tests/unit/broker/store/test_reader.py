@@ -236,9 +236,7 @@ def test_a_pull_in_bulk_is_bounded_by_bytes(tmp_path: Path) -> None:
 
 
 def test_a_pull_in_bulk_has_its_limits_on_the_disk_too(tmp_path: Path) -> None:
-    store = with_messages(
-        tmp_path, 700, accessMessageInMemoryMaxRatio=0, queue_file_bytes=20_000
-    )
+    store = with_messages(tmp_path, 700, accessMessageInMemoryMaxRatio=0, queue_file_bytes=20_000)
     queue = store.queues.get("TopicA", 0)
     assert store.reader.get(queue, 0, 1000, None).count == 8
     assert store.reader.get(queue, 0, 1000, None, 1 << 30).count == 512

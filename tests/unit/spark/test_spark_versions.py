@@ -1,0 +1,68 @@
+"""What PySpark 4.0 and 4.1 get, which have less of an interface."""
+
+from __future__ import annotations
+
+import pytest
+
+import pyspark_rocketmq
+from pyspark_rocketmq import spark_versions, stream_reader
+from pyspark_rocketmq.driver.stream_offsets import StreamOffsets
+from pyspark_rocketmq.errors import ConnectorError, OptionError
+from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
+from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.stream_reader import StreamReader
+from pyspark_rocketmq.tasks.task_reading import TaskPartition
+from tests.unit.spark.fake_view import FakeView
+
+_ADDRESS = {"rocketmq.namesrv.addr": "127.0.0.1:9876"}
+_OLD, _NEW = QueueKey("T", "a", 0), QueueKey("T", "a", 1)
+
+
+@pytest.fixture
+def no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_reader, "HAS_TRIGGER_LIMITS", False)
+
+
+def _reader(**given: str) -> StreamReader:
+    made = pyspark_rocketmq.RocketMQDataSource({**_ADDRESS, "subscribe": "T", **given})
+    return made.streamReader(made.schema())
+
+
+@pytest.mark.usefixtures("no_limits")
+@pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
+def test_limits_that_nobody_would_keep_are_refused(option: str) -> None:
+    _reader()
+    with pytest.raises(OptionError, match=rf"{option} is '100': it must be left out .*before 4\.2"):
+        _reader(**{option: "100"})
+
+
+@pytest.mark.usefixtures("no_limits")
+def test_a_queue_that_appears_is_read_from_its_first_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = FakeView({_OLD: (0, 5)})
+    reader = _reader()
+    options = ReadOptions.for_stream({**_ADDRESS, "subscribe": "T"})
+    monkeypatch.setattr(reader, "_offsets", StreamOffsets(view.as_cluster(), options))
+    start = reader.initialOffset()
+    view.held[_NEW] = (2, 7)
+    tasks = reader.partitions(start, reader.latestOffset())
+    ranges = [one for task in tasks if isinstance(task, TaskPartition) for one in task.task.ranges]
+    assert [(one.key, one.begin, one.end) for one in ranges] == [(_NEW, 2, 7)]
+
+
+@pytest.mark.usefixtures("no_limits")
+def test_the_group_is_told_by_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = FakeView({_OLD: (0, 5)})
+    reader = _reader(groupId="G", commitOffsetsToGroup="true")
+    options = ReadOptions.for_stream(
+        {**_ADDRESS, "subscribe": "T", "groupId": "G", "commitOffsetsToGroup": "true"}
+    )
+    monkeypatch.setattr(reader, "_offsets", StreamOffsets(view.as_cluster(), options))
+    reader.commit(QueueOffsets({_OLD: 4}).to_nested())
+    assert view.groups == {"G": {_OLD: 4}}
+
+
+def test_a_stream_that_cannot_be_written_is_told_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_versions, "HAS_ARROW_STREAM_WRITER", False)
+    made = pyspark_rocketmq.RocketMQDataSource({**_ADDRESS, "topic": "T"})
+    with pytest.raises(ConnectorError, match=r"PySpark 4\.1 or later.*foreachBatch"):
+        made.streamWriter(made.schema(), overwrite=False)
