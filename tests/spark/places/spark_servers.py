@@ -15,10 +15,12 @@ from typing import Final, Self
 
 import pyspark
 
+from pyspark_rocketmq.spark_versions import VERSION
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.processes import ServerProcess
 from tests.support.waiting import until_in_thread
 
+IS_SPARK_4_0: Final = VERSION.startswith("4.0.")
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _READY_SECONDS: Final = 150
@@ -152,6 +154,9 @@ class ConnectServer(_Servers):
             "spark.sql.warehouse.dir": str(self._home / "warehouse"),
             "spark.ui.enabled": "false",
         }
+        if IS_SPARK_4_0:
+            # It mislays workers that it wants to use again (SPARK-52642), and repeats no task in local mode.
+            settings["spark.python.worker.reuse"] = "false"
         command = [str(SPARK_HOME / "bin" / "spark-submit"), "--class", server, "--master", "local[2]"]
         command += ["--driver-java-options", f"{_QUICK_JVM} -Dderby.system.home={self._home}"]
         for key, value in settings.items():

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_rocketmq.spark_versions import VERSION
 from rmq_client import MessageExt
 from rmq_client.blocking import PullConsumer
-from tests.spark.places.spark_servers import ConnectServer, StandaloneCluster, environment
+from tests.spark.places.spark_servers import IS_SPARK_4_0, ConnectServer, StandaloneCluster, environment
 from tests.spark.small_cluster import SmallCluster
 from tests.support.processes import run_command
 
@@ -67,7 +66,7 @@ def test_a_cluster_of_two_workers(cluster: SmallCluster, source: str, tmp_path: 
 def test_spark_connect(cluster: SmallCluster, source: str, tmp_path: Path) -> None:
     """The batch with the source as the server finds it, the stream with one that is registered."""
     # PySpark 4.0 refuses to register what it has found.
-    register = [] if VERSION.startswith("4.0.") else ["--register"]
+    register = [] if IS_SPARK_4_0 else ["--register"]
     with ConnectServer(tmp_path) as spark:
         _run(cluster, source, ["--remote", spark.address, *register], tmp_path / "checkpoint", spark)
     for sink in _sinks(source):
