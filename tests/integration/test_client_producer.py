@@ -584,6 +584,20 @@ async def test_a_producer_belongs_to_one_loop() -> None:
         await asyncio.to_thread(elsewhere)
 
 
+async def test_a_broker_that_is_not_known_yet_is_soon() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster:
+        cluster.brokers["broker-b"].listed = False
+        later = MessageQueue("T", "broker-b", 0)
+        async with Producer(cluster.address, group="PG") as producer:
+            await producer.send(Message("T", b"x"))
+            cluster.brokers["broker-b"].listed = True
+            with pytest.raises(NoQueue, match=r"not a queue of topic T, which is on broker-a$"):
+                await producer.send(Message("T", b"x"), queue=later)
+            # The route was asked for again: without that it is, twice a minute.
+            await _until_queues(producer, "T", 2)
+            assert (await producer.send(Message("T", b"x"), queue=later)).queue == later
+
+
 async def test_admin_creates_topics() -> None:
     async with FakeCluster({"broker-a": {}, "broker-b": {}}) as cluster, Admin(cluster.address) as admin:
         await admin.create_topic("T", queues=3)

@@ -113,7 +113,7 @@ class Delivery:
 
         Without a `queue` of the caller's choice, any will do: only then there are further attempts.
         """
-        lane = publishing.rotation.take() if queue is None else publishing.lane(queue)
+        lane = publishing.rotation.take() if queue is None else self.lane_to(publishing, queue)
         started = self._loop.time()
         opaque = next_opaque()
         frame = lane.frame(opaque, now_ms(), outgoing)
@@ -166,6 +166,14 @@ class Delivery:
         if stored is not None:
             return stored
         raise outcome
+
+    def lane_to(self, publishing: Publishing, queue: MessageQueue) -> Lane:
+        """Raises NoQueue; its broker may be known by the next attempt."""
+        try:
+            return publishing.lane(queue)
+        except NoQueue:
+            self._ask_route_again(queue.topic)
+            raise
 
     def _suffices(self, stored: Stored) -> bool:
         return stored.status is SendStatus.SEND_OK or not self._retry.unless_stored_safely

@@ -195,7 +195,7 @@ class Producer:
         if selector is not None or key is not None:
             queue = _select(publishing, message, queue, selector, key)
         outgoing, msg_id = await self._preparer.outgoing(message)
-        lane = publishing.rotation.take() if queue is None else publishing.lane(queue)
+        lane = publishing.rotation.take() if queue is None else self._delivery.lane_to(publishing, queue)
         await self._delivery.connect(lane)
         if not self._pressure.try_acquire(size):
             await self._wait_for_admission(size, self._timeout_seconds)
