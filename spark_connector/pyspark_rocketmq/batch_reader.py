@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from .driver.cluster import Cluster, Waits
+from .driver.cluster import Cluster
 from .driver.planning import plan, ranges_between
 from .driver.resolving import resolve, wanted_queues
 from .errors import OptionError, listed
@@ -34,8 +34,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One for each task. Raises OptionError, TopicMissing, SourceUnavailable, ClientError."""
         options = self._options
-        waits = Waits(options.broker_timeout_ms / 1000, options.topic_timeout_ms / 1000)
-        with Cluster(self._tasks.connection.namesrv, options.client_settings, waits) as cluster:
+        with Cluster(self._tasks.connection.namesrv, options.client_settings, options.waits) as cluster:
             start, end = self._narrowed(cluster, *self._bounds(cluster))
         return [TaskPartition(task) for task in plan(ranges_between(start, end), options.plan_limits)]
 

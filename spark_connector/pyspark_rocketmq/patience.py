@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from rmq_client import Busy, ClientError, RouteError, TopicNotOnBroker, Unavailable, UnreachableError
@@ -22,6 +23,16 @@ _PASSING: Final = (UnreachableError, RouteError, Busy, Unavailable, TopicNotOnBr
 def passes(error: ClientError) -> bool:
     """Whether the same request may succeed a little later."""
     return isinstance(error, _PASSING)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """For how long the driver puts up with what may go over: servers that are away, topics that nobody knows
+    though brokers are there.
+    """
+
+    unavailable_seconds: float = 120.0
+    topic_seconds: float = 10.0
 
 
 class Patience:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from .driver.cluster import Cluster, Waits
+from .driver.cluster import Cluster
 from .driver.planning import plan, ranges_between
 from .driver.stream_offsets import StreamOffsets
 from .errors import OptionError
@@ -94,8 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _live(self) -> StreamOffsets:
         if self._offsets is None:
             options = self._options
-            waits = Waits(options.broker_timeout_ms / 1000, options.topic_timeout_ms / 1000)
-            cluster = Cluster(self._tasks.connection.namesrv, options.client_settings, waits)
+            cluster = Cluster(self._tasks.connection.namesrv, options.client_settings, options.waits)
             cluster.open()
             self._cluster = cluster
             self._offsets = StreamOffsets(cluster, options)

@@ -16,9 +16,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from rmq_client import MessageExt
-from rmq_client.blocking import PullConsumer
 from rmq_client.loop_thread import LoopThread
 from tests.spark.needs import needs_stream_sink
+from tests.spark.plain_pull import pulled
 from tests.spark.small_cluster import SmallCluster
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -44,16 +44,7 @@ def _stored(cluster: SmallCluster, topic: str) -> int:
 
 def _read(cluster: SmallCluster, topic: str) -> list[MessageExt]:
     """All that is in a topic, queue by queue."""
-    found: list[MessageExt] = []
-    wanted = _stored(cluster, topic)
-    with PullConsumer(cluster.address, group="sink-tests") as consumer:
-        queues = consumer.queues(topic)
-        consumer.assign(queues)
-        for queue in queues:
-            consumer.seek_to_beginning(queue)
-        while len(found) < wanted:
-            found += consumer.poll(1000)
-    return sorted(found, key=lambda message: (message.queue_id, message.queue_offset))
+    return sorted(pulled(cluster, topic), key=lambda message: (message.queue_id, message.queue_offset))
 
 
 def _row_id(message: MessageExt) -> str:

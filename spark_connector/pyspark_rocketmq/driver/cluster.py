@@ -12,7 +12,6 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from types import TracebackType
@@ -23,7 +22,7 @@ from rmq_client.blocking import run
 
 from ..errors import TopicMissing, listed
 from ..offsets import QueueKey, QueueOffsets
-from ..patience import Patience, passes
+from ..patience import Patience, Waits, passes
 
 log = logging.getLogger("rmq.spark.cluster")
 
@@ -46,16 +45,6 @@ _SYSTEM_TOPICS: Final = frozenset(
     }
 )
 _SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "%RETRY%", "%DLQ%")
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """For how long the driver puts up with what may go over: servers that are away, topics that nobody knows
-    though brokers are there.
-    """
-
-    unavailable_seconds: float = 120.0
-    topic_seconds: float = 10.0
 
 
 class Cluster:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -12,6 +11,7 @@ from typing import Final
 
 from rmq_client import ClientError, MessageQueue, PullWish
 from rmq_client.blocking import RawPuller
+from rmq_remoting.message_codec import decode_stored_message
 
 from ..offsets import QueueKey
 from ..options import ReadOptions
@@ -22,13 +22,6 @@ log = logging.getLogger("rmq.spark.lag")
 _ONE_MESSAGE: Final = PullWish(max_messages=1, max_bytes=1024)
 _MAX_UNDER_WAY: Final = 8
 _TIMEOUT_SECONDS: Final = 5.0
-
-# Where a stored message has these (Apache RocketMQ 5.3.3, MessageDecoder).
-_SYS_FLAG: Final = struct.Struct(">36xi")
-_STORE_TIME: Final = struct.Struct(">q")
-_STORE_TIME_AT: Final = 56  # behind an IPv4 address
-_BORN_HOST_IPV6: Final = 1 << 4
-_IPV6_MORE_BYTES: Final = 12
 
 Answered = Callable[[QueueKey, int, float], None]
 
@@ -102,7 +95,4 @@ class StoreTimes:
 
 def store_time(record: bytes) -> float:
     """When the message at the beginning of stored messages was stored, in seconds since 1970 UTC."""
-    (sys_flag,) = _SYS_FLAG.unpack_from(record)
-    at = _STORE_TIME_AT + (_IPV6_MORE_BYTES if sys_flag & _BORN_HOST_IPV6 else 0)
-    (milliseconds,) = _STORE_TIME.unpack_from(record, at)
-    return float(milliseconds) / 1000
+    return decode_stored_message(record, decompress_body=False).store_timestamp / 1000

@@ -12,7 +12,7 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from .reports import QueryLag
+from .reports import QueryLag, QueueLag, TopicLag
 
 _QUERY: Final = ("query",)
 _TOPIC: Final = ("query", "topic")
@@ -71,33 +71,39 @@ class LagCollector:
 
 
 def _of_topics(lags: Sequence[tuple[str, QueryLag]]) -> Iterator[Metric]:
-    messages = GaugeMetricFamily(
-        "rmq_spark_lag_messages", "Messages that were there, and in no batch yet.", labels=_TOPIC
+    return _lag_families(
+        "rmq_spark_lag",
+        (
+            "Messages that were there, and in no batch yet.",
+            "How long the oldest of these messages has waited.",
+        ),
+        _TOPIC,
+        [([query, topic.topic], topic) for query, lag in lags for topic in lag.topics],
     )
-    seconds = GaugeMetricFamily(
-        "rmq_spark_lag_seconds", "How long the oldest of these messages has waited.", labels=_TOPIC
-    )
-    for query, lag in lags:
-        for topic in lag.topics:
-            messages.add_metric([query, topic.topic], topic.messages)
-            seconds.add_metric([query, topic.topic], topic.seconds)
-    yield messages
-    yield seconds
 
 
 def _of_queues(lags: Sequence[tuple[str, QueryLag]]) -> Iterator[Metric]:
-    messages = GaugeMetricFamily(
-        "rmq_spark_queue_lag_messages", "As rmq_spark_lag_messages, of each queue.", labels=_QUEUE
+    queues = [(query, queue) for query, lag in lags for topic in lag.topics for queue in topic.queues]
+    return _lag_families(
+        "rmq_spark_queue_lag",
+        ("As rmq_spark_lag_messages, of each queue.", "As rmq_spark_lag_seconds, of each queue."),
+        _QUEUE,
+        [([query, lag.queue.topic, lag.queue.broker, str(lag.queue.queue_id)], lag) for query, lag in queues],
     )
-    seconds = GaugeMetricFamily(
-        "rmq_spark_queue_lag_seconds", "As rmq_spark_lag_seconds, of each queue.", labels=_QUEUE
-    )
-    for query, lag in lags:
-        for queue in (queue for topic in lag.topics for queue in topic.queues):
-            key = queue.queue
-            labels = [query, key.topic, key.broker, str(key.queue_id)]
-            messages.add_metric(labels, queue.messages)
-            seconds.add_metric(labels, queue.seconds)
+
+
+def _lag_families(
+    name: str,
+    meanings: tuple[str, str],
+    labels: Sequence[str],
+    samples: Sequence[tuple[Sequence[str], TopicLag | QueueLag]],
+) -> Iterator[Metric]:
+    """The lag in messages and in seconds of each sample; `meanings`: of the one and the other."""
+    messages = GaugeMetricFamily(f"{name}_messages", meanings[0], labels=labels)
+    seconds = GaugeMetricFamily(f"{name}_seconds", meanings[1], labels=labels)
+    for values, lag in samples:
+        messages.add_metric(values, lag.messages)
+        seconds.add_metric(values, lag.seconds)
     yield messages
     yield seconds
 

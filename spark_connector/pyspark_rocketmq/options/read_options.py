@@ -13,6 +13,7 @@ from ..driver.admission import DEFAULT_MAX_DELAY_MS, TriggerLimits
 from ..driver.planning import DEFAULT_PACK_RECORDS, MAX_TASKS, PlanLimits
 from ..errors import OptionError, listed
 from ..offsets import LATEST, QueueKey
+from ..patience import Waits
 from .checks import by_queue, refuse_anchor, refuse_backwards, refuse_twins
 from .forms import (
     DurationMs,
@@ -270,6 +271,11 @@ class FailureOptions(OptionGroup):
         10_000,
         default_text="10s",
     )
+
+    @property
+    def waits(self) -> Waits:
+        """How long the driver waits for what is missing."""
+        return Waits(self.broker_timeout_ms / 1000, self.topic_timeout_ms / 1000)
 
 
 class PullOptions(OptionGroup):

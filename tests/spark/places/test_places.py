@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq_client import MessageExt
-from rmq_client.blocking import PullConsumer
 from tests.spark.places.spark_servers import IS_SPARK_4_0, ConnectServer, StandaloneCluster, environment
+from tests.spark.plain_pull import pulled
 from tests.spark.small_cluster import SmallCluster
 from tests.support.processes import run_command
 
@@ -95,7 +94,7 @@ def _run(
 
 def _copied(cluster: SmallCluster, source: str, sink: str) -> set[Path]:
     """Each message of the source is in the sink once; the folders of the tasks that copied them."""
-    copies = _all_messages(cluster, sink)
+    copies = pulled(cluster, sink)
     wanted = {
         f"broker-a/{queue_id}/{offset}": _body(queue_id, offset)
         for queue_id, count in enumerate(_MESSAGES_OF_QUEUES)
@@ -104,19 +103,6 @@ def _copied(cluster: SmallCluster, source: str, sink: str) -> set[Path]:
     assert Counter(key for copy in copies for key in copy.keys) == Counter(dict.fromkeys(wanted, 1))
     assert {key: copy.body for copy in copies for key in copy.keys} == wanted
     return {Path(copy.tags or "") for copy in copies}
-
-
-def _all_messages(cluster: SmallCluster, topic: str) -> list[MessageExt]:
-    wanted = sum(reach.max_offset for reach in cluster.admin.topic_stats(topic).values())
-    found: list[MessageExt] = []
-    with PullConsumer(cluster.address, group="places-tests") as consumer:
-        queues = consumer.queues(topic)
-        consumer.assign(queues)
-        for queue in queues:
-            consumer.seek_to_beginning(queue)
-        while len(found) < wanted:
-            found += consumer.poll(1000)
-    return found
 
 
 def _sinks(source: str) -> tuple[str, str]:

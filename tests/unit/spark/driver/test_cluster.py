@@ -9,9 +9,10 @@ from typing import TypeVar
 
 import pytest
 
-from pyspark_rocketmq.driver.cluster import Cluster, Waits
+from pyspark_rocketmq.driver.cluster import Cluster
 from pyspark_rocketmq.errors import SourceUnavailable, TopicMissing
 from pyspark_rocketmq.offsets import QueueKey
+from pyspark_rocketmq.patience import Waits
 from rmq_client import ClientSettings, PermissionDenied, TopicNotFound, Unavailable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
