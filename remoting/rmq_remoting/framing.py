@@ -17,6 +17,9 @@ from .serialization import binary, json
 # Apache's frame limit counts the length field itself (LengthFieldBasedFrameDecoder).
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 
+# Parts of this size are kept as they came, until the whole frame is put together.
+_LARGE_BYTES: Final = 16 * 1024
+
 _PREFIX: Final = Struct(">iI")
 _unpack_prefix = _PREFIX.unpack_from
 _decode_binary = binary.decode_header
@@ -29,32 +32,46 @@ class FrameDecoder:
     After a broken frame `failure` is set: the commands before it are still given, nothing after it is.
     """
 
-    __slots__ = ("_max_frame_bytes", "_needed", "_pending", "failure")
+    __slots__ = ("_held", "_max_frame_bytes", "_needed", "_parts", "failure")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._pending = bytearray()
+        # What is there of an unfinished frame, as it came but for small parts, which are put together.
+        self._parts: list[bytes | bytearray | memoryview] = []
+        self._held = 0
         self._needed = 0
         self.failure: ProtocolError | None = None
 
     @property
     def buffered_bytes(self) -> int:
         """How much of an unfinished frame is held."""
-        return len(self._pending)
+        return self._held
 
     def feed(self, data: bytes) -> list[RemotingCommand]:
         """The commands that `data` completes, in order."""
         if self.failure is not None:
             return []
-        pending = self._pending
-        if pending:
-            pending += data
-            if len(pending) < self._needed:
-                return []
-            data = bytes(pending)
-            pending.clear()
-        commands: list[RemotingCommand] = []
-        position, end = 0, len(data)
+        if not self._held:
+            return self._cut(data, 0, [])
+        self._held += len(data)
+        if self._held < self._needed:
+            self._keep(data)
+            return []
+        parts, self._parts = self._parts, []
+        end = len(data) - (self._held - self._needed)  # of the frame, where it is the first that ends
+        self._held = 0
+        if self._needed < _LARGE_BYTES:
+            return self._cut(b"".join((*parts, data)), 0, [])
+        try:
+            command = self._assemble(parts, memoryview(data)[:end])
+        except ProtocolError as error:
+            self.failure = error
+            return []
+        return self._cut(data, end, [command])
+
+    def _cut(self, data: bytes, position: int, commands: list[RemotingCommand]) -> list[RemotingCommand]:
+        """Add the commands that are whole from `position` on, and keep what follows them."""
+        end = len(data)
         needed = 8
         try:
             while end - position >= 8:
@@ -68,22 +85,39 @@ class FrameDecoder:
                     break
                 header = position + 8
                 header_end = header + header_length
-                serialization = mark >> 24
-                if serialization == 1:
-                    command = _decode_binary(data, header, header_end, data[header_end:stop])
-                elif serialization == 0:
-                    command = _decode_json(data[header:header_end], data[header_end:stop])
-                else:
-                    raise FrameError(f"unknown serialization {serialization}")
-                commands.append(command)
+                commands.append(_decode(mark >> 24, data, header, header_end, data[header_end:stop]))
                 position = stop
         except ProtocolError as error:
             self.failure = error
             return commands
         if position < end:
-            pending += data[position:] if position else data
             self._needed = needed
+            self._held = end - position
+            self._keep(data if not position else memoryview(data)[position:])
         return commands
+
+    def _keep(self, data: bytes | memoryview) -> None:
+        parts = self._parts
+        if len(data) >= _LARGE_BYTES:
+            parts.append(data)
+        elif parts and isinstance(parts[-1], bytearray):
+            parts[-1] += data
+        else:
+            parts.append(bytearray(data))
+
+    def _assemble(self, parts: list[bytes | bytearray | memoryview], last: memoryview) -> RemotingCommand:
+        """The command of a large frame that came in parts: its body is copied once. Raises ProtocolError."""
+        first = parts[0]
+        header_end = 8
+        if len(first) >= 8:
+            header_end += _unpack_prefix(first)[1] & 0xFFFFFF
+        if len(first) < header_end:
+            first = b"".join((*parts, last))
+            parts, last = [first], memoryview(b"")
+            header_end = 8 + (_unpack_prefix(first)[1] & 0xFFFFFF)
+        head = bytes(first[:header_end])
+        body = b"".join((memoryview(first)[header_end:], *parts[1:], last))
+        return _decode(_unpack_prefix(head)[1] >> 24, head, 8, header_end, body)
 
     def _check(self, length: int, header_length: int) -> None:
         if length < 4:
@@ -91,6 +125,15 @@ class FrameDecoder:
         if length + 4 > self._max_frame_bytes:
             raise FrameError(f"frame of {length + 4} bytes is over the limit of {self._max_frame_bytes}")
         raise FrameError(f"header length {header_length} exceeds its frame of {length} bytes")
+
+
+def _decode(serialization: int, data: bytes, header: int, header_end: int, body: bytes) -> RemotingCommand:
+    """Raises ProtocolError."""
+    if serialization == 1:
+        return _decode_binary(data, header, header_end, body)
+    if serialization == 0:
+        return _decode_json(data[header:header_end], body)
+    raise FrameError(f"unknown serialization {serialization}")
 
 
 def encode_frame(command: RemotingCommand) -> bytes:

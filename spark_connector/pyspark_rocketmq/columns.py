@@ -59,7 +59,7 @@ COLUMNS: Final = (
     Column("keys", StringType(), pa.string(), may_be_null=True),
     Column("tags", StringType(), pa.string(), may_be_null=True),
     Column(BODY, BinaryType(), pa.binary()),
-    Column(PROPERTIES, MapType(StringType(), StringType(), True), _map_type(value_nullable=True)),
+    Column(PROPERTIES, MapType(StringType(), StringType(), False), _map_type(value_nullable=False)),
     Column("bornTimestamp", TimestampType(), _TIMESTAMP),
     Column("storeTimestamp", TimestampType(), _TIMESTAMP),
     Column("bornHost", StringType(), pa.string()),
@@ -84,9 +84,15 @@ def columns_of(properties_mode: PropertiesMode) -> dict[str, Column]:
 
 
 def spark_schema(properties_mode: PropertiesMode = "map") -> StructType:
-    """The schema of all columns, for who chooses none."""
+    """The schema of all columns, for who chooses none.
+
+    What is never null is declared so: Spark then leaves out a check for each value.
+    """
     return StructType(
-        [StructField(column.name, column.spark_type, True) for column in columns_of(properties_mode).values()]
+        [
+            StructField(column.name, column.spark_type, column.may_be_null)
+            for column in columns_of(properties_mode).values()
+        ]
     )
 
 
@@ -109,12 +115,14 @@ def check_selection(schema: StructType, properties_mode: PropertiesMode = "map")
 
 
 def arrow_schema(columns: Sequence[str], properties_mode: PropertiesMode = "map") -> pa.Schema:
-    """The Arrow schema of these columns, all of them nullable. Raises SchemaError for an unknown column."""
+    """The Arrow schema of these columns, as `spark_schema`. Raises SchemaError for an unknown column."""
     known = columns_of(properties_mode)
     for name in columns:
         if name not in known:
             raise SchemaError(f"column {name!r} does not exist: {_allowed(known, properties_mode)}")
-    return pa.schema([pa.field(name, known[name].arrow_type) for name in columns])
+    return pa.schema(
+        [pa.field(name, known[name].arrow_type, nullable=known[name].may_be_null) for name in columns]
+    )
 
 
 def arrow_schema_of(schema: StructType, properties_mode: PropertiesMode = "map") -> pa.Schema:

@@ -83,7 +83,7 @@ class PullSettings(SettingsGroup):
         unit="messages",
     )
     max_transfer_count_in_bulk: Count = live(
-        512,
+        1024,
         "maxTransferCountOnBulkPull",
         "Most that a pull gets whose client says (`maxMsgBytes`) that it takes more bytes than "
         "`maxTransferBytesOnMessageInMemory`: one that reads through a queue.",

@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn, Protocol
 
+from ..allocator import keep_freed_memory
 from .configuration import SettingsError
 from .tasks import TaskSupervisor
 
@@ -33,6 +34,8 @@ EXIT_FAILURE: Final = 1
 EXIT_BAD_CONFIGURATION: Final = 2
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+# Several of the largest answers to pulls; frames near the limit are given back.
+_KEPT_BYTES: Final = 8 * 1024 * 1024
 
 
 class StartError(Exception):
@@ -87,6 +90,7 @@ def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_sec
     so it does where the loop is stuck or threads do not end, `watchdog_seconds` later.
     """
     raise_file_limit()
+    keep_freed_memory(_KEPT_BYTES)
     threads_before = set(threading.enumerate())
     life = _Life(build, stop_timeout_seconds, watchdog_seconds)
     try:

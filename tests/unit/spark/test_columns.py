@@ -48,6 +48,11 @@ class TestAllColumns:
         assert arrow_schema(list(columns_of(mode)), mode).equals(expected)
         assert arrow_schema_of(spark_schema(mode), mode).equals(expected)
 
+    def test_only_keys_and_tags_may_be_null(self) -> None:
+        nullable = [field.name for field in spark_schema().fields if field.nullable]
+        assert nullable == ["keys", "tags"]
+        assert spark_schema()["properties"].dataType == MapType(StringType(), StringType(), False)
+
     def test_unknown_mode(self) -> None:
         with pytest.raises(SchemaError, match="propertiesMode 'json': allowed are map, raw, none"):
             columns_of("json")  # type: ignore[arg-type]
