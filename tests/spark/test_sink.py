@@ -94,6 +94,21 @@ def _check_ids_and_order(*topics: list[MessageExt]) -> None:
         assert all(order == sorted(order) for order in orders.values())
 
 
+def test_a_named_write_gives_its_rows_the_same_ids_again(
+    spark: SparkSession, cluster: SmallCluster, topic: str
+) -> None:
+    cluster.create_topic(topic)
+    rows = spark.range(0, 100, 1, 2).select(f.col("id").cast("string").alias("body"))
+    for _ in range(2):
+        _save(rows, cluster.address, topic=topic, writeId="alerts:17")
+
+    ids: dict[bytes, list[str]] = {}
+    for message in _read(cluster, topic):
+        ids.setdefault(message.body, []).append(_row_id(message))
+    assert all(first == second and first.startswith("alerts:17:0:") for first, second in ids.values())
+    assert len({first for first, _ in ids.values()}) == 100
+
+
 def test_delays_and_delivery_times_are_set(spark: SparkSession) -> None:
     """On a broker that keeps whatever it is sent."""
     thread = LoopThread("fake-cluster")

@@ -18,6 +18,7 @@ from ..offsets import EARLIEST, LATEST, MAX_QUEUE_ID, QueueKey, QueueOffsets, by
 from .parsing import Form
 from .positions import Anchor, AtOffsets, AtTimes
 
+_WRITE_ID: Final = re.compile(r"[A-Za-z0-9._:/-]{1,200}")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _DURATION: Final = re.compile(r"([0-9]{1,15})\s*([a-z]*)")
 _UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -163,6 +164,12 @@ def _times(text: str) -> AtTimes:
     return AtTimes(_of_known_topics(by_queue(parse_json(text), _timestamp_leaf)))
 
 
+def _write_id(text: str) -> str:
+    if not _WRITE_ID.fullmatch(text):
+        raise ValueError
+    return text
+
+
 def _some_text(text: str) -> str:
     if not text:
         raise ValueError
@@ -190,6 +197,7 @@ DurationMs = Annotated[
     int,
     Form(_duration_ms, f"a duration: 500ms, 30s, 15m, 2h …, or a number of ms from 1 to {_MAX_DURATION_MS}"),
 ]
+MaybeWriteId = Annotated[str | None, Form(_write_id, "1 to 200 of the characters a-z A-Z 0-9 . _ : / -")]
 MaybeText = Annotated[str | None, Form(_some_text, "a text that is not empty")]
 NameServers = Annotated[str, Form(_name_servers, "addresses of name servers, host:port;host:port")]
 GroupName = Annotated[str, _GROUP_FORM]

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final
 
 from ..errors import OptionError
-from .forms import DurationMs, GroupName, MaybeCompression, MaybeText, MaybeTopicToSend, whole_number
+from .forms import (
+    DurationMs,
+    GroupName,
+    MaybeCompression,
+    MaybeText,
+    MaybeTopicToSend,
+    MaybeWriteId,
+    whole_number,
+)
 from .parsing import Mode, OptionGroup, option
 from .sdk_options import SdkOptions
 
@@ -22,6 +30,13 @@ class TargetOptions(OptionGroup):
         "topic", "The topic of all rows; without it, each row's column `topic` says it.", None
     )
     group: GroupName = option("groupId", "The producer group.", DEFAULT_GROUP)
+    write_id: MaybeWriteId = option(
+        "writeId",
+        "What this write is called in the ids of its rows: one that is repeated under the same name gives "
+        "the same rows the same ids. Without it each write has a name of its own.",
+        None,
+        only=Mode.BATCH,
+    )
 
 
 class SendOptions(OptionGroup):

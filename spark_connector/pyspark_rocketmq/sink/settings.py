@@ -21,7 +21,8 @@ class SinkSettings:
 
     A batch has at most `batch_rows` rows and `batch_bytes` bytes; `max_in_flight` requests of a task are
     under way at once. `request_timeout_seconds` bounds one attempt; a broker that is away is waited for
-    `broker_timeout_seconds`, a topic that is not there `topic_timeout_seconds`.
+    `broker_timeout_seconds`, a topic that is not there `topic_timeout_seconds`. `write_id`: what a batch
+    write is called in the ids of its rows.
     """
 
     name_servers: str
@@ -37,6 +38,7 @@ class SinkSettings:
     topic_timeout_seconds: float = 5.0
     dead_letter_topic: str | None = None
     dead_letter_path: str | None = None
+    write_id: str | None = None
     client: ClientSettings = field(default_factory=ClientSettings)
 
 
@@ -57,5 +59,6 @@ def sink_settings(options: WriteOptions) -> SinkSettings:
         topic_timeout_seconds=options.topic_timeout_ms / 1000,
         dead_letter_topic=options.dead_letter_topic,
         dead_letter_path=options.dead_letter_path,
+        write_id=options.write_id,
         client=options.client_settings,
     )

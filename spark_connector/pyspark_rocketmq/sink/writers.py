@@ -43,7 +43,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, columns: SinkColumns, settings: SinkSettings) -> None:
         self._columns = columns
         self._settings = settings
-        self._write_id = secrets.token_hex(16)
+        self._write_id = settings.write_id or secrets.token_hex(16)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """On an executor: write the rows of a partition and wait for all acknowledgements."""

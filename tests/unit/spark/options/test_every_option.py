@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -70,6 +71,7 @@ _WRONG = {
     "batchMessages": ["0", "1000001"],
     "batchBytes": ["65535", str(2**28 + 1)],
     "topic": ["", "a b", "x" * 128, "SCHEDULE_TOPIC_XXXX"],
+    "writeId": ["", "a b", "ö", "x" * 201],
     "sendBatchSize": ["0", "10001"],
     "sendBatchBytes": ["1023", str(2**22 + 1)],
     "maxInFlight": ["0", "1025"],
@@ -123,6 +125,7 @@ _RIGHT: dict[str, tuple[str, object]] = {
     "batchMessages": ("2000", 2000),
     "batchBytes": ("4194304", 4_194_304),
     "topic": ("orders", "orders"),
+    "writeId": ("alerts:17", "alerts:17"),
     "sendBatchSize": ("1", 1),
     "sendBatchBytes": ("65536", 65_536),
     "maxInFlight": ("1", 1),
@@ -144,8 +147,12 @@ _OPTIONS = [(model, info) for model in (ReadOptions, WriteOptions) for info in d
 
 
 def _read(model: type[OptionGroup], info: OptionInfo, text: str) -> OptionGroup:
-    base = base_for(info.name) if model is ReadOptions else {"rocketmq.namesrv.addr": "a:1"}
-    return model.read({**base, **_WITH.get(info.name, {}), info.name: text}, mode_of(info.only))
+    base = {**_base(model, info), **_WITH.get(info.name, {})}
+    return model.read({**base, info.name: text}, mode_of(info.only))
+
+
+def _base(model: type[OptionGroup], info: OptionInfo) -> Mapping[str, str]:
+    return base_for(info.name) if model is ReadOptions else {"rocketmq.namesrv.addr": "a:1"}
 
 
 @pytest.mark.parametrize(
@@ -196,9 +203,10 @@ def test_an_option_of_the_other_mode_is_refused_or_told_of(
 ) -> None:
     other = Mode.BATCH if info.only is Mode.STREAM else Mode.STREAM
     text, _ = _RIGHT[info.name]
-    options = {**base_for(info.name), info.name: text}
+    options = {**_base(model, info), info.name: text}
     if info.elsewhere is Elsewhere.REFUSED:
-        with pytest.raises(OptionError, match=f"{info.name} is .* it must be left out: it is for reading a"):
+        problem = f"{info.name} is .* it must be left out: it is for {model.purpose()} a"
+        with pytest.raises(OptionError, match=problem):
             model.read(options, other)
         return
     read = model.read(options, other)
