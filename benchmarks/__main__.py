@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.comparison import Figure, alternate
+from benchmarks.held_pulls import held_pulls
 from benchmarks.index_query import index_query
 from benchmarks.load import LoadClient, LoadResult
 from benchmarks.many_queues import many_queues
@@ -200,6 +201,7 @@ STORE_LOADS: dict[str, StoreLoad] = {
     "rollover": rollover,
     "index-query": index_query,
     "many-queues": many_queues,
+    "held-pulls": held_pulls,
 }
 
 

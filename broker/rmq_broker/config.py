@@ -28,7 +28,9 @@ from rmq_remoting.daemon.settings import (
     JavaString,
     Milliseconds,
     MillisecondsOrZero,
+    Percent,
     Port,
+    Seconds,
     SettingsGroup,
     ThreadCount,
     Unacceptable,
@@ -228,6 +230,31 @@ class TopicSettings(SettingsGroup):
     flush_consumer_offset_interval_ms: Milliseconds = live(
         5000, "flushConsumerOffsetInterval", "How often consumer offsets are written to disk."
     )
+    enable_broadcast_offset_store: JavaBoolean = live(
+        True,
+        "enableBroadcastOffsetStore",
+        "Note where members of broadcasting groups are, for those that come with and without a proxy.",
+    )
+    broadcast_offset_expire_second: JavaLong = live(
+        120,
+        "broadcastOffsetExpireSecond",
+        "Such a member is forgotten when it is not connected and has not pulled for so long.",
+        unit="s",
+        minimum=1,
+    )
+    broadcast_offset_expire_max_second: JavaLong = live(
+        300,
+        "broadcastOffsetExpireMaxSecond",
+        "The same for one that is connected.",
+        unit="s",
+        minimum=1,
+    )
+    use_server_side_reset_offset: JavaBoolean = live(
+        True,
+        "useServerSideResetOffset",
+        "A reset of offsets is done by the broker, and consumers learn of it with their next pull; off: the "
+        "consumers that are connected are told to do it.",
+    )
 
 
 class SendSettings(SettingsGroup):
@@ -241,6 +268,140 @@ class SendSettings(SettingsGroup):
         "Time since 1970 before which sends are refused.",
         unit="ms",
         minimum=0,
+    )
+
+
+class MessageRequestModeSetting(enum.StrEnum):
+    """How consumers get messages (Apache RocketMQ 5.3.3, MessageRequestMode)."""
+
+    PULL = "PULL"
+    POP = "POP"
+
+
+class PopSettings(SettingsGroup):
+    """POP"""
+
+    enable_retry_topic_v2: JavaBoolean = live(
+        False,
+        "enableRetryTopicV2",
+        "Messages come back into `%RETRY%GROUP+TOPIC`, not into `%RETRY%GROUP_TOPIC`.",
+    )
+    retrieve_from_retry_topic_v1: JavaBoolean = live(
+        True,
+        "retrieveMessageFromPopRetryTopicV1",
+        "With `enableRetryTopicV2`: go on reading the retry topics with `_`, too.",
+    )
+    pop_from_retry_probability: Percent = live(
+        20,
+        "popFromRetryProbability",
+        "Share of pops that look into the retry topic first; the others do where they are not full yet.",
+    )
+    pop_response_returns_retry_topic: JavaBoolean = live(
+        False,
+        "popResponseReturnActualRetryTopic",
+        "Give messages of a retry topic as they are, not under the topic that they came from.",
+    )
+    init_pop_offset_by_check_msg_in_mem: JavaBoolean = live(
+        True,
+        "initPopOffsetByCheckMsgInMem",
+        "A new group that asks for the newest gets all of a queue whose first message is still in memory.",
+    )
+    pop_ck_max_buffer_size: Count = live(
+        200_000,
+        "popCkMaxBufferSize",
+        "Pops whose messages are in consumers' hands, at most; each takes half a kilobyte of memory.",
+        unit="pops",
+    )
+    enable_pop_message_threshold: JavaBoolean = live(
+        False, "enablePopMessageThreshold", "Bound what a group has in its hands of one queue."
+    )
+    pop_inflight_message_threshold: Count = live(
+        10_000, "popInflightMessageThreshold", "To how much.", unit="messages"
+    )
+    max_pop_polling_size: Count = live(100_000, "maxPopPollingSize", "Pops that wait for messages, at most.")
+    pop_polling_size: Count = live(
+        1024, "popPollingSize", "Pops that wait for the same queue (or any) of a topic, at most."
+    )
+    pop_polling_map_size: Count = live(
+        100_000, "popPollingMapSize", "Topics, groups and queues that pops wait for, at most."
+    )
+    revive_queue_nums: Count = setting(
+        8,
+        "reviveQueueNum",
+        "Queues of the revive topic; check points are spread over them for Apache's broker.",
+    )
+    timer_max_delay_seconds: Seconds = live(
+        259_200, "timerMaxDelaySec", "Longest invisible time of popped messages."
+    )
+    server_load_balancer_enable: JavaBoolean = live(
+        True,
+        "serverLoadBalancerEnable",
+        "Divide queues among the consumers that ask the broker for theirs; otherwise all get all.",
+    )
+    default_message_request_mode: MessageRequestModeSetting = live(
+        MessageRequestModeSetting.PULL,
+        "defaultMessageRequestMode",
+        "How groups get messages that ask the broker and were told nothing else (setConsumeMode).",
+    )
+    default_pop_share_queue_num: JavaInt = live(
+        -1,
+        "defaultPopShareQueueNum",
+        "In how many more POP consumers' hands a queue is by default; 0 and less: all consumers'.",
+    )
+    load_balance_poll_name_server_interval_ms: Milliseconds = live(
+        30_000,
+        "loadBalancePollNameServerInterval",
+        "How old the route may be by which queues are divided.",
+    )
+
+
+class FilterSettings(SettingsGroup):
+    """Filters
+
+    Filtering by properties; filters.md says more about it.
+    """
+
+    enable_property_filter: JavaBoolean = live(
+        False, "enablePropertyFilter", "Consumers may filter messages by their properties, with SQL92."
+    )
+    filter_lenient: JavaBoolean = live(
+        False,
+        "filterLenient",
+        "Take an SQL92 expression as far as it is understood and ignore what follows, as Apache's broker "
+        "does, instead of refusing it.",
+        ours=True,
+    )
+    filter_support_retry: JavaBoolean = live(
+        False,
+        "filterSupportRetry",
+        "Messages that come again pass through the group's filter once more: the one of the topic that they "
+        "came from, as it is by then.",
+    )
+    filter_data_clean_time_span_ms: Milliseconds = live(
+        24 * 3600 * 1000,
+        "filterDataCleanTimeSpan",
+        "How long a filter is remembered that nobody is subscribed with any more.",
+    )
+    enable_calc_filter_bit_map: JavaBoolean = live(
+        False,
+        "enableCalcFilterBitMap",
+        "Note with each message whose filters take it (with enableConsumeQueueExt): old messages that do not "
+        "match need not be read from the disk then.",
+    )
+    max_error_rate_of_bloom_filter: JavaInt = setting(
+        20,
+        "maxErrorRateOfBloomFilter",
+        "How many of 100 bit maps may seem to have a filter in them that they do not have.",
+        unit="percent",
+        minimum=1,
+        maximum=99,
+    )
+    expect_consumer_num: JavaInt = setting(
+        32,
+        "expectConsumerNumUseFilter",
+        "Filters of one topic that bit maps are made for.",
+        minimum=1,
+        maximum=10_000,
     )
 
 
@@ -271,6 +432,12 @@ class TierSettings(SettingsGroup):
     )
     pull_cold_queue_capacity: Count = setting(
         10_000, "pullColdThreadPoolQueueCapacity", "Such pulls that wait for a thread.", ours=True
+    )
+    ack_queue_capacity: Count = setting(
+        100_000, "ackThreadPoolQueueCapacity", "Waiting acknowledgements of popped messages."
+    )
+    ack_max_wait_ms: Milliseconds = setting(
+        3000, "waitTimeMillsInAckQueue", "Longest wait of an acknowledgement."
     )
     heartbeat_queue_capacity: Count = setting(
         50_000, "heartbeatThreadPoolQueueCapacity", "Waiting heartbeats."
@@ -307,9 +474,11 @@ class BrokerSettings(
     RegistrationSettings,
     TopicSettings,
     SendSettings,
+    PopSettings,
     PullSettings,
     QuerySettings,
     StoreSettings,
+    FilterSettings,
     TierSettings,
     ServerSettings,
     MetricsSettings,

@@ -5,7 +5,7 @@ What belongs to any daemon (loop lag, memory, tiers, connections) comes from `rm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
     from .clients.consumers import ConsumerTable
     from .clients.producers import ProducerTable
+    from .clients.queue_locks import QueueLocks
     from .config import BrokerSettings
     from .delivery.held_pulls import HeldPulls
     from .groups.table import SubscriptionGroupTable
     from .offsets.table import ConsumerOffsetTable
-    from .statistics import BrokerStatistics
+    from .statistics import BrokerStatistics, TopicStatistics
     from .store.message_store import MessageStore
     from .topics.table import TopicTable
 
@@ -94,6 +95,7 @@ class Observed:
     groups: SubscriptionGroupTable
     offsets: ConsumerOffsetTable
     consumers: ConsumerTable
+    queue_locks: QueueLocks
     producers: ProducerTable
     statistics: BrokerStatistics
     store: MessageStore
@@ -112,6 +114,7 @@ class BrokerCollector:
         yield from self._numbers()
         yield from self._messages()
         yield from self._clients()
+        yield from self._order()
         yield from self._tiers()
         yield from self._lag()
 
@@ -140,13 +143,13 @@ class BrokerCollector:
                 "rocketmq_messages_in_total",
                 "Messages stored.",
                 "counter",
-                [((name, "normal", system[name]), topic.put_messages) for name, topic in topics.items()],
+                _by_type(topics, system, lambda topic: (topic.put_messages, topic.delayed_messages)),
             ),
             (
                 "rocketmq_throughput_in_total",
                 "Bytes stored.",
                 "counter",
-                [((name, "normal", system[name]), topic.put_bytes) for name, topic in topics.items()],
+                _by_type(topics, system, lambda topic: (topic.put_bytes, topic.delayed_bytes)),
             ),
         ):
             yield Family(family, kind, meaning, values, labels)  # type: ignore[arg-type]
@@ -207,6 +210,25 @@ class BrokerCollector:
             ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
         )
 
+    def _order(self) -> Iterator[Family]:
+        """Locked queues, and groups whose members do not want the same."""
+        observed = self._observed
+        groups = {group.name: group.agreement.variants for group in observed.consumers.groups()}
+        yield Family(
+            "rmq_queue_locks",
+            "gauge",
+            "Queues that ordered consumers have locked, by group.",
+            [((name,), count) for name, count in observed.queue_locks.counts().items()],
+            ("consumer_group",),
+        )
+        yield Family(
+            "rmq_group_subscription_variants",
+            "gauge",
+            "Different subscriptions within a group, of groups with more than one: they lose messages.",
+            [((name,), variants) for name, variants in groups.items() if variants > 1],
+            ("consumer_group",),
+        )
+
     def _tiers(self) -> Iterator[Family]:
         """Apache's name for how many requests wait for a processor."""
         yield Family(
@@ -242,6 +264,22 @@ class BrokerCollector:
     def _out_labels(self, group: str, topic: str) -> tuple[str, str, str, str]:
         is_system = topic in self._observed.topics.system_topics or is_system_group(group)
         return topic, group, _boolean(topic.startswith(RETRY_PREFIX)), _boolean(is_system)
+
+
+def _by_type(
+    topics: Mapping[str, TopicStatistics],
+    system: Mapping[str, str],
+    counts: Callable[[TopicStatistics], tuple[int, int]],
+) -> list[tuple[tuple[str, ...], int]]:
+    """Series by topic and kind of message; `counts` gives all, and those of them that are delayed."""
+    series: list[tuple[tuple[str, ...], int]] = []
+    for name, topic in topics.items():
+        total, delayed = counts(topic)
+        if total > delayed or not delayed:
+            series.append(((name, "normal", system[name]), total - delayed))
+        if delayed:
+            series.append(((name, "delay", system[name]), delayed))
+    return series
 
 
 def _version_text(version: int) -> str:

@@ -15,18 +15,24 @@ if TYPE_CHECKING:
     from .processors.admin.cleaning import CleaningProcessor
     from .processors.admin.clients import ConnectionAdminProcessor
     from .processors.admin.consume_stats import ConsumeStatsProcessor
+    from .processors.admin.delays import DelayAdminProcessor
     from .processors.admin.groups import GroupAdminProcessor
-    from .processors.admin.offsets import OffsetAdminProcessor
+    from .processors.admin.offset_reset import OffsetResetProcessor
+    from .processors.admin.offsets import OffsetAdminProcessor, OffsetCloneProcessor
     from .processors.admin.queue_view import QueueViewProcessor
+    from .processors.admin.relays import ConsumerRelayProcessor
     from .processors.admin.stats_data import StatsDataProcessor
     from .processors.admin.topic_stats import TopicStatsProcessor
     from .processors.admin.topics import TopicAdminProcessor
     from .processors.client import ClientProcessor
     from .processors.consumer import ConsumerOffsetProcessor
+    from .processors.locks import QueueLockProcessor
     from .processors.offsets import QueueOffsetProcessor
+    from .processors.pop_processors import PopProcessors
     from .processors.pull import PullProcessor
     from .processors.query import QueryProcessor
     from .processors.send import SendProcessor
+    from .processors.send_back import SendBackProcessor
 
 # Without fast failure a request may wait as long as it likes; a day is as long as that.
 _FOREVER_MS = 24 * 3600 * 1000
@@ -40,6 +46,7 @@ class Tiers:
     pull: InlineTier
     lite_pull: InlineTier
     pull_cold: PoolTier  # what pulls hand on that is not in memory
+    ack: InlineTier
     heartbeat: InlineTier
     client_manager: InlineTier
     consumer_manager: InlineTier
@@ -67,6 +74,7 @@ class Tiers:
                 capacity=settings.pull_cold_queue_capacity,
                 max_wait_ms=wait_ms(settings.pull_max_wait_ms),
             ),
+            ack=inline("ack", settings.ack_queue_capacity, settings.ack_max_wait_ms),
             heartbeat=inline("heartbeat", settings.heartbeat_queue_capacity, settings.heartbeat_max_wait_ms),
             client_manager=inline(
                 "client_manager", settings.client_manager_queue_capacity, settings.heartbeat_max_wait_ms
@@ -95,7 +103,10 @@ class Processors:
     """Everybody who answers requests."""
 
     send: SendProcessor
+    send_back: SendBackProcessor
+    delay_admin: DelayAdminProcessor
     pull: PullProcessor
+    pops: PopProcessors
     client: ClientProcessor
     consumer_offset: ConsumerOffsetProcessor
     queue_offset: QueueOffsetProcessor
@@ -108,6 +119,10 @@ class Processors:
     group_admin: GroupAdminProcessor
     connection_admin: ConnectionAdminProcessor
     offset_admin: OffsetAdminProcessor
+    offset_clone: OffsetCloneProcessor
+    offset_reset: OffsetResetProcessor
+    relay: ConsumerRelayProcessor
+    locks: QueueLockProcessor
     cleaning: CleaningProcessor
     broker_admin: BrokerAdminProcessor
 
@@ -120,6 +135,11 @@ def table(by: Processors, tiers: Tiers) -> list[Row]:
     return [
         # sending
         ((Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE), by.send.send, tiers.send),
+        ((Code.CONSUMER_SEND_MSG_BACK,), by.send_back.send_back, tiers.send),
+        # messages that were popped
+        ((Code.ACK_MESSAGE,), by.pops.ack.ack, tiers.ack),
+        ((Code.BATCH_ACK_MESSAGE,), by.pops.ack.ack_batch, tiers.ack),
+        ((Code.CHANGE_MESSAGE_INVISIBLETIME,), by.pops.change_invisible.change, tiers.ack),
         # clients and their groups
         ((Code.HEART_BEAT,), by.client.heartbeat, tiers.heartbeat),
         ((Code.UNREGISTER_CLIENT,), by.client.unregister, tiers.client_manager),
@@ -127,6 +147,11 @@ def table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.GET_CONSUMER_LIST_BY_GROUP,), by.client.list_consumers, tiers.consumer_manager),
         ((Code.QUERY_CONSUMER_OFFSET,), by.consumer_offset.query, tiers.consumer_manager),
         ((Code.UPDATE_CONSUMER_OFFSET,), by.consumer_offset.update, tiers.consumer_manager),
+        ((Code.LOCK_BATCH_MQ,), by.locks.lock_batch, tiers.consumer_manager),
+        ((Code.UNLOCK_BATCH_MQ,), by.locks.unlock_batch, tiers.consumer_manager),
+        ((Code.QUERY_ASSIGNMENT,), by.pops.assignment.query, tiers.client_manager),
+        ((Code.SET_MESSAGE_REQUEST_MODE,), by.pops.request_mode.set, tiers.admin),
+        ((Code.GET_ALL_MESSAGE_REQUEST_MODE,), by.pops.request_mode.get_all, tiers.admin),
         # queues
         ((Code.GET_MAX_OFFSET,), by.queue_offset.max_offset, tiers.admin),
         ((Code.GET_MIN_OFFSET,), by.queue_offset.min_offset, tiers.admin),
@@ -150,7 +175,12 @@ def table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.DELETE_SUBSCRIPTIONGROUP,), by.group_admin.delete, tiers.admin),
         ((Code.GET_SUBSCRIPTIONGROUP_CONFIG,), by.group_admin.get, tiers.admin),
         ((Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,), by.group_admin.get_all, tiers.admin_reads),
+        ((Code.UPDATE_AND_GET_GROUP_FORBIDDEN,), by.group_admin.forbid, tiers.admin),
         ((Code.GET_ALL_CONSUMER_OFFSET,), by.offset_admin.get_all, tiers.admin),
+        ((Code.GET_ALL_DELAY_OFFSET,), by.delay_admin.get_all, tiers.admin),
+        ((Code.QUERY_CORRECTION_OFFSET,), by.offset_admin.correction, tiers.admin),
+        ((Code.CLONE_GROUP_OFFSET,), by.offset_clone.clone, tiers.admin),
+        ((Code.INVOKE_BROKER_TO_RESET_OFFSET,), by.offset_reset.reset, tiers.admin),
         ((Code.GET_CONSUME_STATS,), by.consume_stats.of_group, tiers.admin_reads),
         ((Code.QUERY_CONSUME_TIME_SPAN,), by.consume_stats.time_spans, tiers.admin_reads),
         ((Code.GET_BROKER_CONSUME_STATS,), by.consume_stats.of_all_groups, tiers.admin_reads),
@@ -161,6 +191,10 @@ def table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.QUERY_TOPIC_CONSUME_BY_WHO,), by.connection_admin.groups_of_topic, tiers.admin),
         ((Code.QUERY_TOPICS_BY_CONSUMER,), by.connection_admin.topics_of_group, tiers.admin),
         ((Code.QUERY_SUBSCRIPTION_BY_CONSUMER,), by.connection_admin.subscription, tiers.admin),
+        # asked of a running consumer
+        ((Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,), by.relay.status, tiers.admin),
+        ((Code.GET_CONSUMER_RUNNING_INFO,), by.relay.running_info, tiers.admin),
+        ((Code.CONSUME_MESSAGE_DIRECTLY,), by.relay.consume_directly, tiers.admin),
         # deleting what is old
         ((Code.CLEAN_EXPIRED_CONSUMEQUEUE,), by.cleaning.clean_expired_queues, tiers.admin),
         ((Code.CLEAN_UNUSED_TOPIC,), by.cleaning.clean_unused_topics, tiers.admin),
@@ -178,6 +212,10 @@ def pull_rows(by: Processors, tiers: Tiers) -> list[Row]:
     return [
         ((Code.PULL_MESSAGE,), by.pull.pull, tiers.pull),
         ((Code.LITE_PULL_MESSAGE,), by.pull.pull, tiers.lite_pull),
+        ((Code.POP_MESSAGE,), by.pops.pop.pop, tiers.pull),
+        ((Code.PEEK_MESSAGE,), by.pops.pop.peek, tiers.pull),
+        ((Code.POLLING_INFO,), by.pops.pop.polling_info, tiers.pull),
+        ((Code.NOTIFICATION,), by.pops.notification.notify, tiers.pull),
     ]
 
 

@@ -8,6 +8,7 @@ say about it yet.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import VERSION_5_3_3
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _VERSION_TEXT: Final = "V5_3_3"
 
-# Figures of what does not exist here (the transient pool) or not yet (timers, schedule).
+# Figures of what does not exist here (the transient pool) or not yet (timers).
 _NOT_THERE: Final = {
     "dispatchMaxBuffer": "0",
     "getMessageEntireTimeMax": "0",
@@ -62,12 +63,15 @@ class RuntimeInfo:
         disk: DiskSpace,
         dispatcher: Dispatcher,
         settings: BrokerSettings,
+        delay_positions: Callable[[], dict[int, tuple[int, int]]] = dict,
     ) -> None:
+        """`delay_positions`: by delay level, how far its messages are delivered, and how far they go."""
         self._statistics = statistics
         self._store = store
         self._disk = disk
         self._dispatcher = dispatcher
         self._settings = settings
+        self._delay_positions = delay_positions
 
     def collect(self) -> dict[str, str]:
         """Key to figure. Asks the file system for its free space."""
@@ -78,6 +82,7 @@ class RuntimeInfo:
             **store,
             **self._disk_ratios(),
             **self._queues(),
+            **self._delay_levels(),
             "brokerActive": "true",
             "brokerVersion": str(VERSION_5_3_3),
             "brokerVersionDesc": _VERSION_TEXT,
@@ -96,6 +101,13 @@ class RuntimeInfo:
             "commitLogDiskRatio": log_ratio,
             f"commitLogDiskRatio_{log_use.folder}": log_ratio,
             "consumeQueueDiskRatio": f"{queue_use.ratio:.4f}",
+        }
+
+    def _delay_levels(self) -> dict[str, str]:
+        """Of each delay level in use: the next offset to be delivered, the end of its queue."""
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{end}"
+            for level, (offset, end) in self._delay_positions().items()
         }
 
     def _queues(self) -> dict[str, str]:

@@ -49,13 +49,18 @@ _RANGE_NAMES: Final = (
 
 
 class TopicStatistics:
-    """What was written to one topic; `put_sizes` counts messages by size, see MESSAGE_SIZE_BOUNDS."""
+    """What was written to one topic; `put_sizes` counts messages by size, see MESSAGE_SIZE_BOUNDS.
 
-    __slots__ = ("put_bytes", "put_messages", "put_sizes")
+    Of all that, `delayed_...` is what waits to be delivered, or has waited.
+    """
+
+    __slots__ = ("delayed_bytes", "delayed_messages", "put_bytes", "put_messages", "put_sizes")
 
     def __init__(self) -> None:
         self.put_messages = 0
         self.put_bytes = 0
+        self.delayed_messages = 0
+        self.delayed_bytes = 0
         self.put_sizes = Histogram(MESSAGE_SIZE_BOUNDS)
 
     def totals(self) -> Totals:

@@ -32,6 +32,14 @@ Result = Answer | asyncio.Future[Answer]
 Processor = Callable[["Connection", RemotingCommand], Result]
 Clock = Callable[[], float]
 
+
+class HeldAnswer(asyncio.Future[Answer]):
+    """A promise to a request that waits until there is something for it (long polling).
+
+    Its latency is counted apart: it says how often messages come, not how fast this server is.
+    """
+
+
 # After so many requests of one read it is asked again how late it is, and whether the peer takes its answers.
 _RECHECK_EVERY: Final = 32
 # Apache's bounds of rocketmq_rpc_latency (RemotingMetricsConstant).
@@ -99,7 +107,7 @@ Tier = InlineTier | PoolTier
 
 
 class Latency:
-    """How long the slow requests of a code took that got the same response code."""
+    """How long requests of a code took (the slow ones, or those that were held) by their response code."""
 
     __slots__ = ("counts", "total_seconds")
 
@@ -109,7 +117,7 @@ class Latency:
         self.total_seconds = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count an answer that took at least the first bound."""
+        """Count an answer."""
         self.counts[bisect_left(LATENCY_BOUNDS_MS, seconds * 1000)] += 1
         self.total_seconds += seconds
 
@@ -125,6 +133,8 @@ class Registration:
     answered: dict[int, int] = field(default_factory=dict)
     # Of those, the ones that took longer than the first bound, from the read to the answer.
     slow: dict[int, Latency] = field(default_factory=dict)
+    # The ones that were held, all of them; they are in `answered`, and not in `slow`.
+    held: dict[int, Latency] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -238,6 +248,8 @@ class Dispatcher:
         row: Registration,
         answer: Answer,
         elapsed_seconds: float,
+        *,
+        was_held: bool = False,
     ) -> None:
         code = 0
         if answer is None or request.flag & FLAG_ONEWAY:
@@ -253,7 +265,9 @@ class Dispatcher:
             code = cast(RemotingCommand, answer).code
         answered = row.answered
         answered[code] = answered.get(code, 0) + 1
-        if elapsed_seconds > _FAST_SECONDS:
+        if was_held:
+            row.held.setdefault(code, Latency()).add(elapsed_seconds)
+        elif elapsed_seconds > _FAST_SECONDS:
             row.slow.setdefault(code, Latency()).add(elapsed_seconds)
 
     def _defer(
@@ -277,7 +291,9 @@ class Dispatcher:
                 connection.fail(error)
             else:
                 answer = ended.result() if error is None else self._failure(row, request, error)
-                self._answer(connection, request, row, answer, self._clock() - received_at)
+                elapsed_seconds = self._clock() - received_at
+                was_held = isinstance(ended, HeldAnswer)
+                self._answer(connection, request, row, answer, elapsed_seconds, was_held=was_held)
 
         future.add_done_callback(done)
 
@@ -334,7 +350,7 @@ class Dispatcher:
 
     def _failure(self, row: Registration, request: RemotingCommand, error: BaseException) -> RemotingCommand:
         if isinstance(error, CommandError):
-            return request.response(error.code, error.remark)
+            return request.response(error.code, error.remark, error.ext_fields)
         if isinstance(error, asyncio.CancelledError):
             remark = f"{row.name} was given up by the server; try again"
             return request.response(ResponseCode.SYSTEM_BUSY, remark)

@@ -63,12 +63,13 @@ class JsonError(BodyError):
 
 
 class CommandError(RemotingError):
-    """A request refused: raised by processors, turned into a response with this code and remark."""
+    """A request refused: raised by processors, turned into a response with this code, remark and fields."""
 
-    def __init__(self, code: int, remark: str) -> None:
+    def __init__(self, code: int, remark: str, ext_fields: dict[str, str] | None = None) -> None:
         super().__init__(remark)
         self.code = code
         self.remark = remark
+        self.ext_fields = ext_fields
 
     def __str__(self) -> str:
         try:

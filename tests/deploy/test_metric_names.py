@@ -50,7 +50,7 @@ def _of_a_stream() -> Iterator[tuple[str, frozenset[str]]]:
 
 @pytest.fixture
 async def labels(tmp_path: Path) -> _Labels:
-    """The labels of each metric: of daemons that have seen a producer, a consumer, a message; of a stream."""
+    """The labels of each metric: of daemons that have seen clients and messages; of a stream."""
     found: defaultdict[str, frozenset[str]] = defaultdict(lambda: _ADDED)
     ports = [free_port(), free_port()]
     metrics = [{"metricsExporterType": "PROM", "metricsPromExporterPort": str(port)} for port in ports]
@@ -61,8 +61,9 @@ async def labels(tmp_path: Path) -> _Labels:
         raw_client(broker.port) as client,
     ):
         await ask_among_notifications(member, heartbeat("c1", "CG", {"T": "*"}, producer_groups=["PG"]))
-        sent(await client.ask(send("T", b"x" * 100)))
-        await client.ask(pull("T", "CG", commit=0))
+        await ask_among_notifications(client, heartbeat("c2", "CG", {"T": "a"}))
+        sent((await ask_among_notifications(client, send("T", b"x" * 100)))[0])
+        await ask_among_notifications(client, pull("T", "CG", commit=0))
         for port in ports:
             for name, names in await _scraped(port):
                 found[name] |= names

@@ -48,6 +48,7 @@ _APACHE = {
     "rocketmq_rpc_latency_milliseconds_bucket": {
         "request_code",
         "response_code",
+        "is_long_polling",
         "result",
         "protocol_type",
         "le",
@@ -246,6 +247,17 @@ async def test_what_waits_and_what_is_refused_shows(broker: RunningBroker) -> No
 
         scrape = await _scrape(broker)
 
+        sent(await client.ask(send("T", queue_id=1)))
+        client.send(pull("T", queue_id=1))
+        assert len(pulled(await client.receive())) == 1
+        async with broker.client() as other:
+            sent(await other.ask(send("T")))
+        assert len(pulled(await client.receive())) == 1
+        later = await _scrape(broker)
+
+    for is_long_polling in ("true", "false"):
+        answered = {"request_code": "pull_message", "is_long_polling": is_long_polling}
+        assert later.value("rocketmq_rpc_latency_milliseconds_count", **answered) == 1
     assert scrape.value("rmq_held_pulls") == 1
     assert scrape.value("rmq_tier_waiting", tier="pull") == 1
     assert scrape.value("rocketmq_processor_watermark", processor="pull") == 0

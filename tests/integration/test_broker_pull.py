@@ -242,7 +242,7 @@ async def test_expressions_that_cannot_be(client: RawClient) -> None:
     answer = await _answered(
         client, pull("T", subscription="a > 1", expression_type="SQL92"), ResponseCode.SYSTEM_ERROR
     )
-    assert "SQL92 is not supported" in str(answer.remark)
+    assert "enablePropertyFilter=true" in str(answer.remark)
 
 
 # --- who may ---

@@ -382,8 +382,6 @@ async def test_properties_are_bounded_with_what_the_broker_adds(client: RawClien
 @pytest.mark.parametrize(
     ("properties", "remark"),
     [
-        ({"DELAY": "3"}, "delayed messages are not supported"),
-        ({"a": "b", "DELAY": "18"}, "delayed messages are not supported"),
         ({"DELAY": "soon"}, "no delay level"),
         ({"DELAY": "²"}, "no delay level"),
         ({"DELAY": "--5"}, "no delay level"),

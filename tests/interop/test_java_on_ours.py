@@ -197,10 +197,9 @@ async def test_a_pull_that_finds_nothing_says_why(
             "the limit is 4194304",
         ),
         ({"property": {"long": "x" * 40_000}}, ResponseCode.MESSAGE_ILLEGAL, "properties"),
-        ({"delay_level": 3}, ResponseCode.MESSAGE_ILLEGAL, "delayed messages are not supported"),
         ({"deliver_after_ms": 5000}, ResponseCode.MESSAGE_ILLEGAL, "timer messages are not supported"),
     ],
-    ids=["queue", "body", "properties", "delay-level", "timer"],
+    ids=["queue", "body", "properties", "timer"],
 )
 async def test_a_refused_send_tells_why(
     own_shell: JavaShell, own_topic: str, options: dict[str, Any], code: ResponseCode, remark: str
@@ -224,10 +223,3 @@ async def test_an_unknown_topic_is_refused_where_it_cannot_be_made(own_shell: Ja
     assert refused.error["code"] == ResponseCode.TOPIC_NOT_EXIST
     assert "autoCreateTopicEnable=true" in refused.error["causes"][0]["remark"]
     (await own_shell.run("send", topic=name, retries=0)).check()
-
-
-async def test_filters_that_do_not_exist_yet_are_refused(own_shell: JavaShell, own_topic: str) -> None:
-    refused = await own_shell.run("consume", topic=own_topic, group=own_topic, sql="a > 3")
-    assert refused.error is not None
-    assert refused.error["code"] == ResponseCode.SYSTEM_ERROR
-    assert "subscribe by tags" in refused.error["remark"]

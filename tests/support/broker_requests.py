@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rmq_remoting.bodies.heartbeat import (
     SUBSCRIBE_ALL,
+    TAG_EXPRESSION,
     ConsumerData,
     ConsumeType,
     HeartbeatData,
@@ -151,6 +152,7 @@ def heartbeat(
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY,
     message_model: MessageModel = MessageModel.CLUSTERING,
     sub_version: int = 0,
+    expression_type: str = TAG_EXPRESSION,
     serialization: Serialization = Serialization.JSON,
 ) -> RemotingCommand:
     """A heartbeat of a consumer (`subscriptions`: expression by topic) and of producers."""
@@ -159,7 +161,7 @@ def heartbeat(
         consume_type=consume_type,
         message_model=message_model,
         subscription_data_set=[
-            _subscription(topic, expression, sub_version)
+            _subscription(topic, expression, sub_version, expression_type)
             for topic, expression in (subscriptions or {}).items()
         ],
     )
@@ -207,11 +209,13 @@ def request(code: int, body: bytes = b"", /, **fields: object) -> RemotingComman
     return RemotingCommand.request(code, texts, body)
 
 
-def _subscription(topic: str, expression: str, version: int) -> SubscriptionData:
-    tags = [] if expression == SUBSCRIBE_ALL else [tag.strip() for tag in expression.split("||")]
+def _subscription(topic: str, expression: str, version: int, expression_type: str) -> SubscriptionData:
+    without_tags = expression == SUBSCRIBE_ALL or expression_type != TAG_EXPRESSION
+    tags = [] if without_tags else [tag.strip() for tag in expression.split("||")]
     return SubscriptionData(
         topic=topic,
         sub_string=expression,
+        expression_type=expression_type,
         sub_version=version,
         tags_set=tags,
         code_set=[string_hash_code(tag) for tag in tags],

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from rmq_remoting.bodies.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 from rmq_remoting.connection import Connection
 
+from ..groups.names import SYSTEM_GROUPS
+from .agreement import Agreement, wants_of
 from .client import ConnectedClient
 from .subscription import Subscription
 
@@ -26,6 +28,7 @@ class ConsumerGroup:
     """
 
     __slots__ = (
+        "agreement",
         "consume_from_where",
         "consume_type",
         "heartbeat_fingerprint",
@@ -43,6 +46,7 @@ class ConsumerGroup:
         # By which it is seen whether the members agree; 0 from clients that know no fingerprints.
         self.heartbeat_fingerprint: int | None = None
         self.members: dict[Connection, ConnectedClient] = {}
+        self.agreement = Agreement(name)
         self.subscriptions: dict[str, Subscription] = {}
 
     @property
@@ -122,6 +126,7 @@ class ConsumerTable:
         # By connection, so that the end of one costs what it has, not what there is.
         self._groups_of: dict[Connection, set[str]] = {}
         self._listeners: list[Callable[[ConsumerGroup], None]] = []
+        self._subscription_listeners: list[Callable[[str, list[Subscription]], None]] = []
 
     # --- looking up ---
 
@@ -134,6 +139,11 @@ class ConsumerTable:
         found = self._groups.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
+    def may_consume(self, group: str, topic: str) -> bool:
+        """Not if members are connected and have given the topic up; its offsets tell of the past then."""
+        found = self._groups.get(group)
+        return found is None or not found.subscriptions or topic in found.subscriptions
+
     def groups(self) -> list[ConsumerGroup]:
         """All groups, as a list of its own."""
         return list(self._groups.values())
@@ -145,6 +155,10 @@ class ConsumerTable:
     def on_change(self, listener: Callable[[ConsumerGroup], None]) -> None:
         """Have `listener` called after a group's members or topics have changed."""
         self._listeners.append(listener)
+
+    def on_subscriptions(self, listener: Callable[[str, list[Subscription]], None]) -> None:
+        """Have `listener` called with a group and all that one of its members says it subscribes to."""
+        self._subscription_listeners.append(listener)
 
     # --- what clients tell ---
 
@@ -169,7 +183,12 @@ class ConsumerTable:
             # Apache answers false where it knows no subscription at all, e.g. after the broker's restart.
             differs = differs or not group.subscriptions
         else:
-            changed |= group.update_subscriptions(map(Subscription.of, data.subscription_data_set))
+            wanted = [Subscription.of(each) for each in data.subscription_data_set]
+            changed |= group.update_subscriptions(wanted)
+            for hear in self._subscription_listeners:
+                hear(group.name, wanted)
+            if data.group_name not in SYSTEM_GROUPS:  # tools: each has its own errand
+                group.agreement.heard(client, wants_of(data.message_model, wanted))
         if changed:
             self._publish(group)
         return differs
@@ -207,6 +226,7 @@ class ConsumerTable:
         client = group.members.pop(connection, None)
         if client is None:
             return False
+        group.agreement.left(connection)
         log.info("consumer %s %s group %s", client, how, group.name)
         names = self._groups_of[connection]
         names.discard(group.name)

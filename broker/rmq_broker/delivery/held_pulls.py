@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.dispatch import Answer, HeldAnswer, Result
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -28,7 +28,8 @@ Retry = Callable[[bool], Result]
 HOLDING_TIERS: Final = frozenset({"pull", "lite_pull"})
 # How exactly the end of a pull's time is met; `HeldPulls.expire` is to be called this often.
 TICK_SECONDS: Final = 0.1
-# So many pulls are looked at in one go: thousands may wait for one queue, and each answer may be large.
+# So many pulls are looked at in one go, of those that were woken and of those whose time has ended:
+# thousands may wait for one queue, and each answer may be large.
 _SLICE: Final = 64
 
 
@@ -65,8 +66,9 @@ class HeldPulls:
         self._by_tick: dict[int, _Pulls] = {}
         self._next_tick = self._tick_of(clock())
         self._woken: dict[ConsumeQueue, None] = {}
-        # Pulls to look at, and whether their time is up.
-        self._due: deque[tuple[HeldPull, bool]] = deque()
+        # Pulls to look at: woken ones, and those whose time has ended. The ones do not wait for the others.
+        self._due: deque[HeldPull] = deque()
+        self._expired: deque[HeldPull] = deque()
         self._look_scheduled = False
         self._released = False
 
@@ -76,7 +78,7 @@ class HeldPulls:
         self, connection: Connection, queue: ConsumeQueue, wait_seconds: float, retry: Retry
     ) -> asyncio.Future[Answer]:
         """Keep a pull until it can be answered, `wait_seconds` at most; after `release_all` not at all."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future = HeldAnswer()
         if self._released:
             answer = retry(True)
             if isinstance(answer, asyncio.Future):
@@ -105,7 +107,7 @@ class HeldPulls:
         while self._next_tick <= now:
             pulls = self._by_tick.get(self._next_tick)
             if pulls is not None:
-                self._due.extend((pull, True) for pull in pulls)
+                self._expired.extend(pulls)
                 self._look_soon()
             self._next_tick += 1
 
@@ -144,14 +146,15 @@ class HeldPulls:
     def _look(self) -> None:
         """Look at one slice. What is woken while others are still due waits for the next round."""
         self._look_scheduled = False
-        due = self._due
+        due, expired = self._due, self._expired
         if not due:
             woken, self._woken = self._woken, {}
-            due.extend((pull, False) for queue in woken for pull in self._waiting_for(queue))
+            due.extend(pull for queue in woken for pull in self._waiting_for(queue))
         for _ in range(min(_SLICE, len(due))):
-            pull, time_is_up = due.popleft()
-            self._look_at(pull, time_is_up=time_is_up)
-        if due or self._woken:
+            self._look_at(due.popleft(), time_is_up=False)
+        for _ in range(min(_SLICE, len(expired))):
+            self._look_at(expired.popleft(), time_is_up=True)
+        if due or expired or self._woken:
             self._look_soon()
 
     def _waiting_for(self, queue: ConsumeQueue) -> Iterable[HeldPull]:
@@ -193,7 +196,7 @@ class HeldPulls:
         elif (answer := look.result()) is not None or time_is_up:
             self._end(pull, answer)
         elif pull.time_is_up or pull.seen_offset != pull.queue.max_offset:
-            self._due.append((pull, pull.time_is_up))
+            (self._expired if pull.time_is_up else self._due).append(pull)
             self._look_soon()
 
     def _end(self, pull: HeldPull, answer: Answer) -> None:

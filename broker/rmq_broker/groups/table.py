@@ -11,6 +11,7 @@ from rmq_remoting.bodies.topic import DataVersion
 from ..config import TopicSettings
 from ..persistence import ClockMs
 from ..topics.attributes import GROUP_ATTRIBUTES, altered_attributes
+from ..topics.permissions import READ
 from .names import SYSTEM_GROUPS, group_name_problem, is_system_group
 
 log = logging.getLogger("rmq.broker.groups")
@@ -30,7 +31,7 @@ class SubscriptionGroupTable:
         self._now_ms = now_ms
         self._listeners: list[Callable[[], None]] = []
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
-        # By group and topic, bits of what the group may not do. Kept as loaded; nothing asks for it yet.
+        # By group and topic, bits of what the group may not do.
         self._forbidden: dict[str, dict[str, int]] = {}
 
     # --- looking up ---
@@ -94,6 +95,23 @@ class SubscriptionGroupTable:
         log.info("consumer group %s deleted", name)
         self._publish()
         return config is not None
+
+    def permit_reading(self, group: str, topic: str, *, readable: bool) -> None:
+        """Let a group read a topic, or forbid it to (SubscriptionGroupManager.updateForbidden)."""
+        before = self.forbidden(group, topic)
+        bits = before & ~READ if readable else before | READ
+        if bits == before:
+            return
+        log.info("consumer group %s may %s topic %s", group, "read" if readable else "not read", topic)
+        topics = self._forbidden.get(group, {})
+        others = {name: value for name, value in topics.items() if name != topic}
+        # Replaced, not changed in place: other threads may be reading it.
+        remaining = {**others, topic: bits} if bits else others
+        if remaining:
+            self._forbidden[group] = remaining
+        else:
+            del self._forbidden[group]
+        self._publish()
 
     # --- persistence ---
 

@@ -27,6 +27,11 @@ class OffsetFlusher:
             self._flushed_revision = revision
             self._file.changed()
 
+    async def save(self) -> None:
+        """Write what is new at once, and wait for it. Raises OSError where it cannot be written."""
+        self.flush()
+        await self._file.save()
+
     async def close(self) -> None:
         """Write the last offsets. Raises OSError where they cannot be written."""
         self.flush()

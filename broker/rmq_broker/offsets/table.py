@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rmq_remoting.bodies.topic import DataVersion
 
 from ..persistence import ClockMs
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
 
 log = logging.getLogger("rmq.broker.offsets")
 
@@ -19,8 +22,15 @@ NO_OFFSET: Final = -1
 _SEPARATOR: Final = "@"
 # consumerOffsetUpdateVersionStep of Apache.
 _COMMITS_PER_VERSION: Final = 500
+# Commits that go back are told of this often at most: a member gone wrong may do it with every pull.
+_WARNING_SPACING_MS: Final = 1000
 
 OffsetsByQueue = dict[int, int]
+
+
+def broadcast_group(group: str) -> str:
+    """The name under which the lowest offsets of a broadcasting group's members are kept; no group has it."""
+    return f"{group}{_SEPARATOR}broadcast"
 
 
 class ConsumerOffsetTable:
@@ -39,20 +49,35 @@ class ConsumerOffsetTable:
         self._now_ms = now_ms
         self._table: dict[str, OffsetsByQueue] = {}
         self._reset: dict[str, OffsetsByQueue] = {}
+        self._reset_listeners: list[Callable[[str, str, int, int], None]] = []
+        # Where pulls have got to. Not kept on disk: members that start anew pull from what was committed.
+        self._pulled: dict[str, OffsetsByQueue] = {}
+        self._next_warning_ms = 0
+        self._not_told = 0
         # Keys whose encoded form is out of date.
         self._changed: set[str] = set()
         self._encoded: dict[str, bytes] = {}
 
     # --- committing and asking ---
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note that the group's next message of the queue is `offset`."""
+    def commit(
+        self, group: str, topic: str, queue_id: int, offset: int, connection: Connection | None = None
+    ) -> None:
+        """Note that the group's next message of the queue is `offset`; `connection` is whose commit it is."""
         key = f"{topic}{_SEPARATOR}{group}"
         offsets = self._table.get(key)
         if offsets is None:
             offsets = self._table[key] = {}
-        if offset < offsets.get(queue_id, NO_OFFSET):
-            self.backward_commits += 1
+        if offset < (before := offsets.get(queue_id, NO_OFFSET)):
+            self._note_going_back(key, queue_id, before, offset, connection)
+        self._set(key, offsets, queue_id, offset)
+
+    def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note an offset that may well be below the one before."""
+        key = f"{topic}{_SEPARATOR}{group}"
+        self._set(key, self._table.setdefault(key, {}), queue_id, offset)
+
+    def _set(self, key: str, offsets: OffsetsByQueue, queue_id: int, offset: int) -> None:
         offsets[queue_id] = offset
         self._changed.add(key)
         self.revision += 1
@@ -73,13 +98,25 @@ class ConsumerOffsetTable:
         """The group's committed offsets of all queues of a topic, as a map of its own."""
         return dict(self._table.get(f"{topic}{_SEPARATOR}{group}", {}))
 
+    def note_pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note that the group has been given the messages of the queue up to `offset`."""
+        key = f"{topic}{_SEPARATOR}{group}"
+        offsets = self._pulled.get(key)
+        if offsets is None:
+            offsets = self._pulled[key] = {}
+        offsets[queue_id] = offset
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset up to which the group has been given messages; NO_OFFSET where it has not pulled yet."""
+        return self._pulled.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id, NO_OFFSET)
+
     def topics_of(self, group: str) -> set[str]:
         """Topics that the group has offsets of."""
         return {topic for topic, name in self._names() if name == group}
 
     def groups_of(self, topic: str) -> set[str]:
         """Groups that have offsets of the topic."""
-        return {group for name, group in self._names() if name == topic}
+        return {group for name, group in self._names() if name == topic and _SEPARATOR not in group}
 
     def entries(self) -> Iterator[tuple[str, str, OffsetsByQueue]]:
         """Group, topic and committed offsets of each entry, to read at once: they go on changing."""
@@ -94,8 +131,16 @@ class ConsumerOffsetTable:
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Have the group go on at `offset`: commits are refused until its next pull has taken notice."""
-        self._reset.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = offset
-        self.commit(group, topic, queue_id, offset)
+        key = f"{topic}{_SEPARATOR}{group}"
+        self._reset.setdefault(key, {})[queue_id] = offset
+        self._pulled.get(key, {}).pop(queue_id, None)
+        self.put(group, topic, queue_id, offset)
+        for listener in self._reset_listeners:
+            listener(group, topic, queue_id, offset)
+
+    def on_reset(self, listener: Callable[[str, str, int, int], None]) -> None:
+        """Have `listener` called with group, topic, queue id and offset of each reset."""
+        self._reset_listeners.append(listener)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether the group was reset and has not taken notice yet."""
@@ -120,7 +165,8 @@ class ConsumerOffsetTable:
 
     def remove_group(self, group: str) -> int:
         """Forget a group's offsets; of how many topics."""
-        return self._remove(lambda _, name: name == group)
+        names = (group, broadcast_group(group))
+        return self._remove(lambda _, name: name in names)
 
     def copy_group(self, source: str, target: str, topic: str) -> None:
         """Give a group the offsets of another."""
@@ -166,9 +212,31 @@ class ConsumerOffsetTable:
             self._changed.discard(key)
             self._encoded.pop(key, None)
             self.revision += 1
-        for key in [key for key in self._reset if matches(*_split(key))]:
-            del self._reset[key]
+        for further in (self._reset, self._pulled):
+            for key in [key for key in further if matches(*_split(key))]:
+                del further[key]
         return len(keys)
+
+    def _note_going_back(
+        self, key: str, queue_id: int, before: int, offset: int, connection: Connection | None
+    ) -> None:
+        """Count it, and say so: messages are consumed again, as after a reset or where members overlap."""
+        self.backward_commits += 1
+        now_ms = self._now_ms()
+        if now_ms < self._next_warning_ms:
+            self._not_told += 1
+            return
+        self._next_warning_ms = now_ms + _WARNING_SPACING_MS
+        not_told, self._not_told = self._not_told, 0
+        log.warning(
+            "%s commits %d for queue %d of %s, which was at %d already%s",
+            "a client" if connection is None else connection.peer,
+            offset,
+            queue_id,
+            key,
+            before,
+            f" (and {not_told} more commits have gone back)" if not_told else "",
+        )
 
 
 def _split(key: str) -> tuple[str, str]:

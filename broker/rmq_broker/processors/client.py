@@ -21,6 +21,7 @@ from rmq_remoting.headers.client import (
 
 from ..clients.client import ConnectedClient
 from ..clients.consumers import Heartbeat
+from ..clients.subscription import Subscription
 from ..topics.names import retry_topic
 from ..topics.permissions import topic_system_flag
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from ..clients.consumers import ConsumerTable
     from ..clients.producers import ProducerTable
+    from ..filtering.message_filters import MessageFilters
     from ..groups.table import SubscriptionGroupTable
     from ..persistence import ClockMs
     from ..store.settings import PullSettings
@@ -50,6 +52,7 @@ class ClientProcessor:
         producers: ProducerTable,
         groups: SubscriptionGroupTable,
         topics: TopicTable,
+        filters: MessageFilters,
         settings: PullSettings,
         now_ms: ClockMs,
     ) -> None:
@@ -57,6 +60,7 @@ class ClientProcessor:
         self._producers = producers
         self._groups = groups
         self._topics = topics
+        self._filters = filters
         self._settings = settings
         self._now_ms = now_ms
 
@@ -94,13 +98,12 @@ class ClientProcessor:
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     def check_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """46: can this broker filter by a client's expression?"""
-        if request.body:
-            subscription = CheckClientRequestBody.decode(request.body).subscription_data
-            kind = TAG_EXPRESSION if subscription is None else subscription.expression_type
-            if kind not in ("", TAG_EXPRESSION):
-                remark = f"this broker cannot filter by {kind} expressions yet: subscribe by tags"
-                raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+        """46: can this broker filter by a client's expression, and what is wrong in it?"""
+        data = CheckClientRequestBody.decode(request.body).subscription_data if request.body else None
+        if data is not None:
+            subscription = Subscription.of(data)
+            if subscription.expression_type != TAG_EXPRESSION:
+                self._filters.of_request("", subscription)
         return request.response(ResponseCode.SUCCESS)
 
     def _register(self, heartbeat: Heartbeat, client: ConnectedClient) -> bool:

@@ -66,15 +66,30 @@ class ConsumerOffsetProcessor:
         config = self._topics.get(topic)
         if config is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist on this broker")
-        if queue_id < 0 or header.commit_offset < NO_OFFSET:
-            remark = f"{topic} queue {queue_id} offset {header.commit_offset}: no such queue or offset"
-            raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+        self._check_place(header, max(config.read_queue_nums, config.write_queue_nums))
         if self._offsets.has_reset(group, topic, queue_id):
             # The client does not know yet that it was reset; its next pull will tell it.
             remark = "not committed: the offset has been reset since"
             return request.response(ResponseCode.SUCCESS, remark)
-        self._offsets.commit(group, topic, queue_id, header.commit_offset)
+        self._offsets.commit(group, topic, queue_id, header.commit_offset, connection)
         return request.response(ResponseCode.SUCCESS)
+
+    def _check_place(self, header: UpdateConsumerOffsetRequestHeader, queues: int) -> None:
+        """Raises CommandError for a queue that the topic does not have, and an offset that is not in it.
+
+        A queue that the topic has had may be committed to on: consumers finish what they have of it.
+        """
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if not 0 <= queue_id < queues and self._offsets.query(group, topic, queue_id) < 0:
+            remark = f"queue id {queue_id} is illegal: topic {topic} has {queues} queues, counted from 0"
+            raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+        end = self._store.max_offset(topic, queue_id)
+        if not NO_OFFSET <= header.commit_offset <= max(end, 0):
+            remark = (
+                f"offset {header.commit_offset} is outside of queue {queue_id} of {topic}: its next message "
+                f"will be {end}; not committed"
+            )
+            raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
         return self._store.min_offset(topic, queue_id) <= 0 and self._store.is_in_memory(topic, queue_id, 0)

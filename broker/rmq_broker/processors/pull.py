@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION, ConsumeType
+from rmq_remoting.bodies.heartbeat import ConsumeType
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.pull import (
+    ForbiddenType,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     encode_pull_response,
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from ..config import BrokerSettings
     from ..delivery.cold_pulls import ColdPulls
     from ..delivery.held_pulls import HeldPulls
+    from ..filtering.message_filters import MessageFilter, MessageFilters
     from ..groups.table import SubscriptionGroupTable
+    from ..offsets.broadcast import BroadcastOffsets
     from ..offsets.table import ConsumerOffsetTable
     from ..statistics import BrokerStatistics
     from ..store.message_store import MessageStore
@@ -48,6 +51,7 @@ _MAX_REMEMBERED_SUBSCRIPTIONS: Final = 10_000
 _MAX_REMEMBERED_CHARACTERS: Final = 1024
 # After so many looks through messages for others a held pull's client has to ask on: others wait, too.
 _MAX_LOOKS: Final = 20
+_MAX_LOOKS_INTO_MESSAGES: Final = 2
 
 # Groups that may pull where only push consumers are served (Apache RocketMQ 5.3.3, MixAll).
 _SYSTEM_PULLERS: Final = frozenset(
@@ -69,13 +73,13 @@ _NOTHING_YET: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN
 
 @dataclass(slots=True)
 class _Pull:
-    """One pull under way: where it looks next, and what for (hashes of tags, None for all messages)."""
+    """One pull under way: where it looks next, and what for."""
 
     request: RemotingCommand
     header: PullMessageRequestHeader
     group: SubscriptionGroupConfig
     offset: int
-    tags_codes: frozenset[int] | None
+    wanted: MessageFilter
 
 
 class PullProcessor:
@@ -88,6 +92,8 @@ class PullProcessor:
         groups: SubscriptionGroupTable,
         consumers: ConsumerTable,
         offsets: ConsumerOffsetTable,
+        filters: MessageFilters,
+        broadcast: BroadcastOffsets,
         store: MessageStore,
         held: HeldPulls,
         cold: ColdPulls,
@@ -98,6 +104,8 @@ class PullProcessor:
         self._groups = groups
         self._consumers = consumers
         self._offsets = offsets
+        self._filters = filters
+        self._broadcast = broadcast
         self._store = store
         self._held = held
         self._cold = cold
@@ -108,14 +116,17 @@ class PullProcessor:
         """Messages now, or a promise of them."""
         header = PullMessageRequestHeader.decode(request.ext_fields)
         group = self._check(header, request, connection)
-        tags_codes = _tags_codes_of(self._subscription(header, group))
-        pull = _Pull(request, header, group, header.queue_offset, tags_codes)
+        pull = _Pull(request, header, group, header.queue_offset, self._wanted(header, group))
         reset = self._reset(header)
         if reset is not None:
             # What the client would commit is from before the reset.
             return self._respond(pull, reset)
-        if header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:
-            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        first = self._broadcast.first_offset(connection, header)
+        if first != NO_OFFSET:
+            self._broadcast.pulled(connection, header, first)
+            return self._respond(pull, self._moved(header, first))
+        if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+            self._commit(connection, header)
         result = self._get(pull)
         if isinstance(result, ColdRead):
             return self._when_read(connection, result, partial(self._answer_cold, connection, pull))
@@ -123,7 +134,10 @@ class PullProcessor:
 
     def _answer(self, connection: Connection, pull: _Pull, result: GetResult) -> Result:
         header = pull.header
-        nothing_yet = _response_code(result.status, header.queue_offset) == ResponseCode.PULL_NOT_FOUND
+        code = _response_code(result.status, header.queue_offset)
+        is_moved = code == ResponseCode.PULL_OFFSET_MOVED
+        self._broadcast.pulled(connection, header, result.next_offset if is_moved else header.queue_offset)
+        nothing_yet = code == ResponseCode.PULL_NOT_FOUND
         if nothing_yet and header.sys_flag & PullSysFlag.SUSPEND:
             return self._hold(connection, pull)
         return self._respond(pull, result)
@@ -132,7 +146,13 @@ class PullProcessor:
         header = pull.header
         most, most_bytes = header.max_msg_nums, header.max_msg_bytes or 0
         return self._store.get_now(
-            header.topic, header.queue_id, pull.offset, most, pull.tags_codes, most_bytes
+            header.topic,
+            header.queue_id,
+            pull.offset,
+            most,
+            pull.wanted.tags_codes,
+            most_bytes,
+            pull.wanted.properties,
         )
 
     # --- what is not in memory ---
@@ -158,11 +178,18 @@ class PullProcessor:
     def _reset(self, header: PullMessageRequestHeader) -> GetResult | None:
         """Where the group has to go on, if it was reset since its last pull."""
         offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
-        if offset == NO_OFFSET:
-            return None
+        return None if offset == NO_OFFSET else self._moved(header, offset)
+
+    def _moved(self, header: PullMessageRequestHeader, offset: int) -> GetResult:
         lowest = self._store.min_offset(header.topic, header.queue_id)
         highest = self._store.max_offset(header.topic, header.queue_id)
         return GetResult(GetStatus.OFFSET_RESET, offset, lowest, highest)
+
+    def _commit(self, connection: Connection, header: PullMessageRequestHeader) -> None:
+        """Take the offset over that comes with a pull, unless it cannot be: nobody could be told of that."""
+        topic, queue_id, offset = header.topic, header.queue_id, header.commit_offset
+        if 0 <= offset <= self._store.max_offset(topic, queue_id):
+            self._offsets.commit(header.consumer_group, topic, queue_id, offset, connection)
 
     # --- waiting for messages ---
 
@@ -185,9 +212,9 @@ class PullProcessor:
         """
         header = pull.header
         pull.group = self._check(header, pull.request, connection)
-        tags_codes = _tags_codes_of(self._subscription(header, pull.group))
-        if tags_codes != pull.tags_codes:
-            pull.tags_codes, pull.offset = tags_codes, header.queue_offset
+        wanted = self._wanted(header, pull.group)
+        if wanted != pull.wanted:
+            pull.wanted, pull.offset = wanted, header.queue_offset
         return self._look(connection, pull, time_is_up, 1, self._reset(header) or self._get(pull))
 
     def _look(
@@ -205,7 +232,7 @@ class PullProcessor:
             pull.offset = result.next_offset
             if result.next_offset >= result.max_offset:
                 break
-            if looks >= _MAX_LOOKS:
+            if looks >= (_MAX_LOOKS if pull.wanted.properties is None else _MAX_LOOKS_INTO_MESSAGES):
                 return self._respond(pull, result)
             result = self._get(pull)
             looks += 1
@@ -222,6 +249,7 @@ class PullProcessor:
 
     def _respond(self, pull: _Pull, result: GetResult) -> RemotingCommand | bytes:
         request, header = pull.request, pull.header
+        self._offsets.note_pulled(header.consumer_group, header.topic, header.queue_id, result.next_offset)
         topic = self._topics.get(header.topic)
         response_header = PullMessageResponseHeader(
             suggest_which_broker_id=_MASTER_ID,
@@ -250,10 +278,10 @@ class PullProcessor:
         """May this group read this queue? Raises CommandError."""
         settings = self._settings
         if not settings.broker_permission & _PERM_READ:
-            raise CommandError(ResponseCode.NO_PERMISSION, "pulling messages from this broker is forbidden")
+            raise _forbidden(ForbiddenType.BROKER, "pulling messages from this broker is forbidden")
         if request.code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull_message_enable:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION, "this broker does not serve lite pulls (litePullMessageEnable)"
+            raise _forbidden(
+                ForbiddenType.BROKER, "this broker does not serve lite pulls (litePullMessageEnable)"
             )
         group = self._groups.find(header.consumer_group)
         if group is None:
@@ -263,18 +291,14 @@ class PullProcessor:
                 "autoCreateSubscriptionGroup=true",
             )
         if not group.consume_enable:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION, f"consumer group {header.consumer_group} may not consume"
-            )
+            raise _forbidden(ForbiddenType.GROUP, f"consumer group {header.consumer_group} may not consume")
         topic = self._topics.get(header.topic)
         if topic is None:
             raise CommandError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist on this broker: create it"
             )
         if not topic.perm & _PERM_READ:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION, f"pulling messages from topic {header.topic} is forbidden"
-            )
+            raise _forbidden(ForbiddenType.TOPIC, f"pulling messages from topic {header.topic} is forbidden")
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise CommandError(
                 ResponseCode.INVALID_PARAMETER,
@@ -296,10 +320,15 @@ class PullProcessor:
                 f"this broker serves push consumers only (rejectPullConsumerEnable), group {name} is none",
             )
 
-    def _subscription(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> Subscription:
+    def _wanted(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> MessageFilter:
         """What the pull wants of the topic. Raises CommandError."""
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
-            return self._parsed(header)
+            return self._filters.of_request(header.consumer_group, self._parsed(header))
+        subscription = self._subscription(header, group)
+        return self._filters.of_group(header.consumer_group, subscription, header.sub_version)
+
+    def _subscription(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> Subscription:
+        """What the group's heartbeats say that it wants of the topic. Raises CommandError."""
         members = self._consumers.find_group(header.consumer_group)
         if members is None:
             raise CommandError(
@@ -307,13 +336,13 @@ class PullProcessor:
                 f"no member of consumer group {header.consumer_group} has sent a heartbeat here yet",
             )
         if members.is_broadcasting and not group.consume_broadcast_enable:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION,
+            raise _forbidden(
+                ForbiddenType.BROADCASTING,
                 f"consumer group {header.consumer_group} may not consume by broadcast",
             )
         if self._groups.forbidden(header.consumer_group, header.topic) & _PERM_READ:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION,
+            raise _forbidden(
+                ForbiddenType.SUBSCRIPTION,
                 f"consumer group {header.consumer_group} may not read topic {header.topic}",
             )
         subscription = members.find_subscription(header.topic)
@@ -353,13 +382,5 @@ def _response_code(status: GetStatus, asked_offset: int) -> int:
     return _CODES[status]
 
 
-def _tags_codes_of(subscription: Subscription) -> frozenset[int] | None:
-    """The tag hashes that a subscription selects by; None for all messages. Raises CommandError."""
-    if subscription.expression_type != TAG_EXPRESSION:
-        raise CommandError(
-            ResponseCode.SYSTEM_ERROR,
-            f"filtering by {subscription.expression_type} is not supported by this broker yet: use tags",
-        )
-    if subscription.takes_all or subscription.class_filter_mode:
-        return None
-    return subscription.code_set
+def _forbidden(kind: ForbiddenType, remark: str) -> CommandError:
+    return CommandError(ResponseCode.NO_PERMISSION, remark, {"forbiddenType": str(kind.value)})

@@ -29,13 +29,16 @@ from rmq_remoting.headers.send import (
 from rmq_remoting.message_properties import find_property
 from rmq_remoting.sys_flags import MessageSysFlag
 
+from ..delivery.inner_message import InnerMessage
 from ..store.errors import MessageRejected, StoreUnavailable
 from ..store.group_commit import WaitEnd
 from ..store.log.record import RecordTemplate, pack_host
 from ..store.message_store import MessageStore
 from ..store.queues.batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
 from ..store.queues.consume_queue import ConsumeQueue
+from ..topics.names import RETRY_PREFIX
 from .client_batch import read_batch
+from .send_later import LaterSends
 from .send_properties import PropertiesEditor, transactions_unsupported
 from .send_target import TargetChecker
 
@@ -66,6 +69,8 @@ class _Route:
     queue: ConsumeQueue
     template: RecordTemplate
     template_v6: RecordTemplate
+    sys_flag: int
+    is_dead_letter: bool  # the target is a retry topic, and the message has come too often
     unit_template: Callable[[int], RecordTemplate] | None  # of batches that are stored as one record
     statistics: TopicStatistics
 
@@ -81,9 +86,11 @@ class SendProcessor:
         statistics: BrokerStatistics,
         store_host: tuple[str, int],
         new_unique_key: Callable[[], str],
+        later: LaterSends,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
+        self._later = later
         self._put_times = statistics.put_times
         self._settings = settings
         self._checker = checker
@@ -123,7 +130,7 @@ class SendProcessor:
                 queue_id = self._any_queue(target, connection)
             route = self._routes.get((target, queue_id))
             if route is None or route.table_version != self._checker.version:
-                route = self._resolve(target, queue_id, connection)
+                route = self._resolve(target, queue_id, connection, request.version)
             born_host = connection.attributes.get(_BORN_HOST) or _remember_born_host(connection)
             template = route.template if len(born_host) == 8 else route.template_v6
             if target.batch:
@@ -146,7 +153,11 @@ class SendProcessor:
         if not 0 < len(body) <= self._settings.max_message_size:
             raise self._illegal_body(len(body))
         editor = self._editor
-        properties, unique_key = editor.stored(header.properties)
+        properties, unique_key, delay_level = editor.stored(header.properties, header.target.reconsume_times)
+        if delay_level or route.is_dead_letter:
+            return self._put_for_later(
+                request, header, route, born_host, (properties, unique_key, delay_level)
+            )
         queue = route.queue
         began = self._clock()
         try:
@@ -170,6 +181,48 @@ class SendProcessor:
         self._put_times.add(int((self._clock() - began) * 1000))
         msg_id = b"%b%016X" % (self._msg_id_prefix, physical_offset)
         answer = self._encoder.encode(request, msg_id, queue.queue_id, queue_offset, unique_key)
+        if self._store.flushes_each_message and _waits(properties):
+            return self._when_flushed(answer)
+        return answer
+
+    def _put_for_later(
+        self,
+        request: RemotingCommand,
+        header: SendMessageRequestHeader,
+        route: _Route,
+        born_host: bytes,
+        edited: tuple[bytes, bytes, int],
+    ) -> Result:
+        """A message that is stored elsewhere than it was sent to: delayed, or a dead letter by now.
+
+        The answer tells the queue that it was sent to, and the offset where it is now, as Apache's does.
+        """
+        properties, unique_key, delay_level = edited
+        target, queue = header.target, route.queue
+        message = InnerMessage(
+            queue.topic,
+            queue.queue_id,
+            request.body,
+            properties,
+            target.flag,
+            route.sys_flag,
+            target.reconsume_times,
+            header.born_timestamp_ms,
+            born_host,
+            self._store_host,
+        )
+        began = self._clock()
+        try:
+            if route.is_dead_letter:
+                placed = self._later.put_dead_letter(target, message)
+            else:
+                placed = self._later.put_delayed(message, delay_level)
+        except (StoreUnavailable, MessageRejected) as error:
+            raise self._put_error(error) from error
+        self._put_times.add(int((self._clock() - began) * 1000))
+        msg_id = b"%b%016X" % (self._msg_id_prefix, placed.physical_offset)
+        queue_id = queue.queue_id if target.queue_id < 0 else target.queue_id
+        answer = self._encoder.encode(request, msg_id, queue_id, placed.queue_offset, unique_key)
         if self._store.flushes_each_message and _waits(properties):
             return self._when_flushed(answer)
         return answer
@@ -294,16 +347,21 @@ class SendProcessor:
             )
         return random.randrange(topic.write_queue_nums)
 
-    def _resolve(self, target: SendTarget, queue_id: int, connection: Connection) -> _Route:
+    def _resolve(
+        self, target: SendTarget, queue_id: int, connection: Connection, client_version: int
+    ) -> _Route:
         """Decide about a target. Raises CommandError."""
         topic = self._checker.check(target, connection.peer)
+        redelivery, topic_name = self._later.redelivery(target, client_version), target.topic
+        if redelivery is not None:
+            topic_name, queue_id = redelivery.topic, redelivery.queue_id
         sys_flag = _checked_sys_flag(target)
         if topic.topic_filter_type == "MULTI_TAG":
             sys_flag |= MessageSysFlag.MULTI_TAGS
 
         def template(born_host_bytes: int, unit_flags: int = 0) -> RecordTemplate:
             return RecordTemplate(
-                target.topic,
+                topic_name,
                 queue_id,
                 flag=target.flag,
                 sys_flag=sys_flag | unit_flags,
@@ -313,16 +371,20 @@ class SendProcessor:
                 append_crc=self._settings.append_properties_crc,
             )
 
-        queue = self._store.queues.get_or_create(target.topic, queue_id)
+        queue = self._store.queues.get_or_create(topic_name, queue_id)
         route = _Route(
             self._checker.version,
             queue,
             template(8),
             template(20),
+            sys_flag,
+            redelivery is not None,
             partial(template, unit_flags=_UNIT_FLAGS) if isinstance(queue, BatchConsumeQueue) else None,
-            self._statistics.of_topic(target.topic),
+            self._statistics.of_topic(topic_name),
         )
-        if _characters(target) <= _MAX_REMEMBERED_CHARACTERS:
+        # What is decided about a retry topic changes with its group, and with the locks of its members.
+        is_retry = target.topic.startswith(RETRY_PREFIX)
+        if not is_retry and _characters(target) <= _MAX_REMEMBERED_CHARACTERS:
             if len(self._routes) >= _MAX_ROUTES:
                 self._routes.clear()
             self._routes[target, queue_id] = route

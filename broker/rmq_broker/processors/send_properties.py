@@ -15,6 +15,7 @@ from rmq_remoting.errors import CommandError, shown
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import decode_properties, find_property, properties_to_string
 
+from ..delivery.message_writer import TIMER_PROPERTIES
 from ..store.log.record import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
 
 _TAGS_MARK: Final = b"TAGS\x01"
@@ -29,7 +30,6 @@ _CAREFUL_NAMES: Final = (
     b"__CRC32#\x01",
 )
 _find_careful: Final = re.compile(b"\x02(?:%b)" % b"|".join(_CAREFUL_NAMES)).search
-_TIMER_PROPERTIES: Final = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
 # What the broker says itself; a message that was consumed and is sent again brings it along.
 _BROKERS_OWN: Final = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "__CRC32#")
 _MAX_REMEMBERED_TAGS: Final = 10_000
@@ -64,13 +64,15 @@ class PropertiesEditor:
         """How long the stored properties of a message may be."""
         return self._max_bytes
 
-    def stored(self, properties: bytes) -> tuple[bytes, bytes]:
-        """The properties to store, and the unique key among them.
+    def stored(self, properties: bytes, reconsume_times: int = 0) -> tuple[bytes, bytes, int]:
+        """The properties to store, the unique key among them, and the delay level: 0 for no delay.
 
-        Raises CommandError for what cannot be honoured yet, or is too long.
+        `reconsume_times`: how often the message has been consumed before. Raises CommandError for what cannot
+        be honoured yet, or is too long.
         """
+        delay_level = 0
         if properties.startswith(_CAREFUL_NAMES) or _find_careful(properties):
-            properties = _careful(properties)
+            properties, delay_level = _careful(properties, reconsume_times)
         if properties and properties[-1] != 2:
             properties += b"\x02"
         unique_key = find_property(properties, b"UNIQ_KEY")
@@ -80,16 +82,22 @@ class PropertiesEditor:
         properties += self._added
         if len(properties) > self._max_bytes:
             raise _too_long(properties, self._max_bytes)
-        return properties, unique_key
+        return properties, unique_key, delay_level
 
     def shared(self, properties: bytes) -> bytes:
         """What all messages of a batch get, out of the properties of the batch. Raises CommandError.
 
-        A missing unique key is not made here: it would hide those that the messages have themselves. A delay
-        that only a message of the batch has counts for nothing, as in Apache's.
+        A missing unique key is not made here: it would hide those that the messages have themselves. A batch
+        cannot be delayed; a delay that only a message of it has counts for nothing, as in Apache's.
         """
         if properties.startswith(_CAREFUL_NAMES) or _find_careful(properties):
-            properties = _careful(properties)
+            properties, delay_level = _careful(properties)
+            if delay_level > 0:
+                raise CommandError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"a batch cannot be delayed (property DELAY={shown(str(delay_level))}): send them "
+                    "one by one",
+                )
         if properties and properties[-1] != 2:
             properties += b"\x02"
         properties += self._added
@@ -114,39 +122,38 @@ class PropertiesEditor:
         return code
 
 
-def _careful(properties: bytes) -> bytes:
-    """The properties without what the broker says itself. Raises CommandError for what is not there yet."""
+def _careful(properties: bytes, reconsume_times: int = 0) -> tuple[bytes, int]:
+    """The properties without what the broker says itself, and the delay level.
+
+    Raises CommandError for what is not there yet.
+    """
     fields = decode_properties(properties)
-    _refuse_delay(fields.get("DELAY", "0"))
-    for name in _TIMER_PROPERTIES:
-        if name in fields:
+    delay_level = _delay_level(fields.get("DELAY", "0"))
+    for name in TIMER_PROPERTIES:
+        if name in fields and delay_level <= 0:  # otherwise the level counts
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 "timer messages are not supported by this broker yet (property "
                 f"{name}={shown(fields[name])}); send the message without a delivery time",
             )
-    if fields.get("TRAN_MSG", "").lower() == "true":
+    # Clients before 4.6.1 leave that on a message that they send to come again.
+    comes_again = reconsume_times > 0 and delay_level > 0
+    if fields.get("TRAN_MSG", "").lower() == "true" and not comes_again:
         raise transactions_unsupported()
     if not any(name in fields for name in _BROKERS_OWN):
-        return properties
+        return properties, delay_level
     for name in _BROKERS_OWN:
         fields.pop(name, None)
-    return properties_to_string(fields).encode()
+    return properties_to_string(fields).encode(), delay_level
 
 
-def _refuse_delay(level: str) -> None:
+def _delay_level(level: str) -> int:
     try:
-        if int(level) <= 0:
-            return
+        return max(0, int(level))
     except ValueError as error:
         raise CommandError(
             ResponseCode.MESSAGE_ILLEGAL, f"property DELAY={shown(level)} is no delay level: a whole number"
         ) from error
-    raise CommandError(
-        ResponseCode.MESSAGE_ILLEGAL,
-        f"delayed messages are not supported by this broker yet (property DELAY={shown(level)}); "
-        "send the message without a delay level",
-    )
 
 
 def _too_long(properties: bytes, limit: int) -> CommandError:

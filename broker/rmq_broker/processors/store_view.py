@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ..store.index.index_files import IndexAnswer
+    from ..store.queues.extension import ExtUnit
 
 
 class StoreView(Protocol):
@@ -74,3 +75,6 @@ class QueueView(StoreView, Protocol):
         self, topic: str, queue_id: int, offset: int, max_count: int
     ) -> list[QueueEntry] | None:
         """Entries of a queue from `offset` on, none where it does not reach; None: there is no such queue."""
+
+    def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
+        """What stands at an address in a queue's extension files."""

@@ -75,11 +75,13 @@ class Appender:
         born_host: bytes,
         unique_key: bytes | None = None,
         messages: int = 1,
+        delay_ms: int | None = None,
     ) -> tuple[int, int]:
         """Append a message; returns its physical offset and its queue offset.
 
         `unique_key`: that of the properties, where the caller has it. `messages`: how many offsets it takes,
-        more than one for a batch that is one record. Raises StoreUnavailable, MessageRejected.
+        more than one for a batch that is one record. `delay_ms`: how long a delayed message is to wait; when
+        it is due stands in its entry instead of the tags code. Raises StoreUnavailable, MessageRejected.
         """
         size = template.fixed_bytes + len(body) + len(properties)
         if self._health.refusal is not None:
@@ -94,6 +96,8 @@ class Appender:
         physical_offset = file.start + position
         queue_offset = queue.next_offset
         now_ms = int(self._clock() * 1000)
+        if delay_ms is not None:
+            tags_code = now_ms + delay_ms
         record = template.pack(
             size,
             body,

@@ -14,6 +14,7 @@ from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import find_property
 from rmq_remoting.sys_flags import MessageSysFlag
 
+from .delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from .log.commit_log import CommitLog
 from .log.record import MIN_RECORD_BYTES, RecordSummary
 from .queues.batch_consume_queue import LARGEST_BATCH
@@ -23,19 +24,16 @@ from .queues.consume_queues import ConsumeQueues
 log = logging.getLogger("rmq.store.dispatch")
 
 _SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-# messageDelayLevel, as it is by default.
-DELAY_LEVELS_S: Final = (1, 5, 10, 30, *(60 * minutes for minutes in range(1, 11)), 1200, 1800, 3600, 7200)
 _TRANSACTION_BITS: Final = MessageSysFlag.TRANSACTION_MASK
 _WITHOUT_ENTRY: Final = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
 
 
-def tags_code_of(record: RecordSummary) -> int:
+def tags_code_of(record: RecordSummary, levels: DelayLevels = DEFAULT_DELAY_LEVELS) -> int:
     """The hash that consumers filter by, 0 for a message without tags; of a delayed one, when it is due."""
     if record.topic == _SCHEDULE_TOPIC:
         level = find_property(record.properties, b"DELAY")
         if level is not None and level.isdigit() and int(level) > 0:
-            delay_s = DELAY_LEVELS_S[min(int(level), len(DELAY_LEVELS_S)) - 1]
-            return record.store_timestamp_ms + delay_s * 1000
+            return record.store_timestamp_ms + levels.delay_ms(int(level))
     tags = find_property(record.properties, b"TAGS")
     return _hash_of(tags) if tags else 0
 
@@ -74,6 +72,7 @@ class Dispatcher:
         *,
         fill_gaps: bool,
         index: Callable[[RecordSummary], None] | None = None,
+        levels: DelayLevels = DEFAULT_DELAY_LEVELS,
     ) -> None:
         """`deleted`: topics, and the log's end when each was deleted. `fill_gaps`: what a queue lacks is not
         in the log either. `index` is told of records to be found by key.
@@ -83,6 +82,7 @@ class Dispatcher:
         self._deleted = deleted
         self._fill_gaps = fill_gaps
         self._index = index
+        self._levels = levels
         # With `fill_gaps` off: queues that lack entries from before, and the last of what they have.
         self.gaps: dict[ConsumeQueue, int] = {}
 
@@ -103,7 +103,7 @@ class Dispatcher:
         queue.put(
             record.physical_offset,
             record.size,
-            tags_code_of(record),
+            tags_code_of(record, self._levels),
             record.store_timestamp_ms,
             messages_in(record) if queue.is_batch else 1,
         )

@@ -24,11 +24,14 @@ from .group_commit import GroupCommit, Outcome
 from .health import WriteHealth
 from .index.index_files import IndexAnswer
 from .index.message_index import MessageIndex
+from .judging import RecordJudge
 from .log.commit_log import CommitLog
 from .log.log_walk import LogRecords
 from .log.room import LogRoom
+from .property_filter import PropertyFilter
 from .queues.consume_queue import ConsumeQueue
 from .queues.consume_queues import ConsumeQueues
+from .queues.extension import ExtUnit
 from .queues.marks import QueueMarks
 from .reader import ColdRead, GetResult, Reader
 from .recovery import RecoveryReport, StopKind, boot_id, recover
@@ -70,12 +73,14 @@ class MessageStore:
         self.health = WriteHealth()
         self.health.refuse(_CLOSED, "the store is closed")
         self.commit_log = CommitLog(settings.commit_log_dir, settings.mapped_file_size_commit_log)
+        self.judge = RecordJudge(self.commit_log)
         self.queues = ConsumeQueues(
             settings.consume_queue_dir,
             settings.consume_queue_file_bytes,
             is_batch=is_batch,
             batch_file_bytes=settings.batch_consume_queue_file_bytes,
             ext_file_bytes=settings.mapped_file_size_consume_queue_ext,
+            judge=self.judge if settings.enable_consume_queue_ext else None,
         )
         self._replica: Replica | None = None
         self.records = LogRecords(self.commit_log, lambda: self.entries_end)
@@ -86,6 +91,7 @@ class MessageStore:
         self.put_unit = self.appender.put_unit
         self.reader = Reader(self.commit_log, pull_settings)
         self.recovery: RecoveryReport | None = None
+        self.all_is_flushed = False  # after `stop`: whether it left everything on the disk
         self._flusher = Flusher(
             self.commit_log,
             self.queues,
@@ -129,6 +135,7 @@ class MessageStore:
             deleted=self._marks.deleted,
             rebuild=lacks_entries,
             check_crc=self._settings.check_crc_on_recover,
+            levels=self._settings.delay_levels,
         )
         self._marks.settle(self.commit_log.max_offset)
         self._flusher.opened(self.recovery.fine)
@@ -256,6 +263,7 @@ class MessageStore:
         self._fine_path.unlink(missing_ok=True)
         self._marks.stopped(self.queues, self._checkpoint, self.commit_log.min_offset)
         self._abort_path.unlink(missing_ok=True)
+        self.all_is_flushed = True
 
     # --- writing ---
 
@@ -290,7 +298,13 @@ class MessageStore:
         if self.health.refusal is not None:
             raise StoreUnavailable(self.health.refusal)
         if self._replica is None:
-            self._replica = Replica(self.commit_log, self.queues, self.index, self.appender.on_arrival)
+            self._replica = Replica(
+                self.commit_log,
+                self.queues,
+                self.index,
+                self.appender.on_arrival,
+                self._settings.delay_levels,
+            )
         self._replica.append(offset, data)
 
     @property
@@ -314,13 +328,15 @@ class MessageStore:
         max_count: int,
         tags_codes: frozenset[int] | None,
         max_bytes: int = 0,
+        properties: PropertyFilter | None = None,
     ) -> GetResult | ColdRead:
         """As `get`, without waiting for a disk: what is not in memory comes back as a read for a thread.
 
-        `max_bytes`: what the client says it takes, 0 where it says nothing.
+        `max_bytes`: what the client says it takes, 0 where it says nothing. `properties`: a filter besides
+        the tags.
         """
         queue = self.queues.get(topic, queue_id)
-        return self.reader.get_now(queue, offset, max_count, tags_codes, max_bytes)
+        return self.reader.get_now(queue, offset, max_count, tags_codes, max_bytes, properties)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The first offset of a queue; 0 where nothing has been stored yet."""
@@ -377,11 +393,22 @@ class MessageStore:
             return None
         return queue.entries(offset, max_count)
 
+    def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
+        """What stands at an address in a queue's extension files. Raises OSError; blocks."""
+        queue = self.queues.get(topic, queue_id)
+        return None if queue is None or queue.ext is None else queue.ext.unit(address)
+
     # --- looking up ---
 
     def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> IndexAnswer:
         """Where messages lie that may have the key, newest first; see MessageIndex.query."""
         return self.index.query(topic, key, max_count, begin_ms, end_ms)
+
+    def record_now(self, physical_offset: int) -> bytes | None:
+        """As `record_at`, on the loop. Raises ColdData where it would have to wait for the disk, OSError."""
+        if not 0 <= physical_offset < self.entries_end:
+            return None
+        return self.reader.record_now(physical_offset)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record that begins at a physical offset; None where no sound one does.

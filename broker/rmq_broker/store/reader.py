@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from .log.commit_log import CommitLog
 from .log.reading import Backlogs, ColdData, ColdLog, Preadv, ReadRange, WarmLog, read_records
+from .log.record import MIN_RECORD_BYTES, parse_record
+from .property_filter import Limits, PropertyFilter, Stretch, may_match, pick, within_reason
 from .queues.batch_consume_queue import Unit, iter_units
 from .queues.consume_queue import ENTRY, ConsumeQueue, Entry
 from .queues.entry_file import PLACEHOLDER_SIZE
@@ -68,6 +70,7 @@ class _Ask:
     tags_codes: frozenset[int] | None
     recent_from: int  # log offset
     limits: _Limits | None  # None: by where the messages are
+    properties: PropertyFilter | None = None  # filters what `tags_codes` takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,13 @@ class _Choice:
         return len(there) if self.messages is None else sum([self.messages[index] for index in there])
 
 
+class _Filtered(NamedTuple):
+    """What a filter took of some entries, and the entries whose messages it looked at."""
+
+    result: GetResult
+    looked_at: Sequence[Entry | Unit] = ()
+
+
 class Reader:
     """Reads messages for consumers.
 
@@ -123,9 +133,10 @@ class Reader:
         max_count: int,
         tags_codes: frozenset[int] | None,
         max_bytes: int = 0,
+        properties: PropertyFilter | None = None,
     ) -> GetResult:
         """As `get_now`, but waits for the disk where it has to; on the loop's thread, too."""
-        result = self.get_now(queue, offset, max_count, tags_codes, max_bytes)
+        result = self.get_now(queue, offset, max_count, tags_codes, max_bytes, properties)
         return self.finish(result.run()) if isinstance(result, ColdRead) else result
 
     def get_now(
@@ -135,10 +146,12 @@ class Reader:
         max_count: int,
         tags_codes: frozenset[int] | None,
         max_bytes: int = 0,
+        properties: PropertyFilter | None = None,
     ) -> GetResult | ColdRead:
         """Messages of a queue from `offset` on; `tags_codes` selects by tag hash, None takes all.
 
         `max_bytes`: what the client says it takes; with more than others get it is a pull in bulk.
+        `properties`: a filter besides the tags.
         """
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -153,12 +166,15 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, highest, lowest, highest)
         limits = self._bulk_limits(max_bytes)
         most = self._settings.max_transfer_count_in_memory if limits is None else limits.count
-        ask = _Ask(queue, offset, min(max(1, max_count), most), tags_codes, self._recent_from(), limits)
+        wanted = min(max(1, max_count), most)
+        ask = _Ask(queue, offset, wanted, tags_codes, self._recent_from(), limits, properties)
         choice: _Choice | None = None
         try:
             raw = queue.read_now(offset, self.entries_wanted(ask))
             if raw is None:
                 raise ColdData
+            if properties is not None and raw:
+                return self._counted(self.filter(ask, raw, self._warm).result)
             chosen = self.choose(ask, raw, may_wait=False)
             if isinstance(chosen, GetResult):
                 return chosen
@@ -177,8 +193,26 @@ class Reader:
         self.statistics.cold_bytes += cold.bytes_read
         return self._counted(cold.result)
 
+    def record_now(self, physical_offset: int) -> bytes | None:
+        """The record that begins at a physical offset; None where no sound one does.
+
+        Raises ColdData where it would have to wait for the disk, OSError.
+        """
+        if not self._warm.is_exact and not self.is_recent(physical_offset):
+            raise ColdData
+        head = self._warm.read(physical_offset, 4)
+        size = 0 if head is None else int.from_bytes(head, "big")
+        if size < MIN_RECORD_BYTES:
+            return None
+        found = self._warm.read(physical_offset, size)
+        record = None if found is None else bytes(found)
+        return None if record is None or parse_record(record, 0, physical_offset) is None else record
+
     def entries_wanted(self, ask: _Ask) -> int:
         """How many entries of the queue are looked at, at most."""
+        if ask.properties is not None:
+            most = max(self._settings.max_filter_message_bytes // ask.queue.entry_bytes, ask.max_count)
+            return min(most, ask.properties.most_messages)
         if ask.tags_codes is None:
             return ask.max_count
         return max(self._settings.max_filter_message_bytes // ask.queue.entry_bytes, ask.max_count)
@@ -247,6 +281,39 @@ class Reader:
             return _none_matches(ask.queue, following, is_old)
         return _Choice(chosen, total, following, is_old, [unit.messages for unit in chosen])
 
+    def filter(self, ask: _Ask, raw: bytes, log: WarmLog | ColdLog) -> _Filtered:
+        """The messages of these entries that the ask's properties take. Raises ColdData, OSError."""
+        assert ask.properties is not None
+        queue, may_wait = ask.queue, isinstance(log, ColdLog)
+        entries, offsets, end = Stretch.of(queue, raw, ask.offset)
+        taken: Sequence[int] = range(len(entries))
+        if ask.tags_codes is not None:
+            taken = [index for index in taken if self._wants(ask, entries[index][2], may_wait)]
+        if may_wait:  # in memory, looking at the message costs less
+            taken = [index for index in taken if may_match(queue, entries[index][2], ask.properties)]
+        if not taken:
+            return _Filtered(_none_matches(queue, end, False))
+        candidates = [entries[index] for index in taken]
+        is_old, in_gap = candidates[0][0] < ask.recent_from, candidates[0][1] == PLACEHOLDER_SIZE
+        if not may_wait and (in_gap or (is_old and not self._warm.is_exact)):
+            raise ColdData
+        limits = Limits(ask.max_count, *self._limits(ask, is_old))
+        candidates = candidates[: within_reason(candidates)]
+        if isinstance(log, ColdLog):
+            log.expect(candidates)
+        picked = pick(candidates, log.read, ask.properties, limits)
+        if picked.looked_at < len(taken):
+            end = max(ask.offset, offsets[taken[picked.looked_at]])
+        lowest, highest = queue.min_offset, queue.max_offset
+        if picked.count:
+            result = GetResult(GetStatus.FOUND, end, lowest, highest, picked.body, picked.count, is_old)
+        elif picked.any_there:
+            result = _none_matches(queue, end, is_old)
+        else:
+            end = queue.next_message(end) if in_gap else end
+            result = GetResult(GetStatus.MESSAGE_WAS_REMOVING, end, lowest, highest, reads_old_data=is_old)
+        return _Filtered(result, candidates[: picked.looked_at])
+
     def _limits(self, ask: _Ask, is_old: bool) -> tuple[int, int]:
         """How many messages are given, and how many bytes, at most."""
         settings = self._settings
@@ -298,13 +365,14 @@ class ColdRead:
     It goes on where the loop found that it does: with the entries of the queue, or with the log.
     """
 
-    __slots__ = ("_ask", "_choice", "_log", "_reader", "result")
+    __slots__ = ("_ask", "_choice", "_log", "_looked_at", "_reader", "result")
 
     def __init__(self, reader: Reader, ask: _Ask, choice: _Choice | None, log: ColdLog) -> None:
         self.result: GetResult | None = None
         self._reader = reader
         self._ask = ask
         self._choice = choice
+        self._looked_at: Sequence[Entry | Unit] = ()
         self._log = log
 
     @property
@@ -317,19 +385,23 @@ class ColdRead:
         ask, reader = self._ask, self._reader
         if self._choice is None:
             raw = ask.queue.read(ask.offset, reader.entries_wanted(ask))
+            if ask.properties is not None and raw:
+                self.result, self._looked_at = reader.filter(ask, raw, self._log)
+                return self
             chosen = reader.choose(ask, raw, may_wait=True)
             if isinstance(chosen, GetResult):
                 self.result = chosen
                 return self
             self._choice = chosen
-        self._log.expect(self._choice.entries)
+        self._looked_at = self._choice.entries
+        self._log.expect(self._looked_at)
         self.result = fetch(ask, self._choice, self._log.read)
         return self
 
     def read_ahead(self) -> None:
         """Have the system read what follows, where this is a backlog that is read through."""
-        if self._choice is not None:
-            first, last = self._choice.entries[0], self._choice.entries[-1]
+        if self._looked_at:
+            first, last = self._looked_at[0], self._looked_at[-1]
             queue = self._ask.queue
             self._log.read_ahead((queue.topic, queue.queue_id), first[0], last[0] + last[1])
 

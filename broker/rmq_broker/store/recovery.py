@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from .checkpoint import Checkpoint
+from .delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from .dispatch import Dispatcher, record_of
 from .fine_checkpoint import FineCheckpoint
 from .log.commit_log import CommitLog
@@ -81,6 +82,7 @@ def recover(
     fine_path: Path | None = None,
     rebuild: bool = False,
     check_crc: bool = True,
+    levels: DelayLevels = DEFAULT_DELAY_LEVELS,
 ) -> RecoveryReport:
     """Find the log's end and bring the queues in line. Raises OSError where the disk is full.
 
@@ -97,13 +99,13 @@ def recover(
         start.begin = commit_log.min_offset
     fine = _lower(fine, start.begin, fine_path)
     reads_all = start.begin <= commit_log.min_offset
-    dispatcher = Dispatcher(queues, commit_log, deleted, fill_gaps=reads_all)
+    dispatcher = Dispatcher(queues, commit_log, deleted, fill_gaps=reads_all, levels=levels)
     _rebuild(commit_log, queues, start, stop, check_crc, dispatcher.dispatch)
     if dispatcher.gaps:
         start.begin = max(commit_log.min_offset, min(start.begin, *dispatcher.gaps.values()))
         log.warning("%d queues lack entries: reading again from %d", len(dispatcher.gaps), start.begin)
         fine = _lower(fine, start.begin, fine_path)
-        dispatcher = Dispatcher(queues, commit_log, deleted, fill_gaps=True)
+        dispatcher = Dispatcher(queues, commit_log, deleted, fill_gaps=True, levels=levels)
         _rebuild(commit_log, queues, start, stop, check_crc, dispatcher.dispatch)
     _settle(commit_log, queues, start.log_end)
     if stop is not StopKind.CLEAN:

@@ -13,6 +13,7 @@ from typing import Final
 
 from rmq_remoting.message_properties import find_property
 
+from .delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from .dispatch import Dispatcher
 from .index.message_index import MessageIndex
 from .log.commit_log import CommitLog
@@ -33,12 +34,15 @@ class Replica:
         queues: ConsumeQueues,
         index: MessageIndex,
         on_arrival: Callable[[ConsumeQueue], None],
+        levels: DelayLevels = DEFAULT_DELAY_LEVELS,
     ) -> None:
         self._log = commit_log
         self._queues = queues
         self._index = index
         self._on_arrival = on_arrival
-        self._dispatcher = Dispatcher(queues, commit_log, {}, fill_gaps=True, index=self._enter_in_index)
+        self._dispatcher = Dispatcher(
+            queues, commit_log, {}, fill_gaps=True, index=self._enter_in_index, levels=levels
+        )
         self._begin = 0  # where a log without any file is to begin
         # What has come of a record that has not come to its end; no more than fits a file.
         self._pending = bytearray()

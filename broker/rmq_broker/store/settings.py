@@ -28,6 +28,7 @@ from rmq_remoting.daemon.settings import (
     setting,
 )
 
+from .delay_levels import DEFAULT_DELAY_LEVEL_TEXT, DelayLevels
 from .queues.batch_consume_queue import UNIT_BYTES
 from .queues.consume_queue import ENTRY_BYTES
 
@@ -193,6 +194,17 @@ class CleaningSettings(SettingsGroup):
         return frozenset(int(hour) for hour in self.delete_when.split(";"))
 
 
+def _check_delay_levels(value: str) -> str:
+    try:
+        DelayLevels.parse(value)
+    except ValueError as error:
+        raise Unacceptable(str(error)) from error
+    return value
+
+
+DelayLevelText = Annotated[JavaString, AfterValidator(_check_delay_levels)]
+
+
 class StoreSettings(CleaningSettings):
     """Store"""
 
@@ -220,10 +232,15 @@ class StoreSettings(CleaningSettings):
         "Size of one file of a queue of batches, rounded up to whole entries of 46 bytes.",
         minimum=UNIT_BYTES,
     )
+    enable_consume_queue_ext: JavaBoolean = setting(
+        False,
+        "enableConsumeQueueExt",
+        "Write bit maps of messages into consumequeue_ext, where enableCalcFilterBitMap is on.",
+    )
     mapped_file_size_consume_queue_ext: ByteCount = setting(
         48 * 1024 * 1024,
         "mappedFileSizeConsumeQueueExt",
-        "Size of the files of consumequeue_ext, which are read where another broker wrote some.",
+        "Size of the files of consumequeue_ext; what is there is always read.",
         minimum=4096,
     )
     max_message_size: ByteCount = live(4 << 20, "maxMessageSize", "Largest message body.", minimum=1)
@@ -270,6 +287,22 @@ class StoreSettings(CleaningSettings):
         unit="entries",
         minimum=2,
     )
+
+    message_delay_level: DelayLevelText = setting(
+        DEFAULT_DELAY_LEVEL_TEXT,
+        "messageDelayLevel",
+        "How long delayed messages wait, level by level: s, m, h, d.",
+    )
+    flush_delay_offset_interval_ms: Milliseconds = live(
+        10_000,
+        "flushDelayOffsetInterval",
+        "How often it is written to disk which delayed messages have been delivered.",
+    )
+
+    @property
+    def delay_levels(self) -> DelayLevels:
+        """The delay levels of `message_delay_level`."""
+        return DelayLevels.parse(self.message_delay_level)
 
     @property
     def commit_log_dir(self) -> Path:

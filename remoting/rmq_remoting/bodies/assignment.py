@@ -36,9 +36,9 @@ class MessageQueueAssignment(Body):
 
 
 class QueryAssignmentResponseBody(Body):
-    """The queues that the client has."""
+    """The queues that the client has; None: they cannot be told, and it keeps those that it has."""
 
-    message_queue_assignments: list[MessageQueueAssignment] = Field(default_factory=list)
+    message_queue_assignments: list[MessageQueueAssignment] | None = Field(default_factory=list)
 
 
 class SetMessageRequestModeRequestBody(Body):

@@ -65,6 +65,41 @@ class BatchAckMsg(AckMsg):
     ack_offset_list: list[Int64] = Field(default_factory=list, alias="aol")
 
 
+class OrderInfo(Body):
+    """What a group that pops in order has in its hands of a queue (consumerOrderInfo.json, OrderInfo).
+
+    `offset_list` is the first message's offset and, of the others, the distance to it; bit n of
+    `commit_offset_bit` says that the n-th is acknowledged. The maps are by offset.
+    """
+
+    pop_time: Int64 = 0
+    invisible_time_ms: Int64 | None = Field(default=None, alias="i")
+    offset_list: list[Int64] = Field(default_factory=list, alias="o")
+    offset_next_visible_time: dict[Int64, Int64] | None = Field(default=None, alias="ot")
+    offset_consumed_count: dict[Int64, Int32] | None = Field(default=None, alias="oc")
+    last_consume_timestamp: Int64 = Field(default=0, alias="l")
+    commit_offset_bit: int = Field(default=0, alias="cm")
+    attempt_id: str | None = Field(default=None, alias="a")
+
+    def queue_offsets(self) -> list[int]:
+        """The offsets of the messages."""
+        first = self.offset_list[0] if self.offset_list else 0
+        return [first + distance if index else first for index, distance in enumerate(self.offset_list)]
+
+
+class OrderInfoTable(Body):
+    """The content of consumerOrderInfo.json: by `topic@group` and queue id."""
+
+    table: dict[str, dict[Int32, OrderInfo]] = Field(default_factory=dict)
+
+
+class OrderAck(AckMsg):
+    """An acknowledgement with, where the group pops in order, how far it is: this project's own members."""
+
+    next_offset: Int64 | None = None
+    order: OrderInfo | None = None
+
+
 class PopCheckPoint(Body):
     """What was popped and must come again if it is not acknowledged by `revive_time`.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from ..codes import ResponseCode
-from ..dispatch import LATENCY_BOUNDS_MS, Dispatcher, Registration
+from ..dispatch import LATENCY_BOUNDS_MS, Dispatcher, Latency, Registration
 from ..server import RemotingServer
 from .exposition import Family, Field, Histogram, counter, fields_of
 
@@ -91,9 +91,9 @@ class RemotingCollector:
         yield Family(
             "rocketmq_rpc_latency_milliseconds",
             "histogram",
-            "From the read of a request to its answer; a held pull counts with the time it was held.",
+            "From the read of a request to its answer; of one that was held, with that time.",
             self._latencies().items(),
-            ("request_code", "response_code", "result", "protocol_type"),
+            ("request_code", "response_code", "is_long_polling", "result", "protocol_type"),
         )
         yield counter(
             "rmq_requests_unsupported_total",
@@ -105,12 +105,16 @@ class RemotingCollector:
         histograms: dict[tuple[str, ...], Histogram] = {}
         for dispatcher in self._dispatchers:
             for row in dispatcher.registrations():
-                for code, count in row.answered.items():
-                    result = "success" if code >= 0 else "oneway"
-                    labels = (row.name.lower(), _response_name(code), result, "remoting")
-                    _add_latency(
-                        histograms.setdefault(labels, Histogram(LATENCY_BOUNDS_MS)), row, code, count
-                    )
+                for code, answered in row.answered.items():
+                    count = answered
+                    names = row.name.lower(), _response_name(code)
+                    rest = "success" if code >= 0 else "oneway", "remoting"
+                    held = row.held.get(code)
+                    if held is not None:
+                        count -= sum(held.counts)
+                        _add(_of(histograms, (*names, "true", *rest)), held)
+                    if count > 0:
+                        _add_latency(_of(histograms, (*names, "false", *rest)), row, code, count)
         return histograms
 
     def _of_listeners(self) -> Iterator[Family]:
@@ -121,13 +125,21 @@ class RemotingCollector:
         yield from fields_of("listener", statistics, _CONNECTION_STATISTICS)
 
 
+def _of(histograms: dict[tuple[str, ...], Histogram], labels: tuple[str, ...]) -> Histogram:
+    return histograms.setdefault(labels, Histogram(LATENCY_BOUNDS_MS))
+
+
+def _add(histogram: Histogram, latency: Latency) -> None:
+    histogram.counts = [before + more for before, more in zip(histogram.counts, latency.counts, strict=True)]
+    histogram.total += latency.total_seconds * 1000
+
+
 def _add_latency(histogram: Histogram, row: Registration, code: int, answered: int) -> None:
     """Count all answers of a code in; those that were fast are counted as a whole."""
     slow = row.slow.get(code)
     if slow is not None:
         answered -= sum(slow.counts)
-        histogram.counts = [before + more for before, more in zip(histogram.counts, slow.counts, strict=True)]
-        histogram.total += slow.total_seconds * 1000
+        _add(histogram, slow)
     histogram.counts[0] += answered
 
 

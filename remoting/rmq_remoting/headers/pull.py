@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from struct import Struct
 from typing import Final
 
@@ -21,6 +22,19 @@ _INTEGER_FIELDS: Final = (
     (("queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion"), INT64_MIN, INT64_MAX),
 )
 _OPTIONAL_INTEGERS: Final = frozenset({"maxMsgBytes", "requestSource"})
+
+# Values of `request_source` (RequestSource); clients themselves say nothing, or -1.
+PROXY_FOR_BROADCAST: Final = 1
+
+
+class ForbiddenType(IntEnum):
+    """What it is that a refused pull may not read (ForbiddenType)."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCASTING = 4
+    SUBSCRIPTION = 5
 
 
 @dataclass(slots=True)
@@ -41,6 +55,7 @@ class PullMessageRequestHeader:
     max_msg_bytes: int | None
     request_source: int | None = None
     broker_name: str | None = None
+    proxy_forward_client_id: str | None = None
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> PullMessageRequestHeader:
@@ -64,6 +79,7 @@ class PullMessageRequestHeader:
                 None if max_bytes is None else int(max_bytes),
                 None if source is None else int(source),
                 get("bname"),
+                get("proxyFrowardClientId"),
             )
         except (KeyError, ValueError) as error:
             raise _header_error(fields) from error
@@ -100,6 +116,7 @@ class PullMessageRequestHeader:
             ("maxMsgBytes", self.max_msg_bytes),
             ("requestSource", self.request_source),
             ("bname", self.broker_name),
+            ("proxyFrowardClientId", self.proxy_forward_client_id),
         )
         fields.update((name, str(value)) for name, value in optional if value is not None)
         return fields

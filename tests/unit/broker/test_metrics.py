@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.clients.consumers import ConsumerTable
+from rmq_broker.clients.client import ConnectedClient
+from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.clients.producers import ProducerTable
+from rmq_broker.clients.queue_locks import QueueLocks
 from rmq_broker.delivery.held_pulls import HeldPulls
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.metrics import BrokerCollector, Observed, _version_text
@@ -16,9 +18,12 @@ from rmq_broker.statistics import BrokerStatistics
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from rmq_remoting.codes import LanguageCode
 from rmq_remoting.daemon.exposition import Family
 from rmq_remoting.dispatch import Dispatcher
-from tests.unit.broker.parts import Clock, broker_settings
+from rmq_remoting.message_queue import MessageQueue
+from tests.unit.broker.parts import START_MS, Clock, Peer, broker_settings
 
 
 @pytest.mark.parametrize(
@@ -50,6 +55,7 @@ def broker(tmp_path: Path) -> Observed:
         groups=SubscriptionGroupTable(settings, Clock()),
         offsets=ConsumerOffsetTable(Clock()),
         consumers=ConsumerTable(),
+        queue_locks=QueueLocks(lambda: 0.0),
         producers=ProducerTable(),
         statistics=BrokerStatistics(topics.system_topics, Clock()),
         store=MessageStore(settings, settings, settings),
@@ -99,3 +105,33 @@ def test_counters_of_topics_and_groups_become_series(broker: Observed) -> None:
     assert dict(families["rocketmq_throughput_in_total"].series)["T", "normal", "false"] == 300
     assert dict(families["rocketmq_messages_out_total"].series) == {("T", "CG", "false", "false"): 2}
     assert dict(families["rocketmq_throughput_out_total"].series) == {("T", "CG", "false", "false"): 200}
+
+
+def test_delayed_messages_are_a_kind_of_their_own(broker: Observed) -> None:
+    for name, messages, delayed in (("SCHEDULE_TOPIC_XXXX", 2, 2), ("T", 5, 2)):
+        topic = broker.statistics.of_topic(name)
+        topic.put_messages, topic.put_bytes = messages, messages * 100
+        topic.delayed_messages, topic.delayed_bytes = delayed, delayed * 100
+
+    families = _families(broker)
+
+    expected = {
+        ("SCHEDULE_TOPIC_XXXX", "delay", "true"): 2,
+        ("T", "normal", "false"): 3,
+        ("T", "delay", "false"): 2,
+    }
+    assert dict(families["rocketmq_messages_in_total"].series) == expected
+    assert dict(families["rocketmq_throughput_in_total"].series) == {
+        labels: count * 100 for labels, count in expected.items()
+    }
+
+
+async def test_locked_queues_and_groups_that_disagree(broker: Observed) -> None:
+    broker.queue_locks.lock("CG", [MessageQueue("T", "broker-a", queue_id) for queue_id in range(3)], "c1")
+    for group, client_id, topic in (("CG", "c1", "T"), ("CG", "c2", "U"), ("Agrees", "c3", "T")):
+        data = ConsumerData(group_name=group, subscription_data_set=[SubscriptionData(topic=topic)])
+        client = ConnectedClient(Peer().connection, client_id, LanguageCode.JAVA, 479, START_MS)
+        broker.consumers.register(Heartbeat(data), client)
+    families = _families(broker)
+    assert list(families["rmq_queue_locks"].series) == [(("CG",), 3)]
+    assert list(families["rmq_group_subscription_variants"].series) == [(("CG",), 2)]

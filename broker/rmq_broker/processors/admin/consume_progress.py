@@ -48,11 +48,12 @@ class ConsumeProgress:
     def _reach(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
         end = max(0, self._store.max_offset(topic, queue_id))
         committed = max(0, self._offsets.query(group, topic, queue_id))
+        pulled = self._offsets.pulled(group, topic, queue_id)
         timestamp = self._store.store_time_at(topic, queue_id, committed - 1) if committed else -1
         return OffsetWrapper(
             broker_offset=end,
             consumer_offset=committed,
-            pull_offset=committed,  # nobody notes what was pulled and is not committed yet
+            pull_offset=max(committed, pulled),
             last_timestamp=max(0, timestamp),
         )
 

@@ -93,7 +93,7 @@ class ConsumeStatsProcessor:
             return list(dict.fromkeys(filter(None, listed.split(";"))))
         topic = (header.topic or "").strip()
         topics = [topic] if topic else sorted(self._offsets.topics_of(header.consumer_group))
-        return [topic for topic in topics if self._may_consume(header.consumer_group, topic)]
+        return [topic for topic in topics if self._consumers.may_consume(header.consumer_group, topic)]
 
     def _topics_by_group(self) -> dict[str, list[str]]:
         """By one walk over the offsets; a walk for each group would take the product of both."""
@@ -106,12 +106,9 @@ class ConsumeStatsProcessor:
         stats: list[ConsumeStats] = []
         for topic in topics:
             config = self._topics.get(topic)
-            if config is None or (ordered_only and not config.order) or not self._may_consume(group, topic):
+            if config is None or (ordered_only and not config.order):
+                continue
+            if not self._consumers.may_consume(group, topic):
                 continue
             stats.append(self._progress.stats(group, topic, config.write_queue_nums))
         return stats
-
-    def _may_consume(self, group: str, topic: str) -> bool:
-        """Not if members are connected and have given the topic up; its offsets tell of the past then."""
-        found = self._consumers.find_group(group)
-        return found is None or not found.subscriptions or topic in found.subscriptions

@@ -1,11 +1,11 @@
-"""Consumer groups: codes 200, 201, 207, 225 and 352."""
+"""Consumer groups: codes 200, 201, 207, 225, 352 and 353."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
-from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupList
+from rmq_remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
@@ -13,10 +13,12 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.consumer import (
     DeleteSubscriptionGroupRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 )
 
 from ...groups.names import group_name_problem
 from ...topics.attributes import AttributeProblem
+from ...topics.permissions import READ
 from .settling import Settle, answer_when_settled
 
 if TYPE_CHECKING:
@@ -75,6 +77,23 @@ class GroupAdminProcessor:
     def get_all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """201: all groups' configuration."""
         return request.response(ResponseCode.SUCCESS, body=self._groups.encode())
+
+    def forbid(self, connection: Connection, request: RemotingCommand) -> Result:
+        """353: let a group read a topic or forbid it to, and say which of both holds.
+
+        Without `readable` nothing is changed. Raises CommandError for a group that does not exist.
+        """
+        header = UpdateGroupForbiddenRequestHeader.decode(request.ext_fields)
+        group, topic = header.group, header.topic
+        if group not in self._groups:
+            remark = f"consumer group {group} does not exist on this broker"
+            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if header.readable is not None:
+            log.info("%s sets readable=%s for %s and %s", connection.peer, header.readable, group, topic)
+            self._groups.permit_reading(group, topic, readable=header.readable)
+        readable = not self._groups.forbidden(group, topic) & READ
+        body = GroupForbidden(group=group, topic=topic, readable=readable)
+        return answer_when_settled(request.response(ResponseCode.SUCCESS, body=body.encode()), self._settle)
 
     def _update(
         self, connection: Connection, request: RemotingCommand, configs: list[SubscriptionGroupConfig]

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.checks import ConsumeQueueData, QueryConsumeQueueResponseBody
+from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.query import QueryConsumeQueueRequestHeader
 
+from ...filtering.bloom import may_contain
+from ...filtering.filter_table import data_of
+from ...store.queues.extension import UNIT, is_ext_address
+
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
     from ...clients.consumers import ConsumerTable
+    from ...clients.subscription import Subscription
+    from ...filtering.filter_table import ConsumerFilter, ConsumerFilterTable
+    from ...store.queues.extension import ExtUnit
     from ..store_view import QueueEntry, QueueView
 
 # Entries of one answer, about a megabyte; Apache gives all that are left in the queue's file.
 MAX_ENTRIES: Final = 10_000
 
-# A tags code up to here is an address in the queue's extension files (ConsumeQueueExt.isExtAddr).
-_LAST_EXTENSION_ADDRESS: Final = -(2**31) - 1
+# Bytes of a bit map that are written as one line (BitsArray.toString).
+_LINE_BYTES: Final = 8
+_Takes = Callable[["ExtUnit"], bool]
 
 
 class QueueViewProcessor:
     """Reads only, and from files: one for a pool."""
 
-    def __init__(self, store: QueueView, consumers: ConsumerTable) -> None:
+    def __init__(self, store: QueueView, consumers: ConsumerTable, filters: ConsumerFilterTable) -> None:
         self._store = store
         self._consumers = consumers
+        self._filters = filters
 
     def query(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """321: entries from an index on, and what a group has subscribed to."""
@@ -45,19 +59,37 @@ class QueueViewProcessor:
             max_queue_index=self._store.max_offset(topic, queue_id),
             min_queue_index=self._store.min_offset(topic, queue_id),
         )
+        takes: _Takes | None = None
         if header.consumer_group is not None:
-            self._describe_group(body, header.consumer_group, topic)
-        body.queue_data = [_data(entry) for entry in entries]
+            takes = self._describe_group(body, header.consumer_group, topic)
+        body.queue_data = [self._data(topic, queue_id, entry, takes) for entry in entries]
         remark = None if entries or header.count <= 0 else _nothing_there(header, body)
         return request.response(ResponseCode.SUCCESS, remark, body=body.encode())
 
-    def _describe_group(self, body: QueryConsumeQueueResponseBody, group: str, topic: str) -> None:
+    def _describe_group(self, body: QueryConsumeQueueResponseBody, group: str, topic: str) -> _Takes | None:
+        """Enter the group's filter; the function that judges by it what extension files tell of a message."""
         subscription = self._consumers.find_subscription(group, topic)
         if subscription is None:
             body.filter_data = f"no consumer of group {group} that is subscribed to {topic} is connected"
-        else:
-            body.subscription_data = subscription.to_body()
-            body.filter_data = "null"  # Apache's JSON of no compiled filter, which tags do not need
+            return None
+        known = self._filters.find(topic, group)
+        body.subscription_data = subscription.to_body()
+        # Apache's JSON of no compiled filter, which tags do not need.
+        body.filter_data = "null" if known is None else data_of(known).encode_pretty().decode()
+        return partial(_takes, subscription, known)
+
+    def _data(self, topic: str, queue_id: int, entry: QueueEntry, takes: _Takes | None) -> ConsumeQueueData:
+        physical_offset, size, tags_code = entry
+        data = ConsumeQueueData(physical_offset=physical_offset, physical_size=size, tags_code=tags_code)
+        if is_ext_address(tags_code):
+            unit = self._store.ext_unit(topic, queue_id, tags_code)
+            if unit is None:
+                data.msg = f"the tags code is the address {tags_code} in an extension file that is not there"
+            else:
+                data.extend_data_json = _unit_text(unit)
+                data.bit_map = _bits(unit.bit_map) if unit.bit_map else None
+                data.eval = takes is not None and takes(unit)
+        return data
 
 
 def _nothing_there(header: QueryConsumeQueueRequestHeader, body: QueryConsumeQueueResponseBody) -> str:
@@ -68,11 +100,29 @@ def _nothing_there(header: QueryConsumeQueueRequestHeader, body: QueryConsumeQue
     )
 
 
-def _data(entry: QueueEntry) -> ConsumeQueueData:
-    physical_offset, size, tags_code = entry
-    message = None
-    if tags_code <= _LAST_EXTENSION_ADDRESS:
-        message = f"the tags code is the address {tags_code} in an extension file that is not there"
-    return ConsumeQueueData(
-        physical_offset=physical_offset, physical_size=size, tags_code=tags_code, msg=message
-    )
+def _takes(subscription: Subscription, known: ConsumerFilter | None, unit: ExtUnit) -> bool:
+    """Whether a message may be wanted, by its unit (ExpressionMessageFilter.isMatchedByConsumeQueue)."""
+    if subscription.expression_type == TAG_EXPRESSION:
+        return subscription.takes_all or unit.tags_code in subscription.code_set
+    if known is None or unit.store_timestamp_ms <= known.judged_after_ms:
+        return True
+    return may_contain(unit.bit_map, known.bloom)
+
+
+def _unit_text(unit: ExtUnit) -> str:
+    """A unit as Apache's tool shows it."""
+    members: dict[str, object] = {
+        "msgStoreTime": unit.store_timestamp_ms,
+        "size": UNIT.size + len(unit.bit_map),
+        "tagsCode": unit.tags_code,
+    }
+    if unit.bit_map:
+        members = {"filterBitMap": base64.b64encode(unit.bit_map).decode(), **members}
+    return fastjson.dumps(members).decode()
+
+
+def _bits(bit_map: bytes) -> str:
+    """The bits from the last to the first, in lines."""
+    lines = [bit_map[at : at + _LINE_BYTES] for at in range(0, len(bit_map), _LINE_BYTES)]
+    # A line ends behind its first byte, which is written last.
+    return "".join("".join([f"{byte:08b}" for byte in reversed(line)]) + "\n" for line in reversed(lines))

@@ -1,10 +1,12 @@
-"""Changes that are answered when they have arrived: on disk, and those of topics in the routes too."""
+"""Answers that come later: when a change has arrived on disk (those of topics in the routes too), or when
+somebody else has answered.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -20,7 +22,12 @@ _answering: Final[set[asyncio.Task[Answer]]] = set()
 
 def answer_when_settled(response: RemotingCommand, settle: Settle) -> asyncio.Future[Answer]:
     """The response, when the change that it tells of has arrived; belongs to the loop's thread."""
-    task = asyncio.get_running_loop().create_task(_answer(response, settle), name="settle a change")
+    return answer_later(_answer(response, settle), "settle a change")
+
+
+def answer_later(work: Coroutine[Any, Any, Answer], name: str) -> asyncio.Future[Answer]:
+    """What a coroutine gives as its answer; belongs to the loop's thread."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
     _answering.add(task)
     task.add_done_callback(_answering.discard)
     return task

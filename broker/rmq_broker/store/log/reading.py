@@ -167,6 +167,39 @@ def read_records(ranges: Sequence[Sequence[int]], read: ReadRange) -> tuple[byte
     return parts[0] if len(parts) == 1 else b"".join(parts), there
 
 
+def iter_stretches(
+    ranges: Sequence[Sequence[int]], read: ReadRange
+) -> Iterator[tuple[int, bytes | None, Sequence[Sequence[int]]]]:
+    """The records at these (offset, size, ...), ascending: stretches of the log, and what of them is in each.
+
+    A stretch is its offset, its bytes and the ranges in it; the bytes are None where one record is not there.
+    Neighbours are read together, but not more than may turn out not to be needed. Raises as `read` does.
+    """
+    start, total = 0, 0
+    for index, each in enumerate(ranges):
+        if index > start and total + each[1] > _SCRATCH_BYTES:
+            yield from _stretches(ranges[start:index], read)
+            start, total = index, 0
+        total += each[1]
+    if ranges:
+        yield from _stretches(ranges[start:], read)
+
+
+def _stretches(
+    ranges: Sequence[Sequence[int]], read: ReadRange
+) -> Iterator[tuple[int, bytes | None, Sequence[Sequence[int]]]]:
+    for group in _groups(ranges):
+        members = ranges[group.first : group.until]
+        whole = read(group.begin, group.end - group.begin)
+        if whole is not None:
+            yield group.begin, bytes(whole), members
+            continue
+        # Some of them have been removed, or they stand in two files.
+        for each in members:
+            record = read(each[0], each[1])
+            yield each[0], None if record is None else bytes(record), (each,)
+
+
 class _Group(NamedTuple):
     """Ranges that are worth one read, and where in the log they stand: `runs` has neighbours as one."""
 

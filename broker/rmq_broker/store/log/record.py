@@ -11,6 +11,7 @@ import zlib
 from dataclasses import dataclass
 from mmap import mmap
 from struct import Struct
+from struct import error as StructError
 from typing import Final
 
 from rmq_remoting.sys_flags import MessageSysFlag
@@ -35,7 +36,7 @@ _crc32 = zlib.crc32
 
 # size, magic, crc, queue, flag, queue offset, physical offset, sys flag, born time, born host, store time,
 # store host, reconsume times, prepared transaction offset, body length
-_HEADS: Final = {
+HEADS: Final = {
     (born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
 }
 
@@ -93,7 +94,7 @@ class RecordTemplate:
             sys_flag |= MessageSysFlag.BORN_HOST_V6
         if len(store_host) == 20:
             sys_flag |= MessageSysFlag.STORE_HOST_V6
-        head = _HEADS[born_host_bytes, len(store_host)]
+        head = HEADS[born_host_bytes, len(store_host)]
         self._pack_head = head.pack
         self._queue_id = queue_id
         self._flag = flag
@@ -184,6 +185,10 @@ _unpack_head: Final = _SUMMARY_HEAD.unpack_from
 _unpack_int32: Final = Struct(">i").unpack_from
 _unpack_int64: Final = Struct(">q").unpack_from
 _unpack_uint16: Final = Struct(">H").unpack_from
+# Of the magic the byte that tells the versions apart, the sys flag, the body's length (between IPv4 hosts).
+_unpack_landmarks: Final = Struct(">7xB28xi44xi").unpack_from
+_HOSTS_V6: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
+_LAST_BYTE_OF_V1: Final = MAGIC_V1 & 0xFF
 
 
 def store_timestamp_at(data: mmap | bytes, position: int) -> int:
@@ -191,6 +196,22 @@ def store_timestamp_at(data: mmap | bytes, position: int) -> int:
     (sys_flag,) = _unpack_int32(data, position + 36)
     offset = 68 if sys_flag & MessageSysFlag.BORN_HOST_V6 else 56
     return int(_unpack_int64(data, position + offset)[0])
+
+
+def properties_of(data: bytes, position: int, size: int) -> bytes:
+    """The raw properties of the record at `position`; a damaged record has none."""
+    try:
+        last_of_magic, sys_flag, body_length = _unpack_landmarks(data, position)
+        topic_at = position + 88 + body_length
+        if sys_flag & _HOSTS_V6:
+            shift = 12 * bool(sys_flag & MessageSysFlag.BORN_HOST_V6)
+            shift += 12 * bool(sys_flag & MessageSysFlag.STORE_HOST_V6)
+            topic_at += shift - body_length + _unpack_int32(data, position + 84 + shift)[0]
+        if last_of_magic == _LAST_BYTE_OF_V1:
+            return data[topic_at + 3 + data[topic_at] : position + size]
+        return data[topic_at + 4 + _unpack_uint16(data, topic_at)[0] : position + size]
+    except (IndexError, StructError):
+        return b""
 
 
 class ScanEnd:

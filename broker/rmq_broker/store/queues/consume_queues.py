@@ -11,6 +11,7 @@ from typing import Final
 from .batch_consume_queue import UNIT_BYTES, BatchConsumeQueue
 from .consume_queue import ConsumeQueue
 from .descriptors import DEFAULT_DESCRIPTORS, QueueSupport
+from .ext_writer import ExtendedConsumeQueue, Judge
 from .extension import ConsumeQueueExt
 
 log = logging.getLogger("rmq.store")
@@ -30,10 +31,12 @@ class ConsumeQueues:
         is_batch: Callable[[str], bool] = lambda topic: False,
         batch_file_bytes: int = _DEFAULT_BATCH_FILE_BYTES,
         ext_file_bytes: int = _DEFAULT_EXT_FILE_BYTES,
+        judge: Judge | None = None,
         descriptors: int = DEFAULT_DESCRIPTORS,
     ) -> None:
-        """`is_batch` tells which topics have the attribute `queue.type=BatchCQ`; `descriptors`: so many files
-        are kept open for reading, at most.
+        """`is_batch` tells which topics have the attribute `queue.type=BatchCQ`; `judge`: who makes the bit
+        maps of messages, None for queues without; `descriptors`: so many files are kept open for reading, at
+        most.
         """
         self._folder = folder
         self._file_bytes = file_bytes
@@ -42,6 +45,7 @@ class ConsumeQueues:
         self._batch_file_bytes = batch_file_bytes
         self._ext_folder = folder.parent / "consumequeue_ext"
         self._ext_file_bytes = ext_file_bytes
+        self._judge = judge
         self._support = QueueSupport(descriptors)
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._count = 0
@@ -81,7 +85,11 @@ class ConsumeQueues:
             )
         else:
             folder = f"{self._folder}/{topic}/{queue_id}"
-            queue = ConsumeQueue(folder, topic, queue_id, self._file_bytes, self._support)
+            if self._judge is None:
+                queue = ConsumeQueue(folder, topic, queue_id, self._file_bytes, self._support)
+            else:
+                ext = (self._ext_folder / topic / str(queue_id), self._ext_file_bytes, self._judge)
+                queue = ExtendedConsumeQueue(folder, topic, queue_id, self._file_bytes, self._support, ext)
         self._by_topic.setdefault(topic, {})[queue_id] = queue
         self._count += 1
         self._support.share_memory(self._count)

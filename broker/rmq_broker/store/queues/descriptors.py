@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from .entry_files import EntryFiles
+    from .ext_writer import ExtWriter
 
 log = logging.getLogger("rmq.store")
 
@@ -116,6 +117,7 @@ class QueueSupport:
         # Queues with entries that are not in their files, and queues whose files are not on the disk.
         self.with_news: deque[EntryFiles] = deque()
         self.to_flush: dict[EntryFiles, None] = {}
+        self.ext_to_flush: dict[ExtWriter, None] = {}  # before the entries that refer to them
         self.new_folders: set[Path] = set()
         # So much of what is in the files stays in memory too, for each queue.
         self.kept_bytes = _MOST_KEPT_BYTES
@@ -127,6 +129,9 @@ class QueueSupport:
 
     def flush_files(self, folder: Path) -> None:
         """Wait until all that was written is on the disk, new names included. Raises OSError; blocks."""
+        for ext in list(self.ext_to_flush):
+            self.ext_to_flush.pop(ext, None)
+            ext.flush()
         queues = list(self.to_flush)
         if len(queues) + len(self.new_folders) > _MANY_FILES and flush_file_system(folder):
             for queue in queues:

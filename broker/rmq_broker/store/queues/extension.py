@@ -1,27 +1,40 @@
 """Extension files of a consume queue: `consumequeue_ext/TOPIC/QUEUE ID/`.
 
 An entry whose tags code is an address here has its real one in the unit there (Apache RocketMQ 5.3.3,
-ConsumeQueueExt). They are read where another broker wrote them, and go with their queue; none are written.
+ConsumeQueueExt). The unit also says when the message was stored, and whose filters took it then.
+`ext_writer.py` writes them.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..log.mapped_file import file_name, list_files
 from .descriptors import QueueSupport
 
 # int16 size, int64 tags code, int64 store time, int16 length of the bit map, bit map
-_UNIT: Final = Struct(">hqqh")
+UNIT: Final = Struct(">hqqh")
+ADDRESS_OF_0: Final = -(1 << 63)
 _LARGEST_ADDRESS: Final = -(1 << 31) - 1
-_ADDRESS_OF_0: Final = -(1 << 63)
+
+
+# Longer ones take a second read.
+_USUAL_MAP_BYTES: Final = 64
 
 
 def is_ext_address(tags_code: int) -> bool:
     """Whether the tags code of an entry is the address of a unit: hashes and times never are so small."""
     return tags_code <= _LARGEST_ADDRESS
+
+
+class ExtUnit(NamedTuple):
+    """What extension files hold of one message; without a map the bit map is empty."""
+
+    tags_code: int
+    store_timestamp_ms: int
+    bit_map: bytes
 
 
 class ConsumeQueueExt:
@@ -36,21 +49,31 @@ class ConsumeQueueExt:
 
     def tags_code(self, address: int) -> int | None:
         """The tags code that stands at an address, None where there is no unit. Raises OSError; blocks."""
-        position = address - _ADDRESS_OF_0
+        unit = self.unit(address)
+        return None if unit is None else unit.tags_code
+
+    def unit(self, address: int) -> ExtUnit | None:
+        """The unit that stands at an address, None where there is none. Raises OSError; blocks."""
+        position = address - ADDRESS_OF_0
         start = position - position % self._file_bytes
         try:
             file = self._support.descriptors.open((self, start), self._folder / file_name(start))
         except FileNotFoundError:
             return None
-        raw = file.read(position - start, _UNIT.size)
-        if len(raw) < _UNIT.size:
+        raw = file.read(position - start, UNIT.size + _USUAL_MAP_BYTES)
+        if len(raw) < UNIT.size:
             return None
-        size, tags_code, _, _ = _UNIT.unpack(raw)
-        return int(tags_code) if size >= _UNIT.size else None
+        size, tags_code, store_timestamp_ms, map_bytes = UNIT.unpack_from(raw)
+        if size < UNIT.size:
+            return None
+        bit_map = raw[UNIT.size : UNIT.size + max(0, map_bytes)]
+        if len(bit_map) < map_bytes:
+            bit_map = file.read(position - start + UNIT.size, map_bytes)
+        return ExtUnit(tags_code, store_timestamp_ms, bit_map)
 
     def delete_before(self, address: int) -> int:
         """Remove the files all of whose units are before an address; their number. Raises OSError."""
-        position = address - _ADDRESS_OF_0
+        position = address - ADDRESS_OF_0
         gone = [path for path in list_files(self._folder) if int(path.name) + self._file_bytes < position]
         for path in gone:
             path.unlink(missing_ok=True)

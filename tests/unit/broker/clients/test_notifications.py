@@ -10,7 +10,7 @@ from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq_remoting.codes import LanguageCode, RequestCode
-from tests.support.waiting import loop_passes
+from tests.support.waiting import loop_passes, until
 from tests.unit.broker.parts import START_MS, Clock, Peer, broker_settings
 
 
@@ -45,6 +45,16 @@ async def test_all_members_are_told_once() -> None:
     await loop_passes()
     assert [len(peer.received()) for peer in peers] == [1, 2, 2]
     assert broker.notifier.sent == 5
+
+
+async def test_the_members_of_a_large_group_are_told_of_many_at_a_time() -> None:
+    broker, peers = _Broker(), [Peer() for _ in range(130)]
+    for peer in peers:
+        broker.heartbeat(peer)
+        await loop_passes()
+    await until(peers[-1].received)
+    assert len(peers[-1].received()) == 1
+    assert broker.notifier.sent < 101 * 102 / 2 + 2 * 130
 
 
 async def test_heartbeats_that_change_nothing_are_not_told() -> None:

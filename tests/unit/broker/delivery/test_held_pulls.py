@@ -75,7 +75,7 @@ class _Waiting:
 
     def assert_nothing_is_left(self) -> None:
         assert self.held.count == 0
-        for table in ("_by_queue", "_by_connection", "_by_tick", "_due", "_woken"):
+        for table in ("_by_queue", "_by_connection", "_by_tick", "_due", "_expired", "_woken"):
             assert not getattr(self.held, table), table
 
 
@@ -178,6 +178,23 @@ async def test_a_crowd_is_answered_by_and_by_in_its_order(waiting: _Waiting) -> 
     waiting.message(queue)
     await loop_passes(100)
     assert all(answer.done() for answer in answers)
+    waiting.assert_nothing_is_left()
+
+
+async def test_who_is_woken_does_not_wait_behind_a_crowd_whose_time_has_ended(waiting: _Waiting) -> None:
+    crowd = [waiting.hold(_Pull(_queue("T", number)), 1) for number in range(5000)]
+    queue = _queue("U")
+    answer = waiting.hold(_Pull(queue))
+    await waiting.pass_seconds(1.2)
+    assert not all(end.done() for end in crowd)
+
+    waiting.message(queue)
+    await loop_passes()
+
+    assert await answer == b"found"
+    assert not all(end.done() for end in crowd)
+    await loop_passes(100)
+    assert all(end.done() for end in crowd)
     waiting.assert_nothing_is_left()
 
 

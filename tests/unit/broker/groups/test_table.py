@@ -90,6 +90,22 @@ def test_what_is_forbidden_is_kept() -> None:
     assert table.forbidden("CG", "T") == 0
 
 
+def test_reading_is_forbidden_by_topic_and_permitted_again() -> None:
+    table = _table()
+    told: list[int] = []
+    table.on_change(lambda: told.append(table.version))
+    for topic in ("T", "U"):
+        table.permit_reading("CG", topic, readable=False)
+    table.permit_reading("CG", "T", readable=False)
+    assert (table.forbidden("CG", "T"), table.forbidden("CG", "U")) == (4, 4)
+    table.permit_reading("CG", "T", readable=True)
+    assert (table.forbidden("CG", "T"), table.forbidden("CG", "U")) == (0, 4)
+    table.permit_reading("CG", "U", readable=True)
+    assert json.loads(table.encode())["forbiddenTable"] == {}
+    table.permit_reading("CG", "U", readable=True)
+    assert len(told) == 4, "what changes nothing is not written"
+
+
 def test_a_damaged_file_changes_nothing() -> None:
     table = _table()
     before = table.encode()

@@ -62,6 +62,41 @@ def test_a_reset_counts_until_it_is_taken() -> None:
     assert not table.has_reset("CG", "T", 0)
 
 
+def test_a_reset_is_no_commit_that_goes_back() -> None:
+    table = _table()
+    table.commit("CG", "T", 0, 90)
+    table.note_pulled("CG", "T", 0, 99)
+    table.assign_reset("CG", "T", 0, 10)
+    assert table.backward_commits == 0
+    assert table.offsets_of("CG", "T") == {0: 10}
+    assert table.pulled("CG", "T", 0) == NO_OFFSET
+
+
+def test_what_was_pulled_is_known_beside_what_was_committed() -> None:
+    table = _table()
+    table.note_pulled("CG", "T", 1, 32)
+    assert [table.pulled("CG", "T", queue_id) for queue_id in (0, 1)] == [NO_OFFSET, 32]
+    assert table.pulled("CG", "U", 1) == NO_OFFSET
+    assert table.query("CG", "T", 1) == NO_OFFSET and len(table) == 0
+    table.remove_group("CG")
+    assert table.pulled("CG", "T", 1) == NO_OFFSET
+
+
+def test_commits_that_go_back_are_told_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    table = ConsumerOffsetTable(clock)
+    for offset in (9, 8, 7, 6):
+        table.commit("CG", "T", 0, offset)
+    clock.pass_seconds(1)
+    table.commit("CG", "T", 0, 5)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "a client commits 8 for queue 0 of T@CG, which was at 9 already",
+        "a client commits 5 for queue 0 of T@CG, which was at 6 already (and 2 more commits have gone back)",
+    ]
+    assert table.backward_commits == 4
+
+
 def test_topics_and_groups_are_forgotten_whole() -> None:
     table = _table()
     for group, topic in (("A", "T"), ("B", "T"), ("A", "TT"), ("AA", "T2")):
@@ -147,6 +182,9 @@ async def test_only_what_is_new_is_written(tmp_path: Path) -> None:
     flusher.flush()
     await file.save()
     assert file.writes == 1
+    table.commit("CG", "T", 0, 2)
+    await flusher.save()
+    assert file.writes == 2
     table.commit("CG", "T", 0, 2)
     await flusher.close()
     assert json.loads(file.path.read_bytes().replace(b"{0:", b'{"0":'))["offsetTable"] == {"T@CG": {"0": 2}}

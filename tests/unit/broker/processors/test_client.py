@@ -22,6 +22,7 @@ from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import BodyError, CommandError, HeaderError
+from tests.unit.broker.filtering.parts import message_filters
 from tests.unit.broker.parts import Clock, Peer, broker_settings
 
 _CHANGED = "IS_SUB_CHANGE"
@@ -34,7 +35,13 @@ class _Broker:
         self.groups = SubscriptionGroupTable(self.settings, Clock())
         self.topics = TopicTable(self.settings, "DefaultCluster", "broker-a", Clock())
         self.clients = ClientProcessor(
-            self.consumers, self.producers, self.groups, self.topics, self.settings, Clock()
+            self.consumers,
+            self.producers,
+            self.groups,
+            self.topics,
+            message_filters(self.consumers, self.settings),
+            self.settings,
+            Clock(),
         )
 
     def heartbeat(self, peer: Peer, *topics: str, fingerprint: int = 0, short: bool = False) -> str:
@@ -152,7 +159,8 @@ async def test_members_are_listed() -> None:
 
 
 async def test_expressions_are_checked() -> None:
-    clients, connection = _Broker().clients, Peer().connection
+    broker, connection = _Broker(), Peer().connection
+    clients = broker.clients
 
     def check(subscription: SubscriptionData | None) -> RemotingCommand:
         body = CheckClientRequestBody(client_id="c", group="CG", subscription_data=subscription).encode()
@@ -162,5 +170,19 @@ async def test_expressions_are_checked() -> None:
     assert check(None).code == ResponseCode.SUCCESS
     empty = clients.check_config(connection, _request(RequestCode.CHECK_CLIENT_CONFIG))
     assert empty.code == ResponseCode.SUCCESS
-    with pytest.raises(CommandError, match="cannot filter by SQL92"):
-        check(SubscriptionData(topic="T", sub_string="a > 1", expression_type="SQL92"))
+
+    def refusal(text: str, kind: str = "SQL92") -> tuple[int, str]:
+        with pytest.raises(CommandError) as refused:
+            check(SubscriptionData(topic="T", sub_string=text, expression_type=kind))
+        return refused.value.code, refused.value.remark
+
+    code, remark = refusal("a > 1")
+    assert code == ResponseCode.SYSTEM_ERROR
+    assert "does not filter by SQL92" in remark and "enablePropertyFilter=true" in remark
+    broker.settings.enable_property_filter = True
+    assert check(SubscriptionData(topic="T", sub_string="a > 1", expression_type="SQL92")).code == 0
+    for text, problem in [("a > ", "character 5"), ("a > 1)", "character 6: )"), ("", "found the end")]:
+        code, remark = refusal(text)
+        assert code == ResponseCode.SUBSCRIPTION_PARSE_FAILED and problem in remark
+    code, remark = refusal("a > 1", "SQL99")
+    assert code == ResponseCode.SUBSCRIPTION_PARSE_FAILED and "SQL99 are not known" in remark

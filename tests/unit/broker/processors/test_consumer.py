@@ -22,6 +22,7 @@ class _Broker:
         self.groups = SubscriptionGroupTable(settings, Clock())
         self.topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
         self.store = FakeStore()
+        self.store.queues["T", 0] = [100] * 9
         self.processor = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
         self.connection = Peer().connection
 
@@ -61,8 +62,8 @@ async def test_a_new_group_of_a_young_queue_starts_at_its_beginning() -> None:
 async def test_otherwise_a_new_group_has_no_offset(why: str) -> None:
     broker = _Broker()
     fields = {"setZeroIfNotFound": "false"} if why == "not wanted" else {}
-    if why != "no queue":
-        broker.store.queues["T", 0] = [100, 200]
+    if why == "no queue":
+        del broker.store.queues["T", 0]
     if why == "first message deleted":
         broker.store.first_offsets["T", 0] = 7
     if why == "no longer in memory":
@@ -80,9 +81,45 @@ async def test_commits_for_what_does_not_exist_are_refused() -> None:
     broker.topics.update(TopicConfig(topic_name="T"))
     assert broker.code_of_refused_update(queueId="-1") == ResponseCode.INVALID_PARAMETER
     assert broker.code_of_refused_update(-2) == ResponseCode.INVALID_PARAMETER
+    assert broker.code_of_refused_update(10) == ResponseCode.INVALID_PARAMETER
+    assert broker.code_of_refused_update(2**63 - 1) == ResponseCode.INVALID_PARAMETER
+    assert broker.code_of_refused_update(0, queueId="16") == ResponseCode.INVALID_PARAMETER
     assert len(broker.offsets) == 0
     with pytest.raises(HeaderError, match="commitOffset"):
         broker.update(commitOffset="x")
+
+
+async def test_a_commit_may_reach_the_end_of_the_queue_and_no_further() -> None:
+    broker = _Broker()
+    broker.groups.find("CG")
+    broker.topics.update(TopicConfig(topic_name="T"))
+    broker.update(9)
+    with pytest.raises(CommandError, match="its next message will be 9"):
+        broker.update(10)
+    assert broker.query().ext_fields == {"offset": "9"}
+
+
+async def test_a_queue_that_a_topic_has_had_is_consumed_to_its_end() -> None:
+    broker = _Broker()
+    broker.groups.find("CG")
+    broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
+    broker.store.queues["T", 3] = [100, 200]
+    broker.update(1, queueId="3")
+    broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+    broker.update(2, queueId="3")
+    assert broker.query(queueId="3").ext_fields == {"offset": "2"}
+    assert broker.code_of_refused_update(0, queueId="2") == ResponseCode.INVALID_PARAMETER
+
+
+async def test_a_commit_that_goes_back_is_told_of_with_who_did_it(caplog: pytest.LogCaptureFixture) -> None:
+    broker = _Broker()
+    broker.groups.find("CG")
+    broker.topics.update(TopicConfig(topic_name="T"))
+    for offset in (7, 5, 4):
+        broker.update(offset)
+    (told,) = [record.getMessage() for record in caplog.records if "commits" in record.getMessage()]
+    assert told == "192.0.2.1:40000 commits 5 for queue 0 of T@CG, which was at 7 already"
+    assert broker.offsets.backward_commits == 2
 
 
 async def test_a_commit_does_not_undo_a_reset() -> None:

@@ -16,6 +16,7 @@ from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.delivery.cold_pulls import ColdPulls
 from rmq_broker.delivery.held_pulls import TICK_SECONDS, HeldPulls
 from rmq_broker.groups.table import SubscriptionGroupTable
+from rmq_broker.offsets.broadcast import BroadcastOffsets
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.pull import PullProcessor
 from rmq_broker.statistics import BrokerStatistics
@@ -25,7 +26,7 @@ from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.reader import Reader
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
-from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
+from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import LanguageCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -37,6 +38,7 @@ from rmq_remoting.java_hash import string_hash_code
 from tests.support.broker_requests import offsets, pull, pulled
 from tests.support.frames import decode_one
 from tests.support.waiting import loop_passes, until
+from tests.unit.broker.filtering.parts import message_filters
 from tests.unit.broker.parts import Clock, Peer, broker_settings
 
 _HOST = pack_host("10.0.0.1", 10911)
@@ -67,6 +69,8 @@ class _Broker:
             self.groups,
             self.consumers,
             self.offsets,
+            message_filters(self.consumers, settings),
+            BroadcastOffsets(self.offsets, self.consumers, self.store, settings, Clock()),
             self.store,
             self.held,
             ColdPulls(self.tier),
@@ -91,7 +95,14 @@ class _Broker:
                 born_host=_HOST,
             )
 
-    def subscribe(self, expression: str, version: int, *, peer: Peer | None = None) -> None:
+    def subscribe(
+        self,
+        expression: str,
+        version: int,
+        *,
+        peer: Peer | None = None,
+        model: MessageModel = MessageModel.CLUSTERING,
+    ) -> None:
         subscription = SubscriptionData(
             topic="T",
             sub_string=expression,
@@ -99,7 +110,7 @@ class _Broker:
             tags_set=[expression],
             code_set=[string_hash_code(expression)],
         )
-        data = ConsumerData(group_name="CG", subscription_data_set=[subscription])
+        data = ConsumerData(group_name="CG", message_model=model, subscription_data_set=[subscription])
         client = ConnectedClient((peer or Peer()).connection, "c1", LanguageCode.PYTHON, 479, 0)
         self.consumers.register(Heartbeat(data), client)
 
@@ -254,6 +265,49 @@ async def test_forbidden_by_topic_and_group(broker: _Broker) -> None:
     with pytest.raises(CommandError) as refused:
         broker.pull(command)
     assert refused.value.code == ResponseCode.NO_PERMISSION
+    assert refused.value.ext_fields == {"forbiddenType": "5"}
+
+
+async def test_what_it_is_that_is_forbidden(broker: _Broker) -> None:
+    async def kind() -> str | None:
+        with pytest.raises(CommandError) as refused:
+            broker.pull(pull("T", subscription=None))
+        assert refused.value.code == ResponseCode.NO_PERMISSION
+        return (refused.value.ext_fields or {}).get("forbiddenType")
+
+    broker.subscribe("a", 1, model=MessageModel.BROADCASTING)
+    broker.groups.update(SubscriptionGroupConfig(group_name="CG", consume_broadcast_enable=False))
+    assert await kind() == "4"
+    broker.topics.update(TopicConfig(topic_name="T", perm=2))
+    assert await kind() == "3"
+    broker.groups.update(SubscriptionGroupConfig(group_name="CG", consume_enable=False))
+    assert await kind() == "2"
+    broker.settings.broker_permission = 2
+    assert await kind() == "1"
+
+
+async def test_what_was_pulled_is_noted_beside_what_is_committed(broker: _Broker) -> None:
+    broker.put(count=5)
+    broker.pull(pull("T", count=3, commit=1))
+    assert (broker.offsets.query("CG", "T", 0), broker.offsets.pulled("CG", "T", 0)) == (1, 3)
+    broker.pull(pull("T", count=3, commit=6))
+    assert broker.offsets.query("CG", "T", 0) == 1, "there is no such message"
+
+
+async def test_a_member_that_comes_back_from_a_proxy_goes_on_where_it_was(broker: _Broker) -> None:
+    broker.put(count=5)
+    member = Peer()
+    broker.subscribe("*", 1, peer=member, model=MessageModel.BROADCASTING)
+    by_proxy = pull("T", offset=-1)
+    by_proxy.ext_fields.update(requestSource="1", proxyFrowardClientId="c1")
+
+    assert offsets(_answer(broker.pull(by_proxy))) == (0, 0, 5)
+    by_proxy.ext_fields["queueOffset"] = "3"
+    assert len(pulled(_answer(broker.pull(by_proxy)))) == 2
+
+    moved = _answer(broker.pull(pull("T", offset=0), member))
+    assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+    assert offsets(moved) == (3, 0, 5)
 
 
 async def test_system_flags_travel_with_the_answer(broker: _Broker) -> None:

@@ -24,6 +24,7 @@ from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.broker_requests import send, send_batch, sent
 from tests.support.frames import decode_one
+from tests.unit.broker.delivery.parts import later_sends
 from tests.unit.broker.parts import Clock, Peer, broker_settings
 
 
@@ -43,6 +44,7 @@ class _Broker:
             self.statistics,
             ("10.0.0.1", 10911),
             lambda: "MADE",
+            later_sends(self.settings, self.topics, self.store, self.statistics),
         )
 
     def send(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:

@@ -23,6 +23,7 @@ from rmq_remoting.message_batch import encode_batch
 from rmq_remoting.message_codec import decode_messages
 from tests.support.broker_requests import send
 from tests.support.frames import decode_one
+from tests.unit.broker.delivery.parts import later_sends
 from tests.unit.broker.parts import Clock, broker_settings
 
 _INT32 = st.one_of(st.integers(0, 8), st.integers(-(1 << 31), (1 << 31) - 1))
@@ -32,7 +33,7 @@ _PROPERTIES = st.one_of(
     st.lists(
         st.tuples(
             st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "DELAY", "TRAN_MSG", "POP_CK", "CLUSTER", "a"]),
-            _TEXT,
+            st.one_of(_TEXT, st.sampled_from(["1", "18", "9" * 30])),
         ),
         max_size=4,
     ).map(lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs)),
@@ -89,13 +90,15 @@ class _Broker:
         topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
         self.store = MessageStore(settings, settings, settings, time.time)
         self.store.open()
+        statistics = BrokerStatistics(topics.system_topics, Clock())
         self.processor = SendProcessor(
             settings,
             TargetChecker(settings, topics, Clock()),
             self.store,
-            BrokerStatistics(topics.system_topics, Clock()),
+            statistics,
             ("10.0.0.1", 10911),
             lambda: "MADE",
+            later_sends(settings, topics, self.store, statistics),
         )
 
     def ends(self) -> dict[tuple[str, int], int]:
@@ -135,14 +138,17 @@ def test_it_is_refused_or_can_be_read(broker: _Broker, command: RemotingCommand)
         assert response.remark
         assert not any(stored.values())
         return
-    topic, queue_id = (
-        command.ext_fields.get("b") or command.ext_fields["topic"],
-        int(response.ext_fields["queueId"]),
-    )
     offset = int(response.ext_fields["queueOffset"])
     message_ids = response.ext_fields["msgId"].split(",")
-    assert stored.pop((topic, queue_id)) == len(message_ids)
-    assert not any(stored.values())
+    [((topic, queue_id), count)] = [(queue, count) for queue, count in stored.items() if count]
+    assert count == len(message_ids)
+    sent_to = command.ext_fields.get("b") or command.ext_fields["topic"]
+    if topic == "SCHEDULE_TOPIC_XXXX":
+        assert "DELAY" in (command.ext_fields.get("i") or command.ext_fields["properties"])
+    elif topic == "%DLQ%CG":
+        assert sent_to == "%RETRY%CG"
+    else:
+        assert (topic, queue_id) == (sent_to, int(response.ext_fields["queueId"]))
     read = broker.store.get(topic, queue_id, offset, 32, None)
     messages = decode_messages(read.body, decompress_bodies=False, check_crc=True)
     assert [message.offset_msg_id for message in messages] == message_ids

@@ -67,9 +67,43 @@ def test_a_batch_gets_no_key_of_its_own() -> None:
     assert decode_properties(shared) == {"WAIT": "true"} | _ADDED
 
 
-@pytest.mark.parametrize("name", ["DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"])
 @pytest.mark.parametrize("others_before", [0, 1, 5])
-def test_a_delay_is_refused_wherever_it_stands(name: str, others_before: int) -> None:
+def test_a_delay_is_found_wherever_it_stands(others_before: int) -> None:
+    others = {f"other{number}": "x" for number in range(others_before)}
+    raw = encode_properties({**others, "DELAY": "7", "TIMER_DELAY_MS": "5", "last": "y"})
+
+    properties, _, delay_level = _editor().stored(raw)
+
+    assert delay_level == 7
+    assert decode_properties(properties)["DELAY"] == "7"
+    with pytest.raises(CommandError, match="a batch cannot be delayed") as refused:
+        _editor().shared(raw)
+    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize("level", [b"0", b"-1", b"-18"])
+def test_no_delay(level: bytes) -> None:
+    raw = b"DELAY\x01%b\x02" % level
+    properties, _, delay_level = _editor().stored(raw)
+
+    assert delay_level == 0
+    assert decode_properties(properties)["DELAY"] == level.decode()
+    assert decode_properties(_editor().shared(raw))["DELAY"] == level.decode()
+
+
+def test_a_message_that_comes_again_is_no_half_message_whatever_it_says() -> None:
+    """Clients before 4.6.1 leave TRAN_MSG on what they send to their retry topic."""
+    raw = b"TRAN_MSG\x01true\x02DELAY\x013\x02"
+
+    assert _editor().stored(raw, 1)[2] == 3
+    for properties, reconsume_times in ((raw, 0), (b"TRAN_MSG\x01true\x02", 1)):
+        with pytest.raises(CommandError, match="transactional messages"):
+            _editor().stored(properties, reconsume_times)
+
+
+@pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"])
+@pytest.mark.parametrize("others_before", [0, 1, 5])
+def test_a_delivery_time_is_refused_wherever_it_stands(name: str, others_before: int) -> None:
     others = {f"other{number}": "x" for number in range(others_before)}
     raw = encode_properties({**others, name: "7", "last": "y"})
     for edit in (_editor().stored, _editor().shared):

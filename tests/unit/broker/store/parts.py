@@ -152,7 +152,15 @@ class Stored:
 
     @property
     def entry(self) -> tuple[int, int, int]:
-        return self.message.physical_offset, len(self.raw), tags_code(self.message.tags or "")
+        return self.message.physical_offset, len(self.raw), self._code
+
+    @property
+    def _code(self) -> int:
+        """The hash of the tags; of a message that waits when it is due, by Apache's first three levels."""
+        message = self.message
+        if message.topic == "SCHEDULE_TOPIC_XXXX":
+            return message.store_timestamp + {"1": 1000, "2": 5000, "3": 10_000}[message.properties["DELAY"]]
+        return tags_code(message.tags or "")
 
 
 def records_on_disk(root: Path) -> Iterator[Stored]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.dispatch import DELAY_LEVELS_S, Dispatcher, messages_in, tags_code_of
+from rmq_broker.store.delay_levels import DelayLevels
+from rmq_broker.store.dispatch import Dispatcher, messages_in, tags_code_of
 from rmq_broker.store.log.commit_log import CommitLog
 from rmq_broker.store.log.record import RecordSummary
 from rmq_broker.store.queues.batch_consume_queue import BatchConsumeQueue, Unit
@@ -107,7 +108,11 @@ def test_a_delay_elsewhere_is_a_property_like_any() -> None:
 def test_a_level_too_many_is_the_last() -> None:
     found = record(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x0199\x02")
     assert tags_code_of(found) == STORED_MS + 7_200_000
-    assert len(DELAY_LEVELS_S) == 18
+
+
+def test_other_levels() -> None:
+    found = record(topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x013\x02")
+    assert tags_code_of(found, DelayLevels.parse("7s 3m")) == STORED_MS + 180_000
 
 
 # --- keys ---

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq_broker.store.log.reading import Preadv
+from rmq_broker.store.log.reading import ColdData, Preadv
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.batch_consume_queue import BatchConsumeQueue
 from rmq_broker.store.queues.consume_queue import ConsumeQueue
@@ -210,14 +210,14 @@ def test_limits_are_settings(tmp_path: Path) -> None:
 
 
 def test_who_takes_more_bytes_than_others_gets_more(tmp_path: Path) -> None:
-    store = with_messages(tmp_path, 700, queue_file_bytes=20_000)
+    store = with_messages(tmp_path, 1200, queue_file_bytes=40_000)
     queue = store.queues.get("TopicA", 0)
     usual_bytes = 256 * 1024
     for max_bytes, asked, count in [
-        (0, 1000, 32),
-        (usual_bytes, 1000, 32),
-        (usual_bytes + 1, 1000, 512),
-        ((1 << 31) - 1, 1000, 512),  # pulling Java clients
+        (0, 2000, 32),
+        (usual_bytes, 2000, 32),
+        (usual_bytes + 1, 2000, 1024),
+        ((1 << 31) - 1, 2000, 1024),  # pulling Java clients
         ((1 << 31) - 1, 100, 100),
     ]:
         result = store.reader.get(queue, 0, asked, None, max_bytes)
@@ -236,10 +236,10 @@ def test_a_pull_in_bulk_is_bounded_by_bytes(tmp_path: Path) -> None:
 
 
 def test_a_pull_in_bulk_has_its_limits_on_the_disk_too(tmp_path: Path) -> None:
-    store = with_messages(tmp_path, 700, accessMessageInMemoryMaxRatio=0, queue_file_bytes=20_000)
+    store = with_messages(tmp_path, 1200, accessMessageInMemoryMaxRatio=0, queue_file_bytes=40_000)
     queue = store.queues.get("TopicA", 0)
-    assert store.reader.get(queue, 0, 1000, None).count == 8
-    assert store.reader.get(queue, 0, 1000, None, 1 << 30).count == 512
+    assert store.reader.get(queue, 0, 2000, None).count == 8
+    assert store.reader.get(queue, 0, 2000, None, 1 << 30).count == 1024
     store.close()
 
 
@@ -552,3 +552,33 @@ def test_a_gap_between_batches_is_passed_over(tmp_path: Path) -> None:
     result = batches.get(500)
     assert (batches.numbers(result), result.count, result.next_offset) == ([1], 3, 1003)
     batches.store.close()
+
+
+def test_a_record_by_its_place(tmp_path: Path) -> None:
+    store = with_messages(tmp_path, 3)
+    (first, second) = [entry[0] for entry in store.queue_entries("TopicA", 0, 0, 2) or []]
+
+    assert store.record_now(first) == store.record_at(first)
+    assert decode_messages(store.record_now(second) or b"")[0].body.startswith(b"1")
+    for place in (-1, first + 1, second - 4, store.max_phy_offset(), store.max_phy_offset() + 1, 2**62):
+        assert store.record_now(place) is None
+
+
+def test_a_record_that_is_not_in_memory(tmp_path: Path) -> None:
+    store = with_messages(tmp_path, 1)
+
+    def cold(*_: object) -> int:
+        raise BlockingIOError
+
+    store.reader = Reader(store.commit_log, broker_settings(), cold)
+    with pytest.raises(ColdData):
+        store.record_now(0)
+
+
+def test_where_nobody_can_tell_old_records_count_as_not_in_memory(tmp_path: Path) -> None:
+    store = with_messages(tmp_path, 2)
+    store.reader._warm.is_exact = False
+    assert store.record_now(0) is not None
+    store.reader._memory_bytes = 0
+    with pytest.raises(ColdData):
+        store.record_now(0)

@@ -1,4 +1,4 @@
-"""Who is connected and who consumes what (codes 43, 203, 204, 300, 328, 343, 345)."""
+"""Who is connected and who consumes what (codes 203, 204, 300, 328, 343, 345)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.clients.producers import ProducerTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.admin.clients import ConnectionAdminProcessor
-from rmq_broker.processors.admin.offsets import OffsetAdminProcessor
 from rmq_remoting.bodies.connection import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from rmq_remoting.bodies.group import GroupList, QuerySubscriptionResponseBody
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
-from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rmq_remoting.bodies.route import TopicList
 from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -102,11 +100,3 @@ async def test_a_groups_subscription(topic: str) -> None:
     body = QuerySubscriptionResponseBody.decode(response.body)
     assert (body.group, body.topic) == ("CG", topic)
     assert body.subscription_data == (broker.subscription if topic == "T" else None)
-
-
-async def test_all_offsets() -> None:
-    broker = _Broker()
-    broker.offsets.commit("CG", "T", 2, 7)
-    request = _request(RequestCode.GET_ALL_CONSUMER_OFFSET)
-    response = OffsetAdminProcessor(broker.offsets).get_all(broker.peer.connection, request)
-    assert ConsumerOffsetSerializeWrapper.decode(response.body).offset_table == {"T@CG": {2: 7}}

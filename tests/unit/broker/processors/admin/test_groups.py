@@ -1,4 +1,4 @@
-"""Administration of groups (codes 200, 201, 207, 225, 352)."""
+"""Administration of groups (codes 200, 201, 207, 225, 352, 353)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.admin.groups import GroupAdminProcessor
 from rmq_broker.statistics import BrokerStatistics
 from rmq_remoting.bodies.group import (
+    GroupForbidden,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
@@ -100,3 +101,25 @@ async def test_a_group_is_deleted_with_or_without_its_offsets(fields: dict[str, 
     assert "CG" not in broker.groups and broker.statistics.groups == {}
     assert broker.offsets.topics_of("CG") == left
     assert (await answer_of(broker.delete(groupName="CG"))).code == ResponseCode.SUCCESS
+
+
+async def test_a_group_may_be_forbidden_to_read_a_topic() -> None:
+    broker = _Broker()
+    broker.groups.find("CG")
+
+    async def readable(group: str = "CG", **fields: str) -> bool | None:
+        code = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
+        request = RemotingCommand.request(code, {"group": group, "topic": "T", **fields})
+        answer = await answer_of(broker.admin.forbid(broker.connection, request))
+        body = GroupForbidden.decode(answer.body)
+        assert (body.group, body.topic) == (group, "T")
+        return body.readable
+
+    assert await readable() is True
+    assert await readable(readable="false") is False
+    assert await readable() is False
+    assert broker.groups.forbidden("CG", "T") and broker.settlings == 3
+    assert await readable(readable="true") is True
+    with pytest.raises(CommandError) as refusal:
+        await readable("Unknown", readable="false")
+    assert refusal.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

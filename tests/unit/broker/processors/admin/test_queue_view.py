@@ -8,15 +8,18 @@ from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.processors.admin import queue_view
 from rmq_broker.processors.admin.queue_view import QueueViewProcessor
+from rmq_broker.store.queues.extension import ExtUnit
 from rmq_remoting.bodies.checks import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
-from tests.unit.broker.parts import FakeStore, Peer
+from tests.unit.broker.filtering.parts import filter_table
+from tests.unit.broker.parts import START_MS, FakeStore, Peer, broker_settings
 
 _FIRST = 10
 _ENTRIES = [(1000, 100, 5), (1100, 120, -5), (1220, 90, -(2**31) - 1)]
+_UNITS: dict[int, ExtUnit] = {}
 
 
 class _Store(FakeStore):
@@ -37,12 +40,19 @@ class _Store(FakeStore):
         index = offset - _FIRST
         return _ENTRIES[index : index + max_count] if index >= 0 else []
 
+    def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
+        return _UNITS.get(address)
+
 
 def _answer(consumers: ConsumerTable | None = None, **fields: object) -> RemotingCommand:
     chosen = {"topic": "T", "queueId": 1, "index": _FIRST, "count": 10, **fields}
     texts = {name: str(value) for name, value in chosen.items()}
     request = RemotingCommand.request(RequestCode.QUERY_CONSUME_QUEUE, texts)
-    return QueueViewProcessor(_Store(), consumers or ConsumerTable()).query(Peer().connection, request)
+    consumers = consumers or ConsumerTable()
+    filters = filter_table(consumers, broker_settings())
+    for group in consumers.groups():
+        filters.register(group.name, list(group.subscriptions.values()))
+    return QueueViewProcessor(_Store(), consumers, filters).query(Peer().connection, request)
 
 
 def _body(answer: RemotingCommand) -> QueryConsumeQueueResponseBody:
@@ -64,6 +74,49 @@ async def test_an_address_of_an_extension_is_told() -> None:
     data = _body(_answer(index=12)).queue_data
     assert data is not None and len(data) == 1
     assert data[0].tags_code == -(2**31) - 1 and "extension" in (data[0].msg or "")
+
+
+def _subscribed(expression: str, kind: str) -> ConsumerTable:
+    consumers = ConsumerTable()
+    subscription = SubscriptionData(
+        topic="T",
+        sub_string=expression,
+        expression_type=kind,
+        code_set=[] if kind == "SQL92" else [-99],
+    )
+    data = ConsumerData(group_name="CG", subscription_data_set=[subscription])
+    consumers.register(Heartbeat(data), ConnectedClient(Peer().connection, "c1", LanguageCode.JAVA, 479, 0))
+    return consumers
+
+
+async def test_what_extension_files_hold_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts are Apache's."""
+    bit_map = bytearray(14)
+    bit_map[0], bit_map[9], bit_map[13] = 5, 0x81, 64
+    address = _ENTRIES[2][2]
+    monkeypatch.setitem(_UNITS, address, ExtUnit(-99, START_MS + 5, bytes(bit_map)))
+    for consumers, expected in (
+        (ConsumerTable(), False),
+        (_subscribed("A", "TAG"), True),
+        (_subscribed("a > 5", "SQL92"), False),
+    ):
+        body = _body(_answer(consumers, index=12, consumerGroup="CG"))
+        assert body.queue_data is not None
+        (data,) = body.queue_data
+        assert data.eval is expected and data.msg is None
+        assert data.extend_data_json == (
+            '{"filterBitMap":"BQAAAAAAAAAAgQAAAEA=","msgStoreTime":1700000000005,"size":34,"tagsCode":-99}'
+        )
+        assert data.bit_map == (
+            "010000000000000000000000000000001000000100000000\n"
+            "0000000000000000000000000000000000000000000000000000000000000101\n"
+        )
+    assert '"expression":"a > 5"' in str(body.filter_data)
+    # Stored before the group came, or without a map: it has to be looked at.
+    for unit in (ExtUnit(-99, START_MS, bytes(bit_map)), ExtUnit(-99, START_MS + 5, b"")):
+        monkeypatch.setitem(_UNITS, address, unit)
+        data = (_body(_answer(consumers, index=12, consumerGroup="CG")).queue_data or [])[0]
+        assert data.eval
 
 
 @pytest.mark.parametrize("index", [9, 13, 1_000_000, -1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,7 +16,7 @@ from rmq_broker.store.queues.consume_queues import ConsumeQueues
 from tests.unit.broker.store.parts import open_files_of_process
 
 
-def new_queues(root: Path, **options: int) -> ConsumeQueues:
+def new_queues(root: Path, **options: Any) -> ConsumeQueues:
     """Topics that begin with B are of batches."""
     return ConsumeQueues(
         root / "consumequeue",
@@ -26,7 +27,7 @@ def new_queues(root: Path, **options: int) -> ConsumeQueues:
     )
 
 
-def loaded(root: Path, **options: int) -> ConsumeQueues:
+def loaded(root: Path, **options: Any) -> ConsumeQueues:
     queues = new_queues(root, **options)
     queues.load()
     return queues

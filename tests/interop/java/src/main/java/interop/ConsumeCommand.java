@@ -1,16 +1,21 @@
 package interop;
 
+import java.lang.reflect.Field;
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Stream;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl;
+import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
@@ -55,6 +60,11 @@ final class ConsumeCommand {
         consumer.setHeartbeatBrokerInterval(arguments.integer("heartbeat-ms", HEARTBEAT_MILLIS));
         // By default a shutdown interrupts listeners, and what they have just accepted is not committed.
         consumer.setAwaitTerminationMillisWhenShutdown(SHUTDOWN_MILLIS);
+        if (arguments.flag("pop")) {
+            // Then the broker says which queues it has, and whether it pulls or pops (setConsumeMode).
+            consumer.setClientRebalance(false);
+            refuseFor(arguments.integer("pop-delay-s", 10));
+        }
         subscribe(arguments);
         listen(arguments.flag("orderly"));
     }
@@ -76,6 +86,13 @@ final class ConsumeCommand {
             return Output.fields("ok", complete, "stopped", stop.wasAsked(), "count", command.seen.size(),
                 "deliveries", command.deliveries, "elapsedMs", (System.nanoTime() - start) / 1_000_000);
         }
+    }
+
+    /** What is refused comes again after so many seconds; the client's own 10, 30, 60 ... cannot be set. */
+    private void refuseFor(int seconds) throws ReflectiveOperationException {
+        Field levels = DefaultMQPushConsumerImpl.class.getDeclaredField("popDelayLevel");
+        levels.setAccessible(true);
+        Arrays.fill((int[]) levels.get(consumer.getDefaultMQPushConsumerImpl()), seconds);
     }
 
     private void subscribe(Arguments arguments) throws Exception {
@@ -143,7 +160,10 @@ final class ConsumeCommand {
     }
 
     private boolean hasQueues() {
-        return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet().stream()
+        RebalanceImpl rebalance = consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl();
+        return Stream.concat(
+                rebalance.getProcessQueueTable().keySet().stream(),
+                rebalance.getPopProcessQueueTable().keySet().stream())
             .anyMatch(queue -> !queue.getTopic().startsWith("%RETRY%"));
     }
 }

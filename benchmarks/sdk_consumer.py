@@ -1,0 +1,148 @@
+"""Draining a topic with our SDK's push consumer, from a process of its own.
+
+python -m benchmarks.sdk_consumer                                   servers of its own, one message a call
+python -m benchmarks.sdk_consumer --batch 32 [--orderly] [--threads]
+python -m benchmarks.sdk_consumer --profile /tmp/consumer.prof      where the time goes, to read with pstats
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import sys
+import threading
+import time
+import uuid
+
+import uvloop
+
+from benchmarks.ours import our_servers
+from rmq_client import (
+    Admin,
+    BatchPolicy,
+    ConsumeResult,
+    InFlightLimits,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+)
+
+_TOPIC = "Drained"
+_QUEUES = 8
+_BODY = b"x" * 128
+_FILL_TASKS = 4000
+
+
+async def fill(namesrv: str, count: int) -> None:
+    """Messages of 128 bytes."""
+    async with Admin(namesrv) as admin:
+        await admin.create_topic(_TOPIC, queues=_QUEUES)
+    left = count
+    limits = InFlightLimits(max_messages=2 * _FILL_TASKS)
+    async with Producer(namesrv, group="fill", batching=BatchPolicy(), limits=limits) as producer:
+
+        async def send() -> None:
+            nonlocal left
+            while left > 0:
+                left -= 1
+                await producer.send(Message(_TOPIC, _BODY))
+
+        await asyncio.gather(*(send() for _ in range(_FILL_TASKS)))
+
+
+class _Drain:
+    """Counts what comes; the clock starts with the first message."""
+
+    def __init__(self, count: int) -> None:
+        self.done = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._left = count
+        self._began = 0.0
+        self.seconds = 0.0
+
+    async def listen(self, messages: list[MessageExt]) -> ConsumeResult:
+        self._take(len(messages))
+        return ConsumeResult.SUCCESS
+
+    def listen_in_thread(self, messages: list[MessageExt]) -> ConsumeResult:
+        with self._lock:
+            self._take(len(messages))
+        return ConsumeResult.SUCCESS
+
+    def _take(self, count: int) -> None:
+        if not self._began:
+            self._began = time.monotonic()
+        self._left -= count
+        if self._left <= 0 and not self.seconds:
+            self.seconds = time.monotonic() - self._began
+            self._loop.call_soon_threadsafe(self.done.set)
+
+
+async def drain(namesrv: str, count: int, *, batch: int, orderly: bool, threads: bool) -> float:
+    """Messages per second. Prints what it took of the processor, too."""
+    drained = _Drain(count)
+    cpu_before = time.process_time()
+    async with PushConsumer(
+        namesrv,
+        group=f"drain-{uuid.uuid4().hex[:8]}",
+        topics=[_TOPIC],
+        listener=drained.listen_in_thread if threads else drained.listen,
+        consume_from="first",
+        consume_message_batch_max_size=batch,
+        orderly=orderly,
+    ):
+        await drained.done.wait()
+        print(f"{(time.process_time() - cpu_before) / count * 1e6:.1f} µs of CPU a message", end=", ")
+    return count / drained.seconds
+
+
+async def _run(chosen: argparse.Namespace) -> None:
+    async with our_servers() as servers:
+        await fill(servers.namesrv_address, chosen.count)
+        for _ in range(chosen.rounds):
+            rate = await drain(
+                servers.namesrv_address,
+                chosen.count,
+                batch=chosen.batch,
+                orderly=chosen.orderly,
+                threads=chosen.threads,
+            )
+            print(f"{rate:,.0f} messages/s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--count", type=int, default=1_000_000)
+    parser.add_argument("--batch", type=int, default=1, help="messages that a call gets")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--orderly", action="store_true")
+    parser.add_argument("--threads", action="store_true", help="a function in threads, not a coroutine")
+    parser.add_argument("--profile", help="write profiles of both threads here")
+    chosen = parser.parse_args()
+    profiles: list[cProfile.Profile] = []
+    if chosen.profile:
+        _profile_all_threads(profiles)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(chosen))
+    for number, profile in enumerate(profiles):
+        profile.dump_stats(f"{chosen.profile}.{number}")
+
+
+def _profile_all_threads(profiles: list[cProfile.Profile]) -> None:
+    """The main thread, and every thread when it starts."""
+
+    def begin(*_: object) -> None:
+        profile = cProfile.Profile()
+        profiles.append(profile)
+        sys.setprofile(None)
+        profile.enable()
+
+    threading.setprofile(begin)
+    begin()
+
+
+if __name__ == "__main__":
+    main()

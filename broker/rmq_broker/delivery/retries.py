@@ -1,0 +1,188 @@
+"""Where a message goes that a group could not consume: to the group again, or to its dead letters.
+
+Source: Apache RocketMQ 5.3.3, AbstractSendMessageProcessor.consumerSendMsgBack,
+SendMessageProcessor.handleRetryAndDLQ, GroupRetryPolicy.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.bodies.group import CustomizedRetryPolicy, GroupRetryPolicyType
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+
+from ..groups.names import group_name_problem
+from ..topics.names import RETRY_PREFIX, dead_letter_topic, retry_topic
+
+if TYPE_CHECKING:
+    from rmq_remoting.bodies.group import SubscriptionGroupConfig
+    from rmq_remoting.bodies.topic import TopicConfig
+
+    from ..groups.table import SubscriptionGroupTable
+    from ..store.delay_levels import DelayLevels
+    from ..topics.table import TopicTable
+
+# Clients before this one do not say how often they want a message (MQVersion V3_4_9).
+_VERSION_3_4_9: Final = 121
+# The first redelivery waits for the third level, the next for the fourth, and so on.
+_FIRST_RETRY_LEVEL: Final = 3
+_DEAD_LETTER_QUEUES: Final = 1
+_UNIT_SUBSCRIPTION: Final = 2  # a bit of a topic's system flag (TopicSysFlag)
+_PERM_WRITE: Final = 2
+_MOST_DOUBLINGS: Final = 32
+_DEFAULT_STEPS_MS: Final = tuple(CustomizedRetryPolicy().next)
+
+
+@dataclass(frozen=True, slots=True)
+class Redelivery:
+    """Where and when a message comes again; dead letters come at once, for whoever looks after them."""
+
+    topic: str
+    queue_id: int
+    delay_level: int
+    is_dead_letter: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is known of a message that a group could not consume."""
+
+    group: str
+    reconsume_times: int  # how often it has come again before
+    delay_level: int = 0  # what its consumer wants; 0 leaves it to the group, below 0: no more
+    max_reconsume_times: int | None = None  # what its consumer says, where it does
+    client_version: int = 0
+    unit_mode: bool = False
+
+
+class Retries:
+    """Decides by the groups' configurations, and makes the topics that it takes."""
+
+    def __init__(
+        self,
+        groups: SubscriptionGroupTable,
+        topics: TopicTable,
+        levels: DelayLevels,
+        is_locked: Callable[[str], bool] = lambda group: False,
+    ) -> None:
+        """`is_locked` tells whether a member of a group holds queues, to consume them in order."""
+        self._groups = groups
+        self._topics = topics
+        self._levels = levels
+        self._is_locked = is_locked
+        # By group and topic: how many messages were sent back, and how many of those were dead.
+        self.sent_back: Counter[tuple[str, str]] = Counter()
+        self.dead_letters: Counter[tuple[str, str]] = Counter()
+
+    def group_of(self, name: str) -> SubscriptionGroupConfig:
+        """A group's configuration. Raises CommandError where there is none."""
+        config = self._groups.find(name)
+        if config is None:
+            problem = group_name_problem(name) or (
+                f"there is no consumer group {name} on this broker: create it, or start the broker with "
+                "autoCreateSubscriptionGroup=true"
+            )
+            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, problem)
+        return config
+
+    def after(self, failure: Failure) -> Redelivery | None:
+        """What becomes of a message that was sent back; None where the group takes nothing again.
+
+        Raises CommandError for an unknown group and for a topic that may not be written to.
+        """
+        config = self.group_of(failure.group)
+        if config.retry_queue_nums <= 0:
+            return None
+        if failure.delay_level < 0 or failure.reconsume_times >= _most_times(config, failure):
+            return self._dead_letter(failure.group)
+        sys_flag = _UNIT_SUBSCRIPTION if failure.unit_mode else 0
+        topic = self._topics.create_for_group(
+            retry_topic(failure.group), config.retry_queue_nums, system_flag=sys_flag
+        )
+        _check_writable(topic)
+        level = failure.delay_level or self._level_of(config, failure.reconsume_times)
+        # A queue that the topic does not have is read by nobody.
+        queues = min(config.retry_queue_nums, topic.read_queue_nums)
+        return Redelivery(topic.topic_name, _any_of(queues), self._levels.in_range(level), False)
+
+    def of_send(self, failure: Failure) -> Redelivery | None:
+        """Where a send to a group's retry topic goes instead, if the message has come too often; else None.
+
+        A member that consumes in order sends what it gives up: that does not come again. Raises CommandError.
+        """
+        config = self.group_of(failure.group)
+        is_over = failure.reconsume_times > _most_times(config, failure)
+        return self._dead_letter(failure.group) if is_over or self._is_locked(failure.group) else None
+
+    def count(self, group: str, topic: str, *, is_dead_letter: bool) -> None:
+        """A message of `topic` was stored for the group again."""
+        name = topic if topic in self._topics else ""
+        self.sent_back[group, name] += 1
+        if is_dead_letter:
+            self.dead_letters[group, name] += 1
+
+    # --- inside ---
+
+    def _dead_letter(self, group: str) -> Redelivery:
+        topic = self._topics.create_for_group(dead_letter_topic(group), _DEAD_LETTER_QUEUES)
+        _check_writable(topic)
+        return Redelivery(topic.topic_name, _any_of(topic.read_queue_nums), 0, True)
+
+    def _level_of(self, config: SubscriptionGroupConfig, reconsume_times: int) -> int:
+        """The delay level by the group's policy; of a policy of its own, the shortest that is long enough.
+
+        (Apache's broker keeps such policies, but has only gRPC clients wait by them.)
+        """
+        delay_ms = _policy_delay_ms(config, reconsume_times)
+        if delay_ms is None:
+            return _FIRST_RETRY_LEVEL + max(0, reconsume_times)
+        return self._levels.at_least(delay_ms)
+
+
+def group_of_retry_topic(topic: str) -> str | None:
+    """The group whose retry topic it is (KeyBuilder.parseGroup); None for other topics."""
+    if not topic.startswith(RETRY_PREFIX):
+        return None
+    name = topic.removeprefix(RETRY_PREFIX)
+    group, separator, of_topic = name.partition("+")
+    # Those of POP are named after a topic, too.
+    return group if separator and "+" not in of_topic else name
+
+
+def _policy_delay_ms(config: SubscriptionGroupConfig, reconsume_times: int) -> int | None:
+    """How long the group wants to wait; None: as long as all groups without a policy."""
+    policy, times = config.group_retry_policy, max(0, reconsume_times)
+    if policy.type is GroupRetryPolicyType.EXPONENTIAL and policy.exponential_retry_policy is not None:
+        growing = policy.exponential_retry_policy
+        factor = growing.multiplier ** min(times, _MOST_DOUBLINGS)
+        return int(min(growing.max, growing.initial * factor))
+    if policy.type is GroupRetryPolicyType.CUSTOMIZED and policy.customized_retry_policy is not None:
+        steps = policy.customized_retry_policy.next
+        if steps and tuple(steps) != _DEFAULT_STEPS_MS:
+            # The first two steps are those of the first two delay levels, which no redelivery waits for.
+            return steps[min(times + _FIRST_RETRY_LEVEL - 1, len(steps) - 1)]
+    return None
+
+
+def _most_times(config: SubscriptionGroupConfig, failure: Failure) -> int:
+    """How often a message comes again at most: what the consumer says, else what the group does."""
+    if failure.client_version >= _VERSION_3_4_9 and failure.max_reconsume_times is not None:
+        return failure.max_reconsume_times
+    return config.retry_max_times
+
+
+def _check_writable(topic: TopicConfig) -> None:
+    if not topic.perm & _PERM_WRITE or topic.read_queue_nums <= 0:
+        raise CommandError(
+            ResponseCode.NO_PERMISSION,
+            f"topic {topic.topic_name} cannot be written to: change its permission or its queues",
+        )
+
+
+def _any_of(queues: int) -> int:
+    return random.randrange(queues)

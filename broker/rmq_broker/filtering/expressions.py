@@ -1,0 +1,80 @@
+"""Filter expressions that are ready to be evaluated."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..clients.subscription import ExpressionError
+from .property_bytes import property_finder
+from .sql_compiler import EVALUATION_ERRORS, Compiler, Test
+from .sql_parser import parse
+
+if TYPE_CHECKING:
+    from ..config import FilterSettings
+
+SQL92: Final = "SQL92"
+# The expressions of all subscriptions are kept by those; this is for pulls that carry their own.
+_REMEMBERED_CHARACTERS: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An SQL92 expression as a function of a message's raw property bytes; for any thread.
+
+    `tests` is about how many comparisons it has, `names` the properties that it looks at.
+    """
+
+    text: str
+    matches: Callable[[bytes], bool]
+    tests: int
+    names: frozenset[str]
+
+
+class Expressions:
+    """Compiles expressions, and remembers those that were asked for last."""
+
+    def __init__(self, settings: FilterSettings) -> None:
+        self._settings = settings
+        self._remembered: OrderedDict[tuple[str, bool], Expression] = OrderedDict()
+        self._characters = 0
+
+    def compile(self, expression_type: str, text: str) -> Expression:
+        """Raises ExpressionError, with the position of what is wrong."""
+        if expression_type != SQL92:
+            raise ExpressionError(
+                f"expressions of type {expression_type} are not known here: there are TAG and {SQL92}"
+            )
+        key = (text, self._settings.filter_lenient)
+        known = self._remembered.get(key)
+        if known is not None:
+            self._remembered.move_to_end(key)
+            return known
+        expression = _compiled(*key)
+        self._remembered[key] = expression
+        self._characters += len(text)
+        while self._characters > _REMEMBERED_CHARACTERS:
+            (forgotten, _), _ = self._remembered.popitem(last=False)
+            self._characters -= len(forgotten)
+        return expression
+
+
+def _compiled(text: str, lenient: bool) -> Expression:
+    condition = parse(text, lenient=lenient)
+    compiler = Compiler(property_finder)
+    evaluate = compiler.compile(condition)
+    return Expression(text, _matcher(evaluate), compiler.tests, frozenset(compiler.names))
+
+
+def _matcher(evaluate: Test[bytes]) -> Callable[[bytes], bool]:
+    """Only what is true matches: neither what is unknown, nor what cannot be evaluated."""
+
+    def matches(properties: bytes) -> bool:
+        try:
+            return evaluate(properties) is True
+        except EVALUATION_ERRORS:
+            return False
+
+    return matches

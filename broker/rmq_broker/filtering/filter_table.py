@@ -1,0 +1,283 @@
+"""The expressions that groups are subscribed with: one owner, with its persistent form.
+
+Source of the rules: Apache RocketMQ 5.3.3, ConsumerFilterManager and ConsumerFilterData.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION
+
+from ..clients.subscription import ExpressionError, Subscription
+from .bloom import BloomFilter, BloomPositions
+from .filter_file import BloomFilterData, ConsumerFilterData, ConsumerFilterWrapper, FilterDataMapByTopic
+
+if TYPE_CHECKING:
+    from ..clients.consumers import ConsumerGroup
+    from ..config import FilterSettings
+    from ..persistence import ClockMs
+    from .expressions import Expression, Expressions
+
+log = logging.getLogger("rmq.broker.filtering")
+
+# How often `forget_dead` is to be called.
+SWEEP_FILTERS_SECONDS: Final = 10.0
+# Who was subscribed before a stop is taken for gone since then.
+_GONE_BEFORE_LOAD_MS: Final = 30_000
+# Of groups that are gone no more are kept than this.
+_MOST_FILTERS: Final = 10_000
+
+
+@dataclass(slots=True)
+class ConsumerFilter:
+    """A group's expression for a topic. `version` is the client's: the time when it subscribed, in ms.
+
+    Messages stored after `judged_after_ms` have been judged by it, where bit maps are kept; that is when it
+    was born, or when the broker started after a crash. From `dead_ms` on, if that is not 0, nobody is
+    subscribed with it.
+    """
+
+    group: str
+    topic: str
+    expression: Expression
+    expression_type: str
+    version: int
+    born_ms: int
+    bloom: BloomPositions
+    dead_ms: int = 0
+    judged_after_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.judged_after_ms = self.born_ms
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether nobody is subscribed with it."""
+        return self.dead_ms >= self.born_ms
+
+
+class ConsumerFilterTable:
+    """Filters by topic and group. Those whose subscribers are gone are kept for a while."""
+
+    def __init__(self, settings: FilterSettings, expressions: Expressions, now_ms: ClockMs) -> None:
+        self.bloom = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num)
+        self._settings = settings
+        self._expressions = expressions
+        self._now_ms = now_ms
+        self._table: dict[str, dict[str, ConsumerFilter]] = {}
+        self._topics_of: dict[str, set[str]] = {}  # by group, so that a heartbeat costs what it has
+        self._count = 0
+        self._listeners: list[Callable[[], None]] = []
+
+    # --- looking up ---
+
+    def find(self, topic: str, group: str) -> ConsumerFilter | None:
+        """A group's filter of a topic; None where its expression could not be understood, too."""
+        return self._table.get(topic, {}).get(group)
+
+    def of_topic(self, topic: str) -> list[ConsumerFilter]:
+        """The filters of a topic, also those whose subscribers are gone for now."""
+        return list(self._table.get(topic, {}).values())
+
+    def __len__(self) -> int:
+        return self._count
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called after each change that is to be written down."""
+        self._listeners.append(listener)
+
+    # --- what heartbeats tell ---
+
+    def register(self, group: str, subscriptions: Iterable[Subscription]) -> None:
+        """A member of the group has told what it is subscribed to: all of it."""
+        wanted = list(subscriptions)
+        changed = [self._register(group, subscription) for subscription in wanted]
+        topics = {subscription.topic for subscription in wanted}
+        changed += [self._bury(known) for known in self._of_group(group) if known.topic not in topics]
+        if any(changed):
+            self._publish()
+
+    def unregister(self, group: str) -> None:
+        """The last member of the group is gone."""
+        if any([self._bury(known) for known in self._of_group(group)]):
+            self._publish()
+
+    def members_changed(self, group: ConsumerGroup) -> None:
+        """The members of a group have changed; it is of interest when there are none left."""
+        if not group.members:
+            self.unregister(group.name)
+
+    def forget_dead(self) -> None:
+        """Drop the filters that nobody has been subscribed with for long enough."""
+        before_ms = self._now_ms() - self._settings.filter_data_clean_time_span_ms
+        if any(
+            [self._drop(known) for known in list(self._all()) if known.is_dead and known.dead_ms <= before_ms]
+        ):
+            self._publish()
+
+    # --- persistence ---
+
+    def encode(self) -> bytes:
+        """The content of `consumerFilter.json`."""
+        topics = {
+            topic: FilterDataMapByTopic(
+                topic=topic, group_filter_data={group: data_of(known) for group, known in groups.items()}
+            )
+            for topic, groups in self._table.items()
+        }
+        return ConsumerFilterWrapper(filter_data_by_topic=topics).encode_pretty()
+
+    def decode(self, content: bytes) -> None:
+        """Take over what `consumerFilter.json` holds; raises BodyError.
+
+        If bit maps had another size when it was written, nothing of it is: every filter begins anew.
+        """
+        wrapper = ConsumerFilterWrapper.decode(content)
+        stored = [
+            data
+            for topic in wrapper.filter_data_by_topic.values()
+            for data in topic.group_filter_data.values()
+        ]
+        if not all(self.bloom.fits(_bloom_of(data)) for data in stored):
+            log.info("the bit maps of consumer filters have another size now: all filters begin anew")
+            return
+        for data in stored:
+            known = self._loaded(data)
+            if known is not None:
+                self._put(known)
+
+    def distrust_bit_maps(self) -> None:
+        """After a crash: what the file says may not be what messages were judged by in the end."""
+        now_ms = self._now_ms()
+        for known in self._all():
+            known.judged_after_ms = max(known.born_ms, now_ms)
+
+    # --- inside ---
+
+    def _register(self, group: str, wanted: Subscription) -> bool:
+        """Whether something has changed."""
+        if wanted.expression_type == TAG_EXPRESSION or not wanted.sub_string:
+            return False
+        known = self.find(wanted.topic, group)
+        if known is None:
+            return self._replace(group, wanted)
+        same = (known.expression_type, known.expression.text) == (wanted.expression_type, wanted.sub_string)
+        if wanted.sub_version <= known.version:
+            if not same:
+                log.info(
+                    "older filter of group %s for %s ignored: %s", group, wanted.topic, wanted.sub_string
+                )
+            return wanted.sub_version == known.version and self._revive(known)
+        if not same:
+            self._drop(known)
+            return self._replace(group, wanted) or True
+        known.version = wanted.sub_version
+        self._revive(known)
+        return True
+
+    def _replace(self, group: str, wanted: Subscription) -> bool:
+        """Begin with a new expression; False where it cannot be understood, pulls are told why."""
+        try:
+            expression = self._expressions.compile(wanted.expression_type, wanted.sub_string)
+        except ExpressionError as error:
+            log.warning("filter of group %s for %s: %s", group, wanted.topic, error)
+            return False
+        log.info("group %s filters %s by %s", group, wanted.topic, wanted.sub_string)
+        bloom = self.bloom.positions_of(f"{group}#{wanted.topic}")
+        self._put(
+            ConsumerFilter(
+                group,
+                wanted.topic,
+                expression,
+                wanted.expression_type,
+                wanted.sub_version,
+                self._now_ms(),
+                bloom,
+            )
+        )
+        return True
+
+    def _loaded(self, data: ConsumerFilterData) -> ConsumerFilter | None:
+        bloom, kind, text = _bloom_of(data), data.expression_type or "", data.expression or ""
+        assert bloom is not None
+        try:
+            expression = self._expressions.compile(kind, text)
+        except ExpressionError as error:
+            log.warning("stored filter of group %s for %s: %s", data.consumer_group, data.topic, error)
+            return None
+        dead_ms = data.dead_time or max(data.born_time, self._now_ms() - _GONE_BEFORE_LOAD_MS)
+        return ConsumerFilter(
+            data.consumer_group,
+            data.topic,
+            expression,
+            kind,
+            data.client_version,
+            data.born_time,
+            bloom,
+            dead_ms,
+        )
+
+    def _put(self, known: ConsumerFilter) -> None:
+        groups = self._table.setdefault(known.topic, {})
+        self._count += known.group not in groups
+        groups[known.group] = known
+        self._topics_of.setdefault(known.group, set()).add(known.topic)
+        if self._count > _MOST_FILTERS:
+            for dead in [each for each in self._all() if each.is_dead]:
+                self._drop(dead)
+
+    def _drop(self, known: ConsumerFilter) -> bool:
+        groups = self._table[known.topic]
+        del groups[known.group]
+        self._count -= 1
+        if not groups:
+            del self._table[known.topic]
+        topics = self._topics_of[known.group]
+        topics.discard(known.topic)
+        if not topics:
+            del self._topics_of[known.group]
+        return True
+
+    def _bury(self, known: ConsumerFilter) -> bool:
+        if known.is_dead:
+            return False
+        known.dead_ms = self._now_ms()
+        return True
+
+    def _revive(self, known: ConsumerFilter) -> bool:
+        was_dead, known.dead_ms = known.is_dead, 0
+        return was_dead
+
+    def _all(self) -> Iterator[ConsumerFilter]:
+        return (known for groups in self._table.values() for known in groups.values())
+
+    def _of_group(self, group: str) -> list[ConsumerFilter]:
+        return [self._table[topic][group] for topic in self._topics_of.get(group, ())]
+
+    def _publish(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
+def data_of(known: ConsumerFilter) -> ConsumerFilterData:
+    """A filter as Apache's tools and files have it."""
+    return ConsumerFilterData(
+        bloom_filter_data=BloomFilterData(bit_num=known.bloom.bit_count, bit_pos=list(known.bloom.positions)),
+        born_time=known.born_ms,
+        client_version=known.version,
+        consumer_group=known.group,
+        dead=known.is_dead,
+        dead_time=known.dead_ms,
+        expression=known.expression.text,
+        expression_type=known.expression_type,
+        topic=known.topic,
+    )
+
+
+def _bloom_of(data: ConsumerFilterData) -> BloomPositions | None:
+    bloom = data.bloom_filter_data
+    return None if bloom is None else BloomPositions(bloom.bit_num, tuple(bloom.bit_pos))

@@ -1,0 +1,207 @@
+"""Acknowledging popped messages, and hiding them for longer.
+
+Unlike Apache's broker, which takes any receipt, this one knows what it has given out: a receipt that is
+forged, another group's or too old changes nothing, and its owner is told so. (Apache RocketMQ 5.3.3,
+AckMessageProcessor and ChangeInvisibleTimeProcessor.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.bodies.pop import OrderInfo
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+
+from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
+from ..store.errors import MessageRejected, StoreUnavailable
+from .check_point import CheckPoint, CheckPointKey, QueueKey
+from .journal import OrderMoved
+from .orders import OrderAckProblem
+from .receipt import Receipt
+
+if TYPE_CHECKING:
+    from ..persistence import ClockMs
+    from .in_flight import InFlight
+    from .journal import Journal
+    from .orders import OrderTable
+    from .positions import Positions
+
+_ORDER_CODES: Final = {
+    OrderAckProblem.NOT_POPPED: ResponseCode.MESSAGE_ILLEGAL,
+    OrderAckProblem.POPPED_AGAIN: ResponseCode.NO_MESSAGE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Parts of the receipt that is good from now on."""
+
+    pop_time: int
+    invisible_time_ms: int
+    revive_queue_id: int
+
+
+class Acknowledging:
+    """Takes receipts. What it changes is in the journal when its methods return."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        in_flight: InFlight,
+        orders: OrderTable,
+        offsets: ConsumerOffsetTable,
+        positions: Positions,
+        wake: Callable[[QueueKey], None],
+        now_ms: ClockMs,
+    ) -> None:
+        """`wake` is told of queues that can be popped in order again."""
+        self._journal = journal
+        self._in_flight = in_flight
+        self._orders = orders
+        self._offsets = offsets
+        self._positions = positions
+        self._wake = wake
+        self._now_ms = now_ms
+
+    def ack(self, queue: QueueKey, receipt: Receipt, offsets: Collection[int]) -> None:
+        """Messages were consumed; it is no error to say so twice. Raises CommandError."""
+        if receipt.is_order:
+            for offset in offsets:
+                self._ack_in_order(queue, receipt, offset)
+            return
+        point = self._point(queue, receipt)
+        for offset in offsets:
+            _check_member(point, offset)
+        self._settle(point, [offset for offset in offsets if point.is_open(offset)])
+
+    def offsets_of(self, queue: QueueKey, receipt: Receipt, bits: int) -> list[int]:
+        """The offsets that stand as bits, counted from the receipt's start. Raises CommandError.
+
+        Bits for what was not popped are passed over, as with Apache.
+        """
+        if receipt.is_order:
+            info = self._orders.get(queue)
+            known: Collection[int] = () if info is None else info.queue_offsets()
+        else:
+            known = self._point(queue, receipt).offsets
+        start = receipt.start_offset
+        return [offset for offset in known if offset >= start and bits >> (offset - start) & 1]
+
+    def hide(self, queue: QueueKey, receipt: Receipt, offset: int, invisible_time_ms: int) -> Hidden:
+        """Have a message come back at another time, counted from now. Raises CommandError."""
+        if receipt.is_order:
+            return self._hide_in_order(queue, receipt, offset, invisible_time_ms)
+        point = self._point(queue, receipt)
+        _check_member(point, offset)
+        if not point.is_open(offset):
+            raise CommandError(
+                ResponseCode.NO_MESSAGE,
+                f"message {offset} of {_text(queue)} is acknowledged, or has a newer receipt",
+            )
+        key = point.key._replace(start_offset=offset, pop_time=self._now_ms())
+        while key in self._in_flight:  # within the same millisecond
+            key = key._replace(pop_time=key.pop_time + 1)
+        successor = CheckPoint(key, invisible_time_ms, (offset,), point.revive_queue_id)
+        try:
+            self._journal.check_point(successor)
+        except (StoreUnavailable, MessageRejected) as error:
+            raise _not_now(error) from error
+        self._in_flight.add(successor)
+        self._settle(point, [offset])
+        return Hidden(key.pop_time, invisible_time_ms, point.revive_queue_id)
+
+    # --- what was popped in any order ---
+
+    def _point(self, queue: QueueKey, receipt: Receipt) -> CheckPoint:
+        """The check point that a receipt is of. Raises CommandError."""
+        key = CheckPointKey(*queue, receipt.start_offset, receipt.pop_time, receipt.broker_name)
+        point = self._in_flight.get(key)
+        if point is not None:
+            return point
+        late_ms = self._now_ms() - receipt.revive_time
+        if late_ms >= 0:
+            remark = (
+                f"the receipt expired {late_ms} ms ago: the message comes again; use a longer invisible time"
+            )
+        else:
+            remark = (
+                f"group {queue.group} has popped nothing from queue {queue.queue_id} of {queue.topic} with "
+                "this receipt, or all of it is settled"
+            )
+        raise CommandError(ResponseCode.NO_MESSAGE, remark)
+
+    def _settle(self, point: CheckPoint, offsets: list[int]) -> None:
+        if not offsets:
+            return
+        try:
+            self._journal.ack(point, offsets)
+        except (StoreUnavailable, MessageRejected) as error:
+            raise _not_now(error) from error
+        for offset in offsets:
+            self._in_flight.ack(point, offset)
+
+    # --- what was popped in order ---
+
+    def _ack_in_order(self, queue: QueueKey, receipt: Receipt, offset: int) -> None:
+        committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+        if offset < committed:
+            return
+        info = self._orders.get(queue)
+        if info is None and offset != max(committed, 0):
+            raise CommandError(
+                ResponseCode.NO_MESSAGE,
+                f"nothing of {_text(queue)} is known to be popped in order: message {committed} is next",
+            )
+        next_offset = self._orders.ack(queue, offset, receipt.pop_time)
+        if isinstance(next_offset, OrderAckProblem):
+            raise self._order_error(queue, offset, next_offset)
+        if info is None:
+            info = OrderInfo(pop_time=receipt.pop_time, offset_list=[offset], commit_offset_bit=1)
+        try:
+            moved = OrderMoved(*queue, next_offset, info)
+            self._journal.order_moved(moved, offset, receipt.broker_name)
+            self._positions.note_journaled(queue)
+        except (StoreUnavailable, MessageRejected) as error:
+            raise _not_now(error) from error
+        if not self._offsets.has_reset(queue.group, queue.topic, queue.queue_id):
+            self._offsets.commit(queue.group, queue.topic, queue.queue_id, next_offset)
+        if not self._orders.is_blocked(queue, None, receipt.invisible_time_ms):
+            self._wake(queue)
+
+    def _hide_in_order(
+        self, queue: QueueKey, receipt: Receipt, offset: int, invisible_time_ms: int
+    ) -> Hidden:
+        committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+        if committed != NO_OFFSET and offset < committed:
+            raise CommandError(
+                ResponseCode.NO_MESSAGE, f"message {offset} of {_text(queue)} is acknowledged already"
+            )
+        visible_at_ms = self._now_ms() + invisible_time_ms
+        problem = self._orders.hide(queue, offset, receipt.pop_time, visible_at_ms)
+        if problem is not None:
+            raise self._order_error(queue, offset, problem)
+        return Hidden(receipt.pop_time, visible_at_ms - receipt.pop_time, receipt.revive_queue_id)
+
+    @staticmethod
+    def _order_error(queue: QueueKey, offset: int, problem: OrderAckProblem) -> CommandError:
+        return CommandError(_ORDER_CODES[problem], f"message {offset} of {_text(queue)}: {problem.value}")
+
+
+def _check_member(point: CheckPoint, offset: int) -> None:
+    if offset not in point.offsets:
+        raise CommandError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"message {offset} is none of those that were popped with this receipt: "
+            f"{', '.join(map(str, point.offsets))}",
+        )
+
+
+def _text(queue: QueueKey) -> str:
+    return f"queue {queue.queue_id} of {queue.topic} (group {queue.group})"
+
+
+def _not_now(error: Exception) -> CommandError:
+    return CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, f"cannot be noted now: {error}. Try again")

@@ -1,0 +1,353 @@
+"""The journal of POP: check points and acknowledgements, from which all is known again after a crash.
+
+Each is a message as Apache's broker stores it for its timer, which would hand it to the revive topic when
+the check point's time comes (Apache RocketMQ 5.3.3, PopMessageProcessor.buildCkMsg, AckMessageProcessor,
+HookUtils.transformTimerMessage). This broker keeps the time itself and reads the journal only at its start;
+Apache's, given the directory, takes over what it finds here. So that it revives nothing twice, what was
+revived here is acknowledged here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.bodies import fastjson
+from rmq_remoting.bodies.pop import AckMsg, BatchAckMsg, OrderAck, OrderInfo, PopCheckPoint
+from rmq_remoting.errors import BodyError
+from rmq_remoting.java_hash import tags_code
+from rmq_remoting.message_codec import decode_stored_message
+from rmq_remoting.message_errors import MessageDecodeError
+
+from ..persistence import ClockMs
+from ..store.log.record import RecordTemplate
+from ..topics.names import TIMER_TOPIC
+from .check_point import CheckPoint, CheckPointKey
+
+if TYPE_CHECKING:
+    from ..store.message_store import MessageStore
+
+_CHECK_POINT: Final = "ck"
+_ACK: Final = "ack"
+_BATCH_ACK: Final = "bAck"
+_TAGS_CODES: Final = {tag: tags_code(tag) for tag in (_CHECK_POINT, _ACK, _BATCH_ACK)}
+# Apache's timer hands a check point over so long before its acknowledgements.
+_AHEAD_MS: Final = 1000
+_TIMER_PRECISION_MS: Final = 1000
+_READ_ENTRIES: Final = 1000
+
+ENTRIES_QUEUE_ID: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """Offsets of a check point that are done with."""
+
+    key: CheckPointKey
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderMoved:
+    """A group that pops in order went on: its next offset of a queue, and what it has in its hands."""
+
+    topic: str
+    group: str
+    queue_id: int
+    next_offset: int
+    info: OrderInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """An administrator has set a group's offset of a queue."""
+
+    topic: str
+    group: str
+    queue_id: int
+    offset: int
+
+
+Entry = CheckPoint | Acked | OrderMoved | Reset
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where an entry went: its place among the entries, and where the log has to be flushed to for it."""
+
+    journal_offset: int
+    log_end: int
+
+
+class Journal:
+    """Writes entries, on the loop, and reads them back, at the start."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        revive_topic: str,
+        store_host: bytes,
+        now_ms: ClockMs,
+        *,
+        append_crc: bool = False,
+    ) -> None:
+        self._store = store
+        self._revive_topic = revive_topic
+        self._store_host = store_host
+        self._now_ms = now_ms
+        self._template = RecordTemplate(
+            TIMER_TOPIC,
+            ENTRIES_QUEUE_ID,
+            flag=0,
+            sys_flag=0,
+            reconsume_times=0,
+            born_host_bytes=len(store_host),
+            store_host=store_host,
+            append_crc=append_crc,
+        )
+        self._property_tails: dict[tuple[str, int], bytes] = {}
+
+    @property
+    def end(self) -> int:
+        """The offset that the next entry gets."""
+        return self._store.queues.get_or_create(TIMER_TOPIC, ENTRIES_QUEUE_ID).next_offset
+
+    # --- writing; each raises StoreUnavailable, MessageRejected ---
+
+    def check_point(self, point: CheckPoint) -> Written:
+        """Note what was popped; the check point learns its place."""
+        key = point.key
+        start = key.start_offset
+        body = (
+            b'{"bm":0,"bn":%b,"c":%b,"d":[%b],"it":%d,"n":%d,"pt":%d,"q":%d,"reviveTime":%d,"ro":0,"so":%d,"t":%b}'
+            % (
+                _json(key.broker_name),
+                _json(key.group),
+                b",".join([b"%d" % (offset - start) for offset in point.offsets]),
+                point.invisible_time_ms,
+                len(point.offsets),
+                key.pop_time,
+                key.queue_id,
+                point.revive_time,
+                start,
+                _json(key.topic),
+            )
+        )
+        unique_key = (
+            f"{key.topic}@{key.queue_id}@{start}@{key.group}@{key.pop_time}@{key.broker_name}@{_CHECK_POINT}"
+        )
+        due = point.revive_time - _AHEAD_MS
+        written = self._put(_CHECK_POINT, body, unique_key, due, point.revive_queue_id)
+        point.journal_offset = written.journal_offset
+        return written
+
+    def ack(self, point: CheckPoint, offsets: Sequence[int]) -> Written:
+        """Note that messages are done with: consumed, or on their way to come back."""
+        key = point.key
+        if len(offsets) == 1:
+            body = _ack_body(key, offsets[0])
+            unique_key = (
+                f"{key.topic}@{key.queue_id}@{offsets[0]}@{key.group}@{key.pop_time}@{key.broker_name}@{_ACK}"
+            )
+            return self._put(_ACK, body, unique_key, point.revive_time, point.revive_queue_id)
+        body = b'{"ao":-1,"aol":[%b],"bn":%b,"c":%b,"pt":%d,"q":%d,"so":%d,"t":%b}' % (
+            b",".join([b"%d" % offset for offset in offsets]),
+            _json(key.broker_name),
+            _json(key.group),
+            key.pop_time,
+            key.queue_id,
+            key.start_offset,
+            _json(key.topic),
+        )
+        unique_key = f"{key.topic}@{key.queue_id}@{list(offsets)}@{key.group}@{key.pop_time}@{_BATCH_ACK}"
+        return self._put(_BATCH_ACK, body, unique_key, point.revive_time, point.revive_queue_id)
+
+    def order_moved(self, moved: OrderMoved, acked_offset: int, broker_name: str) -> Written:
+        """Note how far a group is that pops in order.
+
+        To Apache's broker this is an acknowledgement without a check point, which it passes over.
+        """
+        info = moved.info
+        start = info.queue_offsets()[0]
+        body = OrderAck(
+            ack_offset=acked_offset,
+            broker_name=broker_name,
+            consumer_group=moved.group,
+            pop_time=info.pop_time,
+            queue_id=moved.queue_id,
+            start_offset=start,
+            topic=moved.topic,
+            order=info,
+            next_offset=moved.next_offset,
+        ).encode()
+        place = f"{moved.topic}@{moved.queue_id}@{acked_offset}"
+        unique_key = f"{place}@{moved.group}@{info.pop_time}@{broker_name}@{_ACK}"
+        return self._put(_ACK, body, unique_key, self._now_ms(), 0)
+
+    def reset(self, reset: Reset, broker_name: str) -> Written:
+        """Note that a group goes on elsewhere; to Apache's broker the same as `order_moved`."""
+        now_ms = self._now_ms()
+        body = OrderAck(
+            ack_offset=-1,
+            broker_name=broker_name,
+            consumer_group=reset.group,
+            pop_time=now_ms,
+            queue_id=reset.queue_id,
+            start_offset=-1,
+            topic=reset.topic,
+            next_offset=reset.offset,
+        ).encode()
+        unique_key = f"{reset.topic}@{reset.queue_id}@-1@{reset.group}@{now_ms}@{broker_name}@{_ACK}"
+        return self._put(_ACK, body, unique_key, now_ms, 0)
+
+    def _put(self, tag: str, body: bytes, unique_key: str, due_ms: int, revive_queue_id: int) -> Written:
+        # The timer's whole second before; Apache keeps what is due already out of its timer.
+        out_ms = (due_ms - 1) // _TIMER_PRECISION_MS * _TIMER_PRECISION_MS
+        key = unique_key.encode()
+        properties = b"UNIQ_KEY\x01%b\x02TIMER_DELIVER_MS\x01%d\x02TIMER_OUT_MS\x01%d\x02%b" % (
+            key,
+            due_ms,
+            out_ms,
+            self._property_tail(tag, revive_queue_id),
+        )
+        template = self._template
+        physical_offset, queue_offset = self._store.put(
+            self._store.queues.get_or_create(TIMER_TOPIC, ENTRIES_QUEUE_ID),
+            template,
+            body,
+            properties,
+            tags_code=_TAGS_CODES[tag],
+            born_timestamp_ms=self._now_ms(),
+            born_host=self._store_host,
+            unique_key=key,
+        )
+        size = template.fixed_bytes + len(body) + len(properties)
+        return Written(queue_offset, physical_offset + size)
+
+    def _property_tail(self, tag: str, revive_queue_id: int) -> bytes:
+        tail = self._property_tails.get((tag, revive_queue_id))
+        if tail is None:
+            text = f"TAGS\x01{tag}\x02REAL_TOPIC\x01{self._revive_topic}\x02REAL_QID\x01{revive_queue_id}\x02"
+            tail = self._property_tails[tag, revive_queue_id] = text.encode()
+        return tail
+
+    # --- reading; blocks ---
+
+    def read(self, begin: int, broker_name: str) -> Iterator[tuple[int, Entry]]:
+        """The entries from `begin` on, each with its offset; what is none is passed over. Raises OSError."""
+        yield from self._read(
+            TIMER_TOPIC,
+            ENTRIES_QUEUE_ID,
+            begin,
+            broker_name,
+            lambda properties: properties.get("REAL_TOPIC") == self._revive_topic,
+        )
+
+    def read_handed_over(self, queue_id: int, begin: int, broker_name: str) -> Iterator[tuple[int, Entry]]:
+        """What the timer of Apache's broker has handed to a queue of the revive topic. Raises OSError."""
+        yield from self._read(self._revive_topic, queue_id, begin, broker_name, lambda properties: True)
+
+    def handed_over_end(self, queue_id: int) -> int:
+        """The end of a queue of the revive topic."""
+        return self._store.max_offset(self._revive_topic, queue_id)
+
+    def _read(
+        self,
+        topic: str,
+        queue_id: int,
+        begin: int,
+        broker_name: str,
+        wanted: Callable[[dict[str, str]], bool],
+    ) -> Iterator[tuple[int, Entry]]:
+        offset = max(begin, self._store.min_offset(topic, queue_id))
+        end = self._store.max_offset(topic, queue_id)
+        while offset < end:
+            entries = self._store.queue_entries(topic, queue_id, offset, min(_READ_ENTRIES, end - offset))
+            if not entries:
+                return
+            for index, (physical_offset, _, _) in enumerate(entries):
+                record = self._store.record_at(physical_offset)
+                entry = None if record is None else _entry_of(record, broker_name, wanted)
+                if entry is not None:
+                    yield offset + index, entry
+            offset += len(entries)
+
+
+def _ack_body(key: CheckPointKey, offset: int) -> bytes:
+    return b'{"ao":%d,"bn":%b,"c":%b,"pt":%d,"q":%d,"so":%d,"t":%b}' % (
+        offset,
+        _json(key.broker_name),
+        _json(key.group),
+        key.pop_time,
+        key.queue_id,
+        key.start_offset,
+        _json(key.topic),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _json(text: str) -> bytes:
+    return fastjson.dumps(text)
+
+
+def _entry_of(record: bytes, broker_name: str, wanted: Callable[[dict[str, str]], bool]) -> Entry | None:
+    """What a record says; None for what is no entry, whoever wrote it there."""
+    try:
+        message = decode_stored_message(record)
+        if not wanted(message.properties):
+            return None
+        tag = message.properties.get("TAGS")
+        if tag == _CHECK_POINT:
+            revive_queue = message.properties.get("REAL_QID", "")
+            return _check_point_of(message.body, broker_name, int(revive_queue or message.queue_id))
+        if tag == _ACK:
+            return _ack_of(message.body, broker_name)
+        if tag == _BATCH_ACK:
+            batch = BatchAckMsg.decode(message.body)
+            return Acked(_key_of(batch, broker_name), tuple(batch.ack_offset_list))
+    except (MessageDecodeError, BodyError, ValueError):
+        return None
+    return None
+
+
+def _check_point_of(body: bytes, broker_name: str, revive_queue_id: int) -> CheckPoint | None:
+    data = PopCheckPoint.decode(body)
+    if data.topic is None or data.consumer_group is None:
+        return None
+    # Old brokers write no list: the messages followed each other.
+    diffs = data.queue_offset_diff or list(range(data.message_count))
+    if not diffs:
+        return None
+    key = CheckPointKey(
+        data.topic,
+        data.consumer_group,
+        data.queue_id,
+        data.start_offset,
+        data.pop_time,
+        data.broker_name or broker_name,
+    )
+    offsets = tuple(data.start_offset + diff for diff in diffs)
+    return CheckPoint(key, data.invisible_time_ms, offsets, revive_queue_id)
+
+
+def _ack_of(body: bytes, broker_name: str) -> Entry:
+    ack = OrderAck.decode(body)
+    if ack.next_offset is not None:
+        place = (ack.topic or "", ack.consumer_group or "", ack.queue_id)
+        if ack.order is None:
+            return Reset(*place, ack.next_offset)
+        return OrderMoved(*place, ack.next_offset, ack.order)
+    return Acked(_key_of(ack, broker_name), (ack.ack_offset,))
+
+
+def _key_of(ack: AckMsg, broker_name: str) -> CheckPointKey:
+    return CheckPointKey(
+        ack.topic or "",
+        ack.consumer_group or "",
+        ack.queue_id,
+        ack.start_offset,
+        ack.pop_time,
+        ack.broker_name or broker_name,
+    )

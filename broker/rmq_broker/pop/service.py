@@ -1,0 +1,233 @@
+"""POP put together: its parts, how they start, and what has to be done from time to time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from ..persistence import ClockMs, ConfigFile
+from ..store.errors import MessageRejected, StoreUnavailable
+from ..topics.names import revive_topic
+from .acknowledging import Acknowledging
+from .check_point import QueueKey
+from .in_flight import InFlight
+from .journal import Journal, Reset
+from .orders import OrderTable
+from .polls import Polls
+from .popping import Popping
+from .positions import Positions
+from .recovery import Recovered, Recovery
+from .request_modes import RequestModes
+from .returns import Returns
+from .revival import Revival
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+
+    from ..config import BrokerSettings
+    from ..delivery.message_writer import MessageWriter
+    from ..groups.table import SubscriptionGroupTable
+    from ..offsets.table import ConsumerOffsetTable
+    from ..statistics import BrokerStatistics
+    from ..store.message_store import MessageStore
+    from ..store.queues.consume_queue import ConsumeQueue
+    from ..topics.table import TopicsChanged, TopicTable
+
+log = logging.getLogger("rmq.broker.pop")
+
+
+class PopService:
+    """The parts, for who answers requests; everything but `load` belongs to the loop."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        offsets: ConsumerOffsetTable,
+        store: MessageStore,
+        statistics: BrokerStatistics,
+        writer: MessageWriter,
+        store_host: bytes,
+        now_ms: ClockMs,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._offsets = offsets
+        self._revive_topic = revive_topic(settings.broker_cluster_name)
+        self.in_flight = InFlight()
+        self.positions = Positions(offsets)
+        self.orders = OrderTable(topics, groups, now_ms)
+        self.modes = RequestModes(settings)
+        self.polls = Polls(settings, time.monotonic)
+        self.notifications = Polls(settings, time.monotonic, newest_first=True)
+        self.journal = Journal(
+            store, self._revive_topic, store_host, now_ms, append_crc=settings.append_properties_crc
+        )
+        self.returns = Returns(settings, topics, offsets, writer, store_host)
+        self.revival = Revival(self.in_flight, self.journal, self.returns, store, topics, groups, now_ms)
+        self.popping = Popping(
+            settings,
+            topics,
+            store,
+            offsets,
+            self.journal,
+            self.in_flight,
+            self.positions,
+            self.orders,
+            statistics,
+            now_ms,
+        )
+        self.acknowledging = Acknowledging(
+            self.journal, self.in_flight, self.orders, offsets, self.positions, self._free, now_ms
+        )
+        self.orders_file = ConfigFile(settings.config_dir / "consumerOrderInfo.json", self.orders)
+        self.modes_file = ConfigFile(settings.config_dir / "messageRequestMode.json", self.modes)
+        self._written_revision = 0
+        # What `settle` notes once the log is flushed to there.
+        self._outstanding_from: int | None = None
+        self._included_end: int | None = None
+        self._settled_when_flushed_to = 0
+        topics.on_change(self._topics_changed)
+        offsets.on_reset(self._was_reset)
+
+    # --- life ---
+
+    async def load(self) -> None:
+        """Know what is in consumers' hands. Raises ConfigFileError, OSError."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self.orders_file.load)
+        await loop.run_in_executor(None, self.modes_file.load)
+        recovery = Recovery(
+            self.journal,
+            self.positions,
+            self._offsets,
+            self.orders,
+            self._store,
+            self._settings.broker_name,
+        )
+        timer_check = self._settings.config_dir / "timercheck"
+        recovered = await loop.run_in_executor(
+            None, recovery.run, self._revive_topic, self._settings.revive_queue_nums, timer_check
+        )
+        self._written_revision = self.orders.revision
+        self._take_over(recovered)
+
+    def _take_over(self, recovered: Recovered) -> None:
+        for point in recovered.points:
+            self.in_flight.add(point)
+        for point in recovered.left_over:
+            # From now on the journal has them.
+            self.journal.check_point(point)
+            acked = [offset for offset in point.offsets if offset not in point.remaining()]
+            if acked:
+                self.journal.ack(point, acked)
+            self.in_flight.add(point)
+        for queue_id in range(self._settings.revive_queue_nums):
+            end = self.journal.handed_over_end(queue_id)
+            if end:
+                self.positions.mark_handed_over_done(self._revive_topic, queue_id, end - 1)
+        self.positions.started(self.journal.end, self.in_flight.oldest_journal_offset)
+        if recovered.points or recovered.left_over:
+            log.info(
+                "%d pops are not acknowledged yet (%d entries of the journal read)",
+                len(self.in_flight),
+                recovered.entries_read,
+            )
+
+    async def stop(self) -> None:
+        """Leave everything on disk; the offsets are written by their owner afterwards. Raises OSError."""
+        for _ in range(2):
+            # The log is flushed as soon as the offsets are written.
+            self.settle(sys.maxsize)
+        self.flush_orders()
+        await asyncio.gather(self.orders_file.close(), self.modes_file.close())
+
+    async def modes_saved(self) -> None:
+        """Write the request modes, and wait for it. Raises OSError where they cannot be written."""
+        self.modes_file.changed()
+        await self.modes_file.save()
+
+    # --- from time to time ---
+
+    def tick(self) -> None:
+        """Every tenth of a second: waiting pops whose time has ended, queues that got free, offsets."""
+        self.polls.expire()
+        self.notifications.expire()
+        self.orders.freed(self._free)
+        self.settle(self._store.commit_log.flushed_offset)
+
+    def settle(self, flushed_offset: int) -> None:
+        """Commit the offsets whose check points are on the disk, and how far the journal is done with.
+
+        That, too, counts only once the log is on the disk as it is now: what was acknowledged, or has come
+        back, since the oldest check point stands in it.
+        """
+        positions = self.positions
+        positions.settle(flushed_offset)
+        if flushed_offset < self._settled_when_flushed_to:
+            return
+        if self._outstanding_from is not None:
+            positions.keep_outstanding_from(self._outstanding_from)
+        if self._included_end is not None:
+            positions.include(self._included_end)
+        end = self.journal.end
+        oldest = self.in_flight.oldest_journal_offset
+        self._outstanding_from = end if oldest is None else oldest
+        self._included_end = end if positions.is_settled else None
+        self._settled_when_flushed_to = self._store.max_phy_offset()
+
+    def flush_orders(self) -> None:
+        """Have `consumerOrderInfo.json` written if there is something new."""
+        if self.orders.revision != self._written_revision:
+            self._written_revision = self.orders.revision
+            self.orders_file.changed()
+
+    # --- what others tell ---
+
+    def arrived(self, queue: ConsumeQueue) -> None:
+        """A message came."""
+        self.polls.arrived(queue)
+        self.notifications.arrived(queue)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client has gone."""
+        self.polls.connection_closed(connection)
+        self.notifications.connection_closed(connection)
+
+    def release_all(self) -> None:
+        """Answer everybody who waits."""
+        self.polls.release_all()
+        self.notifications.release_all()
+
+    def _free(self, key: QueueKey) -> None:
+        """A queue can be popped in order again."""
+        self.polls.wake_queue(key)
+        self.notifications.wake_queue(key)
+
+    def _was_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A group's offset was set: the journal must not move it on after a crash."""
+        key = QueueKey(topic, group, queue_id)
+        self.positions.forget(key)
+        if not self.positions.is_journaled(key):
+            return
+        try:
+            self.journal.reset(Reset(topic, group, queue_id, offset), self._settings.broker_name)
+        except (StoreUnavailable, MessageRejected) as error:
+            log.warning("a reset of %s would be forgotten in a crash: %s", key, error)
+
+    def _topics_changed(self, change: TopicsChanged) -> None:
+        removed: Collection[str] = change.removed
+        if not removed:
+            return
+        self.in_flight.forget_topics(removed)
+        self.positions.forget_topics(removed)
+        self.orders.forget_topics(removed)
+        self.polls.topics_removed(removed)
+        self.notifications.topics_removed(removed)
+        if self.modes.forget_topics(removed):
+            self.modes_file.changed()

@@ -1,0 +1,97 @@
+"""Acknowledging popped messages, one by one and in batches: codes 200051 and 200151 (AckMessageProcessor)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import Result
+from rmq_remoting.errors import CommandError
+from rmq_remoting.headers.pop import AckMessageRequestHeader
+
+from ..pop.check_point import QueueKey
+from ..pop.receipt import Receipt, ReceiptError
+from ..pop.retry_topics import NORMAL, real_topic
+from .pop_admission import PopAdmission
+from .pop_durably import when_on_disk
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+
+    from ..pop.acknowledging import Acknowledging
+    from ..store.message_store import MessageStore
+
+_MAX_PROBLEMS_TOLD: Final = 3
+
+
+class AckProcessor:
+    """Takes acknowledgements; they are answered when they are in the log (with SYNC_FLUSH: on the disk)."""
+
+    def __init__(
+        self, admission: PopAdmission, acknowledging: Acknowledging, store: MessageStore, broker_name: str
+    ) -> None:
+        self._admission = admission
+        self._acknowledging = acknowledging
+        self._store = store
+        self._broker_name = broker_name
+
+    def ack(self, connection: Connection, request: RemotingCommand) -> Result:
+        """200051: one message."""
+        header = AckMessageRequestHeader.decode(request.ext_fields)
+        self._admission.check_settled(header.topic, header.queue_id, connection.peer)
+        try:
+            receipt = Receipt.parse(header.extra_info)
+        except ReceiptError as error:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        queue = QueueKey(header.topic, header.consumer_group, header.queue_id)
+        self._acknowledging.ack(queue, receipt, (header.offset,))
+        return when_on_disk(self._store, request.response(ResponseCode.SUCCESS))
+
+    def ack_batch(self, connection: Connection, request: RemotingCommand) -> Result:
+        """200151: messages of several pops. What is wrong in it does not hold up the rest of it.
+
+        The code is that of a failure only where nothing could be acknowledged; the remark says what is wrong.
+        """
+        body = (
+            BatchAckMessageRequestBody.decode(request.body) if request.body else BatchAckMessageRequestBody()
+        )
+        if not body.acks:
+            raise CommandError(ResponseCode.NO_MESSAGE, "the batch has no acknowledgements in it")
+        errors: list[CommandError] = []
+        for batch in body.acks:
+            try:
+                self._ack_pop(batch, body.broker_name or self._broker_name, connection.peer)
+            except CommandError as error:
+                errors.append(error)
+        if len(errors) == len(body.acks):
+            raise CommandError(errors[0].code, _remark(errors, len(body.acks)))
+        remark = _remark(errors, len(body.acks)) if errors else None
+        return when_on_disk(self._store, request.response(ResponseCode.SUCCESS, remark))
+
+    def _ack_pop(self, batch: BatchAck, broker_name: str, peer: str) -> None:
+        """Acknowledge messages of one pop. Raises CommandError."""
+        kind = batch.retry or NORMAL
+        try:
+            topic = real_topic(batch.topic, batch.consumer_group, kind)
+        except ValueError as error:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        self._admission.check_settled(topic, batch.queue_id, peer)
+        receipt = Receipt(
+            batch.start_offset,
+            batch.pop_time,
+            batch.invisible_time_ms,
+            batch.revive_queue_id,
+            kind,
+            broker_name,
+        )
+        queue = QueueKey(topic, batch.consumer_group, batch.queue_id)
+        offsets = self._acknowledging.offsets_of(queue, receipt, batch.bit_set)
+        self._acknowledging.ack(queue, receipt, offsets)
+
+
+def _remark(errors: list[CommandError], count: int) -> str:
+    told = "; ".join(error.remark for error in errors[:_MAX_PROBLEMS_TOLD])
+    more = "; ..." if len(errors) > _MAX_PROBLEMS_TOLD else ""
+    return f"{len(errors)} of {count} pops could not be acknowledged: {told}{more}"

@@ -1,0 +1,81 @@
+"""To which offsets a group is to be reset: what is asked for, checked against what the queues hold."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+from rmq_remoting.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_remoting.bodies.topic import TopicConfig
+    from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
+
+    from ...topics.table import TopicTable
+    from ..store_view import StoreView
+
+OffsetsByQueue = dict[MessageQueue, int]
+
+
+class ResetTargets:
+    """Looks into the store. Looking for a time may read from disk, and is done in a thread."""
+
+    def __init__(self, topics: TopicTable, store: StoreView, broker_name: str) -> None:
+        self._topics = topics
+        self._store = store
+        self._broker_name = broker_name
+
+    async def of(self, header: ResetOffsetRequestHeader) -> OffsetsByQueue:
+        """The offset of each queue that the request means. Raises CommandError.
+
+        One queue or, with a negative queue id, all of the topic. The offset that is named (for one queue
+        only), or that of the time; a negative time is the end of the queue.
+        """
+        topic = self._topic(header.topic)
+        count = max(topic.read_queue_nums, topic.write_queue_nums)
+        if header.queue_id >= count:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue id {header.queue_id} is illegal: topic {header.topic} has {count} queues, counted "
+                "from 0",
+            )
+        if header.queue_id >= 0 and header.offset is not None and header.offset != -1:
+            offsets = {header.queue_id: self._checked(header.topic, header.queue_id, header.offset)}
+        else:
+            queue_ids = [header.queue_id] if header.queue_id >= 0 else list(range(topic.read_queue_nums))
+            if not queue_ids:
+                raise CommandError(ResponseCode.SYSTEM_ERROR, f"topic {header.topic} has no queue to reset")
+            offsets = await self._by_time(header.topic, queue_ids, header.timestamp)
+            self._topic(header.topic)  # it may have been deleted meanwhile
+        return {
+            MessageQueue(header.topic, self._broker_name, queue_id): offset
+            for queue_id, offset in offsets.items()
+        }
+
+    def _topic(self, name: str) -> TopicConfig:
+        config = self._topics.get(name)
+        if config is None:
+            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist on this broker")
+        return config
+
+    def _checked(self, topic: str, queue_id: int, offset: int) -> int:
+        first, end = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        if not first <= offset <= end:
+            remark = f"offset {offset} is outside of queue {queue_id} of topic {topic}: take {first} to {end}"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+        return offset
+
+    async def _by_time(self, topic: str, queue_ids: list[int], timestamp_ms: int) -> dict[int, int]:
+        store = self._store
+        if timestamp_ms < 0:
+            return {queue_id: max(0, store.max_offset(topic, queue_id)) for queue_id in queue_ids}
+
+        def look() -> dict[int, int]:
+            return {
+                queue_id: max(0, store.offset_by_time(topic, queue_id, timestamp_ms))
+                for queue_id in queue_ids
+            }
+
+        return await asyncio.get_running_loop().run_in_executor(None, look)

@@ -1,0 +1,130 @@
+"""Queues that the broker divides: codes 400, 401 and 402 (QueryAssignmentProcessor)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rmq_remoting.bodies.assignment import (
+    MessageQueueAssignment,
+    MessageRequestMode,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
+from rmq_remoting.bodies.heartbeat import MessageModel
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.errors import CommandError
+
+from ..groups.names import group_name_problem
+from ..pop.assignment import STRATEGIES, shared_for_pop
+from ..topics.names import RETRY_PREFIX, topic_name_problem
+from .admin.settling import Settle, answer_later, answer_when_settled
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+    from rmq_remoting.message_queue import MessageQueue
+
+    from ..clients.consumers import ConsumerTable
+    from ..config import PopSettings
+    from ..groups.table import SubscriptionGroupTable
+    from ..pop.request_modes import RequestModes
+    from ..pop.routes import QueueRoutes
+    from ..topics.table import TopicTable
+
+log = logging.getLogger("rmq.broker.processors")
+
+
+class AssignmentProcessor:
+    """Tells clients their queues, and whether to pull from them or to pop."""
+
+    def __init__(
+        self, settings: PopSettings, consumers: ConsumerTable, routes: QueueRoutes, modes: RequestModes
+    ) -> None:
+        self._settings = settings
+        self._consumers = consumers
+        self._routes = routes
+        self._modes = modes
+
+    def query(self, connection: Connection, request: RemotingCommand) -> Result:
+        """400: the queues of a client. Where they cannot be told, the client keeps those that it has."""
+        body = QueryAssignmentRequestBody.decode(request.body)
+        problem = topic_name_problem(body.topic) or group_name_problem(body.consumer_group)
+        if problem is not None:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, problem)
+        return answer_later(self._answer(request, body), "query assignment")
+
+    async def _answer(self, request: RemotingCommand, body: QueryAssignmentRequestBody) -> Answer:
+        mode = self._modes.get(body.topic, body.consumer_group)
+        queues = await self._routes.queues_of(body.topic)
+        response = QueryAssignmentResponseBody(message_queue_assignments=None)
+        remark = None
+        try:
+            mine = self._divide(body, mode, queues)
+            response.message_queue_assignments = [
+                MessageQueueAssignment(message_queue=queue, mode=mode.mode) for queue in mine
+            ]
+        except ValueError as error:
+            remark = str(error)
+        return request.response(ResponseCode.SUCCESS, remark, body=response.encode())
+
+    def _divide(
+        self,
+        body: QueryAssignmentRequestBody,
+        mode: SetMessageRequestModeRequestBody,
+        queues: list[MessageQueue] | None,
+    ) -> list[MessageQueue]:
+        """The client's queues. Raises ValueError, saying why, where they cannot be told."""
+        if queues is None:
+            raise ValueError(f"no name server knows topic {body.topic}")
+        if body.message_model is MessageModel.BROADCASTING or not self._settings.server_load_balancer_enable:
+            return queues
+        group = self._consumers.find_group(body.consumer_group)
+        if group is None:
+            raise ValueError(f"no member of group {body.consumer_group} has sent a heartbeat here yet")
+        strategy = STRATEGIES.get(body.strategy_name or "")
+        if strategy is None:
+            names = ", ".join(STRATEGIES)
+            raise ValueError(f"the broker cannot divide queues by {body.strategy_name!r}: it knows {names}")
+        clients = sorted(group.client_ids())
+        if mode.mode is MessageRequestMode.POP:
+            return shared_for_pop(strategy, body.client_id, queues, clients, mode.pop_share_queue_num)
+        return strategy(body.client_id, queues, clients)
+
+
+class RequestModeProcessor:
+    """How groups consume topics."""
+
+    def __init__(
+        self, modes: RequestModes, topics: TopicTable, groups: SubscriptionGroupTable, settle: Settle
+    ) -> None:
+        self._modes = modes
+        self._topics = topics
+        self._groups = groups
+        self._settle = settle
+
+    def set(self, connection: Connection, request: RemotingCommand) -> Result:
+        """401: have a group pop a topic, or pull; answered when it is on disk. Raises CommandError."""
+        mode = SetMessageRequestModeRequestBody.decode(request.body)
+        if mode.topic.startswith(RETRY_PREFIX):
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, f"{mode.topic} is a retry topic: set the mode of the topic itself"
+            )
+        if self._topics.get(mode.topic) is None:
+            raise CommandError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic {mode.topic} does not exist on this broker: create it"
+            )
+        if self._groups.find(mode.consumer_group) is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"consumer group {mode.consumer_group} does not exist: create it",
+            )
+        log.info("%s: group %s %ss topic %s", connection.peer, mode.consumer_group, mode.mode, mode.topic)
+        self._modes.set(mode)
+        return answer_when_settled(request.response(ResponseCode.SUCCESS), self._settle)
+
+    def get_all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """402: all of them, as slaves ask for them."""
+        return request.response(ResponseCode.SUCCESS, body=self._modes.encode())

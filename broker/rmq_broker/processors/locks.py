@@ -1,0 +1,70 @@
+"""Locks of ordered consumers on their queues: codes 41 and 42.
+
+Source of the rules: Apache RocketMQ 5.3.3, AdminBrokerProcessor. With one broker for itself, locking in
+strict mode (by most of a broker's replicas) is the same as locking.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmq_remoting.bodies.lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import CommandError
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+    from rmq_remoting.message_queue import MessageQueue
+
+    from ..clients.queue_locks import QueueLocks
+    from ..groups.table import SubscriptionGroupTable
+    from ..topics.table import TopicTable
+
+
+class QueueLockProcessor:
+    """Grants locks on queues that exist, to groups that exist: what clients name cannot grow without end."""
+
+    def __init__(
+        self, locks: QueueLocks, groups: SubscriptionGroupTable, topics: TopicTable, broker_name: str
+    ) -> None:
+        self._locks = locks
+        self._groups = groups
+        self._topics = topics
+        self._broker_name = broker_name
+
+    def lock_batch(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """41: lock queues; the answer has those that the client holds now.
+
+        Raises CommandError for a group that does not exist, and where no client is named.
+        """
+        body = LockBatchRequestBody.decode(request.body)
+        _check_client(body.client_id)
+        if self._groups.find(body.consumer_group) is None:
+            problem = f"consumer group {body.consumer_group} does not exist: create it"
+            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, problem)
+        wanted = dict.fromkeys(body.mq_set)
+        known = [queue for queue in wanted if self._is_here(queue)]
+        held = self._locks.lock(body.consumer_group, known, body.client_id)
+        unknown = next((queue for queue in wanted if not self._is_here(queue)), None)
+        remark = None if unknown is None else f"this broker has no {unknown}: not locked"
+        response = LockBatchResponseBody(lock_ok_mq_set=held)
+        return request.response(ResponseCode.SUCCESS, remark, body=response.encode())
+
+    def unlock_batch(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """42: give up locks; what the client does not hold is passed over."""
+        body = UnlockBatchRequestBody.decode(request.body)
+        _check_client(body.client_id)
+        self._locks.unlock(body.consumer_group, body.mq_set, body.client_id)
+        return request.response(ResponseCode.SUCCESS)
+
+    def _is_here(self, queue: MessageQueue) -> bool:
+        config = self._topics.get(queue.topic)
+        if config is None or queue.broker_name != self._broker_name:
+            return False
+        return 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
+
+
+def _check_client(client_id: str) -> None:
+    if not client_id:
+        raise CommandError(ResponseCode.INVALID_PARAMETER, "clientId is empty: whose locks are these?")

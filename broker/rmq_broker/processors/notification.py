@@ -1,0 +1,94 @@
+"""Asking whether there is something to pop: code 200054 (NotificationProcessor)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import Result
+from rmq_remoting.headers.pop import NotificationRequestHeader, NotificationResponseHeader
+
+from ..pop.check_point import QueueKey
+from ..pop.polls import ANY_QUEUE
+from ..topics.names import pop_retry_topics
+from .pop_admission import PopAdmission
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+
+    from ..persistence import ClockMs
+    from ..pop.service import PopService
+    from ..store.message_store import MessageStore
+    from ..topics.table import TopicTable
+
+_AHEAD_MS: Final = 50
+
+
+class NotificationProcessor:
+    """Answers when there is something, or when the time has ended."""
+
+    def __init__(
+        self,
+        admission: PopAdmission,
+        pops: PopService,
+        topics: TopicTable,
+        store: MessageStore,
+        now_ms: ClockMs,
+    ) -> None:
+        self._admission = admission
+        self._pops = pops
+        self._topics = topics
+        self._store = store
+        self._now_ms = now_ms
+
+    def notify(self, connection: Connection, request: RemotingCommand) -> Result:
+        """200054."""
+        header = NotificationRequestHeader.decode(request.ext_fields)
+        if self._look(connection, header):
+            return _respond(request, has_message=True)
+        now_ms = self._now_ms()
+        wait_ms = (header.born_time or now_ms) + header.poll_time_ms - _AHEAD_MS - now_ms
+        if header.poll_time_ms <= 0 or wait_ms <= 0:
+            return _respond(request, has_message=False)
+        polls = self._pops.notifications
+        key = QueueKey(header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE))
+        if not polls.has_room(key):
+            return _respond(request, has_message=False, is_full=True)
+
+        def look_again(time_is_up: bool) -> Result:
+            has_message = self._look(connection, header)
+            return _respond(request, has_message=has_message) if has_message or time_is_up else None
+
+        return polls.hold(connection, key, wait_ms / 1000, look_again)
+
+    def _look(self, connection: Connection, header: NotificationRequestHeader) -> bool:
+        """Whether there is something. Raises CommandError."""
+        self._admission.check(header.consumer_group, header.topic, header.queue_id, connection.peer)
+        return any(self._has_message(header, key) for key in self._queues(header))
+
+    def _queues(self, header: NotificationRequestHeader) -> Iterator[QueueKey]:
+        topic, group = header.topic, header.consumer_group
+        if header.queue_id >= 0:
+            yield QueueKey(topic, group, header.queue_id)
+        else:
+            yield from self._all_of(topic, group)
+        if not header.order:
+            for retry_topic in pop_retry_topics(topic, group):
+                yield from self._all_of(retry_topic, group)
+
+    def _all_of(self, topic: str, group: str) -> Iterator[QueueKey]:
+        config = self._topics.get(topic)
+        for queue_id in range(0 if config is None else config.read_queue_nums):
+            yield QueueKey(topic, group, queue_id)
+
+    def _has_message(self, header: NotificationRequestHeader, key: QueueKey) -> bool:
+        if header.order and self._pops.orders.is_blocked(key, header.attempt_id, 0):
+            return False
+        return self._store.max_offset(key.topic, key.queue_id) > self._pops.popping.begin(key)
+
+
+def _respond(request: RemotingCommand, *, has_message: bool, is_full: bool = False) -> RemotingCommand:
+    fields = NotificationResponseHeader(has_msg=has_message, polling_full=is_full).encode()
+    return request.response(ResponseCode.SUCCESS, ext_fields=fields)

@@ -1,0 +1,282 @@
+"""Popping and peeking: codes 200050, 200052 and 200055.
+
+Source: Apache RocketMQ 5.3.3, PopMessageProcessor, PeekMessageProcessor, PollingInfoProcessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.errors import CommandError
+from rmq_remoting.headers.pop import (
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+
+from ..clients.subscription import ExpressionError, Subscription
+from ..pop.check_point import QueueKey
+from ..pop.polls import ANY_QUEUE
+from ..pop.popping import Pop, Read, Walk
+from ..pop.retry_topics import pop_retry_topic
+from ..store.reader import ColdRead, GetResult, GetStatus
+from .pop_admission import PopAdmission
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+
+    from ..config import BrokerSettings
+    from ..delivery.cold_pulls import ColdPulls
+    from ..filtering.message_filters import MessageFilters
+    from ..persistence import ClockMs
+    from ..pop.service import PopService
+    from ..store.message_store import MessageStore
+
+_MAX_MESSAGES: Final = 32
+# A pop that comes so much later than its client waits for it would find nobody.
+_TOO_LATE_MS: Final = 500
+# Before its time ends a pop has to be answered so early that the client still is there.
+_AHEAD_MS: Final = 50
+_MAX_REMEMBERED: Final = 10_000
+_MAX_REMEMBERED_CHARACTERS: Final = 1024
+
+
+class PopProcessor:
+    """Answers pops with messages, or holds them until there are some."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        admission: PopAdmission,
+        pops: PopService,
+        store: MessageStore,
+        cold: ColdPulls,
+        filters: MessageFilters,
+        now_ms: ClockMs,
+    ) -> None:
+        self._filters = filters
+        self._parsed: dict[tuple[str, str | None, str | None], Subscription] = {}
+        self._settings = settings
+        self._admission = admission
+        self._pops = pops
+        self._store = store
+        self._cold = cold
+        self._now_ms = now_ms
+
+    # --- popping ---
+
+    def pop(self, connection: Connection, request: RemotingCommand) -> Result:
+        """200050: messages now, or a promise of them."""
+        header = PopMessageRequestHeader.decode(request.ext_fields)
+        now_ms = self._now_ms()
+        born_ms = header.born_time or now_ms
+        if now_ms - born_ms - header.poll_time_ms > _TOO_LATE_MS:
+            raise CommandError(
+                ResponseCode.POLLING_TIMEOUT,
+                f"the pop is {now_ms - born_ms} ms old, its client waited for {header.poll_time_ms} ms",
+            )
+        if not 0 < header.max_msg_nums <= _MAX_MESSAGES:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{header.max_msg_nums} messages cannot be popped at once: it can be 1 to {_MAX_MESSAGES}",
+            )
+        self._admission.check_invisible_time(header.invisible_time_ms, 1)
+        ends_at_ms = born_ms + header.poll_time_ms
+
+        def finish(pop: Pop) -> Result:
+            if pop.count or header.poll_time_ms <= 0:
+                return self._respond(request, pop)
+            return self._hold(connection, request, header, pop, ends_at_ms)
+
+        return self._try(connection, header, finish)
+
+    def _try(
+        self,
+        connection: Connection,
+        header: PopMessageRequestHeader,
+        finish: Callable[[Pop], Result],
+    ) -> Result:
+        """Pop what is there, and go on with it. Raises CommandError."""
+        queue_id = max(header.queue_id, ANY_QUEUE)
+        self._admission.check(header.consumer_group, header.topic, queue_id, connection.peer)
+        pop = Pop(
+            header.topic,
+            header.consumer_group,
+            queue_id,
+            header.max_msg_nums,
+            header.invisible_time_ms,
+            header.init_mode,
+            header.order,
+            header.attempt_id,
+            self._reader(header),
+        )
+        return self._drive(connection, self._pops.popping.walk(pop), lambda: finish(pop))
+
+    def _reader(self, header: PopMessageRequestHeader) -> Read:
+        """How messages are read that the group wants. Raises CommandError."""
+        key = (header.topic, header.expression, header.expression_type)
+        subscription = self._parsed.get(key)
+        if subscription is None:
+            try:
+                subscription = Subscription.parse(*key)
+            except ExpressionError as error:
+                raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+            if len(subscription.sub_string) <= _MAX_REMEMBERED_CHARACTERS:
+                if len(self._parsed) >= _MAX_REMEMBERED:
+                    self._parsed.clear()
+                self._parsed[key] = subscription
+        wanted = self._filters.of_request(header.consumer_group, subscription)
+
+        def read(topic: str, queue_id: int, offset: int, most: int) -> GetResult | ColdRead:
+            return self._store.get_now(topic, queue_id, offset, most, wanted.tags_codes, 0, wanted.properties)
+
+        return read
+
+    def _drive(self, connection: Connection, walk: Walk, then: Callable[[], Result]) -> Result:
+        """Have a walk end, at once or after what it has to read from the disk."""
+        try:
+            cold = next(walk)
+        except StopIteration:
+            return then()
+        return asyncio.get_running_loop().create_task(
+            self._drive_cold(connection, walk, cold, then), name="cold pop"
+        )
+
+    async def _drive_cold(
+        self, connection: Connection, walk: Walk, cold: ColdRead, then: Callable[[], Result]
+    ) -> Answer:
+        try:
+            while True:
+                result = await self._read_cold(connection, cold)
+                try:
+                    cold = walk.send(result)
+                except StopIteration:
+                    break
+        finally:
+            walk.close()
+        if connection.is_closed:
+            return None  # what was popped comes back
+        answer = then()
+        return await answer if isinstance(answer, asyncio.Future) else answer
+
+    async def _read_cold(self, connection: Connection, cold: ColdRead) -> GetResult | None:
+        """What is on the disk; None where too many wait for it: the other queues may have something."""
+        try:
+            if await self._cold.run(connection, cold.run, cold.read_ahead) is None:
+                return None
+        except CommandError:
+            return None
+        return self._store.reader.finish(cold)
+
+    # --- waiting ---
+
+    def _hold(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: PopMessageRequestHeader,
+        pop: Pop,
+        ends_at_ms: int,
+    ) -> Result:
+        wait_ms = ends_at_ms - _AHEAD_MS - self._now_ms()
+        key = QueueKey(pop.topic, pop.group, pop.queue_id)
+        if wait_ms <= 0:
+            return self._respond(request, pop, ResponseCode.POLLING_TIMEOUT)
+        polls = self._pops.polls
+        if not polls.has_room(key):
+            return self._respond(request, pop, ResponseCode.POLLING_FULL)
+
+        def look_again(time_is_up: bool) -> Result:
+            def finish(again: Pop) -> Result:
+                if again.count or time_is_up:
+                    return self._respond(request, again, ResponseCode.POLLING_TIMEOUT)
+                if again.passed_over:
+                    polls.wake(key)
+                return None
+
+            return self._try(connection, header, finish)
+
+        promise = polls.hold(connection, key, wait_ms / 1000, look_again)
+        if pop.passed_over:
+            polls.wake(key)
+        return promise
+
+    # --- answering ---
+
+    def _respond(
+        self, request: RemotingCommand, pop: Pop, code_without: int = ResponseCode.POLLING_TIMEOUT
+    ) -> RemotingCommand:
+        """The answer; `code_without` is its code where nothing was found."""
+        if pop.count and pop.rest:
+            # Whoever waits for the same may have the rest.
+            self._pops.polls.wake(QueueKey(pop.topic, pop.group, pop.queue_id))
+        infos = pop.infos
+        header = PopMessageResponseHeader(
+            invisible_time_ms=pop.invisible_time_ms,
+            pop_time=pop.pop_time,
+            revive_queue_id=pop.revive_queue_id,
+            rest_num=pop.rest,
+            start_offset_info=infos.start_offset_info,
+            msg_offset_info=infos.msg_offset_info,
+            order_count_info=infos.order_count_info if pop.in_order else None,
+        )
+        if not pop.count:
+            remark = GetStatus.NO_MESSAGE_IN_QUEUE.value
+            return request.response(code_without, remark, header.encode())
+        body = b"".join(pop.bodies)
+        return request.response(ResponseCode.SUCCESS, GetStatus.FOUND.value, header.encode(), body)
+
+    # --- without hiding anything ---
+
+    def peek(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """200052: what a pop would give; everything stays as it is. Only what is in memory is seen."""
+        header = PeekMessageRequestHeader.decode(request.ext_fields)
+        queue_id = max(header.queue_id, ANY_QUEUE)
+        self._admission.check(header.consumer_group, header.topic, queue_id, connection.peer)
+        most = min(header.max_msg_nums, _MAX_MESSAGES)
+        bodies: list[bytes] = []
+        rest, count = 0, 0
+        for key in self._queues(header, queue_id):
+            offset = self._pops.popping.begin(key)
+            rest += max(0, self._store.max_offset(key.topic, key.queue_id) - offset)
+            if count >= most:
+                continue
+            result = self._store.get_now(key.topic, key.queue_id, offset, most - count, None)
+            if isinstance(result, GetResult) and result.status is GetStatus.FOUND:
+                bodies.append(result.body)
+                count += result.count
+        fields = PopMessageResponseHeader(rest_num=rest).encode()
+        if not count:
+            remark = GetStatus.NO_MESSAGE_IN_QUEUE.value
+            return request.response(ResponseCode.PULL_NOT_FOUND, remark, fields)
+        return request.response(ResponseCode.SUCCESS, GetStatus.FOUND.value, fields, b"".join(bodies))
+
+    def _queues(self, header: PeekMessageRequestHeader, queue_id: int) -> list[QueueKey]:
+        """The queues that a pop would look at, those of the retry topic last."""
+        topics, group = self._pops.popping.topics, header.consumer_group
+        version_2 = self._settings.enable_retry_topic_v2
+        found: list[QueueKey] = []
+        for topic in (header.topic, pop_retry_topic(header.topic, group, version_2=version_2)):
+            config = topics.get(topic)
+            count = 0 if config is None else config.read_queue_nums
+            first = random.randrange(count) if count else 0
+            found += [QueueKey(topic, group, (first + number) % count) for number in range(count)]
+        if queue_id == ANY_QUEUE:
+            return found
+        return [key for key in found if key.topic != header.topic or key.queue_id == queue_id]
+
+    def polling_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """200055: how many pops wait for a queue."""
+        header = PollingInfoRequestHeader.decode(request.ext_fields)
+        self._admission.check(header.consumer_group, header.topic, header.queue_id, connection.peer)
+        key = QueueKey(header.topic, header.consumer_group, header.queue_id)
+        fields = PollingInfoResponseHeader(polling_num=self._pops.polls.count_of(key)).encode()
+        return request.response(ResponseCode.SUCCESS, ext_fields=fields)

@@ -1,0 +1,96 @@
+"""Whether a group may pop from a topic: the same for every request of POP (PopMessageProcessor etc.)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+
+from ..groups.names import group_name_problem
+from ..topics.permissions import READ
+
+if TYPE_CHECKING:
+    from rmq_remoting.bodies.topic import TopicConfig
+
+    from ..config import BrokerSettings
+    from ..groups.table import SubscriptionGroupTable
+    from ..topics.table import TopicTable
+
+_MS: Final = 1000
+
+
+class PopAdmission:
+    """Refuses with a code and what was wrong; every method raises CommandError."""
+
+    def __init__(self, settings: BrokerSettings, topics: TopicTable, groups: SubscriptionGroupTable) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+
+    def check(self, group: str, topic: str, queue_id: int, peer: str) -> None:
+        """May the group read the queue? A negative queue id stands for any."""
+        if not self._settings.broker_permission & READ:
+            raise CommandError(ResponseCode.NO_PERMISSION, "popping messages from this broker is forbidden")
+        config = self.existing_topic(topic)
+        if not config.perm & READ:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, f"popping messages from topic {topic} is forbidden"
+            )
+        if queue_id >= config.read_queue_nums:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, _bad_queue(config, queue_id, peer))
+        if self._topics.stores_batches(topic):
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic {topic} stores batches as wholes (queue.type=BatchCQ), which can only be pulled",
+            )
+        self._check_group(group, topic)
+
+    def check_settled(self, topic: str, queue_id: int, peer: str) -> None:
+        """May messages of the queue be acknowledged or hidden?"""
+        config = self.existing_topic(topic)
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, _bad_queue(config, queue_id, peer))
+
+    def check_invisible_time(self, invisible_time_ms: int, least_ms: int) -> None:
+        """Is it a time that messages may be hidden for?"""
+        most = self._settings.timer_max_delay_seconds * _MS
+        if not least_ms <= invisible_time_ms <= most:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"an invisible time of {invisible_time_ms} ms is illegal: it can be {least_ms} to {most} ms "
+                "(timerMaxDelaySec)",
+            )
+
+    def existing_topic(self, topic: str) -> TopicConfig:
+        """The topic's configuration."""
+        config = self._topics.get(topic)
+        if config is None:
+            raise CommandError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist on this broker: create it"
+            )
+        return config
+
+    def _check_group(self, name: str, topic: str) -> None:
+        group = self._groups.find(name)
+        if group is None:
+            problem = group_name_problem(name)
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                problem
+                or f"consumer group {name} does not exist: create it, or start the broker with "
+                "autoCreateSubscriptionGroup=true",
+            )
+        if not group.consume_enable:
+            raise CommandError(ResponseCode.NO_PERMISSION, f"consumer group {name} may not consume")
+        if self._groups.forbidden(name, topic) & READ:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, f"consumer group {name} may not read topic {topic}"
+            )
+
+
+def _bad_queue(config: TopicConfig, queue_id: int, peer: str) -> str:
+    return (
+        f"queue id {queue_id} is illegal: topic {config.topic_name} has {config.read_queue_nums} queues to "
+        f"read (asked by {peer})"
+    )

@@ -1,0 +1,63 @@
+"""Everybody who answers requests of POP, built together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .ack import AckProcessor
+from .assignment import AssignmentProcessor, RequestModeProcessor
+from .change_invisible import ChangeInvisibleProcessor
+from .notification import NotificationProcessor
+from .pop import PopProcessor
+from .pop_admission import PopAdmission
+
+if TYPE_CHECKING:
+    from ..clients.consumers import ConsumerTable
+    from ..config import BrokerSettings
+    from ..delivery.cold_pulls import ColdPulls
+    from ..filtering.message_filters import MessageFilters
+    from ..groups.table import SubscriptionGroupTable
+    from ..persistence import ClockMs
+    from ..pop.routes import QueueRoutes
+    from ..pop.service import PopService
+    from ..store.message_store import MessageStore
+    from ..topics.table import TopicTable
+
+
+@dataclass(frozen=True, slots=True)
+class PopProcessors:
+    """One for each family of requests."""
+
+    pop: PopProcessor
+    ack: AckProcessor
+    change_invisible: ChangeInvisibleProcessor
+    notification: NotificationProcessor
+    assignment: AssignmentProcessor
+    request_mode: RequestModeProcessor
+
+    @classmethod
+    def of(
+        cls,
+        settings: BrokerSettings,
+        pops: PopService,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        consumers: ConsumerTable,
+        store: MessageStore,
+        cold: ColdPulls,
+        filters: MessageFilters,
+        routes: QueueRoutes,
+        now_ms: ClockMs,
+    ) -> PopProcessors:
+        """Wire them."""
+        admission = PopAdmission(settings, topics, groups)
+        acknowledging = pops.acknowledging
+        return cls(
+            pop=PopProcessor(settings, admission, pops, store, cold, filters, now_ms),
+            ack=AckProcessor(admission, acknowledging, store, settings.broker_name),
+            change_invisible=ChangeInvisibleProcessor(admission, acknowledging, store),
+            notification=NotificationProcessor(admission, pops, topics, store, now_ms),
+            assignment=AssignmentProcessor(settings, consumers, routes, pops.modes),
+            request_mode=RequestModeProcessor(pops.modes, topics, groups, pops.modes_saved),
+        )

@@ -1,0 +1,176 @@
+"""36: a consumer sends back what it could not handle.
+
+Source: Apache RocketMQ 5.3.3, AbstractSendMessageProcessor.consumerSendMsgBack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.errors import CommandError
+from rmq_remoting.headers.consumer import ConsumerSendMsgBackRequestHeader
+from rmq_remoting.message_properties import decode_properties
+from rmq_remoting.sys_flags import MessageSysFlag
+
+from ..delivery.inner_message import InnerMessage, read_message
+from ..delivery.retries import Failure, Redelivery
+from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.group_commit import WaitEnd
+from ..store.log.reading import ColdData
+
+if TYPE_CHECKING:
+    from rmq_remoting.command import RemotingCommand
+    from rmq_remoting.connection import Connection
+
+    from ..config import BrokerSettings
+    from ..delivery.cold_pulls import ColdPulls
+    from ..delivery.message_writer import MessageWriter
+    from ..delivery.retries import Retries
+    from ..store.message_store import MessageStore
+
+log = logging.getLogger("rmq.broker")
+
+_PERM_WRITE: Final = 2
+_NOT_SENT: Final = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
+
+
+class SendBackProcessor:
+    """Looks the message up and stores it again: for its group, later, or as a dead letter."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        retries: Retries,
+        writer: MessageWriter,
+        store: MessageStore,
+        store_host: bytes,
+        cold: ColdPulls,
+    ) -> None:
+        """`store_host`: this broker's address, as it stands in records."""
+        self._settings = settings
+        self._retries = retries
+        self._writer = writer
+        self._store = store
+        self._store_host = store_host
+        self._cold = cold
+
+    def send_back(self, connection: Connection, request: RemotingCommand) -> Result:
+        """Answered once the message is stored, and flushed where each message is."""
+        header = ConsumerSendMsgBackRequestHeader.decode(request.ext_fields)
+        config = self._retries.group_of(header.group)
+        if not self._settings.broker_permission & _PERM_WRITE:
+            raise CommandError(ResponseCode.NO_PERMISSION, "sending messages to this broker is forbidden")
+        if config.retry_queue_nums <= 0:
+            return request.response(ResponseCode.SUCCESS)  # the group wants nothing again
+        try:
+            record = self._store.record_now(header.offset)
+        except ColdData:
+            return asyncio.get_running_loop().create_task(
+                self._when_read(connection, request, header), name="send back"
+            )
+        return self._store_again(request, header, record)
+
+    async def _when_read(
+        self, connection: Connection, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader
+    ) -> Answer:
+        """As `send_back`, of a message that has to be read from the disk."""
+        found: list[bytes | None] = []
+
+        def read() -> bool:
+            found.append(self._store.record_at(header.offset))
+            return True
+
+        if not await self._cold.run(connection, read, lambda: None):
+            return None  # the client has gone: it sends the message back again, or another member gets it
+        answer = self._store_again(request, header, found[0])
+        return await answer if isinstance(answer, asyncio.Future) else answer
+
+    def _store_again(
+        self, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader, record: bytes | None
+    ) -> Result:
+        if record is None:
+            raise _no_message(header.offset)
+        message = read_message(record).message
+        if MessageSysFlag.transaction_type(message.sys_flag) in _NOT_SENT:
+            raise _no_message(header.offset)
+        if message.sys_flag & MessageSysFlag.INNER_BATCH:
+            raise CommandError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"at offset {header.offset} there is a batch that is stored as one record: send the message "
+                f"of it to %RETRY%{header.group} instead",
+            )
+        failure = Failure(
+            header.group,
+            message.reconsume_times,
+            header.delay_level,
+            header.max_reconsume_times,
+            request.version,
+            header.unit_mode,
+        )
+        redelivery = self._retries.after(failure)
+        if redelivery is None:
+            return request.response(ResponseCode.SUCCESS)
+        origin = _prepare(message, redelivery, header.offset)
+        message.store_host = self._store_host
+        try:
+            self._writer.put(message, redelivery.delay_level)
+        except StoreUnavailable as error:
+            raise CommandError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}. Nothing was stored"
+            ) from error
+        except MessageRejected as error:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        self._retries.count(header.group, origin, is_dead_letter=redelivery.is_dead_letter)
+        return self._answer(request)
+
+    def _answer(self, request: RemotingCommand) -> Result:
+        """Success, once the message is on the disk where each has to be: the group's offset moves past it.
+
+        (Apache does not wait for these.)
+        """
+        if not self._store.flushes_each_message:
+            return request.response(ResponseCode.SUCCESS)
+
+        def outcome(end: WaitEnd) -> Answer:
+            if end is WaitEnd.FLUSHED:
+                return request.response(ResponseCode.SUCCESS)
+            raise CommandError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "the message was stored, but is not on the disk yet: it may come again twice, or be lost if "
+                "it is not sent back again",
+            )
+
+        return self._store.when_flushed(outcome)
+
+
+def _no_message(offset: int) -> CommandError:
+    return CommandError(
+        ResponseCode.SYSTEM_ERROR,
+        f"no message begins at offset {offset} of this broker's commit log: it has been removed, or the "
+        "message is of another broker",
+    )
+
+
+def _prepare(message: InnerMessage, redelivery: Redelivery, offset: int) -> str:
+    """Make the message one that comes again; the topic that it was in at first.
+
+    It keeps where it was stored first (ORIGIN_MESSAGE_ID) and in which topic (RETRY_TOPIC). A dead letter
+    tells the same in the properties that Apache has for that; its proxy reads them.
+    """
+    fields = decode_properties(message.properties)
+    origin_topic = fields.setdefault("RETRY_TOPIC", message.topic)
+    stored_at = (message.store_host + offset.to_bytes(8, "big")).hex().upper()
+    origin_id = fields.setdefault("ORIGIN_MESSAGE_ID", stored_at)
+    fields["WAIT"] = "false"
+    fields["DELAY"] = str(redelivery.delay_level)
+    if redelivery.is_dead_letter:
+        fields["DLQ_ORIGIN_TOPIC"] = origin_topic
+        fields["DLQ_ORIGIN_MESSAGE_ID"] = fields.get("UNIQ_KEY", origin_id)
+    message.set_properties(fields)
+    message.topic, message.queue_id = redelivery.topic, redelivery.queue_id
+    message.reconsume_times += 1
+    return origin_topic

@@ -1,0 +1,345 @@
+"""POP over the wire: what is popped is hidden, what is acknowledged is done with, the rest comes again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.pop.metrics import PopCollector
+from rmq_remoting.bodies.assignment import (
+    MessageQueueAssignment,
+    MessageRequestMode,
+    MessageRequestModeSerializeWrapper,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.headers.pop import (
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+)
+from rmq_remoting.message_codec import decode_messages
+from tests.support.broker_requests import (
+    ask_among_notifications,
+    create_topic,
+    heartbeat,
+    pull,
+    pulled,
+    send,
+    sent,
+)
+from tests.support.brokers import RunningBroker, running_broker
+from tests.support.pop_requests import (
+    Popped,
+    ack,
+    ack_batch,
+    hidden,
+    hide,
+    notify,
+    pop,
+    popped,
+)
+from tests.support.raw_client import RawClient
+from tests.support.waiting import until
+
+_LONG_MS = 20_000
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
+    async with running_broker(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
+    async with broker.client() as connected:
+        assert (await connected.ask(create_topic("T", 2))).code == ResponseCode.SUCCESS
+        yield connected
+
+
+async def _fill(client: RawClient, count: int, topic: str = "T", queue_id: int = 0) -> None:
+    for number in range(count):
+        sent(await client.ask(send(topic, b"%d" % number, queue_id=queue_id)))
+
+
+async def _pop(client: RawClient, **arguments: object) -> list[Popped]:
+    return popped(await client.ask(pop("T", **arguments)))  # type: ignore[arg-type]
+
+
+async def _nothing(client: RawClient, **arguments: object) -> None:
+    answer = await client.ask(pop("T", **arguments))  # type: ignore[arg-type]
+    assert answer.code == ResponseCode.POLLING_TIMEOUT
+
+
+async def test_what_is_popped_is_hidden_and_what_is_acknowledged_is_done(
+    broker: RunningBroker, client: RawClient
+) -> None:
+    await _fill(client, 3)
+    items = await _pop(client)
+    assert [item.body for item in items] == [b"0", b"1", b"2"]
+    await _nothing(client)
+    for item in items:
+        assert (await client.ask(ack(item))).code == ResponseCode.SUCCESS
+    assert broker.broker.pops is not None and len(broker.broker.pops.in_flight) == 0
+
+
+async def test_what_is_not_acknowledged_comes_again_with_its_count(client: RawClient) -> None:
+    await _fill(client, 2)
+    first, second = await _pop(client, invisible_ms=200)
+    assert (await client.ask(ack(first))).code == ResponseCode.SUCCESS
+    (again,) = await _pop(client, poll_ms=_LONG_MS)
+    assert (again.body, again.message.topic) == (second.body, "T")
+    assert again.message.reconsume_times == 1
+    assert again.message.properties["1ST_POP_TIME"] == str(second.receipt.pop_time)
+    assert again.receipt.kind == "1"
+    assert (await client.ask(ack(again))).code == ResponseCode.SUCCESS
+    await _nothing(client)
+
+
+async def test_a_message_that_came_too_often_is_a_dead_letter(
+    broker: RunningBroker, client: RawClient
+) -> None:
+    group = broker.broker.groups.find("CG")
+    assert group is not None
+    broker.broker.groups.update(group.model_copy(update={"retry_max_times": 2}))
+    await _fill(client, 1)
+    for times in range(3):
+        (item,) = await _pop(client, invisible_ms=100, poll_ms=_LONG_MS)
+        assert item.message.reconsume_times == times
+    await until(lambda: "%DLQ%CG" in broker.broker.topics)
+    answer = await client.ask(pull("%DLQ%CG"))
+    (dead,) = pulled(answer)
+    assert dead.body == b"0"
+    assert dead.properties["DLQ_ORIGIN_TOPIC"] == "T"
+    await _nothing(client)
+
+
+async def test_a_waiting_pop_is_woken_by_a_message(broker: RunningBroker, client: RawClient) -> None:
+    async with broker.client() as producer:
+        client.send(pop("T", poll_ms=_LONG_MS))
+        await until(lambda: broker.broker.pops is not None and broker.broker.pops.polls.count == 1)
+        info = await producer.ask(_polling_info("T", -1))
+        assert PollingInfoResponseHeader.decode(info.ext_fields).polling_num == 1
+        await _fill(producer, 1, queue_id=1)
+        (item,) = popped(await client.receive())
+    assert item.queue_id == 1
+
+
+async def test_changing_the_invisible_time_gives_a_new_receipt(client: RawClient) -> None:
+    await _fill(client, 1)
+    (item,) = await _pop(client)
+    newer = hidden(item, await client.ask(hide(item, 30_000)))
+    assert (await client.ask(ack(item))).code == ResponseCode.SUCCESS  # settled by the change
+    shorter = hidden(newer, await client.ask(hide(newer, 100)))
+    late = await client.ask(hide(newer, 100))
+    assert late.code == ResponseCode.NO_MESSAGE and late.remark is not None
+    (again,) = await _pop(client, poll_ms=_LONG_MS)
+    assert again.body == item.body
+    expired = await client.ask(ack(shorter))
+    assert expired.code == ResponseCode.NO_MESSAGE and "expired" in (expired.remark or "")
+    assert (await client.ask(ack(again))).code == ResponseCode.SUCCESS
+    await _nothing(client)
+
+
+async def test_batches_of_acknowledgements(client: RawClient) -> None:
+    await _fill(client, 4)
+    items = await _pop(client, invisible_ms=300)
+    assert (await client.ask(ack_batch([items[0], items[2]]))).code == ResponseCode.SUCCESS
+    again: list[bytes] = []
+    while len(again) < 2:
+        again += [item.body for item in await _pop(client, poll_ms=_LONG_MS)]
+    assert again == [b"1", b"3"]
+    empty = await client.ask(RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE))
+    assert empty.code == ResponseCode.NO_MESSAGE
+
+
+async def test_in_order_nobody_gets_what_follows(client: RawClient) -> None:
+    await _fill(client, 3)
+    first = await _pop(client, queue_id=0, order=True, count=1)
+    assert first[0].receipt.is_order
+    await _nothing(client, queue_id=0, order=True)
+    assert (await client.ask(ack(first[0]))).code == ResponseCode.SUCCESS
+    second = await _pop(client, queue_id=0, order=True, count=1)
+    assert [item.body for item in second] == [b"1"]
+    hide_answer = await client.ask(hide(second[0], 100))
+    assert hide_answer.code == ResponseCode.SUCCESS
+    again = popped(await client.ask(pop("T", queue_id=0, order=True, count=1, poll_ms=_LONG_MS)))
+    assert [item.body for item in again] == [b"1"]
+    stranger = await client.ask(ack(again[0], offset=2))
+    assert stranger.code == ResponseCode.MESSAGE_ILLEGAL
+    assert (await client.ask(ack(second[0]))).code == ResponseCode.NO_MESSAGE
+    assert (await client.ask(ack(again[0]))).code == ResponseCode.SUCCESS
+
+
+async def test_tags_are_filtered(client: RawClient) -> None:
+    for tag in ("a", "b", "a"):
+        sent(await client.ask(send("T", tag.encode(), properties={"TAGS": tag})))
+    items = await _pop(client, expression="b", expression_type="TAG")
+    assert [item.body for item in items] == [b"b"]
+    await _nothing(client, expression="b", expression_type="TAG")
+
+
+async def test_notifications(broker: RunningBroker, client: RawClient) -> None:
+    answer = await client.ask(notify("T"))
+    assert not NotificationResponseHeader.decode(answer.ext_fields).has_msg
+    client.send(notify("T", poll_ms=_LONG_MS))
+    await until(lambda: broker.broker.pops is not None and broker.broker.pops.notifications.count == 1)
+    async with broker.client() as producer:
+        await _fill(producer, 1)
+    assert NotificationResponseHeader.decode((await client.receive()).ext_fields).has_msg
+
+
+async def test_peeking_changes_nothing(client: RawClient) -> None:
+    await _fill(client, 2)
+    header = PeekMessageRequestHeader(topic="T", consumer_group="CG", queue_id=-1, max_msg_nums=10)
+    for _ in range(2):
+        answer = await client.ask(RemotingCommand.request(RequestCode.PEEK_MESSAGE, header.encode()))
+        assert len(decode_messages(answer.body)) == 2
+    assert len(await _pop(client)) == 2
+    answer = await client.ask(RemotingCommand.request(RequestCode.PEEK_MESSAGE, header.encode()))
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (pop("Unknown"), ResponseCode.TOPIC_NOT_EXIST),
+        (pop("T", count=33), ResponseCode.INVALID_PARAMETER),
+        (pop("T", count=0), ResponseCode.INVALID_PARAMETER),
+        (pop("T", queue_id=2), ResponseCode.INVALID_PARAMETER),
+        (pop("T", invisible_ms=0), ResponseCode.INVALID_PARAMETER),
+        (pop("T", invisible_ms=4 * 86_400_000), ResponseCode.INVALID_PARAMETER),
+        (pop("T", "bad group"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        (pop("T", born_ms=1, poll_ms=1000), ResponseCode.POLLING_TIMEOUT),
+        (pop("T", expression="a AND", expression_type="SQL92"), ResponseCode.SYSTEM_ERROR),
+        (pop("T", expression="||", expression_type="TAG"), ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ],
+)
+async def test_bad_pops(client: RawClient, request_: RemotingCommand, code: ResponseCode) -> None:
+    answer = await client.ask(request_)
+    assert answer.code == code
+    assert answer.remark
+
+
+async def test_bad_receipts(client: RawClient) -> None:
+    await _fill(client, 2)
+    first, second = await _pop(client, count=2)
+    other_receipt = first.receipt.__class__(
+        first.receipt.start_offset,
+        first.receipt.pop_time - 1,
+        first.receipt.invisible_time_ms,
+        first.receipt.revive_queue_id,
+        first.receipt.kind,
+        first.receipt.broker_name,
+    )
+    expired = other_receipt.__class__(0, 1, 1, 0, "0", "broker-a")
+    cases = [
+        (ack(first, receipt="nonsense"), ResponseCode.MESSAGE_ILLEGAL),
+        (ack(first, receipt="a b c d e f"), ResponseCode.MESSAGE_ILLEGAL),
+        (ack(first, receipt=other_receipt), ResponseCode.NO_MESSAGE),
+        (ack(first, receipt=expired), ResponseCode.NO_MESSAGE),
+        (ack(first, "CG2"), ResponseCode.NO_MESSAGE),
+        (ack(first, offset=7), ResponseCode.MESSAGE_ILLEGAL),
+        (ack(first, queue_id=9), ResponseCode.MESSAGE_ILLEGAL),
+        (ack(first, topic="Unknown"), ResponseCode.TOPIC_NOT_EXIST),
+        (hide(first, 1000, "CG2"), ResponseCode.NO_MESSAGE),
+        (hide(first, -1), ResponseCode.INVALID_PARAMETER),
+        (hide(first, 1000, receipt="x"), ResponseCode.MESSAGE_ILLEGAL),
+    ]
+    for command, code in cases:
+        answer = await client.ask(command)
+        assert (answer.code, bool(answer.remark)) == (code, True), answer.remark
+    # Nothing of that has settled anything.
+    assert (await client.ask(ack_batch([first, second]))).code == ResponseCode.SUCCESS
+    await _nothing(client)
+
+
+async def test_state_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, broker.client() as client:
+        await client.ask(create_topic("T", 1))
+        await _fill(client, 4)
+        items = await _pop(client, count=2, invisible_ms=500)
+        assert (await client.ask(ack(items[0]))).code == ResponseCode.SUCCESS
+    async with running_broker(tmp_path) as broker, broker.client() as client:
+        bodies: list[bytes] = []
+        while len(bodies) < 3:
+            bodies += [item.body for item in await _pop(client, poll_ms=_LONG_MS)]
+        assert sorted(bodies) == [b"1", b"2", b"3"]
+
+
+async def test_request_modes_and_assignments(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, broker.client() as client, broker.client() as member:
+        await client.ask(create_topic("T", 4))
+        await _join(member)
+        assignments = await _assignment(client)
+        assert [(_queue_id(item), item.mode.value) for item in assignments] == [
+            (number, "PULL") for number in range(4)
+        ]
+        mode = SetMessageRequestModeRequestBody(
+            topic="T", consumer_group="CG", mode=MessageRequestMode.POP, pop_share_queue_num=-1
+        )
+        answer = await client.ask(
+            RemotingCommand.request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=mode.encode())
+        )
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        for bad, code in (
+            ("Unknown", ResponseCode.TOPIC_NOT_EXIST),
+            ("%RETRY%CG", ResponseCode.NO_PERMISSION),
+        ):
+            wrong = mode.model_copy(update={"topic": bad})
+            refusal = await client.ask(
+                RemotingCommand.request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=wrong.encode())
+            )
+            assert refusal.code == code
+    async with running_broker(tmp_path) as broker, broker.client() as client, broker.client() as member:
+        await _join(member)
+        (item,) = await _assignment(client)
+        assert (_queue_id(item), item.mode) == (-1, MessageRequestMode.POP)
+        answer = await client.ask(RemotingCommand.request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE))
+        modes = MessageRequestModeSerializeWrapper.decode(answer.body).message_request_mode_map
+        assert modes["T"]["CG"].mode is MessageRequestMode.POP
+
+
+async def _join(member: RawClient) -> None:
+    """Become a member; the broker sends notifications over this connection at any time."""
+    answer, _ = await ask_among_notifications(member, heartbeat("c1", "CG", {"T": "*"}))
+    assert answer.code == ResponseCode.SUCCESS
+
+
+async def _assignment(client: RawClient) -> list[MessageQueueAssignment]:
+    body = QueryAssignmentRequestBody(topic="T", consumer_group="CG", client_id="c1", strategy_name="AVG")
+    answer = await client.ask(RemotingCommand.request(RequestCode.QUERY_ASSIGNMENT, body=body.encode()))
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    found = QueryAssignmentResponseBody.decode(answer.body).message_queue_assignments
+    assert found is not None, answer.remark
+    return found
+
+
+def _queue_id(item: MessageQueueAssignment) -> int:
+    assert item.message_queue is not None
+    return item.message_queue.queue_id
+
+
+def _polling_info(topic: str, queue_id: int) -> RemotingCommand:
+    header = PollingInfoRequestHeader(topic=topic, consumer_group="CG", queue_id=queue_id)
+    return RemotingCommand.request(RequestCode.POLLING_INFO, header.encode())
+
+
+async def test_metrics(broker: RunningBroker, client: RawClient) -> None:
+    await _fill(client, 3)
+    await _pop(client, count=2)
+    await _pop(client, invisible_ms=100)
+    pops = broker.broker.pops
+    assert pops is not None
+    await until(lambda: pops.returns.returned == 1)
+    values = {family.name: list(family.series) for family in PopCollector(lambda: pops).collect()}
+    assert values["rmq_pop_messages_in_flight"] == [((), 2)]
+    assert values["rocketmq_pop_checkpoint_buffer_size"] == [((), 1)]
+    assert values["rmq_pop_returned_total"] == [((), 1)]

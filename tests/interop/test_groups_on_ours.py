@@ -1,0 +1,137 @@
+"""Apache's consumers and its admin tool on our broker: order, resets, questions to running consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.checks import expected_bodies, wait_for_bodies
+from tests.interop.foreign import AdminOutput, GoClient, JavaClient, JavaShell
+from tests.support.outcome import Event, Option, expected_body, sha256
+from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.running import RunningProgram
+from tests.support.toolchain import JavaProgram
+
+Own = tuple[OwnNamesrv, OwnBroker]
+
+pytestmark = pytest.mark.java
+
+
+@pytest.fixture(scope="module")
+def tool(
+    java_program: JavaProgram, own: Own, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaShell]:
+    """mqadmin, in a JVM of its own: a command line that it does not understand ends it."""
+    with JavaClient(java_program, own[0].address, tmp_path_factory.mktemp("mqadmin")).shell() as shell:
+        yield shell
+
+
+async def _mqadmin(tool: JavaShell, line: str) -> AdminOutput:
+    name, *arguments = line.split()
+    return await tool.mqadmin(name, *arguments)
+
+
+def _check_order(consumers: list[RunningProgram]) -> None:
+    """That each consumer got the messages of each of its queues in their order, none twice."""
+    for consumer in consumers:
+        offsets: dict[int, list[int]] = {}
+        for message in consumer.named("message"):
+            offsets.setdefault(message["queueId"], []).append(message["queueOffset"])
+        for queue_id, seen in offsets.items():
+            assert seen == sorted(set(seen)), f"queue {queue_id}: {seen}"
+
+
+def _queues(messages: list[Event]) -> set[int]:
+    return {message["queueId"] for message in messages}
+
+
+async def _check_takes_over(
+    first: RunningProgram, partner: RunningProgram, sender: JavaShell, topic: str
+) -> None:
+    """That the partner gets queues of the first for itself, and gives them back when it stops."""
+    size = 100
+    while not partner.named("message"):
+        size += 1
+        (await sender.run("send", topic=topic, count=12, mode="selector", size=size)).check()
+        await wait_for_bodies([first, partner], expected_bodies(12, size))
+    _check_order([first, partner])
+    (await partner.stop()).check()  # it unlocks its queues: no minute of waiting
+    (await sender.run("send", topic=topic, count=12, mode="selector", size=50)).check()
+    await wait_for_bodies([first], expected_bodies(12, 50))
+    _check_order([first])
+
+
+async def test_ordered_consumers_share_and_take_over(
+    own_java: JavaClient, own_shell: JavaShell, own_topic: str
+) -> None:
+    options: dict[str, Option] = {"topic": own_topic, "group": own_topic, "count": 10_000, "orderly": True}
+    with own_java.start("consume", **options) as first:
+        (await own_shell.run("send", topic=own_topic, count=12, mode="selector")).check()
+        await wait_for_bodies([first], expected_bodies(12))
+        assert _queues(first.named("message")) == {0, 1, 2, 3}
+        with own_java.start("consume", **options) as second:
+            await _check_takes_over(first, second, own_shell, own_topic)
+        (await first.stop()).check()
+
+
+@pytest.mark.go
+async def test_an_ordered_go_consumer(
+    own_shell: JavaShell, go_program: Path, own: Own, own_topic: str, tmp_path: Path
+) -> None:
+    # In one group with the Java client it holds its queues alone too; but it looks for them every 20 s only.
+    go = GoClient(go_program, own[0].address, tmp_path / "go")
+    with go.start("consume", topic=own_topic, group=own_topic, count=10_000, orderly=True) as consumer:
+        (await own_shell.run("send", topic=own_topic, count=12, mode="selector")).check()
+        await wait_for_bodies([consumer], expected_bodies(12))
+        _check_order([consumer])
+        (await consumer.stop()).check()
+
+
+async def test_a_running_consumer_is_asked_and_sent_back(
+    tool: JavaShell, own_java: JavaClient, own_shell: JavaShell, own_topic: str
+) -> None:
+    with own_java.start("consume", topic=own_topic, group=own_topic, count=10_000) as consumer:
+        [started] = await consumer.wait_for("started")
+        client_id = started["clientId"]
+        sent = (await own_shell.run("send", topic=own_topic, count=4, mode="selector")).check().sent
+        await consumer.wait_for("message", 4)
+
+        shown = await _mqadmin(tool, f"consumerStatus -g {own_topic} -i {client_id}")
+        assert "#Consumer MQ Detail#" in shown.text
+        assert f"Topic: {own_topic} " in shown.text
+
+        shown = await _mqadmin(
+            tool, f"queryMsgById -t {own_topic} -i {sent[2]['offsetMsgId']} -g {own_topic} -d {client_id}"
+        )
+        assert "CR_SUCCESS" in shown.text
+        again = await consumer.wait_for("message", 5)
+        assert again[4]["bodySha256"] == sha256(expected_body(2))
+
+        shown = await _mqadmin(tool, f"resetOffsetByTime -g {own_topic} -t {own_topic} -s 0")
+        assert sorted(row[-2:] for row in shown.check().rows if row[0] == "broker-a") == [
+            [str(queue_id), "0"] for queue_id in range(4)
+        ]
+        await consumer.wait_for("message", 9)
+        (await consumer.stop()).check()
+
+
+async def test_a_group_that_is_away_is_sent_forward_and_back(
+    tool: JavaShell, own_shell: JavaShell, own_topic: str
+) -> None:
+    (await own_shell.run("send", topic=own_topic, count=3, mode="queue", queue=1)).check()
+    (await own_shell.run("pull", topic=own_topic, group=own_topic, queue=1, count=1, commit=True)).check()
+
+    async def offset() -> str:
+        rows = (await _mqadmin(tool, f"consumerProgress -g {own_topic} -t {own_topic}")).check().rows
+        [row] = [row for row in rows if row[:3] == [own_topic, "broker-a", "1"]]
+        return row[4]
+
+    shown = await _mqadmin(tool, f"skipAccumulatedMessage -g {own_topic} -t {own_topic}")
+    assert ["1", "3"] in [row[-2:] for row in shown.check().rows]
+    assert await offset() == "3"
+    await _mqadmin(tool, f"resetOffsetByTime -g {own_topic} -t {own_topic} -s 0")
+    assert await offset() == "0"
+    shown = await _mqadmin(tool, f"resetOffsetByTime -g nobody -t {own_topic} -s 0")
+    assert "nobody does not exist" in shown.text

@@ -1,0 +1,84 @@
+"""A store directory with popped messages changes hands, from ours to Apache's 5.3.3.
+
+(The other way: `tests/unit/broker/pop/test_recovery.py`, with a directory that Apache's broker wrote.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.message import MessageExt
+from tests.support.apache import ApacheBroker
+from tests.support.broker_requests import create_topic, pull, pulled, send, sent
+from tests.support.golden_store import SETTINGS
+from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.pop_requests import Popped, ack, pop, popped
+from tests.support.raw_client import RawClient, raw_client
+from tests.support.toolchain import JavaProgram
+
+pytestmark = pytest.mark.java
+
+_RETRY = "%RETRY%CG_T"
+_SOON_MS = 1000
+_LATER_MS = 600_000
+_SETTINGS = {**SETTINGS, "brokerName": "broker-a"}
+_OURS = {key: value for key, value in _SETTINGS.items() if key != "mappedFileSizeTimerLog"}
+_POLL_SECONDS = 0.2
+
+
+@pytest.mark.timeout(90)
+async def test_popped_messages_change_hands(apache_program: JavaProgram, tmp_path: Path) -> None:
+    async with OwnNamesrv() as namesrv:
+        ours = OwnBroker(namesrv.address, home=tmp_path, settings=_OURS)
+        await ours.start()
+        async with raw_client(ours.port) as client:
+            await _fill(client)
+            # Of the first three one is acknowledged and two are due soon; of the next all but one, for later.
+            soon = popped(await client.ask(pop("T", count=3, invisible_ms=_SOON_MS)))
+            await _ack(client, soon[1])
+            later = popped(await client.ask(pop("T", count=3, invisible_ms=_LATER_MS)))
+            await _ack(client, later[0])
+            await _ack(client, later[2])
+            came_back = await _until_there(client, 2)
+        await ours.stop()
+        assert [message.body for message in came_back] == [b"0", b"2"]
+
+        apaches = ApacheBroker(apache_program, namesrv.address, home=tmp_path, settings=_SETTINGS)
+        await apaches.start()
+        async with raw_client(apaches.port) as client:
+            answer = await client.ask(pop("T", count=32, queue_id=0, invisible_ms=_SOON_MS))
+            items = popped(answer)
+            new = [item.body for item in items if item.receipt.kind == "0"]
+            assert new == [b"6", b"7"], "what ours had popped was given again"
+            for item in items:
+                if item.body != b"7":
+                    await _ack(client, item)
+            # It brings back what it gave out itself, and nothing that ours has brought back or seen settled.
+            came_back = await _until_there(client, 3)
+        apaches.kill()
+        assert [message.body for message in came_back] == [b"0", b"2", b"7"]
+
+
+async def _fill(client: RawClient) -> None:
+    assert (await client.ask(create_topic("T", 1))).code == ResponseCode.SUCCESS
+    for number in range(8):
+        sent(await client.ask(send("T", b"%d" % number)))
+
+
+async def _ack(client: RawClient, item: Popped) -> None:
+    answer = await client.ask(ack(item))
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def _until_there(client: RawClient, count: int) -> list[MessageExt]:
+    """The messages of the retry topic, once there are so many."""
+    async with asyncio.timeout(40):
+        while True:
+            answer = await client.ask(pull(_RETRY))
+            if answer.code == ResponseCode.SUCCESS and len(pulled(answer)) >= count:
+                return pulled(answer)
+            await asyncio.sleep(_POLL_SECONDS)

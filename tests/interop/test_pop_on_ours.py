@@ -1,0 +1,72 @@
+"""Apache's Java push consumer 5.3.3 in POP mode on our broker, which divides the queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.checks import bodies_of, expected_bodies
+from tests.interop.foreign import JavaClient, JavaShell
+from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.toolchain import JavaProgram
+
+Own = tuple[OwnNamesrv, OwnBroker]
+
+pytestmark = pytest.mark.java
+
+
+@pytest.fixture(scope="module")
+def tool(
+    java_program: JavaProgram, own: Own, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaShell]:
+    # Its headers are JSON: the codes of POP do not fit the binary ones.
+    with JavaClient(java_program, own[0].address, tmp_path_factory.mktemp("pop")).shell() as shell:
+        yield shell
+
+
+async def _pops(tool: JavaShell, own: Own, topic: str, group: str) -> None:
+    """Have a group pop a topic, as an administrator does."""
+    broker = own[1].address
+    (await tool.mqadmin("updateSubGroup", "-b", broker, "-g", group)).check()
+    words = ["-b", broker, "-t", topic, "-g", group, "-m", "POP", "-q", "8"]
+    (await tool.mqadmin("setConsumeMode", *words)).check()
+
+
+async def test_pops_and_acknowledges(tool: JavaShell, own: Own, own_shell: JavaShell, own_topic: str) -> None:
+    await _pops(tool, own, own_topic, own_topic)
+    (await own_shell.run("send", topic=own_topic, count=40)).check()
+    received = await tool.run("consume", topic=own_topic, group=own_topic, count=40, pop=True)
+    assert bodies_of(received.check()) == expected_bodies(40)
+    assert received.result["deliveries"] == 40
+    again = await tool.run("consume", topic=own_topic, group=own_topic, count=1, pop=True, wait_s=2)
+    assert again.messages == [], "what was acknowledged came again"
+
+
+async def test_what_is_refused_comes_again(
+    tool: JavaShell, own: Own, own_shell: JavaShell, own_topic: str
+) -> None:
+    await _pops(tool, own, own_topic, own_topic)
+    (await own_shell.run("send", topic=own_topic, count=4, tag="A")).check()
+    received = await tool.run(
+        "consume",
+        topic=own_topic,
+        group=own_topic,
+        tag="A",
+        count=4,
+        pop=True,
+        refuse_first=2,
+        pop_delay_s=1,
+    )
+    accepted = [message for message in received.check().messages if message["accepted"]]
+    assert sorted(message["bodySha256"] for message in accepted) == expected_bodies(4)
+    assert sorted(message["reconsumeTimes"] for message in accepted) == [0, 0, 1, 1]
+    assert received.result["deliveries"] == 6
+
+
+async def test_pops_in_order(tool: JavaShell, own: Own, own_shell: JavaShell, own_topic: str) -> None:
+    await _pops(tool, own, own_topic, own_topic)
+    (await own_shell.run("send", topic=own_topic, count=12, mode="queue", queue=1)).check()
+    received = await tool.run("consume", topic=own_topic, group=own_topic, count=12, pop=True, orderly=True)
+    offsets = [message["queueOffset"] for message in received.check().messages]
+    assert offsets == list(range(12))

@@ -1,0 +1,95 @@
+"""What foreign consumers refuse comes again, and at last is a dead letter; delayed messages come when due.
+
+The broker's delay levels are short here, so that all of it takes seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_client.admin import Admin
+from tests.interop.foreign import ForeignClient, GoClient, JavaClient, JavaShell
+from tests.support.own_servers import OwnBroker, OwnNamesrv, own_cluster
+from tests.support.toolchain import JavaProgram
+
+Own = tuple[OwnNamesrv, OwnBroker]
+
+# What comes again waits for the third level, then for higher ones: the highest is taken for those.
+LEVELS = "1s 1s 0s"
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[Own]:
+    with asyncio.Runner() as runner:
+        cluster = own_cluster({"messageDelayLevel": LEVELS})
+        try:
+            yield runner.run(cluster.__aenter__())
+        finally:
+            runner.run(cluster.__aexit__(None, None, None))
+
+
+@pytest.fixture(scope="module")
+def java(
+    java_program: JavaProgram, quick: Own, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaShell]:
+    with JavaClient(java_program, quick[0].address, tmp_path_factory.mktemp("java")).shell() as shell:
+        yield shell
+
+
+@pytest.fixture
+def go(go_program: Path, quick: Own, tmp_path: Path) -> GoClient:
+    return GoClient(go_program, quick[0].address, tmp_path / "go")
+
+
+async def _topic(quick: Own, name: str) -> str:
+    """A topic, and what its group needs: clients look only every 30 s whether that is there by now."""
+    async with Admin(quick[0].address) as admin:
+        for prefix in ("", "%RETRY%", "%DLQ%"):
+            await admin.create_topic(f"{prefix}{name}", queues=1)
+    return name
+
+
+async def _check_comes_again(client: ForeignClient | JavaShell, topic: str) -> None:
+    """A message that is refused twice comes three times."""
+    (await client.run("send", topic=topic, count=1)).check()
+    received = await client.run("consume", topic=topic, group=topic, count=1, refuse_first=2, wait_s=30)
+    received.check()
+    assert [message["reconsumeTimes"] for message in received.messages] == [0, 1, 2]
+    assert len({message["bodySha256"] for message in received.messages}) == 1
+
+
+@pytest.mark.java
+async def test_what_java_refuses_comes_again(quick: Own, java: JavaShell, name: str) -> None:
+    await _check_comes_again(java, await _topic(quick, name))
+
+
+async def test_what_go_refuses_comes_again(quick: Own, go: GoClient, name: str) -> None:
+    await _check_comes_again(go, await _topic(quick, name))
+
+
+@pytest.mark.java
+async def test_what_java_refuses_17_times_is_a_dead_letter(quick: Own, java: JavaShell, name: str) -> None:
+    topic = await _topic(quick, name)
+    (await java.run("send", topic=topic, count=1)).check()
+    refused = await java.run("consume", topic=topic, group=topic, count=1, refuse_first=99, wait_s=8)
+    assert [message["reconsumeTimes"] for message in refused.messages] == list(range(17))
+
+    received = (await java.run("pull", topic=f"%DLQ%{topic}", group=topic, count=1)).check()
+
+    [dead] = received.messages
+    assert dead["properties"]["RETRY_TOPIC"] == dead["properties"]["DLQ_ORIGIN_TOPIC"] == topic
+    assert dead["reconsumeTimes"] == 17
+
+
+@pytest.mark.java
+async def test_delayed_messages_of_java(quick: Own, java: JavaShell, name: str) -> None:
+    topic = await _topic(quick, name)
+    (await java.run("send", topic=topic, count=3, delay_level=1)).check()
+    received = (await java.run("consume", topic=topic, group=topic, count=3)).check()
+    for message in received.messages:
+        assert message["storeTimestamp"] - message["bornTimestamp"] >= 1000
+        assert message["properties"]["REAL_TOPIC"] == topic

@@ -1,0 +1,100 @@
+"""What delivers again and later, on a store of its own, in virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmq_broker.config import BrokerSettings
+from rmq_broker.delivery.delay_offsets import DelayOffsets
+from rmq_broker.delivery.delayed_messages import DelayedMessages
+from rmq_broker.delivery.inner_message import InnerMessage
+from rmq_broker.delivery.message_writer import MessageWriter
+from rmq_broker.delivery.retries import Retries
+from rmq_broker.groups.table import SubscriptionGroupTable
+from rmq_broker.processors.send_later import LaterSends
+from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.store.log.record import pack_host
+from rmq_broker.store.message_store import MessageStore
+from rmq_broker.topics.table import TopicTable
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_codec import decode_messages
+from rmq_remoting.message_properties import encode_properties
+from tests.unit.broker.parts import START_MS, Clock, broker_settings
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+BORN_HOST = pack_host("10.1.2.3", 4567)
+STORE_HOST = pack_host("10.0.0.1", 10911)
+
+
+class Delivery:
+    """A store and what writes into it by itself; time passes by `clock`."""
+
+    def __init__(self, folder: Path, clock: Clock | None = None, **keys: object) -> None:
+        self.clock = clock or Clock()
+        self.settings: BrokerSettings = broker_settings(
+            **{
+                "storePathRootDir": folder,
+                "mappedFileSizeCommitLog": 1 << 20,
+                "mappedFileSizeConsumeQueue": 6000,
+                **keys,
+            }
+        )
+        self.topics = TopicTable(self.settings, "DefaultCluster", "broker-a", self.clock)
+        self.groups = SubscriptionGroupTable(self.settings, self.clock)
+        self.statistics = BrokerStatistics(self.topics.system_topics, self.clock)
+        self.store = MessageStore(
+            self.settings, self.settings, self.settings, lambda: self.clock.now_ms / 1000
+        )
+        self.store.open()
+        levels = self.settings.delay_levels
+        self.writer = MessageWriter(self.store, self.statistics, levels)
+        self.locked: set[str] = set()
+        self.retries = Retries(self.groups, self.topics, levels, self.locked.__contains__)
+        self.later = LaterSends(self.writer, self.retries)
+        self.offsets = DelayOffsets(self.clock)
+        self.delayed = DelayedMessages(self.store, self.writer, self.offsets, self.statistics, self.clock)
+
+    async def pass_seconds(self, seconds: float) -> None:
+        """Let time pass, and what is due then be delivered."""
+        self.clock.pass_seconds(seconds)
+        await self.delayed.deliver_due()
+
+    def stored(self, topic: str, queue_id: int = 0) -> list[MessageExt]:
+        """The messages of a queue; of one where nothing was stored, none."""
+        found: list[MessageExt] = []
+        while True:
+            result = self.store.get(topic, queue_id, len(found), 32, None)
+            if not result.body:
+                return found
+            found += decode_messages(result.body, check_crc=True)
+
+    def bodies(self, topic: str, queue_id: int = 0) -> list[bytes]:
+        """Their bodies."""
+        return [message.body for message in self.stored(topic, queue_id)]
+
+
+def later_sends(
+    settings: BrokerSettings, topics: TopicTable, store: MessageStore, statistics: BrokerStatistics
+) -> LaterSends:
+    """What a SendProcessor leaves to others, without any group known yet."""
+    levels = settings.delay_levels
+    groups = SubscriptionGroupTable(settings, Clock())
+    return LaterSends(MessageWriter(store, statistics, levels), Retries(groups, topics, levels))
+
+
+def inner(
+    topic: str = "T", body: bytes = b"body", *, queue_id: int = 0, reconsume_times: int = 0, **properties: str
+) -> InnerMessage:
+    """A message for `MessageWriter.put`."""
+    return InnerMessage(
+        topic,
+        queue_id,
+        body,
+        encode_properties(properties),
+        7,
+        0,
+        reconsume_times,
+        START_MS,
+        BORN_HOST,
+        STORE_HOST,
+    )

@@ -1,0 +1,428 @@
+"""Delayed messages, in virtual time: in order, not early, and none lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.group_commit import WaitEnd
+from rmq_broker.store.reader import ColdRead, GetResult
+from rmq_remoting.java_hash import tags_code
+from tests.unit.broker.delivery.parts import SCHEDULE, Delivery, inner
+from tests.unit.broker.parts import START_MS, Clock
+
+
+@pytest.fixture
+def delivery(tmp_path: Path) -> Iterator[Delivery]:
+    made = Delivery(tmp_path)
+    yield made
+    made.store.close()
+
+
+def _entries(delivery: Delivery, queue_id: int) -> list[int]:
+    """When each message of a level is due, as its queue says."""
+    found = delivery.store.queue_entries(SCHEDULE, queue_id, 0, 1000)
+    assert found is not None
+    return [due_ms for _, _, due_ms in found]
+
+
+# --- on the way in ---
+
+
+def test_a_delayed_message_waits_in_the_queue_of_its_level(delivery: Delivery) -> None:
+    delivery.writer.put(inner("T", b"x", queue_id=3, TAGS="paid", UNIQ_KEY="K"), 3)
+
+    (waiting,) = delivery.stored(SCHEDULE, 2)
+    assert waiting.properties == {
+        **{"TAGS": "paid", "UNIQ_KEY": "K"},
+        **{"DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "3"},
+    }
+    assert (waiting.body, waiting.flag, waiting.born_timestamp) == (b"x", 7, START_MS)
+    assert _entries(delivery, 2) == [START_MS + 10_000]
+    assert delivery.stored("T", 3) == []
+    assert delivery.statistics.topics[SCHEDULE].put_messages == 1
+
+
+def test_a_level_above_the_highest_is_taken_as_the_highest(delivery: Delivery) -> None:
+    delivery.writer.put(inner(), 99)
+    (waiting,) = delivery.stored(SCHEDULE, 17)
+    assert waiting.properties["DELAY"] == "18"
+    assert _entries(delivery, 17) == [START_MS + 7_200_000]
+
+
+def test_a_level_counts_more_than_a_delivery_time(delivery: Delivery) -> None:
+    delivery.writer.put(inner(TIMER_DELIVER_MS="1", TIMER_DELAY_MS="1", TIMER_DELAY_SEC="1", a="b"), 1)
+    assert set(delivery.stored(SCHEDULE)[0].properties) == {"a", "DELAY", "REAL_TOPIC", "REAL_QID"}
+
+
+# --- when it is due ---
+
+
+async def test_a_message_comes_when_it_is_due_and_not_before(delivery: Delivery) -> None:
+    delivery.writer.put(inner("T", b"x", queue_id=2, reconsume_times=4, TAGS="paid"), 1)
+
+    await delivery.pass_seconds(0.999)
+    assert delivery.stored("T", 2) == []
+    await delivery.pass_seconds(0.001)
+
+    (message,) = delivery.stored("T", 2)
+    assert (message.body, message.flag, message.reconsume_times) == (b"x", 7, 4)
+    assert (message.born_timestamp, message.store_timestamp) == (START_MS, START_MS + 1000)
+    assert (message.born_host, message.store_host) == (("10.1.2.3", 4567), ("10.0.0.1", 10911))
+    # As Apache's broker leaves them.
+    assert message.properties == {"TAGS": "paid", "DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "2"}
+    assert delivery.delayed.delivered == 1
+    counted = delivery.statistics.topics["T"]
+    assert (counted.put_messages, counted.delayed_messages) == (1, 1)
+    assert counted.put_bytes == counted.delayed_bytes == message.store_size
+    assert delivery.statistics.groups["SCHEDULE_CONSUMER", SCHEDULE].got_messages == 1
+    await delivery.pass_seconds(10)
+    assert len(delivery.stored("T", 2)) == 1
+
+
+async def test_consumers_find_it_by_its_tags(delivery: Delivery) -> None:
+    delivery.writer.put(inner(TAGS="paid"), 1)
+    delivery.writer.put(inner(TAGS="paid"))
+    await delivery.pass_seconds(1)
+    entries = delivery.store.queue_entries("T", 0, 0, 9)
+    assert entries is not None
+    assert [code for _, _, code in entries] == [tags_code("paid")] * 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_each_once_in_order_and_never_early(delivery: Delivery, seed: int) -> None:
+    """Messages of several levels, sent at any time, while the clock goes on by any steps."""
+    chance = random.Random(seed)
+    due_ms: dict[bytes, int] = {}
+    sent: dict[int, list[bytes]] = {level: [] for level in (1, 2, 3)}
+    for number in range(300):
+        level = chance.choice(list(sent))
+        body = b"%d-%d" % (level, number)
+        delivery.writer.put(inner(f"T{level}", body), level)
+        sent[level].append(body)
+        due_ms[body] = delivery.clock.now_ms + delivery.writer.levels.delay_ms(level)
+        await delivery.pass_seconds(chance.choice([0, 0, 0.001, 0.05, 0.7]))
+    await delivery.pass_seconds(10)
+
+    for level, bodies in sent.items():
+        stored = delivery.stored(f"T{level}")
+        assert [message.body for message in stored] == bodies
+        assert all(message.store_timestamp >= due_ms[message.body] for message in stored)
+
+
+async def test_many_that_are_due_at_once_leave_room_for_others(delivery: Delivery) -> None:
+    for number in range(200):
+        delivery.writer.put(inner("T1", b"%d" % number), 1)
+    delivery.writer.put(inner("T2", b"other"), 2)
+    delivery.clock.pass_seconds(5)
+    others_ran: list[int] = []
+
+    async def other() -> None:
+        while len(delivery.stored("T1")) < 200:
+            others_ran.append(len(delivery.stored("T1")))
+            await asyncio.sleep(0)
+
+    await asyncio.gather(delivery.delayed.deliver_due(), other())
+
+    # Some at a time, and the other level had its turn after the first of them.
+    assert max(after - before for before, after in pairwise(others_ran)) <= 32
+    first = delivery.stored("T2")[0].physical_offset
+    assert sum(message.physical_offset < first for message in delivery.stored("T1")) <= 32
+    assert len(delivery.bodies("T1")) == 200
+
+
+async def test_it_is_looked_again_when_something_becomes_due(delivery: Delivery) -> None:
+    await delivery.delayed.deliver_due()
+    assert delivery.delayed.pause_seconds() == 0.1
+    delivery.writer.put(inner(), 1)
+    await delivery.pass_seconds(0.95)
+    assert delivery.delayed.pause_seconds() == 0.05
+    assert delivery.delayed.overdue_ms() == 0
+    delivery.clock.pass_seconds(0.8)
+    assert delivery.delayed.overdue_ms() == 750
+    await delivery.delayed.deliver_due()
+    assert delivery.delayed.overdue_ms() == 0
+    assert delivery.delayed.lateness_ms.total == 750
+
+
+async def test_what_waits_is_counted_by_level(delivery: Delivery) -> None:
+    for level in (1, 2, 2):
+        delivery.writer.put(inner(), level)
+    await delivery.pass_seconds(1)
+    assert delivery.delayed.waiting() == {1: 0, 2: 2}
+    assert delivery.delayed.positions() == {1: (1, 1), 2: (0, 2)}
+
+
+@pytest.mark.parametrize("looks_before", [True, False])
+async def test_a_clock_that_is_set_back_holds_nothing_up_for_hours(
+    delivery: Delivery, looks_before: bool
+) -> None:
+    for number in range(5):
+        delivery.writer.put(inner("T", b"%d" % number), 2)
+        delivery.clock.pass_seconds(0.1)
+    if looks_before:
+        await delivery.delayed.deliver_due()
+    delivery.clock.pass_seconds(-3600)
+    set_back_at = delivery.clock.now_ms
+    await delivery.pass_seconds(0)
+    delivery.writer.put(inner("T", b"after"), 2)
+
+    for _ in range(60):
+        await delivery.pass_seconds(0.1)
+
+    stored = delivery.stored("T")
+    assert [message.body for message in stored] == [b"0", b"1", b"2", b"3", b"4", b"after"]
+    waited = [message.store_timestamp - set_back_at for message in stored]
+    assert waited == [5000, 5100, 5200, 5300, 5400, 5400]
+
+
+# --- what goes wrong ---
+
+
+async def test_a_full_disk_keeps_the_place(delivery: Delivery, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        delivery.writer.put(inner("T", b"%d" % number), 1)
+    put = delivery.store.put
+    budget = [40]
+
+    def full(*args: object, **keywords: object) -> tuple[int, int]:
+        if budget[0] == 0:
+            raise StoreUnavailable("no room for the message on the disk")
+        budget[0] -= 1
+        return put(*args, **keywords)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(delivery.store, "put", full)
+    await delivery.pass_seconds(1)
+    await delivery.pass_seconds(1)
+    assert len(delivery.bodies("T")) == 40
+
+    budget[0] = 1000
+    await delivery.pass_seconds(1)
+
+    assert delivery.bodies("T") == [b"%d" % number for number in range(100)]
+    assert delivery.offsets.get(1) == 100
+
+
+async def test_a_read_that_fails_is_tried_again_later(
+    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery.writer.put(inner(), 1)
+    delivery.writer.put(inner("T2"), 2)
+    get_now = delivery.store.get_now
+    queue_ids: list[int] = []
+
+    def failing(topic: str, queue_id: int, *args: object) -> GetResult | ColdRead:
+        queue_ids.append(queue_id)
+        if queue_id == 0:
+            raise OSError(errno.EIO, "Input/output error")
+        return get_now(topic, queue_id, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(delivery.store, "get_now", failing)
+    await delivery.pass_seconds(5)
+    assert delivery.bodies("T2") == [b"body"]
+    await delivery.pass_seconds(5)
+    assert queue_ids == [0, 1]
+    monkeypatch.undo()
+    await delivery.pass_seconds(4.9)
+    assert delivery.bodies("T") == []
+    # A clock that is set back does not make that longer.
+    await delivery.pass_seconds(-3600)
+    await delivery.pass_seconds(1)
+    assert delivery.bodies("T") == [b"body"]
+
+
+async def test_a_damaged_record_is_passed_over(delivery: Delivery) -> None:
+    places = [delivery.writer.put(inner("T", b"body-%d" % number), 1) for number in range(3)]
+    log_file = delivery.store.commit_log.files[0]
+    position = places[1].physical_offset + log_file.map[places[1].physical_offset :].find(b"body-1")
+    log_file.map[position] ^= 1
+
+    await delivery.pass_seconds(1)
+
+    assert delivery.bodies("T") == [b"body-0", b"body-2"]
+    assert delivery.delayed.lost == 1
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"REAL_QID": "0"},
+        {"REAL_TOPIC": "T"},
+        {"REAL_TOPIC": "T", "REAL_QID": "-1"},
+        {"REAL_TOPIC": "T", "REAL_QID": "x"},
+        {"REAL_TOPIC": "T", "REAL_QID": "999999999999"},
+        {"REAL_TOPIC": "../T", "REAL_QID": "0"},
+        {"REAL_TOPIC": SCHEDULE, "REAL_QID": "0"},
+        {"REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC", "REAL_QID": "0"},
+    ],
+)
+async def test_a_message_that_belongs_nowhere_is_passed_over(
+    delivery: Delivery, properties: dict[str, str]
+) -> None:
+    odd = inner(SCHEDULE, b"odd")
+    odd.set_properties({"DELAY": "1", **properties})
+    delivery.writer.put(odd)
+    delivery.writer.put(inner("T", b"even"), 1)
+
+    await delivery.pass_seconds(1)
+
+    assert delivery.bodies("T") == [b"even"]
+    assert (delivery.delayed.lost, delivery.offsets.get(1)) == (1, 2)
+
+
+async def test_a_message_for_a_topic_that_is_gone_is_kept(delivery: Delivery) -> None:
+    delivery.writer.put(inner("Gone"), 1)
+    delivery.topics.delete(["Gone"])
+    await delivery.pass_seconds(1)
+    assert delivery.bodies("Gone") == [b"body"]
+
+
+async def test_what_is_not_in_memory_is_read_in_a_thread(tmp_path: Path) -> None:
+    delivery = Delivery(tmp_path)
+    for number in range(10):
+        delivery.writer.put(inner("T", b"%d" % number), 1)
+    delivery.writer.put(inner("T2", b"x"), 2)
+
+    def never_there(*_: object) -> int:
+        raise BlockingIOError
+
+    delivery.store.reader._warm._preadv = never_there
+    await delivery.pass_seconds(5)
+    delivery.store.reader._warm._preadv = os.preadv
+
+    assert delivery.bodies("T") == [b"%d" % number for number in range(10)]
+    assert delivery.bodies("T2") == [b"x"]
+    assert delivery.store.reader.statistics.cold_reads > 0
+    delivery.store.close()
+
+
+async def test_with_sync_flush_slices_wait_for_the_disk(
+    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing piles up in memory: the next slice is stored when the one before it is on the disk."""
+    for number in range(100):
+        delivery.writer.put(inner("T", b"%d" % number), 1)
+    waits: list[asyncio.Future[object]] = []
+
+    def when_flushed(outcome: object) -> asyncio.Future[object]:
+        waits.append(asyncio.get_running_loop().create_future())
+        return waits[-1]
+
+    monkeypatch.setattr(type(delivery.store), "flushes_each_message", True)
+    monkeypatch.setattr(delivery.store, "when_flushed", when_flushed)
+    delivery.clock.pass_seconds(1)
+    task = asyncio.ensure_future(delivery.delayed.deliver_due())
+    stored = []
+    while not task.done():
+        await asyncio.sleep(0)
+        if waits and not waits[-1].done():
+            stored.append(len(delivery.bodies("T")))
+            waits[-1].set_result(WaitEnd.FLUSHED)
+    await task
+
+    assert stored == [32, 64, 96, 100]
+
+
+# --- after a restart ---
+
+
+def _again(delivery: Delivery, folder: Path, **keys: object) -> Delivery:
+    """The same after a crash of the process; what was in delayOffset.json."""
+    offsets = delivery.offsets.encode()
+    delivery.store.close()
+    again = Delivery(folder, delivery.clock, **keys)
+    again.offsets.decode(offsets)
+    again.delayed.correct_offsets()
+    return again
+
+
+async def test_what_waits_survives(tmp_path: Path) -> None:
+    first = Delivery(tmp_path)
+    for number in range(10):
+        first.writer.put(inner("T", b"%d" % number), 1)
+        first.clock.pass_seconds(0.1)
+    await first.pass_seconds(0.45)
+    assert len(first.bodies("T")) == 5
+    first.offsets.all_is_flushed()
+
+    again = _again(first, tmp_path)
+    assert again.offsets.get(1) == 5
+    await again.pass_seconds(10)
+
+    assert again.bodies("T") == [b"%d" % number for number in range(10)]
+    again.store.close()
+
+
+async def test_after_a_crash_what_followed_the_last_known_place_comes_twice_at_most(tmp_path: Path) -> None:
+    first = Delivery(tmp_path)
+    for number in range(10):
+        first.writer.put(inner("T", b"%d" % number), 1)
+        first.clock.pass_seconds(0.1)
+    await first.pass_seconds(0.25)
+    assert len(first.bodies("T")) == 3
+    first.offsets.all_is_flushed()
+    await first.pass_seconds(0.2)
+    assert len(first.bodies("T")) == 5
+
+    again = _again(first, tmp_path)
+    await again.pass_seconds(10)
+
+    bodies = again.bodies("T")
+    assert bodies[:5] == [b"0", b"1", b"2", b"3", b"4"]
+    assert bodies[5:] == [b"%d" % number for number in range(3, 10)]
+    again.store.close()
+
+
+@pytest.mark.parametrize("known", [1000, -5])
+async def test_a_place_outside_of_the_queue_is_corrected(tmp_path: Path, known: int) -> None:
+    """After a crash of the machine the queue may have lost its end."""
+    first = Delivery(tmp_path)
+    first.writer.put(inner("T", b"before"), 1)
+    first.offsets.advance(1, known)
+    first.offsets.all_is_flushed()
+
+    again = _again(first, tmp_path)
+    again.writer.put(inner("T", b"after"), 1)
+    await again.pass_seconds(10)
+
+    assert again.bodies("T") == ([b"after"] if known > 0 else [b"before", b"after"])
+    again.store.close()
+
+
+async def test_levels_that_are_not_set_any_more_are_delivered_still(tmp_path: Path) -> None:
+    first = Delivery(tmp_path)
+    first.writer.put(inner("T", b"low"), 2)
+    first.writer.put(inner("T", b"high"), 4)
+    await first.store.stop()
+
+    again = _again(first, tmp_path, messageDelayLevel="7s 8s")
+    await again.pass_seconds(29.999)
+    assert again.bodies("T") == [b"low"]
+    await again.pass_seconds(0.001)
+
+    assert again.bodies("T") == [b"low", b"high"]
+    again.store.close()
+
+
+async def test_queues_that_are_built_again_know_when_each_message_is_due(tmp_path: Path) -> None:
+    """From the records, and by the levels that are set."""
+    first = Delivery(tmp_path, messageDelayLevel="7s 8s")
+    first.writer.put(inner("T", b"x", TAGS="t"), 2)
+    first.store.close()
+    (tmp_path / "rmq_boot_id").write_text("another boot")
+    for path in (tmp_path / "consumequeue").rglob("0*"):
+        path.unlink()
+    again = Delivery(tmp_path, Clock(), messageDelayLevel="7s 8s")
+    assert _entries(again, 1) == [START_MS + 8000]
+    await again.pass_seconds(8)
+    assert again.bodies("T") == [b"x"]
+    again.store.close()

@@ -1,0 +1,95 @@
+"""Bit maps of messages, and what filters make of them."""
+
+from __future__ import annotations
+
+from rmq_broker.clients.subscription import Subscription
+from rmq_broker.filtering.bit_maps import BitMaps
+from rmq_broker.filtering.expressions import Expressions
+from rmq_broker.filtering.filter_table import ConsumerFilterTable
+from rmq_broker.filtering.message_filters import MessageFilters
+from rmq_broker.store.property_filter import PropertyFilter
+from tests.unit.broker.parts import START_MS, Clock, broker_settings
+
+
+class _Broker:
+    def __init__(self) -> None:
+        self.settings = broker_settings(enableCalcFilterBitMap=True, enablePropertyFilter=True)
+        self.clock = Clock()
+        expressions = Expressions(self.settings)
+        self.table = ConsumerFilterTable(self.settings, expressions, self.clock)
+        self.filters = MessageFilters(self.settings, expressions, self.table)
+        self.maps = BitMaps(self.settings, self.table)
+
+    def subscribe(self, group: str, text: str, version: int = 1, topic: str = "T") -> PropertyFilter:
+        subscription = Subscription(topic, text, "SQL92", version)
+        self.table.register(group, [subscription])
+        wanted = self.filters.of_group(group, subscription, 0).properties
+        assert wanted is not None
+        return wanted
+
+
+def _may(wanted: PropertyFilter, stored_ms: int, bit_map: bytes) -> bool:
+    assert wanted.may_match is not None
+    return wanted.may_match(stored_ms, bit_map)
+
+
+def test_whose_filters_took_a_message() -> None:
+    broker = _Broker()
+    low, high = broker.subscribe("low", "a < 5"), broker.subscribe("high", "a > 5")
+    later = START_MS + 1
+    for raw, low_took, high_took in ((b"a\x013", True, False), (b"a\x017", False, True), (b"", False, False)):
+        bit_map = broker.maps.of("T", lambda raw=raw: raw)  # type: ignore[misc]
+        assert bit_map is not None and len(bit_map) * 8 == broker.table.bloom.bit_count
+        assert (_may(low, later, bit_map), _may(high, later, bit_map)) == (low_took, high_took)
+        # Stored before somebody subscribed, or with maps of another size: nothing is known.
+        assert _may(low, START_MS, bit_map) and _may(high, START_MS, bit_map)
+        assert _may(low, later, b"") and _may(high, later, bit_map + b"\0")
+
+
+def test_there_is_none_where_nobody_filters() -> None:
+    broker = _Broker()
+
+    def never() -> bytes:
+        raise AssertionError("properties are not asked for")
+
+    assert broker.maps.of("T", never) is None
+    for topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
+        broker.subscribe("CG", "a < 5", topic=topic)
+        assert broker.maps.of(topic, never) is None
+    broker.subscribe("CG", "a < 5")
+    assert broker.maps.of("T", lambda: b"") is not None
+    broker.settings.enable_calc_filter_bit_map = False
+    assert broker.maps.of("T", never) is None
+
+
+def test_who_is_gone_for_a_while_is_in_them_too() -> None:
+    broker = _Broker()
+    wanted = broker.subscribe("CG", "a < 5")
+    broker.table.unregister("CG")
+    bit_map = broker.maps.of("T", lambda: b"a\x013")
+    assert bit_map is not None and _may(wanted, START_MS + 1, bit_map)
+    assert any(bit_map)
+
+
+def test_a_new_expression_counts_from_then_on() -> None:
+    broker = _Broker()
+    before = broker.subscribe("CG", "a < 5")
+    broker.clock.pass_seconds(10)
+    after = broker.subscribe("CG", "a > 5", 2)
+    nothing = bytes(broker.table.bloom.bit_count // 8)
+    assert _may(after, START_MS + 10_000, nothing)
+    assert not _may(after, START_MS + 10_001, nothing)
+    assert after != before
+    # Back to the first: it is another filter than at the beginning.
+    broker.clock.pass_seconds(10)
+    assert broker.subscribe("CG", "a < 5", 3) != before
+
+
+def test_after_a_crash_bit_maps_from_before_count_for_nothing() -> None:
+    broker = _Broker()
+    broker.subscribe("CG", "a < 5")
+    broker.clock.pass_seconds(10)
+    broker.table.distrust_bit_maps()
+    wanted = broker.subscribe("CG", "a < 5", 2)
+    nothing = bytes(broker.table.bloom.bit_count // 8)
+    assert _may(wanted, START_MS + 10_000, nothing) and not _may(wanted, START_MS + 10_001, nothing)

@@ -1,0 +1,177 @@
+"""The filters of groups, against the rules of Apache's ConsumerFilterManager."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rmq_broker.clients.subscription import Subscription
+from rmq_broker.filtering.expressions import Expressions
+from rmq_broker.filtering.filter_table import ConsumerFilter, ConsumerFilterTable
+from rmq_remoting.errors import BodyError
+from tests.support.golden import DATA
+from tests.unit.broker.parts import START_MS, Clock, broker_settings
+
+_GOLDEN = DATA / "protocol" / "config" / "consumerFilter.json"
+
+
+class _Table(ConsumerFilterTable):
+    """One that counts its changes."""
+
+    def __init__(self, clock: Clock | None = None, **keys: object) -> None:
+        settings = broker_settings(**keys)
+        super().__init__(settings, Expressions(settings), clock or Clock())
+        self.changes = 0
+        self.on_change(self._count_change)
+
+    def _count_change(self) -> None:
+        self.changes += 1
+
+    def get(self, topic: str = "T", group: str = "CG") -> ConsumerFilter:
+        known = self.find(topic, group)
+        assert known is not None
+        return known
+
+
+def _sql(text: str, version: int = 1, topic: str = "T") -> Subscription:
+    return Subscription(topic, text, "SQL92", version)
+
+
+def test_a_filter_comes_with_a_heartbeat() -> None:
+    table = _Table()
+    table.register("CG", [_sql("a > 5"), Subscription("%RETRY%CG"), Subscription("U", "TagA")])
+    known = table.get()
+    assert (known.expression.text, known.version, known.born_ms, known.is_dead) == (
+        "a > 5",
+        1,
+        START_MS,
+        False,
+    )
+    assert known.expression.matches(b"a\x017\x02")
+    assert (len(table), table.changes) == (1, 1)
+    assert table.find("U", "CG") is None and table.find("T", "other") is None
+    table.register("CG", [_sql("a > 5")])
+    assert table.changes == 1
+
+
+def test_the_newer_version_counts() -> None:
+    clock = Clock()
+    table = _Table(clock)
+    table.register("CG", [_sql("a > 5", 10)])
+    clock.pass_seconds(1)
+    for version in (9, 10):
+        table.register("CG", [_sql("a > 6", version)])
+        assert table.get().expression.text == "a > 5"
+    assert table.changes == 1
+    table.register("CG", [_sql("a > 5", 11)])
+    assert (table.get().version, table.get().born_ms) == (11, START_MS)
+    table.register("CG", [_sql("a > 6", 12)])
+    assert (table.get().expression.text, table.get().born_ms) == ("a > 6", START_MS + 1000)
+
+
+def test_an_expression_that_is_wrong_takes_the_place_of_the_one_before() -> None:
+    table = _Table()
+    table.register("CG", [_sql("a >", 1)])
+    assert table.find("T", "CG") is None and len(table) == 0
+    table.register("CG", [_sql("a > 5", 1)])
+    table.register("CG", [_sql("a > 5)", 2)])
+    assert table.find("T", "CG") is None and len(table) == 0
+    table.register("CG", [_sql("a > 6", 3)])
+    assert table.get().expression.text == "a > 6"
+
+
+def test_filters_outlive_their_subscribers_for_a_while() -> None:
+    clock = Clock()
+    table = _Table(clock)
+    table.register("CG", [_sql("a > 5", 1), _sql("b > 5", 1, "U")])
+    table.register("other", [_sql("a > 5", 1)])
+    clock.pass_seconds(10)
+    table.register("CG", [_sql("a > 5", 1)])  # no longer to U
+    assert table.get("U").is_dead and not table.get("T").is_dead
+    table.unregister("CG")
+    assert table.get("T").is_dead and not table.get("T", "other").is_dead
+    changes = table.changes
+    table.unregister("CG")
+    assert table.changes == changes
+    # Who comes back with the same has what was there before.
+    table.register("CG", [_sql("a > 5", 1)])
+    assert not table.get("T").is_dead and table.get("T").born_ms == START_MS
+    clock.pass_seconds(24 * 3600 - 1)
+    table.forget_dead()
+    assert len(table) == 3
+    clock.pass_seconds(1)
+    table.forget_dead()
+    assert len(table) == 2 and table.find("U", "CG") is None
+
+
+def test_of_the_dead_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmq_broker.filtering.filter_table._MOST_FILTERS", 10)
+    table = _Table()
+    table.register("alive", [_sql("a > 5", 1)])
+    for number in range(100):
+        table.register(f"CG{number}", [_sql("a > 5", 1)])
+        table.unregister(f"CG{number}")
+        assert len(table) <= 11
+    assert not table.get("T", "alive").is_dead
+
+
+# --- the file ---
+
+
+def _members(content: bytes) -> Any:
+    """The content without the times, which are of the moment."""
+
+    def plain(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: value for name, value in members if name not in ("bornTime", "deadTime")}
+
+    return json.loads(content, object_pairs_hook=plain)
+
+
+def test_the_file_is_apaches() -> None:
+    table = _Table(expectConsumerNumUseFilter=64)
+    table.register("CG", [_sql("a > 5 AND b = 'x'", 1700000000001, "TopicFilter")])
+    other = [_sql("b = '中\"文' OR c IS NULL", 7, "TopicFilter"), _sql("TRUE", 7, "TopicTwo")]
+    table.register("CG_other", other)
+    table.unregister("CG_other")
+    assert _members(table.encode()) == _members(_GOLDEN.read_bytes())
+
+
+def test_apaches_file_is_taken_over() -> None:
+    clock = Clock(1_800_000_000_000)
+    table = _Table(clock, expectConsumerNumUseFilter=64)
+    table.decode(_GOLDEN.read_bytes())
+    assert len(table) == 3
+    known = table.get("TopicFilter", "CG")
+    assert known.expression.matches(b"a\x017\x02b\x01x\x02")
+    # Nobody is subscribed yet.
+    assert known.is_dead and known.dead_ms == clock.now_ms - 30_000
+    table.register("CG", [_sql("a > 5 AND b = 'x'", 1700000000001, "TopicFilter")])
+    assert not known.is_dead
+    again = _Table(clock, expectConsumerNumUseFilter=64)
+    again.decode(table.encode())
+    assert len(again) == 3
+
+
+def test_with_another_size_of_bit_maps_filters_begin_anew() -> None:
+    table = _Table()
+    table.decode(_GOLDEN.read_bytes())
+    assert len(table) == 0
+
+
+def test_an_expression_that_is_refused_now_is_not_taken_over() -> None:
+    before = _Table(filterLenient=True)
+    before.register("CG", [_sql("a > 5)")])
+    table = _Table()
+    table.decode(before.encode())
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b'{"filterDataByTopic": 5}'])
+def test_a_damaged_file_is_refused(content: bytes) -> None:
+    table = _Table()
+    table.register("CG", [_sql("a > 5")])
+    with pytest.raises(BodyError):
+        table.decode(content)
+    assert len(table) == 1

@@ -1,0 +1,22 @@
+"""Single properties, against the reader of all of them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq_broker.filtering.property_bytes import property_finder
+from rmq_remoting.message_properties import decode_properties, find_property
+
+_NAMES = ["a", "b", "ab", "TAGS"]
+_PIECES = [*_NAMES, "\x01", "\x02", "\x01\x02", "value", "a\x01", "值", ""]
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=14).map("".join))
+def test_one_property_is_what_it_is_among_all(text: str) -> None:
+    raw = text.encode()
+    every = decode_properties(raw)
+    for name in _NAMES:
+        found = property_finder(name)(raw)
+        assert (None if found is None else found.decode()) == every.get(name)
+        assert found == find_property(raw, name.encode())

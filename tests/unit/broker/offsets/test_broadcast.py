@@ -1,0 +1,156 @@
+"""Members of broadcasting groups that come by a proxy or without it (BroadcastOffsetManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.clients.client import ConnectedClient
+from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
+from rmq_broker.offsets import broadcast
+from rmq_broker.offsets.broadcast import BroadcastOffsets
+from rmq_broker.offsets.table import NO_OFFSET, ConsumerOffsetTable
+from rmq_broker.store.message_store import MessageStore
+from rmq_remoting.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
+from rmq_remoting.codes import LanguageCode
+from rmq_remoting.connection import Connection
+from rmq_remoting.headers.pull import PROXY_FOR_BROADCAST, PullMessageRequestHeader
+from tests.unit.broker.parts import START_MS, Clock, Peer, broker_settings
+
+_KEPT = "CG@broadcast"
+
+
+class _Broker:
+    """A broadcasting group whose members pull queue 0 of T, in virtual time."""
+
+    def __init__(self, folder: Path, **keys: object) -> None:
+        settings = broker_settings(storePathRootDir=folder, **keys)
+        self.clock = Clock()
+        self.consumers = ConsumerTable()
+        self.offsets = ConsumerOffsetTable(self.clock)
+        self.store = MessageStore(settings, settings, settings)
+        self.store.queues.get_or_create("T", 0)
+        self.broadcast = BroadcastOffsets(self.offsets, self.consumers, self.store, settings, self.clock)
+
+    def join(
+        self,
+        client_id: str,
+        model: MessageModel = MessageModel.BROADCASTING,
+        consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY,
+    ) -> Connection:
+        connection = Peer().connection
+        data = ConsumerData(group_name="CG", message_model=model, consume_type=consume_type)
+        client = ConnectedClient(connection, client_id, LanguageCode.JAVA, 479, START_MS)
+        self.consumers.register(Heartbeat(data), client)
+        return connection
+
+    def pull(self, connection: Connection, offset: int, by_proxy_for: str | None = None) -> int:
+        """A pull as the broker works it off; where it was sent to begin, or NO_OFFSET."""
+        header = PullMessageRequestHeader(
+            "CG", "T", 0, offset, 32, 0, 0, 0, "*", 0, "TAG", None,
+            PROXY_FOR_BROADCAST if by_proxy_for is not None else None,
+            proxy_forward_client_id=by_proxy_for,
+        )  # fmt: skip
+        first = self.broadcast.first_offset(connection, header)
+        self.broadcast.pulled(connection, header, offset if first == NO_OFFSET else first)
+        return first
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[_Broker]:
+    broker = _Broker(tmp_path)
+    yield broker
+    broker.store.close()
+
+
+async def test_who_stays_goes_on_where_it_says(broker: _Broker) -> None:
+    direct, proxy = broker.join("c1"), Peer().connection
+    assert [broker.pull(direct, offset) for offset in (0, 32, 5)] == [NO_OFFSET] * 3
+    assert [broker.pull(proxy, offset, "c2") for offset in (0, 32, 5)] == [NO_OFFSET] * 3
+    assert len(broker.broadcast) == 2
+
+
+async def test_who_goes_over_goes_on_where_it_was(broker: _Broker) -> None:
+    direct, proxy = broker.join("c1"), Peer().connection
+    broker.pull(direct, 64)
+    assert broker.pull(proxy, 0, "c1") == 64
+    assert broker.pull(proxy, 64, "c1") == NO_OFFSET
+    broker.pull(proxy, 96, "c1")
+    assert broker.pull(direct, 7) == 96
+
+
+async def test_who_does_not_know_where_it_was_is_told(broker: _Broker) -> None:
+    proxy = Peer().connection
+    assert broker.pull(proxy, -1, "c1") == 0, "the end of an empty queue"
+    broker.pull(proxy, 32, "c1")
+    assert broker.pull(proxy, -1, "c1") == 32
+    broker.broadcast.scan()
+    assert broker.offsets.query(_KEPT, "T", 0) == 32
+    assert broker.pull(proxy, -1, "c2") == 32, "where the others are"
+
+
+async def test_the_lowest_offset_is_kept(broker: _Broker) -> None:
+    first, second = broker.join("c1"), broker.join("c2")
+    broker.pull(first, 50)
+    broker.pull(second, 20)
+    broker.broadcast.scan()
+    assert broker.offsets.query(_KEPT, "T", 0) == 20
+    revision = broker.offsets.revision
+    broker.broadcast.scan()
+    assert broker.offsets.revision == revision, "nothing new, nothing to write"
+    assert broker.offsets.groups_of("T") == set(), "no group of that name consumes anything"
+    broker.offsets.remove_group("CG")
+    assert broker.offsets.query(_KEPT, "T", 0) == NO_OFFSET
+
+
+async def test_members_are_forgotten(broker: _Broker) -> None:
+    online, proxy = broker.join("c1"), Peer().connection
+    broker.pull(online, 10)
+    broker.pull(proxy, 5, "c2")
+    broker.clock.pass_seconds(119)
+    broker.broadcast.scan()
+    assert len(broker.broadcast) == 2
+    broker.clock.pass_seconds(1)
+    broker.broadcast.scan()
+    assert len(broker.broadcast) == 1
+    assert broker.offsets.query(_KEPT, "T", 0) == 10
+    broker.clock.pass_seconds(180)
+    broker.broadcast.scan()
+    assert len(broker.broadcast) == 0
+
+
+async def test_other_groups_have_their_offsets_elsewhere(broker: _Broker) -> None:
+    clustering = broker.join("c1", MessageModel.CLUSTERING)
+    broker.pull(clustering, 10)
+    pulling = broker.join("c2", consume_type=ConsumeType.CONSUME_ACTIVELY)
+    broker.pull(pulling, 10)
+    broker.join("c3")
+    broker.pull(Peer().connection, 10)
+    assert len(broker.broadcast) == 0
+
+
+async def test_it_can_be_switched_off(tmp_path: Path) -> None:
+    broker = _Broker(tmp_path, enableBroadcastOffsetStore="false")
+    broker.pull(broker.join("c1"), 64)
+    assert broker.pull(Peer().connection, -1, "c1") == NO_OFFSET
+    assert len(broker.broadcast) == 0
+    broker.store.close()
+
+
+async def test_a_proxy_cannot_name_members_without_end(
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcast, "_MAX_MEMBERS", 3)
+    proxy = Peer().connection
+    for number in range(10):
+        broker.pull(proxy, 5, f"c{number}")
+    assert len(broker.broadcast) == 3
+
+
+async def test_a_deleted_topic_leaves_no_offsets(broker: _Broker) -> None:
+    broker.pull(broker.join("c1"), 10)
+    broker.store.delete_topics(["T"])
+    broker.broadcast.scan()
+    assert len(broker.offsets) == 0

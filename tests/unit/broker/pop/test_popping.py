@@ -1,0 +1,328 @@
+"""Popping, acknowledging and coming back, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.pop.check_point import QueueKey
+from rmq_broker.store.errors import StoreUnavailable
+from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, messages_of, pop_broker, receipt_of
+
+_QUEUE = QueueKey("T", GROUP, 0)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[PopBroker]:
+    with pop_broker(tmp_path) as made:
+        yield made
+
+
+def test_each_message_is_given_once(broker: PopBroker) -> None:
+    broker.put(5)
+    assert bodies_of(broker.pop(most=2)) == [b"0", b"1"]
+    rest = broker.pop(most=2)
+    assert bodies_of(rest) == [b"2", b"3"]
+    assert rest.rest == 1
+    assert bodies_of(broker.pop()) == [b"4"]
+    assert broker.pop().count == 0
+
+
+def test_any_queue(broker: PopBroker) -> None:
+    broker.put(2, queue_id=0)
+    broker.put(2, queue_id=1)
+    assert sorted(bodies_of(broker.pop(queue_id=-1))) == [b"0", b"0", b"1", b"1"]
+
+
+async def test_not_before_its_time_and_then_with_its_count(broker: PopBroker) -> None:
+    broker.put(2)
+    first = broker.pop(invisible_ms=10_000)
+    broker.ack(first, 0)
+    await broker.pass_seconds(9.9)
+    assert broker.pop().count == 0
+    await broker.pass_seconds(0.2)
+    again = broker.pop()
+    (message,) = messages_of(again)
+    assert (message.body, message.reconsume_times, message.topic) == (b"1", 1, "T")
+    assert message.properties["1ST_POP_TIME"] == str(first.pop_time)
+    assert again.infos.start_offset_info == "1 0 0"
+    assert broker.offsets.query(GROUP, "%RETRY%CG_T", 0) == 0
+
+
+@pytest.mark.parametrize("most_retries", [0, 2])
+async def test_a_maximum_of_n_means_n_plus_one_deliveries(broker: PopBroker, most_retries: int) -> None:
+    broker.groups.update(SubscriptionGroupConfig(group_name=GROUP, retry_max_times=most_retries))
+    broker.put(1)
+    deliveries = 0
+    while broker.pop(invisible_ms=1000).count:
+        deliveries += 1
+        await broker.pass_seconds(2)
+    assert deliveries == most_retries + 1
+    dead = broker.store.get("%DLQ%CG", 0, 0, 10, None)
+    assert dead.count == 1
+    assert b"DLQ_ORIGIN_TOPIC\x01T\x02" in dead.body
+    assert len(broker.pops.in_flight) == 0
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+async def test_both_forms_of_retry_topics(tmp_path: Path, version_2: bool) -> None:
+    with pop_broker(tmp_path, enableRetryTopicV2=version_2) as broker:
+        broker.put(1)
+        for times in (1, 2):
+            broker.pop(invisible_ms=1000)
+            await broker.pass_seconds(2)
+            topic = "%RETRY%CG+T" if version_2 else "%RETRY%CG_T"
+            assert broker.store.max_offset(topic, 0) == times
+
+
+async def test_messages_in_old_retry_topics_are_found_with_the_new_form(tmp_path: Path) -> None:
+    with pop_broker(tmp_path) as broker:
+        broker.put(1)
+        broker.pop(invisible_ms=1000)
+        await broker.pass_seconds(2)
+        broker.settings.enable_retry_topic_v2 = True
+        assert broker.pop().count == 1
+
+
+async def test_hiding_gives_a_new_receipt_and_settles_the_old(broker: PopBroker) -> None:
+    broker.put(1)
+    pop = broker.pop(invisible_ms=1000)
+    acknowledging = broker.pops.acknowledging
+    hidden = acknowledging.hide(_QUEUE, receipt_of(pop), 0, 5000)
+    assert hidden.pop_time > pop.pop_time, "the same millisecond needs another receipt"
+    await broker.pass_seconds(2)
+    assert broker.pop().count == 0
+    with pytest.raises(CommandError) as refused:
+        acknowledging.hide(_QUEUE, receipt_of(pop), 0, 5000)
+    assert refused.value.code == ResponseCode.NO_MESSAGE
+    await broker.pass_seconds(4)
+    assert broker.pop().count == 1
+
+
+async def test_expired_receipts(broker: PopBroker) -> None:
+    broker.put(1)
+    pop = broker.pop(invisible_ms=1000)
+    await broker.pass_seconds(3)
+    with pytest.raises(CommandError, match="expired 2000 ms ago") as refused:
+        broker.ack(pop, 0)
+    assert refused.value.code == ResponseCode.NO_MESSAGE
+
+
+def test_acknowledging_twice_is_no_error(broker: PopBroker) -> None:
+    broker.put(2)
+    pop = broker.pop()
+    for _ in range(2):
+        broker.ack(pop, 0)
+        broker.ack(pop, 0, 1)
+    with pytest.raises(CommandError) as refused:
+        broker.ack(pop, 2)
+    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_a_full_disk_loses_nothing(broker: PopBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.put(3)
+    pop = broker.pop(most=1, invisible_ms=1000)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object, **__: object) -> None:
+            raise StoreUnavailable("the disk is full")
+
+        patch.setattr(broker.store, "put", fail)
+        assert broker.pop().count == 0
+        with pytest.raises(CommandError) as refused:
+            broker.ack(pop, 0)
+        assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        await broker.pass_seconds(2)
+    assert bodies_of(broker.pop()) == [b"1", b"2"]
+    await broker.pass_seconds(2)
+    assert bodies_of(broker.pop()) == [b"0"]
+
+
+def test_too_many_messages_in_hand(tmp_path: Path) -> None:
+    with pop_broker(tmp_path, enablePopMessageThreshold=True, popInflightMessageThreshold=2) as broker:
+        broker.put(5)
+        first = broker.pop(most=3)
+        stopped = broker.pop()
+        assert (stopped.count, stopped.rest) == (0, 2)
+        broker.ack(first, 0)
+        assert broker.pop().count == 2
+
+
+def test_too_many_pops_under_way(tmp_path: Path) -> None:
+    with pop_broker(tmp_path, popCkMaxBufferSize=2) as broker:
+        broker.put(3)
+        first = broker.pop(most=1)
+        broker.pop(most=1)
+        assert broker.pop().count == 0
+        broker.ack(first, 0)
+        assert broker.pop().count == 1
+
+
+def test_where_a_new_group_begins(tmp_path: Path) -> None:
+    with pop_broker(tmp_path, initPopOffsetByCheckMsgInMem=False) as broker:
+        broker.put(3)
+        assert bodies_of(broker.pop(init_mode=1)) == [b"2"]
+        broker.put(3, queue_id=1)
+        assert broker.pop(queue_id=1, init_mode=0).count == 3
+
+
+def test_where_a_new_group_begins_while_all_is_in_memory(broker: PopBroker) -> None:
+    broker.put(3)
+    assert broker.pop(init_mode=1).count == 3
+
+
+def test_a_reset_counts_at_the_next_pop(broker: PopBroker) -> None:
+    broker.put(4)
+    broker.pop()
+    broker.offsets.assign_reset(GROUP, "T", 0, 1)
+    assert bodies_of(broker.pop()) == [b"1", b"2", b"3"]
+
+
+def test_an_offset_that_is_not_there(broker: PopBroker) -> None:
+    broker.put(2)
+    broker.offsets.commit(GROUP, "T", 0, 99)
+    assert broker.pop().count == 0
+    broker.put(1)
+    assert bodies_of(broker.pop()) == [b"2"]
+
+
+def test_what_is_not_wanted_is_passed_over(broker: PopBroker) -> None:
+    broker.put(3)
+    pop = broker.pop(tags_codes=frozenset({7}))
+    assert (pop.count, pop.rest) == (0, 0)
+    broker.pops.settle(broker.store.max_phy_offset())
+    assert broker.offsets.query(GROUP, "T", 0) == 3
+
+
+async def test_nothing_of_a_deleted_topic_comes_back(broker: PopBroker) -> None:
+    broker.put(1)
+    broker.pop(invisible_ms=1000)
+    broker.topics.delete(["T"])
+    await broker.pass_seconds(2)
+    assert broker.store.max_offset("%RETRY%CG_T", 0) == 0
+    assert len(broker.pops.in_flight) == 0
+
+
+async def test_nothing_of_a_deleted_group_comes_back(broker: PopBroker) -> None:
+    broker.put(1)
+    broker.pop(invisible_ms=1000)
+    broker.groups.delete(GROUP)
+    await broker.pass_seconds(2)
+    assert broker.store.max_offset("%RETRY%CG_T", 0) == 0
+
+
+# --- offsets ---
+
+
+def test_offsets_are_committed_once_the_check_point_is_on_the_disk(broker: PopBroker) -> None:
+    broker.put(4)
+    broker.pop(most=2)
+    end = broker.store.max_phy_offset()
+    broker.pop(most=1)
+    broker.pops.settle(end - 1)
+    assert broker.offsets.query(GROUP, "T", 0) == 0
+    broker.pops.settle(end)
+    assert broker.offsets.query(GROUP, "T", 0) == 2
+    broker.pops.settle(broker.store.max_phy_offset())
+    assert broker.offsets.query(GROUP, "T", 0) == 3
+
+
+def test_the_journal_is_done_with_once_the_acknowledgement_is_on_the_disk(broker: PopBroker) -> None:
+    positions = broker.pops.positions
+    broker.put(2)
+    pop = broker.pop()
+    broker.pops.settle(broker.store.max_phy_offset())
+    broker.pops.settle(broker.store.max_phy_offset())
+    assert positions.outstanding_from == 0
+    flushed = broker.store.max_phy_offset()
+    broker.ack(pop, 0, 1)
+    broker.pops.settle(flushed)
+    broker.pops.settle(flushed)
+    assert positions.outstanding_from == 0
+    broker.pops.settle(broker.store.max_phy_offset())
+    broker.pops.settle(broker.store.max_phy_offset())
+    assert positions.outstanding_from == broker.pops.journal.end == 2
+
+
+# --- in order ---
+
+
+def test_in_order_the_queue_is_blocked_until_all_is_acknowledged(broker: PopBroker) -> None:
+    broker.put(3)
+    pop = broker.pop(in_order=True, most=2)
+    assert broker.pop(in_order=True).count == 0
+    broker.ack(pop, 1)
+    assert broker.pop(in_order=True).count == 0
+    broker.ack(pop, 0)
+    assert bodies_of(broker.pop(in_order=True)) == [b"2"]
+    assert broker.offsets.query(GROUP, "T", 0) == 2
+
+
+def test_in_order_the_same_comes_again_after_the_invisible_time(broker: PopBroker) -> None:
+    broker.put(2)
+    assert broker.pop(in_order=True, invisible_ms=1000).infos.order_count_info == "0 0 0"
+    broker.clock.pass_seconds(2)
+    again = broker.pop(in_order=True)
+    assert bodies_of(again) == [b"0", b"1"]
+    assert again.infos.order_count_info == "0 qo0%0 1;0 qo0%1 1;0 0 1"
+
+
+def test_the_same_attempt_gets_the_same_and_does_not_count(broker: PopBroker) -> None:
+    broker.put(1)
+    broker.pop(in_order=True, attempt_id="a")
+    again = broker.pop(in_order=True, attempt_id="a")
+    assert bodies_of(again) == [b"0"]
+    assert again.infos.order_count_info == "0 0 0"
+
+
+def test_who_was_overtaken_in_order_is_told(broker: PopBroker) -> None:
+    broker.put(1)
+    late = broker.pop(in_order=True, invisible_ms=1000)
+    broker.clock.pass_seconds(2)
+    broker.pop(in_order=True)
+    with pytest.raises(CommandError, match="popped again") as refused:
+        broker.ack(late, 0)
+    assert refused.value.code == ResponseCode.NO_MESSAGE
+    with pytest.raises(CommandError):
+        broker.pops.acknowledging.hide(_QUEUE, receipt_of(late), 0, 1000)
+
+
+def test_a_forged_receipt_moves_no_order(broker: PopBroker) -> None:
+    broker.put(3)
+    pop = broker.pop(in_order=True)
+    broker.pops.orders.clear(_QUEUE)
+    with pytest.raises(CommandError) as refused:
+        broker.ack(pop, 2)
+    assert refused.value.code == ResponseCode.NO_MESSAGE
+    broker.ack(pop, 0)
+    assert broker.offsets.query(GROUP, "T", 0) == 1
+
+
+def test_a_queue_gets_free_by_itself(broker: PopBroker) -> None:
+    broker.put(1)
+    broker.pop(in_order=True, invisible_ms=1000)
+    freed: list[QueueKey] = []
+    broker.pops.orders.freed(freed.append)
+    assert freed == []
+    broker.clock.pass_seconds(1)
+    broker.pops.orders.freed(freed.append)
+    assert freed == [_QUEUE]
+
+
+def test_order_in_its_file(broker: PopBroker) -> None:
+    broker.put(2)
+    pop = broker.pop(in_order=True)
+    broker.ack(pop, 0)
+    content = broker.pops.orders.encode()
+    assert content.startswith(b'{"table":{"T@CG":{0:{')
+    assert b'"cm":1,' in content and b'"o":[0,1]' in content
+    broker.pops.orders.clear(_QUEUE)
+    broker.pops.orders.decode(content)
+    assert broker.pop(in_order=True).count == 0
+    broker.clock.pass_seconds(25 * 3600)
+    assert broker.pops.orders.encode() == b'{"table":{}}'

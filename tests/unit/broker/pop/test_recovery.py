@@ -1,0 +1,209 @@
+"""What is known after a crash; the journal as Apache's broker writes it, and a directory of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.pop.check_point import CheckPoint, CheckPointKey
+from rmq_broker.store.message_store import MessageStore
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_codec import decode_stored_message
+from tests.support.golden_store import SETTINGS, manifest, unpack
+from tests.unit.broker.parts import Clock
+from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, pop_broker
+
+
+async def _crash(broker: PopBroker, folder: Path, offsets: bytes) -> PopBroker:
+    """The same directory, opened again, with the offsets as they were written last."""
+    broker.close()
+    again = PopBroker(folder, broker.clock)
+    if offsets:
+        again.offsets.decode(offsets)
+    await again.pops.load()
+    return again
+
+
+async def test_what_was_popped_since_the_offsets_were_written(tmp_path: Path) -> None:
+    with pop_broker(tmp_path) as broker:
+        await broker.pops.load()
+        offsets = broker.offsets.encode()
+        broker.put(4)
+        first = broker.pop(most=2, invisible_ms=10_000)
+        broker.ack(first, 1)
+        again = await _crash(broker, tmp_path, offsets)
+        assert bodies_of(again.pop()) == [b"2", b"3"]
+        await again.pass_seconds(11)
+        assert bodies_of(again.pop()) == [b"0"]
+        again.close()
+
+
+async def test_receipts_hold_across_a_crash(tmp_path: Path) -> None:
+    with pop_broker(tmp_path) as broker:
+        await broker.pops.load()
+        offsets = broker.offsets.encode()
+        broker.put(1)
+        pop = broker.pop()
+        again = await _crash(broker, tmp_path, offsets)
+        again.ack(pop, 0)
+        assert len(again.pops.in_flight) == 0
+        again.close()
+
+
+async def test_what_came_back_does_not_come_twice(tmp_path: Path) -> None:
+    with pop_broker(tmp_path) as broker:
+        await broker.pops.load()
+        offsets = broker.offsets.encode()
+        broker.put(2)
+        broker.pop(invisible_ms=1000)
+        await broker.pass_seconds(2)
+        again = await _crash(broker, tmp_path, offsets)
+        assert len(again.pops.in_flight) == 0
+        await again.pass_seconds(2)
+        assert again.store.max_offset("%RETRY%CG_T", 0) == 2
+        again.close()
+
+
+async def test_a_reset_before_the_offsets_were_written_holds(tmp_path: Path) -> None:
+    with pop_broker(tmp_path) as broker:
+        await broker.pops.load()
+        broker.put(4)
+        broker.ack(broker.pop(), 0, 1, 2, 3)
+        broker.pops.settle(broker.store.max_phy_offset())
+        broker.offsets.assign_reset(GROUP, "T", 0, 1)
+        again = await _crash(broker, tmp_path, broker.offsets.encode())
+        assert bodies_of(again.pop()) == [b"1", b"2", b"3"]
+        again.close()
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_a_reset_holds_though_what_was_popped_before_is_not_included(
+    tmp_path: Path, in_order: bool
+) -> None:
+    with pop_broker(tmp_path) as broker:
+        await broker.pops.load()
+        broker.put(6)
+        broker.ack(broker.pop(most=2, in_order=in_order), 0, 1)
+        broker.ack(broker.pop(most=2, in_order=in_order), 2, 3)
+        # The group is at 4; it is set back to 1, which is written before the log is flushed.
+        broker.offsets.assign_reset(GROUP, "T", 0, 1)
+        again = await _crash(broker, tmp_path, broker.offsets.encode())
+        assert bodies_of(again.pop(most=2, in_order=in_order)) == [b"1", b"2"]
+        again.close()
+
+
+async def test_what_was_passed_over_and_what_came_after(tmp_path: Path) -> None:
+    with pop_broker(tmp_path) as broker:
+        await broker.pops.load()
+        broker.put(1)
+        broker.ack(broker.pop(), 0)
+        offsets = broker.offsets.encode()
+        broker.put(3)
+        assert broker.pop(tags_codes=frozenset({7})).count == 0
+        broker.pops.settle(broker.store.max_phy_offset())
+        broker.put(2)
+        broker.ack(broker.pop(), 4, 5)
+        again = await _crash(broker, tmp_path, offsets)
+        assert again.pop().count == 0
+        again.close()
+
+
+async def test_a_topic_that_was_deleted_and_made_again_begins_anew(tmp_path: Path) -> None:
+    with pop_broker(tmp_path) as broker:
+        await broker.pops.load()
+        broker.put(3)
+        broker.ack(broker.pop(), 0, 1, 2)
+        broker.topics.delete(["T"])
+        broker.offsets.remove_topic("T")
+        broker.store.delete_topics(["T"])
+        offsets = broker.offsets.encode()
+        broker.clock.pass_seconds(1)
+        broker.put(4)
+        again = await _crash(broker, tmp_path, offsets)
+        assert again.pop().count == 4
+        again.close()
+
+
+async def test_order_is_restored(tmp_path: Path) -> None:
+    with pop_broker(tmp_path) as broker:
+        await broker.pops.load()
+        offsets = broker.offsets.encode()
+        broker.put(4)
+        pop = broker.pop(in_order=True, most=3)
+        broker.ack(pop, 0)
+        broker.ack(pop, 2)
+        again = await _crash(broker, tmp_path, offsets)
+        assert again.pop(in_order=True).count == 0
+        again.ack(pop, 1)
+        assert bodies_of(again.pop(in_order=True)) == [b"3"]
+        again.close()
+
+
+# --- Apache's ---
+
+
+def test_a_check_point_is_written_as_apaches(tmp_path: Path) -> None:
+    rows = {row["uniqKey"]: row for row in manifest("clean") if row["topic"] == "rmq_sys_wheel_timer"}
+    row = rows["TopicPop@1@0@CG_pop@1795221354096@broker-a@ck"]
+    key = CheckPointKey("TopicPop", "CG_pop", 1, 0, 1795221354096, "broker-a")
+    with pop_broker(tmp_path, Clock(row["bornTimestamp"])) as broker:
+        point = CheckPoint(key, 60_000, (0, 1, 2, 3, 4), 0)
+        broker.pops.journal.check_point(point)
+        broker.pops.journal.ack(point, [0])
+        written = [_record(broker.store, number) for number in (0, 1)]
+    for message, expected in zip(
+        written, (row, rows["TopicPop@1@0@CG_pop@1795221354096@broker-a@ack"]), strict=True
+    ):
+        assert message.properties == expected["properties"]
+        assert hashlib.sha256(message.body).hexdigest() == expected["bodySha256"]
+        assert message.queue_id == expected["queueId"]
+
+
+_KEYS = {key: value for key, value in SETTINGS.items() if key != "mappedFileSizeTimerLog"}
+
+
+async def test_what_apaches_broker_has_left(tmp_path: Path) -> None:
+    """Three pops: two that it brought back or saw acknowledged itself, and one whose time has not come."""
+    store = unpack("clean", tmp_path)
+    clock = Clock(1_795_221_500_000)
+    with pop_broker(store, clock, **_KEYS) as broker:
+        broker.offsets.decode((store / "config" / "consumerOffset.json").read_bytes())
+        await broker.pops.load()
+        (point,) = broker.pops.in_flight
+        assert point.key == CheckPointKey("TopicPop", "CG_pop", 0, 0, 1_795_221_354_349, "broker-a")
+        assert point.remaining() == [0, 1, 2, 3, 4]
+        committed = broker.offsets.offsets_of("CG_pop", "TopicPop")
+        assert committed == {0: 5, 1: 10}
+        offsets = broker.offsets.encode()
+    with pop_broker(store, clock, **_KEYS) as again:
+        again.offsets.decode(offsets)
+        await again.pops.load()
+        assert [point.key for point in again.pops.in_flight] == [point.key]
+
+
+async def test_what_waits_in_apaches_revive_topic(tmp_path: Path) -> None:
+    """Its timer has handed two check points over, its revival has not seen to them: those come back."""
+    store = unpack("clean", tmp_path)
+    with pop_broker(store, Clock(1_795_221_500_000), **_KEYS) as broker:
+        broker.offsets.decode((store / "config" / "consumerOffset.json").read_bytes())
+        broker.offsets.remove_group("CID_RMQ_SYS_REVIVE_GROUP")
+        await broker.pops.load()
+        remaining = sorted((point.key.queue_id, *point.remaining()) for point in broker.pops.in_flight)
+        assert remaining == [(0, 0, 1, 2, 3, 4), (1, 3, 4), (1, 8, 9)]
+        done = {
+            queue: broker.offsets.query(
+                "CID_RMQ_SYS_REVIVE_GROUP", "rmq_sys_REVIVE_LOG_DefaultCluster", queue
+            )
+            for queue in (0, 1)
+        }
+        assert done == {0: 3, 1: 3}
+
+
+def _record(store: MessageStore, number: int) -> MessageExt:
+    entries = store.queue_entries("rmq_sys_wheel_timer", 0, number, 1)
+    assert entries
+    record = store.record_at(entries[0][0])
+    assert record is not None
+    return decode_stored_message(record)

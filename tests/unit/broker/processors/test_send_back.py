@@ -1,0 +1,364 @@
+"""Messages that come back: code 36, and what consumers send to their retry topic themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.delivery.cold_pulls import ColdPulls
+from rmq_broker.processors.send import SendProcessor
+from rmq_broker.processors.send_back import SendBackProcessor
+from rmq_broker.processors.send_target import TargetChecker
+from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.group_commit import WaitEnd
+from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.bodies.topic import TopicConfig
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import PoolTier, Result
+from rmq_remoting.errors import CommandError
+from rmq_remoting.framing import encode_frame
+from rmq_remoting.message import MessageExt
+from rmq_remoting.sys_flags import MessageSysFlag
+from tests.support.broker_requests import request, send, sent
+from tests.support.frames import decode_one
+from tests.unit.broker.delivery.parts import SCHEDULE, STORE_HOST, Delivery, inner
+from tests.unit.broker.parts import START_MS, Peer, answer_of
+
+GROUP = "g"
+RETRY, DEAD = "%RETRY%g", "%DLQ%g"
+
+
+class _Broker(Delivery):
+    def __init__(self, folder: Path, **keys: object) -> None:
+        super().__init__(folder, **keys)  # type: ignore[arg-type]
+        self.tier = PoolTier("pull_cold", threads=1, capacity=10, max_wait_ms=5000)
+        self.processor = SendBackProcessor(
+            self.settings, self.retries, self.writer, self.store, STORE_HOST, ColdPulls(self.tier)
+        )
+        self.sender = SendProcessor(
+            self.settings,
+            TargetChecker(self.settings, self.topics, self.clock),
+            self.store,
+            self.statistics,
+            ("10.0.0.1", 10911),
+            lambda: "MADE",
+            self.later,
+        )
+        self.topics.update(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
+
+    async def back(self, offset: int, level: int = 0, **fields: object) -> RemotingCommand:
+        """Send a message back."""
+        return await answer_of(
+            self.processor.send_back(Peer().connection, send_back(offset, level, **fields))
+        )
+
+    def send(self, command: RemotingCommand) -> RemotingCommand:
+        """Send a message; the answer as it goes to the network."""
+        answer = self.sender.send(Peer().connection, decode_one(encode_frame(command)))
+        assert isinstance(answer, bytes | RemotingCommand)
+        return decode_one(answer) if isinstance(answer, bytes) else answer
+
+    def close(self) -> None:
+        self.tier.stop()
+        self.store.close()
+
+
+def send_back(offset: int, level: int = 0, **fields: object) -> RemotingCommand:
+    return request(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        **{"group": GROUP, "offset": offset, "delayLevel": level, **fields},
+    )
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[_Broker]:
+    made = _Broker(tmp_path)
+    yield made
+    made.close()
+
+
+async def _refused(broker: _Broker, command: RemotingCommand) -> CommandError:
+    with pytest.raises(CommandError) as refused:
+        await answer_of(broker.processor.send_back(Peer().connection, command))
+    assert broker.stored(SCHEDULE, 2) == broker.stored(RETRY) == broker.stored(DEAD) == []
+    return refused.value
+
+
+def _only(messages: list[MessageExt]) -> MessageExt:
+    assert len(messages) == 1
+    return messages[0]
+
+
+# --- what is stored ---
+
+
+async def test_a_message_comes_again_after_ten_seconds(broker: _Broker) -> None:
+    place = broker.writer.put(inner("T", b"x", TAGS="paid", KEYS="k", UNIQ_KEY="U"))
+    origin_id = _only(broker.stored("T")).offset_msg_id
+
+    answer = await broker.back(place.physical_offset, originTopic="T", originMsgId="U")
+
+    assert (answer.code, answer.ext_fields) == (ResponseCode.SUCCESS, {})
+    await broker.pass_seconds(9.999)
+    assert broker.stored(RETRY) == []
+    await broker.pass_seconds(0.001)
+    again = _only(broker.stored(RETRY))
+    # As in a store of Apache's.
+    assert again.properties == {
+        **{"TAGS": "paid", "KEYS": "k", "UNIQ_KEY": "U", "WAIT": "false", "DELAY": "3"},
+        **{"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": origin_id, "REAL_TOPIC": RETRY, "REAL_QID": "0"},
+    }
+    assert (again.body, again.flag, again.reconsume_times) == (b"x", 7, 1)
+    assert (again.born_timestamp, again.born_host) == (START_MS, ("10.1.2.3", 4567))
+    assert broker.retries.sent_back == {(GROUP, "T"): 1}
+
+
+async def test_n_redeliveries_then_the_dead_letters_with_the_origin(broker: _Broker) -> None:
+    """A maximum of N means N + 1 deliveries."""
+    broker.writer.put(inner("T", b"x", UNIQ_KEY="U"))
+    seen = _only(broker.stored("T"))
+    origin_id = seen.offset_msg_id
+    deliveries = 1
+    while not broker.stored(DEAD):
+        await broker.back(seen.physical_offset, maxReconsumeTimes=3)
+        await broker.pass_seconds(7200)
+        if not broker.stored(DEAD):
+            seen = broker.stored(RETRY)[-1]
+            deliveries += 1
+            assert seen.reconsume_times == deliveries - 1
+
+    assert deliveries == 4
+    dead = _only(broker.stored(DEAD))
+    assert (dead.body, dead.reconsume_times, dead.queue_id) == (b"x", 4, 0)
+    expected = {"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": origin_id, "UNIQ_KEY": "U", "DELAY": "0"}
+    origin = {"DLQ_ORIGIN_TOPIC": "T", "DLQ_ORIGIN_MESSAGE_ID": "U"}
+    assert dead.properties.items() >= (expected | origin).items()
+    assert broker.retries.dead_letters == {(GROUP, "T"): 1}
+    assert broker.retries.sent_back == {(GROUP, "T"): 4}
+
+
+async def test_a_dead_letter_without_a_key_names_its_place(broker: _Broker) -> None:
+    place = broker.writer.put(inner("T"))
+    origin_id = _only(broker.stored("T")).offset_msg_id
+    await broker.back(place.physical_offset, -1)
+    assert _only(broker.stored(DEAD)).properties["DLQ_ORIGIN_MESSAGE_ID"] == origin_id
+
+
+async def test_a_body_that_is_compressed_stays_so(broker: _Broker) -> None:
+    message = inner("T", b"\x00compressed")
+    message.sys_flag = MessageSysFlag.COMPRESSED | MessageSysFlag.TRANSACTION_COMMIT
+    place = broker.writer.put(message)
+    await broker.back(place.physical_offset, 1)
+    await broker.pass_seconds(1)
+    record = broker.store.get(RETRY, 0, 0, 1, None).body
+    assert b"\x00compressed" in record
+    assert record[36:40] == (MessageSysFlag.COMPRESSED | MessageSysFlag.TRANSACTION_COMMIT).to_bytes(4, "big")
+
+
+async def test_a_group_with_a_long_name(broker: _Broker) -> None:
+    """Its retry topic is longer than other topics may be."""
+    name = "l" * 200
+    place = broker.writer.put(inner("T"))
+    await broker.back(place.physical_offset, 1, group=name)
+    await broker.pass_seconds(1)
+    assert _only(broker.stored(f"%RETRY%{name}")).reconsume_times == 1
+
+
+async def test_a_group_without_retry_queues_is_answered_and_gets_nothing(broker: _Broker) -> None:
+    broker.groups.update(SubscriptionGroupConfig(group_name=GROUP, retry_queue_nums=0))
+    place = broker.writer.put(inner("T"))
+    end = broker.store.max_phy_offset()
+    assert (await broker.back(place.physical_offset)).code == ResponseCode.SUCCESS
+    assert broker.store.max_phy_offset() == end
+
+
+async def test_a_message_that_is_not_in_memory(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = broker.writer.put(inner("T"))
+    threads: list[str] = []
+    record_at = broker.store.record_at
+
+    def never_there(*_: object) -> int:
+        raise BlockingIOError
+
+    def watched(offset: int) -> bytes | None:
+        threads.append(threading.current_thread().name)
+        return record_at(offset)
+
+    monkeypatch.setattr(broker.store.reader._warm, "_preadv", never_there)
+    monkeypatch.setattr(broker.store, "record_at", watched)
+
+    assert (await broker.back(place.physical_offset)).code == ResponseCode.SUCCESS
+    assert threads and "pull_cold" in threads[0]
+    await broker.pass_seconds(0)
+    assert broker.store.max_offset(SCHEDULE, 2) == 1
+    with pytest.raises(CommandError, match="no message begins"):
+        await broker.back(place.physical_offset + 1)
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize("offset", [-1, -(2**63), 1, 10_000_000, 2**63 - 1])
+async def test_where_no_message_begins(broker: _Broker, offset: int) -> None:
+    broker.writer.put(inner("T"))
+    error = await _refused(broker, send_back(offset))
+    assert error.code == ResponseCode.SYSTEM_ERROR
+    assert f"no message begins at offset {offset}" in error.remark
+
+
+@pytest.mark.parametrize("kind", [MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK])
+async def test_what_was_never_given_to_a_consumer(broker: _Broker, kind: int) -> None:
+    message = inner("T")
+    message.sys_flag = kind
+    place = broker.writer.put(message)
+    error = await _refused(broker, send_back(place.physical_offset))
+    assert error.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_batch_that_is_one_record(broker: _Broker) -> None:
+    message = inner("T")
+    message.sys_flag = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
+    place = broker.writer.put(message)
+    error = await _refused(broker, send_back(place.physical_offset))
+    assert error.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "batch" in error.remark
+
+
+async def test_an_unknown_group(tmp_path: Path) -> None:
+    broker = _Broker(tmp_path, autoCreateSubscriptionGroup="false")
+    place = broker.writer.put(inner("T"))
+    error = await _refused(broker, send_back(place.physical_offset))
+    assert error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    broker.close()
+
+
+async def test_a_broker_that_is_not_written_to(broker: _Broker) -> None:
+    place = broker.writer.put(inner("T"))
+    broker.settings.broker_permission = 4
+    error = await _refused(broker, send_back(place.physical_offset))
+    assert error.code == ResponseCode.NO_PERMISSION
+
+
+async def test_properties_that_would_grow_too_long(broker: _Broker) -> None:
+    place = broker.writer.put(inner("T", a="x" * 32_700))
+    error = await _refused(broker, send_back(place.physical_offset))
+    assert error.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "limit is 32767" in error.remark
+
+
+async def test_a_full_disk(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = broker.writer.put(inner("T"))
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreUnavailable("no room for the message on the disk")
+
+    monkeypatch.setattr(broker.store, "put", full)
+    error = await _refused(broker, send_back(place.physical_offset))
+    assert error.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "Nothing was stored" in error.remark
+    assert not broker.retries.sent_back
+
+
+@pytest.mark.parametrize("end", list(WaitEnd))
+async def test_with_sync_flush_it_is_answered_when_it_is_on_the_disk(
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch, end: WaitEnd
+) -> None:
+    outcomes: list[Callable[[WaitEnd], RemotingCommand]] = []
+
+    def when_flushed(outcome: Callable[[WaitEnd], RemotingCommand]) -> Result:
+        outcomes.append(outcome)
+        return asyncio.get_running_loop().create_future()
+
+    place = broker.writer.put(inner("T"))
+    monkeypatch.setattr(type(broker.store), "flushes_each_message", True)
+    monkeypatch.setattr(broker.store, "when_flushed", when_flushed)
+    broker.processor.send_back(Peer().connection, send_back(place.physical_offset))
+
+    if end is WaitEnd.FLUSHED:
+        assert outcomes[0](end).code == ResponseCode.SUCCESS
+    else:
+        with pytest.raises(CommandError) as refused:
+            outcomes[0](end)
+        assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+# --- sends ---
+
+
+async def test_a_delayed_send(broker: _Broker) -> None:
+    answer = broker.send(send("T", b"x", properties={"DELAY": "2", "UNIQ_KEY": "U"}, reconsume_times=1))
+
+    place = sent(answer)
+    waiting = _only(broker.stored(SCHEDULE, 1))
+    assert (place.msg_id, place.queue_id, place.queue_offset) == (waiting.offset_msg_id, 0, 0)
+    await broker.pass_seconds(5)
+    message = _only(broker.stored("T"))
+    assert (message.body, message.reconsume_times) == (b"x", 1)
+    assert message.properties.items() >= {"DELAY": "2", "UNIQ_KEY": "U", "CLUSTER": "DefaultCluster"}.items()
+
+
+async def test_a_delayed_message_has_to_fit_with_what_is_added(broker: _Broker) -> None:
+    answer = broker.send(send("T", properties={"DELAY": "2", "UNIQ_KEY": "U", "a": "x" * 32_680}))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "the limit is 32767" in (answer.remark or "")
+    assert broker.store.max_phy_offset() == 0
+
+
+@pytest.mark.parametrize("times", [16, 17])
+async def test_a_consumer_that_sends_to_its_retry_topic_itself(broker: _Broker, times: int) -> None:
+    properties = {"DELAY": "1", "RETRY_TOPIC": "T", "UNIQ_KEY": "U"}
+    command = send(RETRY, b"x", properties=properties, reconsume_times=times)
+
+    answer = broker.send(command)
+    await broker.pass_seconds(1)
+
+    assert sent(answer).queue_offset == 0
+    if times == 16:
+        message = _only(broker.stored(RETRY))
+        assert message.properties["DELAY"] == "1"
+        assert broker.stored(DEAD) == []
+        assert not broker.retries.dead_letters
+    else:
+        message = _only(broker.stored(DEAD))
+        assert message.properties["DELAY"] == "-1"
+        assert broker.stored(RETRY) == broker.stored(SCHEDULE) == []
+        assert broker.retries.dead_letters == {(GROUP, "T"): 1}
+    assert (message.body, message.reconsume_times) == (b"x", times)
+    assert message.properties.items() >= {"RETRY_TOPIC": "T", "UNIQ_KEY": "U"}.items()
+
+
+async def test_what_members_that_consume_in_order_give_up(broker: _Broker) -> None:
+    """The same target is decided about anew each time: locks come and go."""
+    command = send(RETRY, b"x", properties={"DELAY": "1"})
+    for is_locked in (True, False, True):
+        broker.locked = {GROUP} if is_locked else set()
+        broker.retries._is_locked = broker.locked.__contains__
+        sent(broker.send(command))
+    assert (len(broker.stored(DEAD)), len(broker.stored(SCHEDULE))) == (2, 1)
+
+
+async def test_a_retry_topic_of_a_group_that_may_not_be_made(tmp_path: Path) -> None:
+    broker = _Broker(tmp_path, autoCreateSubscriptionGroup="false")
+    answer = broker.send(send(RETRY))
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert broker.store.max_phy_offset() == 0
+    broker.close()
+
+
+async def test_a_dead_letter_can_be_sent_again(broker: _Broker) -> None:
+    """As the admin tool does: with all its properties, to where it lies."""
+    place = broker.writer.put(inner("T", b"x", UNIQ_KEY="U"))
+    await broker.back(place.physical_offset, -1)
+    dead = _only(broker.stored(DEAD))
+
+    sent(broker.send(send(DEAD, dead.body, properties=dict(dead.properties))))
+
+    first, again = broker.stored(DEAD)
+    kept = {"RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "UNIQ_KEY"}
+    assert {name: again.properties[name] for name in kept} == {name: first.properties[name] for name in kept}
+    assert again.body == b"x"

@@ -1,0 +1,125 @@
+"""Extension files, written: what is read back, where files end, and what a stop leaves."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.store.queues.consume_queue import ENTRY, PLACEHOLDER_SIZE, ConsumeQueue
+from rmq_broker.store.queues.consume_queues import ConsumeQueues
+from rmq_broker.store.queues.descriptors import QueueSupport
+from rmq_broker.store.queues.ext_writer import ExtWriter, Judgement
+from rmq_broker.store.queues.extension import ConsumeQueueExt, is_ext_address
+
+_FILE_BYTES = 100
+_ADDRESS_OF_0 = -(1 << 63)
+
+
+def _files(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+
+
+def test_units_are_read_back_and_files_follow_one_another(tmp_path: Path) -> None:
+    """Units of 30 bytes: three fit into 100, with the mark of the end and its room behind them."""
+    support = QueueSupport()
+    writer, ext = ExtWriter(tmp_path, _FILE_BYTES, support), ConsumeQueueExt(tmp_path, _FILE_BYTES, support)
+    addresses = []
+    for number in range(7):
+        address = writer.append(-number, Judgement(1_700_000_000_000 + number, bytes([number]) * 10))
+        assert address is not None and is_ext_address(address)
+        addresses.append(address - _ADDRESS_OF_0)
+        assert ext.unit(address) == (-number, 1_700_000_000_000 + number, bytes([number]) * 10)
+    assert addresses == [0, 30, 60, 100, 130, 160, 200]
+    assert list(_files(tmp_path).values()) == [100, 100, 100]
+    first = (tmp_path / "00000000000000000000").read_bytes()
+    assert first[90:94] == b"\xff\xff\0\0"
+    writer.flush()
+
+
+def test_long_maps(tmp_path: Path) -> None:
+    support = QueueSupport()
+    writer, ext = ExtWriter(tmp_path, 4096, support), ConsumeQueueExt(tmp_path, 4096, support)
+    address = writer.append(5, Judgement(7, b"m" * 1000))
+    assert address is not None
+    assert ext.unit(address) == (5, 7, b"m" * 1000)
+    assert writer.append(5, Judgement(7, b"m" * 4090)) is None
+
+
+def test_another_run_begins_another_file(tmp_path: Path) -> None:
+    for run in range(3):
+        address = ExtWriter(tmp_path, _FILE_BYTES, QueueSupport()).append(run, Judgement(1, b""))
+        assert address == _ADDRESS_OF_0 + run * _FILE_BYTES
+    ext = ConsumeQueueExt(tmp_path, _FILE_BYTES, QueueSupport())
+    assert [ext.tags_code(_ADDRESS_OF_0 + run * _FILE_BYTES) for run in range(3)] == [0, 1, 2]
+
+
+class _Judge:
+    """Judges messages at even offsets of the log."""
+
+    def __call__(self, topic: str, physical_offset: int, size: int) -> Judgement | None:
+        assert size != PLACEHOLDER_SIZE
+        return None if physical_offset % 2 else Judgement(physical_offset, b"map")
+
+
+def _queues(tmp_path: Path) -> ConsumeQueues:
+    return ConsumeQueues(tmp_path / "consumequeue", 2000, ext_file_bytes=_FILE_BYTES, judge=_Judge())
+
+
+def _codes(queue: ConsumeQueue) -> list[tuple[bool, int | None]]:
+    entries = queue.entries(0, 100)
+    return [(is_ext_address(entry[2]), queue.tags_code(entry[2])) for entry in entries]
+
+
+def test_a_queue_with_judged_messages(tmp_path: Path) -> None:
+    queues = _queues(tmp_path)
+    queue = queues.get_or_create("T", 0)
+    for physical_offset in (10, 11, 12):
+        queue.put(physical_offset, 100, physical_offset * 7)
+    queue.put_many(b"".join(ENTRY.pack(offset, 100, offset * 7) for offset in (13, 14)))
+    expected = [(True, 70), (False, 77), (True, 84), (False, 91), (True, 98)]
+    assert _codes(queue) == expected
+    queue.fill_gap(7)
+    queue.put(16, 100, 112)
+    queues.write_out()
+    queues.flush()
+    queues.close()
+
+    queues = _queues(tmp_path)
+    queues.load()
+    found = queues.get("T", 0)
+    assert found is not None and found.max_offset == 8
+    assert _codes(found) == [*expected, (True, 112)]
+    found.put(18, 100, 126)
+    assert _codes(found)[-1] == (True, 126)
+    # What comes back under the same name begins anew.
+    queues.delete_topic("T")
+    assert not (tmp_path / "consumequeue_ext" / "T").exists()
+    again = queues.get_or_create("T", 0)
+    again.put(20, 100, 140)
+    assert _codes(again) == [(True, 140)]
+    queues.close(write_out=False)
+
+
+def test_topics_of_batches_have_none(tmp_path: Path) -> None:
+    queues = ConsumeQueues(
+        tmp_path / "consumequeue", 2000, is_batch=lambda topic: topic == "B", judge=_Judge()
+    )
+    queue = queues.get_or_create("B", 0)
+    queue.put(10, 100, 7, 1, 3)
+    assert queue.ext is None
+    queues.close(write_out=False)
+
+
+def test_a_full_disk_costs_the_map_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    queue = _queues(tmp_path).get_or_create("T", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        queue.put(10, 100, 70)
+    queue.put(12, 100, 84)
+    assert _codes(queue) == [(False, 70), (True, 84)]
