@@ -102,12 +102,14 @@ def measure(stage: Stage, row: Row, sides: Sequence[Side], rounds: int, warm_ups
 
 def fill(stage: Stage, names: Sequence[str], sides: Sequence[Side]) -> None:
     """The topics that the rows read, and a look whether all is there."""
-    for body_bytes in sorted({ROWS[name].body_bytes or 0 for name in names} - {0}):
-        filling = stage.filling(body_bytes)
+    rows = [ROWS[name] for name in names]
+    topics = {(row.body_bytes, row.headers) for row in rows if row.body_bytes is not None}
+    for body_bytes, headers in sorted(topics):
+        filling = stage.filling(body_bytes, headers=headers)
         for side in sides:
-            print(f"filling {side.name}: {filling.messages:,} messages of {body_bytes} B", flush=True)
+            print(f"filling {side.name}: {filling.messages:,} messages, {filling.topic}", flush=True)
             side.fill(filling)
-            found = side.batch(filling.topic).count()
+            found = side.batch(filling).count()
             if found != filling.messages:
                 raise RuntimeError(f"{side.name} has {found} of {filling.messages} messages")
 

@@ -69,10 +69,11 @@ class Stage:
         """So much of an amount; one row for each queue at least."""
         return max(QUEUES, int(amount * self.scale))
 
-    def filling(self, body_bytes: int) -> Filling:
+    def filling(self, body_bytes: int, *, headers: bool = False) -> Filling:
         """The topic with bodies of that size."""
         messages = _SMALL_MESSAGES if body_bytes == _SMALL else _LARGE_MESSAGES
-        return Filling(f"Bodies-{body_bytes}", self.scaled(messages), body_bytes)
+        name = "Headers" if headers else "Bodies"
+        return Filling(f"{name}-{body_bytes}", self.scaled(messages), body_bytes, headers)
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
@@ -100,22 +101,25 @@ Measure = Callable[[Stage, Side], Measurement]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of work. `body_bytes`: of the topic that it reads, if any. Without Kafka: only ours has it."""
+    """One line of work. `body_bytes`, `headers`: of the topic that it reads, if any. Without Kafka: only ours
+    has it.
+    """
 
     title: str
     unit: str
     goal: Goal
     measure: Measure
     body_bytes: int | None = None
+    headers: bool = False
     beside_kafka: bool = True
 
 
-def batch(body_bytes: int, *, with_properties: bool = True) -> Measure:
+def batch(body_bytes: int, *, with_properties: bool = True, headers: bool = False) -> Measure:
     """A batch read of a topic to the noop sink."""
 
     def measure(stage: Stage, side: Side) -> Measurement:
-        filling = stage.filling(body_bytes)
-        rows = side.batch(filling.topic, with_properties=with_properties)
+        filling = stage.filling(body_bytes, headers=headers)
+        rows = side.batch(filling, with_properties=with_properties)
         return stage.metered(side, filling.messages, lambda: to_noop(rows))
 
     return measure
@@ -182,7 +186,7 @@ def memory(stage: Stage, side: Side) -> Measurement:
     """The peak of a Python worker while a query reads a GiB of bodies."""
     filling = stage.filling(_LARGE)
     times = -(-int(_GIBIBYTE * stage.scale) // (filling.messages * _LARGE))
-    rows = reduce(DataFrame.unionAll, [side.batch(filling.topic)] * times)
+    rows = reduce(DataFrame.unionAll, [side.batch(filling)] * times)
 
     def work() -> float:
         return stage.peak_of_workers(lambda: to_noop(rows))
@@ -193,6 +197,14 @@ def memory(stage: Stage, side: Side) -> Measurement:
 ROWS: Final = {
     "batch-128": Row(
         "batch read of 2 M x 128 B, all columns", _RATE, Goal(1.0, must=True), batch(_SMALL), _SMALL
+    ),
+    "batch-128-headers": Row(
+        "the same with a tag and a property (Kafka: headers)",
+        _RATE,
+        Goal(),
+        batch(_SMALL, headers=True),
+        _SMALL,
+        headers=True,
     ),
     "batch-1k": Row(
         "batch read of 500 k x 1 KiB, all columns", _RATE, Goal(1.2, must=True), batch(_LARGE), _LARGE

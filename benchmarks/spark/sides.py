@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.spark.topics import QUEUES, Filling, fill_rocketmq
+from benchmarks.spark.topics import QUEUES, REGION, TAGS, Filling, fill_rocketmq
 from rmq_client import Message, MessageQueue
 from rmq_client.blocking import Admin, Producer, run
 
@@ -20,6 +20,10 @@ _KAFKA_ROWS: Final = (
     "concat('order-', lpad(cast(id as string), 12, '0')) AS key",
     "rpad(lpad(cast(id as string), 16, '0'), {size}, 'x') AS value",
     f"cast(id % {QUEUES} as int) AS partition",
+)
+_KAFKA_HEADERS: Final = (
+    f"array(struct('tag' AS key, cast(element_at(array{TAGS}, cast(id % {len(TAGS)} + 1 AS int)) AS binary) "
+    f"AS value), struct('region' AS key, cast('{REGION}' AS binary) AS value)) AS headers"
 )
 
 
@@ -44,7 +48,7 @@ class Side(Protocol):
     def fill(self, filling: Filling) -> None:
         """Make the topic."""
 
-    def batch(self, topic: str, *, with_properties: bool = True) -> DataFrame:
+    def batch(self, filling: Filling, *, with_properties: bool = True) -> DataFrame:
         """All of a topic, all columns."""
 
     def stream(self, topic: str, options: dict[str, str], *, with_properties: bool = True) -> DataFrame:
@@ -71,8 +75,8 @@ class RocketMQ:
     def fill(self, filling: Filling) -> None:
         run(fill_rocketmq(self.namesrv, filling))
 
-    def batch(self, topic: str, *, with_properties: bool = True) -> DataFrame:
-        options = self._options(topic, with_properties)
+    def batch(self, filling: Filling, *, with_properties: bool = True) -> DataFrame:
+        options = self._options(filling.topic, with_properties)
         return self.spark.read.format("rocketmq").options(**options).load()
 
     def stream(self, topic: str, options: dict[str, str], *, with_properties: bool = True) -> DataFrame:
@@ -124,11 +128,14 @@ class Kafka:
         """By Spark's Kafka sink."""
         self._create_topic(filling.topic)
         rows = [text.format(size=filling.body_bytes) for text in _KAFKA_ROWS]
+        if filling.headers:
+            rows.append(_KAFKA_HEADERS)
         self._save(self.spark.range(filling.messages).selectExpr(*rows), filling.topic)
 
-    def batch(self, topic: str, *, with_properties: bool = True) -> DataFrame:
-        """All columns that it gives by default, `with_properties` or not: headers have to be asked for."""
-        return self.spark.read.format("kafka").options(**self._options(topic)).load()
+    def batch(self, filling: Filling, *, with_properties: bool = True) -> DataFrame:
+        """All columns that it gives by default, `with_properties` or not; headers, where there are some."""
+        options = self._options(filling.topic) | {"includeHeaders": str(filling.headers).lower()}
+        return self.spark.read.format("kafka").options(**options).load()
 
     def stream(self, topic: str, options: dict[str, str], *, with_properties: bool = True) -> DataFrame:
         wanted = self._options(topic) | _EARLIEST | options

@@ -11,17 +11,20 @@ from rmq_client import Admin, Message, MessageQueue, Producer
 
 QUEUES: Final = 8
 
+TAGS: Final = ("created", "paid", "sent", "returned")
+REGION: Final = "eu-central"
+
 _BATCH: Final = 200
-_TAGS: Final = ("created", "paid", "sent", "returned")
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """A topic of so many messages with bodies of so many bytes."""
+    """A topic of so many messages with keys, and bodies of so many bytes; `headers`: with tag and region."""
 
     topic: str
     messages: int
     body_bytes: int
+    headers: bool = False
 
 
 def queue_sizes(messages: int, queues: int = QUEUES) -> list[int]:
@@ -30,7 +33,7 @@ def queue_sizes(messages: int, queues: int = QUEUES) -> list[int]:
 
 
 async def fill_rocketmq(namesrv: str, filling: Filling, queues: int = QUEUES) -> None:
-    """Fill a topic by the SDK. Messages have four properties: key, tag, the SDK's unique id, and one more."""
+    """Fill a topic by the SDK. Messages have the properties that the SDK and the broker add besides."""
     async with Admin(namesrv) as admin:
         await admin.create_topic(filling.topic, queues=queues)
     async with Producer(namesrv, group="bench-fill") as producer:
@@ -54,6 +57,6 @@ def _messages(filling: Filling, queue_id: int, numbers: range) -> Iterator[Messa
             filling.topic,
             b"%016d" % place + b"x" * (filling.body_bytes - 16),
             keys=f"order-{place:012d}",
-            tags=_TAGS[place % len(_TAGS)],
-            properties={"region": "eu-central"},
+            tags=TAGS[place % len(TAGS)] if filling.headers else None,
+            properties={"region": REGION} if filling.headers else {},
         )
