@@ -9,13 +9,24 @@ from rmq_remoting.message_errors import InvalidPropertyError, MessageEncodeError
 from rmq_remoting.message_queue import MessageQueue
 
 from .admin import Admin
-from .consumer.allocation import averagely, by_circle
-from .consumer.listener import ConsumeResult, Listener
+from .consumer.allocation import (
+    averagely,
+    by_circle,
+    by_configuration,
+    by_consistent_hash,
+    by_machine_room,
+    nearby,
+)
+from .consumer.hooks import CallStatus, ConsumeHook, HookContext
+from .consumer.listener import ConsumeContext, ConsumeResult, Listener, OrderlyContext
+from .consumer.pop_service import PopSettings
 from .consumer.process_queue import FlowControl
 from .consumer.pull import PullConsumer
 from .consumer.pull_client import PullSettings, PullStatus
 from .consumer.pulling import ConsumerTiming
 from .consumer.push import PushConsumer
+from .consumer.simple import SimpleConsumer
+from .consumer.statistics import TopicStatistics
 from .errors import (
     BrokerError,
     BrokerUnreachable,
@@ -26,6 +37,7 @@ from .errors import (
     NotFound,
     NotRunning,
     PermissionDenied,
+    ReceiptExpired,
     Rejected,
     RouteError,
     SubscriptionError,
@@ -54,13 +66,17 @@ __all__ = [
     "BrokerError",
     "BrokerUnreachable",
     "Busy",
+    "CallStatus",
     "ClientError",
     "ClientSettings",
     "Compression",
     "CompressionType",
+    "ConsumeContext",
+    "ConsumeHook",
     "ConsumeResult",
     "ConsumerTiming",
     "FlowControl",
+    "HookContext",
     "InFlightLimits",
     "InvalidPropertyError",
     "Listener",
@@ -72,7 +88,9 @@ __all__ = [
     "NoQueue",
     "NotFound",
     "NotRunning",
+    "OrderlyContext",
     "PermissionDenied",
+    "PopSettings",
     "Producer",
     "PullConsumer",
     "PullSettings",
@@ -82,23 +100,30 @@ __all__ = [
     "QueryResult",
     "RawPull",
     "RawPuller",
+    "ReceiptExpired",
     "Rejected",
     "RetryPolicy",
     "RouteError",
     "SendResult",
     "SendStatus",
     "Serialization",
+    "SimpleConsumer",
     "SubscriptionError",
     "TimedOut",
     "TooMuchUnderWay",
     "TopicNotFound",
     "TopicNotOnBroker",
     "TopicRoute",
+    "TopicStatistics",
     "Unavailable",
     "UnreachableError",
     "UsageError",
     "averagely",
     "by_circle",
+    "by_configuration",
+    "by_consistent_hash",
     "by_key_hash",
+    "by_machine_room",
     "by_random",
+    "nearby",
 ]

@@ -25,6 +25,7 @@ from . import admin as _admin
 from . import raw_pulls as _raw_pulls
 from .consumer import pull as _pull
 from .consumer import push as _push
+from .consumer import simple as _simple
 from .loop_thread import LoopThread
 from .producer import producer as _producer
 
@@ -169,6 +170,7 @@ class PushConsumer(_Face[_push.PushConsumer]):
     suspend = _at_once(_push.PushConsumer.suspend)
     resume = _at_once(_push.PushConsumer.resume)
     assigned_queues = _waiting(_push.PushConsumer.assigned_queues)
+    statistics = _waiting(_push.PushConsumer.statistics)
 
 
 class PullConsumer(_Face[_pull.PullConsumer]):
@@ -180,6 +182,9 @@ class PullConsumer(_Face[_pull.PullConsumer]):
 
     queues = _waiting(_pull.PullConsumer.queues)
     assign = _waiting(_pull.PullConsumer.assign)
+    subscribe = _waiting(_pull.PullConsumer.subscribe)
+    unsubscribe = _waiting(_pull.PullConsumer.unsubscribe)
+    listen_to_queues = _waiting(_pull.PullConsumer.listen_to_queues)
     assignment = _at_once(_pull.PullConsumer.assignment)
     pause = _at_once(_pull.PullConsumer.pause)
     resume = _at_once(_pull.PullConsumer.resume)
@@ -187,6 +192,7 @@ class PullConsumer(_Face[_pull.PullConsumer]):
     seek_to_beginning = _waiting(_pull.PullConsumer.seek_to_beginning)
     seek_to_end = _waiting(_pull.PullConsumer.seek_to_end)
     seek_to_time = _waiting(_pull.PullConsumer.seek_to_time)
+    offset_for_time = _waiting(_pull.PullConsumer.offset_for_time)
     position = _waiting(_pull.PullConsumer.position)
     committed = _waiting(_pull.PullConsumer.committed)
     commit = _waiting(_pull.PullConsumer.commit)
@@ -195,7 +201,26 @@ class PullConsumer(_Face[_pull.PullConsumer]):
     def __iter__(self) -> Iterator[MessageExt]:
         """Message by message, until the consumer is stopped."""
         while self._asyncio.is_running:
-            yield from self.poll()
+            yield from self.poll(max_messages=1)
+
+
+class SimpleConsumer(_Face[_simple.SimpleConsumer]):
+    """Takes messages, and says of each when it is done with it; see rmq_client.SimpleConsumer."""
+
+    @_making(_simple.SimpleConsumer)
+    def __init__(self) -> None:
+        """Arguments as there."""
+
+    subscribe = _waiting(_simple.SimpleConsumer.subscribe)
+    unsubscribe = _waiting(_simple.SimpleConsumer.unsubscribe)
+    receive = _waiting(_simple.SimpleConsumer.receive)
+    ack = _waiting(_simple.SimpleConsumer.ack)
+    change_invisible_duration = _waiting(_simple.SimpleConsumer.change_invisible_duration)
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        """Message by message, until the consumer is stopped."""
+        while self._asyncio.is_running:
+            yield from _background.run(self._asyncio.next_messages())
 
 
 class RawPuller(_Face[_raw_pulls.RawPuller]):

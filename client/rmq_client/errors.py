@@ -16,7 +16,8 @@ ClientError
     ├── Unavailable        this broker cannot now, another one may: being stopped, a slave, a full disk
     ├── PermissionDenied   the topic or the broker may not be written (or read)
     ├── NotFound           no such group, offset or message on that broker
-    │   └── TopicNotOnBroker   nor such a topic, yet
+    │   ├── TopicNotOnBroker   nor such a topic, yet
+    │   └── ReceiptExpired     a popped message that is not this consumer's any more: it may come again
     ├── Rejected           the request itself is wrong: a bad message, a bad name, an unknown request
     └── SubscriptionError  what the broker knows of the group's subscription is missing, old or wrong
 """
@@ -118,6 +119,10 @@ class TopicNotOnBroker(NotFound):
     """The broker does not have the topic (yet): another one may, and this one soon."""
 
     retryable = True
+
+
+class ReceiptExpired(NotFound):
+    """A popped message is not this consumer's any more: its invisible time has passed, or it is settled."""
 
 
 class Rejected(BrokerError):

@@ -11,6 +11,7 @@ from .message_properties import (
     KEY_SEPARATOR,
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
+    PROPERTY_POP_CK,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELAY_MS,
@@ -205,6 +206,16 @@ class MessageExt(Message):
     def msg_id(self) -> str:
         """The id that the sending client gave the message, or else the offset message id."""
         return self.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) or self.offset_msg_id
+
+    @property
+    def receipt_handle(self) -> str | None:
+        """What a popped message is acknowledged with; None for one that was pulled."""
+        return self.properties.get(PROPERTY_POP_CK)
+
+    @property
+    def delivery_attempt(self) -> int:
+        """How often the group has been given the message, this time included."""
+        return self.reconsume_times + 1
 
     @property
     def offset_msg_id(self) -> str:

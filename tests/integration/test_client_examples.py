@@ -62,6 +62,27 @@ def test_send_consume_and_pull(cluster: FakeCluster) -> None:
     assert _run("pull", cluster) == []
 
 
+def test_orderly(cluster: FakeCluster) -> None:
+    for number in range(4):
+        cluster.broker.put("Quickstart", b"m%d" % number, queue_id=number % 2)
+    with subprocess.Popen(
+        _command("orderly", cluster), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        assert "waiting for messages" in consumer.stdout.readline()
+        got = [consumer.stdout.readline().strip() for _ in range(6)]
+        consumer.send_signal(signal.SIGINT)
+        assert consumer.wait(20) == 0
+        assert consumer.stderr.read() == ""
+    for queue_id in range(2):
+        assert [line for line in got if f"queue {queue_id}" in line] == [
+            f"m{queue_id} of queue {queue_id}, attempt 1",
+            f"m{queue_id} of queue {queue_id}, attempt 2",
+            f"m{queue_id + 2} of queue {queue_id}, attempt 1",
+        ]
+
+
 def test_blocking(cluster: FakeCluster) -> None:
     sent, read = _run("blocking", cluster)
     assert read.startswith("read " + sent.removeprefix("sent "))

@@ -112,7 +112,8 @@ class Journal:
     @property
     def end(self) -> int:
         """The offset that the next entry gets."""
-        return self._store.queues.get_or_create(TIMER_TOPIC, ENTRIES_QUEUE_ID).next_offset
+        queue = self._store.queues.get(TIMER_TOPIC, ENTRIES_QUEUE_ID)
+        return 0 if queue is None else queue.next_offset
 
     # --- writing; each raises StoreUnavailable, MessageRejected ---
 

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.pop_receipt import pop_retry_topics
 
-from ..topics.names import pop_retry_topics
 from .check_point import QueueKey
 
 if TYPE_CHECKING:

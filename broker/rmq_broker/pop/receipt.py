@@ -1,110 +1,15 @@
-"""Receipts: what a consumer acknowledges with, and the lists in an answer that clients make them of.
+"""The lists in the answer to a pop, of which clients make receipts; receipts are rmq_remoting's.
 
-    start offset, pop time, invisible time, revive queue, kind of topic, broker, queue, queue offset
-
-with blanks in between (Apache RocketMQ 5.3.3, ExtraInfoUtil). The revive queue 999 says that the message was
-popped in order.
+Source: Apache RocketMQ 5.3.3, ExtraInfoUtil.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
 
-from rmq_remoting.errors import shown
-from rmq_remoting.integers import INT32_MAX, INT64_MAX
+from rmq_remoting.pop_receipt import ORDER_REVIVE_QUEUE, Receipt, ReceiptError, kind_of
 
-from .retry_topics import NORMAL, RETRY_V1, RETRY_V2, kind_of
-
-ORDER_REVIVE_QUEUE: Final = 999
-
-_SEPARATOR: Final = " "
-_MIN_PARTS: Final = 6
-_MOST_DIGITS: Final = 19
-_NUMBERS_DIGITS: Final = 4 * _MOST_DIGITS
-_KINDS: Final = frozenset({NORMAL, RETRY_V1, RETRY_V2})
-_NUMBERS: Final = ("start offset", "pop time", "invisible time", "revive queue")
-
-
-class ReceiptError(ValueError):
-    """A receipt that no broker has made; the message is a remark for who sent it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What a receipt says; times in ms."""
-
-    start_offset: int
-    pop_time: int
-    invisible_time_ms: int
-    revive_queue_id: int
-    kind: str
-    broker_name: str
-    queue_id: int | None = None
-    queue_offset: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Receipt:
-        """Read a receipt. Raises ReceiptError."""
-        parts = text.split(_SEPARATOR)
-        if len(parts) < _MIN_PARTS:
-            raise ReceiptError(
-                f"the receipt {shown(text)} has {len(parts)} parts, {_MIN_PARTS} are needed: start offset, "
-                "pop time, invisible time, revive queue, kind of topic, broker"
-            )
-        # A broker's name may have blanks in it; what follows it are numbers.
-        queue_id, queue_offset, name_end = None, None, len(parts)
-        if name_end >= _MIN_PARTS + 2 and _is_number(parts[-1]) and _is_number(parts[-2]):
-            queue_id, queue_offset, name_end = int(parts[-2]), int(parts[-1]), name_end - 2
-        elif name_end >= _MIN_PARTS + 1 and _is_number(parts[-1]):
-            queue_id, name_end = int(parts[-1]), name_end - 1
-        kind = parts[4]
-        digits = parts[0] + parts[1] + parts[2] + parts[3]
-        if len(digits) > _NUMBERS_DIGITS or not (
-            digits.isdecimal() and digits.isascii() and kind in _KINDS and all(parts[:4])
-        ):
-            raise ReceiptError(_problem(text, parts))
-        start_offset, pop_time, invisible, revive_queue = map(int, parts[:4])
-        if max(start_offset, pop_time, invisible) > INT64_MAX or revive_queue > INT32_MAX:
-            raise ReceiptError(_problem(text, parts))
-        broker_name = parts[5] if name_end == _MIN_PARTS else _SEPARATOR.join(parts[5:name_end])
-        return cls(start_offset, pop_time, invisible, revive_queue, kind, broker_name, queue_id, queue_offset)
-
-    def __str__(self) -> str:
-        parts = [
-            self.start_offset,
-            self.pop_time,
-            self.invisible_time_ms,
-            self.revive_queue_id,
-            self.kind,
-            self.broker_name,
-        ]
-        parts += [part for part in (self.queue_id, self.queue_offset) if part is not None]
-        return _SEPARATOR.join(map(str, parts))
-
-    @property
-    def is_order(self) -> bool:
-        """Whether the message was popped in order."""
-        return self.revive_queue_id == ORDER_REVIVE_QUEUE
-
-    @property
-    def revive_time(self) -> int:
-        """When the message comes back if nobody acknowledges it."""
-        return self.pop_time + self.invisible_time_ms
-
-
-def _is_number(part: str) -> bool:
-    return part.isdecimal() and len(part) <= _MOST_DIGITS
-
-
-def _problem(text: str, parts: list[str]) -> str:
-    """What is wrong with a receipt."""
-    for name, part in zip(_NUMBERS, parts, strict=False):
-        limit = INT32_MAX if name == "revive queue" else INT64_MAX
-        if not (part.isdecimal() and part.isascii()) or len(part) > _MOST_DIGITS or int(part) > limit:
-            return f"the receipt {shown(text)} has the {name} {shown(part)}, which is none"
-    return f"the receipt {shown(text)} has the kind of topic {shown(parts[4])}: not 0, 1 or 2"
+__all__ = ["ORDER_REVIVE_QUEUE", "AnswerInfos", "Receipt", "ReceiptError"]
 
 
 class AnswerInfos:

@@ -9,10 +9,10 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.headers.pop import NotificationRequestHeader, NotificationResponseHeader
+from rmq_remoting.pop_receipt import pop_retry_topics
 
 from ..pop.check_point import QueueKey
 from ..pop.polls import ANY_QUEUE
-from ..topics.names import pop_retry_topics
 from .pop_admission import PopAdmission
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from rmq_remoting.pop_receipt import pop_retry_topics
+
 from ..offsets.table import ConsumerOffsetTable
 from ..statistics import BrokerStatistics
-from .names import pop_retry_topics
 from .table import TopicTable
 
 

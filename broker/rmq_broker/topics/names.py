@@ -91,11 +91,6 @@ def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_PREFIX + group
 
 
-def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
-    """The retry topics of POP consumers, in the form of today and that of old brokers."""
-    return f"{RETRY_PREFIX}{group}+{topic}", f"{RETRY_PREFIX}{group}_{topic}"
-
-
 def reply_topic(cluster: str) -> str:
     """Where replies go to whose requester is unknown."""
     return f"{cluster}_REPLY_TOPIC"

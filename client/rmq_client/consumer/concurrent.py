@@ -1,180 +1,170 @@
-"""Consuming without order: messages of a queue side by side, and later again what the listener refused."""
+"""Consuming without order: messages of a queue side by side; refused ones go back to the broker."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final
 
-from rmq_remoting.bodies.running_info import CMResult, ConsumeMessageDirectlyResult
 from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
 
-from .listener import ConsumeResult, Runner, Work
+from ..errors import ClientError
+from .calls import Work, consumed_count
+from .listener import ConsumeContext, ListenerKind
+from .message_state import MessageEvent
 from .offset_store import OffsetStore
 from .process_queue import ProcessQueue
+from .send_back import RetryRules
+from .service import Clock, ConsumeService
 
 log = logging.getLogger("rmq.client.consume")
 
-SendBack = Callable[[list[MessageExt]], Awaitable[list[MessageExt]]]
-"""Gives refused messages to the broker, which delivers them again later; returns those that it did not take.
+# What takes too long comes again after this level (Apache RocketMQ 5.3.3, ProcessQueue.cleanExpiredMsg).
+_TIMED_OUT_LEVEL: Final = 3
 
-The seam for the brokers' retry topics: what is not sent back is tried again from here.
-"""
-
-
-class Clock(Protocol):
-    """What of a loop decides about delays."""
-
-    def time(self) -> float:
-        """Seconds of a monotonic clock."""
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
-        """Call back after a delay."""
+GiveBack = Callable[[MessageExt, MessageQueue, int], Awaitable[None]]
+"""Has a message of a queue delivered again after a delay level. Raises ClientError."""
 
 
-@dataclass(slots=True)
-class ConsumeCounts:
-    """Plain counters of one topic."""
+@dataclass(frozen=True, slots=True)
+class ConcurrentSettings:
+    """`retry_seconds`: until another try where a message could not go back, or too many waited already."""
 
-    consumed: int = 0
-    refused: int = 0
-    seconds: float = 0.0
+    batch_size: int = 1
+    retry_seconds: float = 5.0
+    timeout_seconds: float = 900.0
 
 
-class ConcurrentService:
-    """Cuts what was pulled into calls of the listener, and does what their outcomes ask for.
+class ConcurrentService(ConsumeService):
+    """Cuts what was pulled into calls of the listener.
 
-    Belongs to the network loop.
+    The rules are those of Apache RocketMQ 5.3.3, ConsumeMessageConcurrentlyService.
     """
 
     def __init__(
         self,
+        kind: ListenerKind,
         offsets: OffsetStore,
         clock: Clock,
-        *,
-        batch_size: int,
-        retry_seconds: float,
-        send_back: SendBack | None = None,
+        settings: ConcurrentSettings,
+        rules: RetryRules,
+        give_back: GiveBack | None,
     ) -> None:
-        """`retry_seconds`: after which a refused message is tried again from here."""
-        self._offsets = offsets
-        self._clock = clock
-        self._batch_size = batch_size
-        self._retry_seconds = retry_seconds
-        self._send_back = send_back
-        self._runner: Runner | None = None
-        self._direct: dict[int, asyncio.Future[Work]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.counts: dict[str, ConsumeCounts] = {}
-
-    def attach(self, runner: Runner) -> None:
-        """Where the listener runs; its outcomes come to `done`."""
-        self._runner = runner
+        """Without `give_back`, in broadcasting, refused messages are logged and passed over."""
+        super().__init__(kind, offsets, clock)
+        self._settings = settings
+        self._rules = rules
+        self._give_back = give_back
 
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Have the messages consumed; the process queue holds them already."""
-        size = self._batch_size
-        runner = self._attached()
-        for start in range(0, len(messages), size):
-            runner.submit(Work(messages[start : start + size], process_queue))
+        process_queue.move(messages, MessageEvent.TAKEN)
+        size = self._settings.batch_size
+        if size == 1:
+            works = [Work([message], process_queue) for message in messages]
+        else:
+            works = [
+                Work(messages[start : start + size], process_queue) for start in range(0, len(messages), size)
+            ]
+        self._submit(works)
 
-    def done(self, work: Work) -> None:
-        """A call of the listener has ended."""
-        process_queue = work.process_queue
-        if process_queue is None:
-            waiting = self._direct.pop(id(work), None)
-            if waiting is not None and not waiting.done():
-                waiting.set_result(work)
+    def clean_expired(self) -> None:
+        """Send back what the listener has had for too long; what it says later is ignored."""
+        now = self._clock.time()
+        for work in list(self._under_way):
+            process_queue, began = work.process_queue, work.started_at
+            if process_queue is None or began is None or work.abandoned:
+                continue
+            if now - began > self._settings.timeout_seconds and not process_queue.dropped:
+                log.warning(
+                    "the listener has had message %s (%s) for %.0f s: it will come again",
+                    work.messages[0].msg_id,
+                    process_queue.queue,
+                    now - began,
+                )
+                work.abandoned = True
+                self._count(process_queue, work, 0, len(work.messages))
+                self._refused(process_queue, work.messages, _TIMED_OUT_LEVEL, MessageEvent.TIMED_OUT)
+
+    # --- outcomes ---
+
+    def _judge(self, work: Work, process_queue: ProcessQueue) -> None:
+        if process_queue.dropped or work.abandoned:
             return
-        if work.skipped or process_queue.dropped:
+        messages = work.messages
+        if work.skipped:
+            process_queue.move(messages, MessageEvent.NOT_BEGUN)
             return
-        counts = self.counts.setdefault(process_queue.queue.topic, ConsumeCounts())
-        counts.seconds += work.elapsed_seconds
-        if work.error is None and work.result is not ConsumeResult.LATER:
-            counts.consumed += len(work.messages)
-            self._consumed(process_queue, work.messages)
+        consumed = consumed_count(work, self._kind)
+        self._count(process_queue, work, consumed, len(messages) - consumed)
+        if consumed == len(messages):
+            self._finish(process_queue, messages, MessageEvent.SUCCEEDED)
             return
-        counts.refused += len(work.messages)
-        if work.error is not None:
-            log.error(
-                "the listener failed with message %s (%s); it comes again in %s s",
-                work.messages[0].msg_id,
-                process_queue.queue,
-                self._retry_seconds,
-                exc_info=work.error,
-            )
-        self._refused(process_queue, [message for message in work.messages if process_queue.holds(message)])
+        self._log_error(work, process_queue)
+        if consumed:
+            self._finish(process_queue, messages[:consumed], MessageEvent.SUCCEEDED)
+        level = work.context.delay_level if isinstance(work.context, ConsumeContext) else 0
+        self._refused(process_queue, messages[consumed:], level, MessageEvent.REFUSED)
 
-    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """One message apart from all queues, on an administrator's order."""
-        work = Work([message], None)
-        waiting: asyncio.Future[Work] = asyncio.get_running_loop().create_future()
-        self._direct[id(work)] = waiting
-        try:
-            self._attached().submit(work)
-            await waiting
-        finally:
-            self._direct.pop(id(work), None)
-        result = CMResult.CR_SUCCESS
-        if work.error is not None:
-            result = CMResult.CR_THROW_EXCEPTION
-        elif work.result is ConsumeResult.LATER:
-            result = CMResult.CR_LATER
-        return ConsumeMessageDirectlyResult(
-            consume_result=result,
-            remark=None if work.error is None else repr(work.error),
-            spent_time_ms=int(work.elapsed_seconds * 1000),
-        )
-
-    async def stop(self, grace_seconds: float) -> None:
-        """Wait for the calls under way."""
-        if self._runner is not None:
-            await self._runner.stop(grace_seconds)
-        for task in list(self._tasks):
-            task.cancel()
-
-    def _consumed(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        offset = process_queue.remove(messages, self._clock.time())
-        if offset is not None and not process_queue.dropped:
-            self._offsets.advance(process_queue.queue, offset)
-
-    def _refused(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        if self._send_back is None:
-            self._later(process_queue, messages)
-            return
-        task = asyncio.ensure_future(self._give_back(self._send_back, process_queue, messages))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _give_back(
-        self, send_back: SendBack, process_queue: ProcessQueue, messages: list[MessageExt]
+    def _refused(
+        self, process_queue: ProcessQueue, messages: list[MessageExt], delay_level: int, event: MessageEvent
     ) -> None:
-        try:
-            kept = await send_back(messages)
-        except Exception:
-            log.exception(
-                "messages of %s could not be sent back; they are tried again here", process_queue.queue
-            )
-            kept = messages
-        kept_offsets = {message.queue_offset for message in kept}
-        self._consumed(
-            process_queue, [message for message in messages if message.queue_offset not in kept_offsets]
-        )
-        if kept:
-            self._later(process_queue, kept)
+        if self._give_back is None:
+            for message in messages:
+                log.warning(
+                    "message %s of %s is passed over: broadcast messages come once",
+                    message.msg_id,
+                    process_queue.queue,
+                )
+            self._finish(process_queue, messages, MessageEvent.SUCCEEDED)
+            return
+        process_queue.move(messages, event)
+        self._start_chore(process_queue, self._return(self._give_back, process_queue, messages, delay_level))
 
-    def _later(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        self._clock.call_later(self._retry_seconds, self._again, process_queue, messages)
+    async def _return(
+        self, give_back: GiveBack, process_queue: ProcessQueue, messages: list[MessageExt], delay_level: int
+    ) -> None:
+        """Give messages back one by one; what cannot go back is tried again here."""
+        kept: list[MessageExt] = []
+        for message in messages:
+            is_last = self._rules.is_last(message, delay_level)
+            try:
+                await give_back(message, process_queue.queue, delay_level)
+            except ClientError as error:
+                log.warning("message %s is tried again here: %s", message.msg_id, error)
+                kept.append(message)
+                continue
+            if process_queue.dropped:
+                return
+            event = MessageEvent.BURIED if is_last else MessageEvent.SENT_BACK
+            self._finish(process_queue, [message], event)
+        if kept and not process_queue.dropped:
+            for message in kept:
+                message.reconsume_times += 1
+            self._clock.call_later(self._settings.retry_seconds, self._again, process_queue, kept)
 
     def _again(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        if process_queue.dropped:
+        if process_queue.closing:
             return
-        for message in messages:
-            message.reconsume_times += 1
+        process_queue.move(messages, MessageEvent.TRIED_AGAIN)
         self.submit(process_queue, messages)
 
-    def _attached(self) -> Runner:
-        assert self._runner is not None, "attach() comes before the first message"
-        return self._runner
+    # --- too much at once ---
+
+    def _submit(self, works: list[Work]) -> None:
+        taken = self._hand_over(works)
+        if taken < len(works):
+            log.warning(
+                "%d calls wait for the listener: %d more are submitted again in %s s",
+                len(self._under_way),
+                len(works) - taken,
+                self._settings.retry_seconds,
+            )
+            self._clock.call_later(self._settings.retry_seconds, self._submit_again, works[taken:])
+
+    def _submit_again(self, works: list[Work]) -> None:
+        wanted = [work for work in works if work.process_queue is not None and not work.process_queue.closing]
+        if wanted:
+            self._submit(wanted)

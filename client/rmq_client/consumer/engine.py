@@ -1,4 +1,4 @@
-"""The part of a push consumer that lives on the network loop: queues taken, pulled, committed and given up.
+"""The part of a push consumer that lives on the network loop: puts the others together, keeps them going.
 
 Nothing here waits for a listener: heartbeats, rebalancing, pulls and commits go on while all listeners hang.
 """
@@ -7,61 +7,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
-from typing import Any
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
 from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION, ConsumerData, ConsumeType, MessageModel
-from rmq_remoting.bodies.running_info import (
-    PROP_CLIENT_VERSION,
-    PROP_CONSUME_ORDERLY,
-    PROP_CONSUME_TYPE,
-    PROP_CONSUMER_START_TIMESTAMP,
-    PROP_NAMESERVER_ADDR,
-    PROP_THREADPOOL_CORE_SIZE,
-    ConsumeMessageDirectlyResult,
-    ConsumerRunningInfo,
-    ConsumeStatus,
-    ProcessQueueInfo,
-)
+from rmq_remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from rmq_remoting.host import local_address
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import BrokerUnreachable
 from ..instance import ClientInstance, now_ms
-from .allocation import Allocation
-from .concurrent import ConcurrentService
-from .offset_store import OffsetStore
-from .process_queue import FlowControl, ProcessQueue
-from .pull_client import PullClient, PullSettings
-from .pulling import ConsumerTiming, QueuePuller
-from .rebalance import Rebalancer, Share
-from .start_position import ConsumeFrom, start_offset, to_wire
+from .assigned import AssignedQueues, StartOffset
+from .concurrent import ConcurrentService, ConcurrentSettings
+from .engine_settings import EngineSettings
+from .listener import DEAD_LETTER
+from .local_offsets import LocalOffsetStore
+from .offset_store import OffsetStore, RemoteOffsetStore
+from .orderly import OrderlyService, OrderlySettings
+from .process_queue import ProcessQueue
+from .pull_client import PullClient
+from .pulling import QueuePuller
+from .queue_locks import QueueLocks
+from .rebalance import Rebalancer
+from .reports import running_info
+from .send_back import RetryRules, SendBack
+from .service import ConsumeService
+from .start_position import beginning, to_wire
+from .statistics import SAMPLE_SECONDS, TopicStatistics
 from .subscription import Subscription
 
 log = logging.getLogger("rmq.client.consumer")
 
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """What a push consumer was asked to be."""
-
-    group: str
-    consume_from: ConsumeFrom
-    workers: int
-    batch_size: int
-    pull: PullSettings
-    flow_control: FlowControl
-    allocation: Allocation
-    timing: ConsumerTiming
-
-
-@dataclass(slots=True)
-class _Assigned:
-    """A queue that is this consumer's, and the task that pulls it."""
-
-    process_queue: ProcessQueue
-    puller: asyncio.Task[None]
+_MAX_CLEANING_SECONDS: Final = 60.0
+_LOCK_FIRST_SECONDS: Final = 1.0
 
 
 class ConsumerEngine:
@@ -79,26 +60,32 @@ class ConsumerEngine:
         self._instance = instance
         self._loop = instance.loop
         self._started_ms = now_ms()
-        self._offsets = OffsetStore(settings.group, instance.api, self._address_of)
+        self._rules = RetryRules(settings.group, settings.max_reconsume_times)
+        if not settings.broadcasting:
+            retries = Subscription(self._rules.retry_topic, None, now_ms())
+            self.subscriptions[retries.topic] = retries
+        self._rebalance_wanted = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._offsets = self._make_offsets()
         self._client = PullClient(instance.links, settings.group, settings.pull, instance.settings)
-        self.service = ConcurrentService(
-            self._offsets,
-            self._loop,
-            batch_size=settings.batch_size,
-            retry_seconds=settings.timing.retry_seconds,
+        self._send_back = SendBack(
+            self._rules, instance.api, instance.links, instance.routes, instance.settings
         )
+        self.service = self._make_service()
         self._rebalancer = Rebalancer(
             settings.group,
             instance.client_id,
             routes=instance.routes,
             api=instance.api,
-            allocation=settings.allocation,
+            allocation=None if settings.broadcasting else settings.allocation,
             announce=instance.announce,
         )
-        self._assigned: dict[MessageQueue, _Assigned] = {}
-        self._rebalance_wanted = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._stopping = False
+        locks = None
+        if self._is_locking:
+            locks = QueueLocks(settings.group, instance.client_id, instance.api, self._address_of)
+        self._assigned = AssignedQueues(
+            settings.group, self.service, self._offsets, locks, settings.timing, self._pull, self._start
+        )
 
     # --- ConsumerMember ---
 
@@ -109,10 +96,11 @@ class ConsumerEngine:
 
     def heartbeat_data(self) -> ConsumerData:
         """How it consumes, and its subscriptions."""
+        broadcasting = self.settings.broadcasting
         return ConsumerData(
             group_name=self.group,
             consume_type=ConsumeType.CONSUME_PASSIVELY,
-            message_model=MessageModel.CLUSTERING,
+            message_model=MessageModel.BROADCASTING if broadcasting else MessageModel.CLUSTERING,
             consume_from_where=to_wire(self.settings.consume_from),
             subscription_data_set=[subscription.data for subscription in self.subscriptions.values()],
         )
@@ -124,9 +112,8 @@ class ConsumerEngine:
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """An administrator moves the group: go on from these offsets."""
         for queue, offset in offsets.items():
-            assigned = self._assigned.get(queue)
-            if queue.topic == topic and assigned is not None:
-                self._move(assigned.process_queue, offset)
+            if queue.topic == topic:
+                self._assigned.move_queue(queue, offset)
 
     def positions(self, topic: str) -> dict[MessageQueue, int]:
         """How far it has consumed each of its queues of the topic."""
@@ -134,24 +121,20 @@ class ConsumerEngine:
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
         """Give this one message to the listener, apart from all queues."""
+        self._rules.restore_topic(message)
         return await self.service.consume_directly(message)
 
     def running_info(self) -> ConsumerRunningInfo:
         """Everything that an administrator may want to know."""
-        return ConsumerRunningInfo(
-            properties={
-                PROP_NAMESERVER_ADDR: ";".join(self._instance.addresses) + ";",
-                PROP_CONSUME_TYPE: ConsumeType.CONSUME_PASSIVELY.value,
-                PROP_CONSUME_ORDERLY: "false",
-                PROP_THREADPOOL_CORE_SIZE: str(self.settings.workers),
-                PROP_CONSUMER_START_TIMESTAMP: str(self._started_ms),
-                PROP_CLIENT_VERSION: "V5_3_3",
-            },
-            subscription_set=[subscription.data for subscription in self.subscriptions.values()],
-            mq_table={
-                queue: self._queue_info(assigned.process_queue) for queue, assigned in self._assigned.items()
-            },
-            status_table={topic: self._status(topic) for topic in self.subscriptions},
+        return running_info(
+            self.settings,
+            self.subscriptions.values(),
+            self._assigned.process_queues(),
+            self._offsets,
+            self.service.statistics,
+            addresses=self._instance.addresses,
+            started_ms=self._started_ms,
+            now=self._loop.time(),
         )
 
     # --- life ---
@@ -173,23 +156,27 @@ class ConsumerEngine:
             await self._check_expression(subscription)
         await self._instance.announce()
         self._start(self._keep_balanced(), "rebalance")
-        self._start(self._keep_committing(), "commit offsets")
+        timing = self.settings.timing
+        self._start(self._repeat(self._commit, timing.commit_seconds), "commit offsets")
+        self._start(self._repeat(self._sample, SAMPLE_SECONDS), "statistics")
+        if isinstance(self.service, ConcurrentService):
+            cleaning = min(_MAX_CLEANING_SECONDS, timing.consume_timeout_seconds / 4)
+            self._start(self._repeat(self._clean_expired, cleaning), "clean expired messages")
+        if self._is_locking:
+            renewal = timing.lock_renewal_seconds
+            first = min(_LOCK_FIRST_SECONDS, renewal)
+            self._start(self._repeat(self._renew_locks, renewal, first), "renew locks")
 
     async def stop(self) -> None:
         """Pull no more, wait for the listener, commit, leave the group."""
-        self._stopping = True
+        stopping = asyncio.ensure_future(self._assigned.stop(self.settings.timing.stop_grace_seconds))
+        await asyncio.sleep(0)  # nothing is taken from here on
         for task in list(self._tasks):
             task.cancel()
-        for assigned in self._assigned.values():
-            assigned.puller.cancel()
-        await self.service.stop(self.settings.timing.stop_grace_seconds)
-        for assigned in self._assigned.values():
-            assigned.process_queue.dropped = True
-        await self._offsets.commit()
+        await stopping
         if self._route_changed in self._instance.routes.on_change:
             self._instance.routes.on_change.remove(self._route_changed)
         await self._instance.remove_consumer(self)
-        self._assigned.clear()
 
     async def subscribe(self, subscription: Subscription) -> None:
         """Consume another topic, or another part of one."""
@@ -208,116 +195,136 @@ class ConsumerEngine:
             self.rebalance_soon()
 
     def assigned_queues(self) -> list[MessageQueue]:
-        """The queues that are this consumer's now."""
-        return sorted(self._assigned)
+        """The queues that are this consumer's now, without those of the group's retries."""
+        return [queue for queue in self._assigned.queues() if queue.topic != self._rules.retry_topic]
+
+    def statistics(self) -> dict[str, TopicStatistics]:
+        """What it has done lately, per topic."""
+        now = self._loop.time()
+        recorders = self.service.statistics.topics
+        return {topic: recorder.statistics(now) for topic, recorder in recorders.items()}
 
     async def commit(self) -> None:
         """Tell the brokers how far this consumer is."""
         await self._offsets.commit()
 
-    # --- queues taken and given up ---
-
-    async def _keep_balanced(self) -> None:
-        timing = self.settings.timing
-        while True:
-            self._rebalance_wanted.clear()
-            try:
-                balanced = await self.rebalance()
-            except Exception:
-                log.exception("group %s could not be rebalanced", self.group)
-                balanced = False
-            await asyncio.sleep(timing.rebalance_again_seconds)
-            wait = max(0.0, timing.rebalance_seconds - timing.rebalance_again_seconds) if balanced else 0.0
-            try:
-                async with asyncio.timeout(wait):
-                    await self._rebalance_wanted.wait()
-            except TimeoutError:
-                pass
-
     async def rebalance(self) -> bool:
-        """Take and give up queues so that they are this consumer's share; whether every share is known."""
+        """Take and give up queues so that they are this consumer's share; whether that is reached."""
         balanced = True
-        await self._give_up([queue for queue in self._assigned if queue.topic not in self.subscriptions])
-        shares = await self._rebalancer.shares(dict(self.subscriptions))
-        for topic, share in shares.items():
-            if share is None:
+        unwanted = [queue for queue in self._assigned.queues() if queue.topic not in self.subscriptions]
+        await self._assigned.give_up(unwanted)
+        for topic in list(self.subscriptions):
+            share = await self._rebalancer.share(topic)
+            if share is None or not await self._assigned.apply(topic, share):
                 balanced = False
-            else:
-                await self._apply(topic, share)
         return balanced
 
-    async def _apply(self, topic: str, share: Share) -> None:
-        now = self._loop.time()
-        held = [queue for queue in self._assigned if queue.topic == topic]
-        stuck = [
-            queue
-            for queue in held
-            if now - self._assigned[queue].process_queue.last_pull_at > self.settings.timing.stuck_seconds
-            or self._assigned[queue].puller.done()
-        ]
-        for queue in stuck:
-            log.error("%s has not been pulled for too long: it is dropped and built anew", queue)
-        await self._give_up([queue for queue in held if queue not in share.queues or queue in stuck])
-        new = [queue for queue in sorted(share.queues) if queue not in self._assigned]
-        if self._stopping:
-            return
-        for queue in new:
-            self._take(queue, 0.0 if share.alone else self.settings.timing.takeover_seconds)
-        if new:
-            log.info("group %s: %d queues of %s are mine now", self.group, len(share.queues), topic)
+    # --- parts ---
 
-    async def _give_up(self, queues: list[MessageQueue]) -> None:
-        for queue in queues:
-            assigned = self._assigned.pop(queue)
-            assigned.process_queue.dropped = True
-            assigned.puller.cancel()
-            log.info("group %s: %s is given up", self.group, queue)
-        await self._offsets.commit(queues)
-        for queue in queues:
-            self._offsets.forget(queue)
+    @property
+    def _is_locking(self) -> bool:
+        return self.settings.kind.orderly and not self.settings.broadcasting
 
-    def _take(self, queue: MessageQueue, takeover_seconds: float, start: int | None = None) -> None:
-        process_queue = ProcessQueue(queue, self._loop.time())
+    def _make_offsets(self) -> OffsetStore:
+        instance, settings = self._instance, self.settings
+        if settings.broadcasting:
+            # As Apache's clients name themselves: it must be the same after a restart.
+            client_name = f"{local_address().strip('[]')}@{instance.settings.instance_name}"
+            return LocalOffsetStore(settings.offsets_folder, client_name, settings.group)
+        return RemoteOffsetStore(
+            settings.group,
+            instance.api,
+            self._address_of,
+            # In order, the next owner of a queue relies on what the last one has committed.
+            None if self._is_locking else instance.links.post_oneway,
+            instance.settings.serialization,
+        )
 
-        async def where_to_start() -> int:
-            return await self._start_offset(queue) if start is None else start
+    def _make_service(self) -> ConsumeService:
+        settings = self.settings
+        alone = settings.broadcasting
+        if settings.kind.orderly:
+            orderly = OrderlySettings(
+                settings.batch_size,
+                settings.timing.retry_seconds,
+                settings.suspend_ms,
+                settings.max_reconsume_times,
+            )
+            bury = None if alone else self._bury
+            return OrderlyService(settings.kind, self._offsets, self._loop, orderly, self._relock, bury)
+        concurrent = ConcurrentSettings(
+            settings.batch_size, settings.timing.retry_seconds, settings.timing.consume_timeout_seconds
+        )
+        give_back = None if alone else self._give_back
+        return ConcurrentService(settings.kind, self._offsets, self._loop, concurrent, self._rules, give_back)
 
+    def _pull(
+        self, process_queue: ProcessQueue, start_offset: StartOffset | None, takeover_seconds: float
+    ) -> Coroutine[Any, Any, None]:
+        queue = process_queue.queue
+
+        async def where_the_group_is() -> int:
+            return await self._start_offset(queue)
+
+        flow_control = self.settings.flow_control
+        if self.settings.kind.orderly:
+            # What is done with is always a whole beginning: the span bounds nothing that would come twice.
+            flow_control = replace(flow_control, max_span=sys.maxsize)
         puller = QueuePuller(
             process_queue,
             client=self._client,
             routes=self._instance.routes,
             offsets=self._offsets,
-            flow_control=self.settings.flow_control,
+            flow_control=flow_control,
             timing=self.settings.timing,
             subscription=lambda: self.subscriptions.get(queue.topic),
-            consume=self.service.submit,
-            start_offset=where_to_start,
-            offset_illegal=self._move,
+            consume=self._consume,
+            start_offset=start_offset or where_the_group_is,
+            offset_illegal=self._assigned.move,
             announce=self._instance.announce,
             is_suspended=lambda: self.suspended,
+            pulled=self._pulled,
+            commit_with_pulls=not self._is_locking,
         )
-        task = self._start(puller.run(takeover_seconds), f"pull {queue}")
-        self._assigned[queue] = _Assigned(process_queue, task)
+        return puller.run(takeover_seconds)
 
-    def _move(self, process_queue: ProcessQueue, offset: int) -> None:
-        """Begin a queue anew at `offset`; what was pulled of it counts no more."""
-        queue = process_queue.queue
-        assigned = self._assigned.get(queue)
-        process_queue.dropped = True
-        if assigned is None or assigned.process_queue is not process_queue or self._stopping:
-            return
-        self._offsets.set(queue, offset)
-        self._start(self._offsets.commit([queue]), "commit a moved offset")
-        self._take(queue, 0.0, start=offset)
-        if assigned.puller is not asyncio.current_task():
-            assigned.puller.cancel()
+    def _consume(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        if process_queue.queue.topic == self._rules.retry_topic:
+            for message in messages:
+                self._rules.restore_topic(message)
+        self.service.submit(process_queue, messages)
+
+    def _pulled(self, topic: str, messages: int, seconds: float) -> None:
+        self.service.statistics.of(topic, self._loop.time()).pulled(messages, seconds)
+
+    async def _give_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
+        await self._send_back.send_back(message, queue, delay_level)
+        self._await_retries()
+
+    async def _bury(self, message: MessageExt) -> None:
+        await self._send_back.send_anew(message, DEAD_LETTER)
+
+    def _await_retries(self) -> None:
+        """What went back comes on a topic that may only have been made for it."""
+        if self._rules.retry_topic not in self._instance.routes.existing:
+            self.rebalance_soon()
+
+    async def _relock(self, process_queue: ProcessQueue) -> bool:
+        if not self._is_locking:
+            return True
+        return await self._assigned.relock(process_queue)
 
     async def _start_offset(self, queue: MessageQueue) -> int:
-        route = await self._instance.routes.route(queue.topic)
-        address = route.broker_address(queue.broker_name)
+        consume_from = self.settings.consume_from
+        if queue.topic == self._rules.retry_topic:
+            consume_from = "first"  # what the group itself sent there
+        committed = await self._offsets.read(queue, zero_for_young_queues=consume_from == "last")
+        if committed is not None:
+            return committed
+        address = self._address_of(queue)
         if address is None:
             raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
-        return await start_offset(self._instance.api, address, self.group, queue, self.settings.consume_from)
+        return await beginning(self._instance.api, address, queue, consume_from)
 
     async def _check_expression(self, subscription: Subscription) -> None:
         """Brokers are asked only about what can be wrong: not about tags."""
@@ -341,13 +348,47 @@ class ConsumerEngine:
 
     # --- in the background ---
 
-    async def _keep_committing(self) -> None:
+    async def _keep_balanced(self) -> None:
+        timing = self.settings.timing
         while True:
-            await asyncio.sleep(self.settings.timing.commit_seconds)
+            self._rebalance_wanted.clear()
             try:
-                await self._offsets.commit(list(self._assigned))
+                balanced = await self.rebalance()
             except Exception:
-                log.exception("the offsets of group %s could not be committed", self.group)
+                log.exception("group %s could not be rebalanced", self.group)
+                balanced = False
+            await asyncio.sleep(timing.rebalance_again_seconds)
+            wait = max(0.0, timing.rebalance_seconds - timing.rebalance_again_seconds) if balanced else 0.0
+            try:
+                async with asyncio.timeout(wait):
+                    await self._rebalance_wanted.wait()
+            except TimeoutError:
+                pass
+
+    async def _repeat(
+        self, work: Callable[[], Awaitable[None]], seconds: float, first_seconds: float | None = None
+    ) -> None:
+        await asyncio.sleep(seconds if first_seconds is None else first_seconds)
+        while True:
+            try:
+                await work()
+            except Exception:
+                log.exception("group %s: %s failed", self.group, work.__name__)
+            await asyncio.sleep(seconds)
+
+    async def _commit(self) -> None:
+        await self._offsets.commit_routinely(self._assigned.queues())
+
+    async def _sample(self) -> None:
+        self.service.statistics.sample(self._loop.time())
+
+    async def _clean_expired(self) -> None:
+        if isinstance(self.service, ConcurrentService):
+            self.service.clean_expired()
+
+    async def _renew_locks(self) -> None:
+        if not await self._assigned.renew_locks():
+            self.rebalance_soon()
 
     def _start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
@@ -364,28 +405,3 @@ class ConsumerEngine:
         if error is not None:
             # A puller that ends so is noticed and replaced by the next rebalance.
             log.error("%s ended by an error", task.get_name(), exc_info=error)
-
-    # --- for administrators ---
-
-    def _queue_info(self, process_queue: ProcessQueue) -> ProcessQueueInfo:
-        wall_minus_monotonic = now_ms() - self._loop.time() * 1000
-        return ProcessQueueInfo(
-            cached_msg_count=len(process_queue),
-            cached_msg_min_offset=process_queue.min_offset or 0,
-            cached_msg_max_offset=process_queue.max_offset or 0,
-            cached_msg_size_mib=process_queue.bytes // (1024 * 1024),
-            commit_offset=self._offsets.get(process_queue.queue) or 0,
-            dropped=process_queue.dropped,
-            last_pull_timestamp=int(process_queue.last_pull_at * 1000 + wall_minus_monotonic),
-            last_consume_timestamp=int(process_queue.last_consumed_at * 1000 + wall_minus_monotonic),
-        )
-
-    def _status(self, topic: str) -> ConsumeStatus:
-        counts = self.service.counts.get(topic)
-        if counts is None:
-            return ConsumeStatus()
-        calls = counts.consumed + counts.refused
-        return ConsumeStatus(
-            consume_failed_msgs=counts.refused,
-            consume_time_ms=counts.seconds * 1000 / calls if calls else 0.0,
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import UsageError
+from .message_state import TRANSITIONS, MessageEvent, MessageState, next_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,23 @@ class FlowControl:
             raise UsageError(f"{self}: all bounds must be at least 1")
 
 
+class HeldMessage:
+    """A message and where it is in its life."""
+
+    __slots__ = ("message", "state")
+
+    def __init__(self, message: MessageExt) -> None:
+        self.message = message
+        self.state = MessageState.READY
+
+
 class ProcessQueue:
     """Messages by offset, and how far the queue has been consumed without a gap. Belongs to one loop.
 
-    `dropped`: the queue is no longer this consumer's; results that come later count no more.
+    `closing`: no call of the listener may begin any more; `dropped`: the queue is no longer this consumer's,
+    and results that come later count no more. `lock_expires_at`: when the broker's lock must not be relied
+    upon any more, for queues that are consumed in order. Other threads may read these three.
+    `uncommitted`: messages in flight whose calls are over, where an ordered listener commits by hand.
     """
 
     __slots__ = (
@@ -41,54 +56,111 @@ class ProcessQueue:
         "_offsets",
         "_pending",
         "bytes",
+        "closing",
         "created_at",
         "dropped",
         "last_consumed_at",
+        "last_locked_at",
         "last_pull_at",
+        "lock_expires_at",
         "queue",
+        "uncommitted",
+        "unlock_attempts",
     )
 
     def __init__(self, queue: MessageQueue, now: float) -> None:
         """`now`, here and below: seconds of a monotonic clock."""
         self.queue = queue
+        self.closing = False
         self.dropped = False
         self.bytes = 0
         self.created_at = now
         self.last_pull_at = now
         self.last_consumed_at = now
-        self._pending: dict[int, MessageExt] = {}
+        self.last_locked_at: float | None = None
+        self.lock_expires_at = math.inf
+        self.unlock_attempts = 0
+        self.uncommitted: list[MessageExt] = []
+        self._pending: dict[int, HeldMessage] = {}
         # Offsets in order; those that are consumed leave when they come to the front.
         self._offsets: deque[int] = deque()
         self._max_offset = -1
 
-    def put(self, messages: Iterable[MessageExt]) -> None:
-        """Take in what was pulled, in the order of offsets."""
+    def drop(self) -> None:
+        """It is no longer this consumer's."""
+        self.closing = self.dropped = True
+
+    # --- messages ---
+
+    def put(self, messages: Iterable[MessageExt]) -> list[MessageExt]:
+        """Take in what was pulled, in the order of offsets; returns those that were not held already."""
         pending, offsets = self._pending, self._offsets
+        fresh = []
         for message in messages:
             offset = message.queue_offset
             if offset not in pending:
-                pending[offset] = message
+                pending[offset] = HeldMessage(message)
                 offsets.append(offset)
                 self.bytes += len(message.body)
                 self._max_offset = max(self._max_offset, offset)
+                fresh.append(message)
+        return fresh
 
-    def remove(self, messages: Iterable[MessageExt], now: float) -> int | None:
-        """Take out what was consumed; returns the offset up to which all is, None where nothing was held."""
+    def move(self, messages: Iterable[MessageExt], event: MessageEvent) -> None:
+        """Something happened to messages that are held and stay so. Raises StateError."""
+        pending = self._pending
+        for message in messages:
+            held = pending[message.queue_offset]
+            held.state = next_state(held.state, event)
+
+    def finish(self, messages: Iterable[MessageExt], event: MessageEvent, now: float) -> int | None:
+        """Something ended the life of messages: they leave.
+
+        Returns the offset up to which all is consumed, None where nothing was held. Raises StateError.
+        """
         self.last_consumed_at = now
         pending, offsets = self._pending, self._offsets
         if not pending:
             return None
         for message in messages:
-            removed = pending.pop(message.queue_offset, None)
-            if removed is not None:
-                self.bytes -= len(removed.body)
+            held = pending.get(message.queue_offset)
+            if held is None:
+                continue
+            # Written out, as it is done for every message.
+            if event not in TRANSITIONS[held.state]:
+                next_state(held.state, event)  # raises
+            held.state = TRANSITIONS[held.state][event]
+            del pending[message.queue_offset]
+            self.bytes -= len(held.message.body)
         while offsets and offsets[0] not in pending:
             offsets.popleft()
         return offsets[0] if offsets else self._max_offset + 1
 
+    def take(self, max_messages: int) -> list[MessageExt]:
+        """The first messages that are ready, for a call; they are in flight then."""
+        taken: list[MessageExt] = []
+        for offset in self._offsets:
+            held = self._pending.get(offset)
+            if held is not None and held.state is MessageState.READY:
+                held.state = next_state(held.state, MessageEvent.TAKEN)
+                taken.append(held.message)
+                if len(taken) == max_messages:
+                    break
+        return taken
+
+    def in_state(self, state: MessageState) -> list[MessageExt]:
+        """The messages that are in that state, in order."""
+        return [
+            held.message
+            for offset in self._offsets
+            if (held := self._pending.get(offset)) is not None and held.state is state
+        ]
+
     def holds(self, message: MessageExt) -> bool:
         """Whether the message still waits to be consumed."""
         return message.queue_offset in self._pending
+
+    # --- measures ---
 
     def __len__(self) -> int:
         """How many messages are held."""

@@ -1,34 +1,44 @@
-"""PullConsumer: the application asks for messages, of queues that it chooses."""
+"""PullConsumer: the application asks for messages, of queues that it chooses or shares."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ..brokers import BrokerApi
-from ..errors import BrokerUnreachable, NotRunning, UnreachableError, UsageError
+from ..errors import BrokerUnreachable, ClientError, NotRunning, UnreachableError, UsageError
 from ..instance import ClientInstance, now_ms
 from ..names import check_group
 from ..routing import TopicRoute
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
+from .allocation import Allocation, averagely
 from .fetching import FetchedQueue
 from .process_queue import FlowControl
 from .pull_client import PullClient, PullResult, PullSettings
 from .pull_member import PullMember
+from .pull_sharing import QueueSharing
+from .pulling import ConsumerTiming
 from .start_position import ConsumeFrom, beginning, check_consume_from, start_offset
 from .subscription import Subscription
 
+log = logging.getLogger("rmq.client.pull_consumer")
+
 _DEFAULT_PULL: Final = PullSettings()
 _DEFAULT_BUFFER: Final = FlowControl()
+_DEFAULT_TIMING: Final = ConsumerTiming()
 _DEFAULT_SETTINGS: Final = ClientSettings()
+
+QueuesListener: TypeAlias = Callable[[str, list[MessageQueue]], None]
+"""Is told a topic's readable queues when they have changed."""
 
 
 class PullConsumer:
@@ -42,8 +52,10 @@ class PullConsumer:
                 ...
             await consumer.commit()
 
-    Messages are fetched ahead, up to `buffer` per queue. There is no rebalancing: who reads what is the
-    application's choice, and so is when `commit` tells the brokers how far it is. Belongs to one loop.
+    Messages are fetched ahead, up to `buffer` per queue. Queues are assigned by the application, or topics
+    are subscribed to: then the members of the group share their queues. When `commit` tells the brokers how
+    far the group is, is the application's choice; with `auto_commit` it happens every few seconds. Belongs to
+    one loop.
     """
 
     def __init__(
@@ -54,16 +66,32 @@ class PullConsumer:
         consume_from: ConsumeFrom = "last",
         pull: PullSettings = _DEFAULT_PULL,
         buffer: FlowControl = _DEFAULT_BUFFER,
+        auto_commit: bool = False,
+        allocation: Allocation = averagely,
+        timing: ConsumerTiming = _DEFAULT_TIMING,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """`consume_from` counts for queues that the group has no committed offset for. Raises UsageError."""
+        """`consume_from` counts for queues that the group has no committed offset for.
+
+        `auto_commit`: `poll` commits, every `timing.commit_seconds`, what it had given before; so does
+        `stop`, and who gives up a queue. `allocation`: how the group's members divide the queues of
+        subscribed topics. Of `timing` only commits and rebalancing count. Raises UsageError.
+        """
         check_group(group)
         self.group = group
         self._consume_from = check_consume_from(consume_from)
         self._namesrv = namesrv
         self._pull_settings = pull
         self._buffer = buffer
+        self._auto_commit = auto_commit
+        self._allocation = allocation
+        self._timing = timing
         self._settings = settings
+        self._listeners: dict[str, tuple[QueuesListener, list[MessageQueue]]] = {}
+        # Where the last poll began to give, of the queues that it gave messages of.
+        self._outstanding: dict[MessageQueue, int] = {}
+        self._committed_at = 0.0
+        self._committing: asyncio.Task[None] | None = None
         self._fetched: dict[MessageQueue, FetchedQueue] = {}
         self._subscriptions: dict[str, Subscription] = {}
         # Queues with something to give, in turn.
@@ -71,22 +99,28 @@ class PullConsumer:
         self._instance: ClientInstance | None = None
         # Made by start().
         self._arrived: asyncio.Event
+        self._loop: asyncio.AbstractEventLoop
         self._member: PullMember
+        self._sharing: QueueSharing
         self._api: BrokerApi
         self._client: PullClient
 
     # --- life ---
 
     async def start(self) -> None:
-        """Begin; nothing is read before `assign`. Raises UsageError."""
+        """Begin; nothing is read before `assign` or `subscribe`. Raises UsageError."""
         if self._instance is not None:
             raise UsageError(f"consumer {self.group} has been started already")
         self._arrived = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._committed_at = self._loop.time()
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         crossing = instance.crossing()
         self._api = BrokerApi(crossing, self._settings)
         self._client = PullClient(crossing, self.group, self._pull_settings, self._settings)
-        self._member = PullMember(self.group, self._consume_from)
+        self._sharing = QueueSharing(instance, self.group, self._allocation, self._timing, self._share)
+        self._member = PullMember(self.group, self._consume_from, group_changed=self._sharing.soon)
+        instance.routes.on_change.append(self._route_changed)
         try:
             await uninterrupted(instance.run(instance.add_consumer(self._member)))
         except BaseException:
@@ -95,15 +129,27 @@ class PullConsumer:
         self._instance = instance
 
     async def stop(self) -> None:
-        """Read no more and leave the group. What was not committed stays so."""
+        """Read no more and leave the group. What was not committed stays so, but for `auto_commit`."""
+        await uninterrupted(self._end(self._positions))
+
+    async def _end(self, done: Callable[[], dict[MessageQueue, int]]) -> None:
         instance = self._instance
         if instance is None:
             return
-        self._instance = None
-        self._arrived.set()
-        await uninterrupted(self._stop(instance))
+        await self._sharing.stop()
+        if self._committing is not None:
+            await asyncio.wait([self._committing])
+        if self._auto_commit:
+            await self._commit_quietly(done())
+        if self._instance is not None:
+            self._instance = None
+            self._arrived.set()
+            await self._stop(instance)
 
     async def _stop(self, instance: ClientInstance) -> None:
+        await self._sharing.stop()
+        if self._route_changed in instance.routes.on_change:
+            instance.routes.on_change.remove(self._route_changed)
         await self._drop(list(self._fetched))
         try:
             await instance.run(instance.remove_consumer(self._member))
@@ -122,7 +168,8 @@ class PullConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        # What was being worked on when something went wrong is not done with.
+        await uninterrupted(self._end(self._positions if error is None else self._settled))
 
     # --- what is read ---
 
@@ -134,9 +181,14 @@ class PullConsumer:
     async def assign(self, queues: Iterable[MessageQueue], expression: str | Mapping[str, str] = "*") -> None:
         """Read these queues from now on, and no others; queues that stay keep their position.
 
-        `expression`: tags such as `paid || sent`, for all topics or by topic. Raises ClientError.
+        `expression`: tags such as `paid || sent`, for all topics or by topic. Raises ClientError, UsageError
+        for a consumer that shares the queues of topics.
         """
         instance = self._running()
+        if self._sharing.topics:
+            raise UsageError(
+                f"consumer {self.group} subscribes to topics: it cannot have queues assigned, too"
+            )
         wanted = list(dict.fromkeys(queues))
         topics = dict.fromkeys(queue.topic for queue in wanted)
         by_topic = dict.fromkeys(topics, expression) if isinstance(expression, str) else expression
@@ -147,10 +199,44 @@ class PullConsumer:
         for queue in wanted:
             fetched = self._fetched.get(queue)
             if fetched is None:
-                fetched = self._fetched[queue] = FetchedQueue(queue, self, self._buffer, self._offer)
-                fetched.start(None)
+                self._read(queue)
             elif known[queue.topic].tags != fresh[queue.topic].tags:
                 await fetched.restart(fetched.position)
+
+    async def subscribe(self, topic: str, expression: str = "*") -> None:
+        """Read this consumer's share of a topic's queues, which changes as members of the group come and go.
+
+        Raises ClientError, UsageError for a consumer that has queues assigned.
+        """
+        instance = self._running()
+        if self._fetched and not self._sharing.topics:
+            raise UsageError(f"consumer {self.group} has queues assigned: it cannot subscribe, too")
+        known = self._subscriptions
+        fresh = {**known, topic: Subscription(topic, expression, now_ms())}
+        await instance.run(self._member.subscribe(instance, list(fresh.values())))
+        self._subscriptions = fresh
+        if topic in known and known[topic].tags != fresh[topic].tags:
+            for fetched in [one for queue, one in self._fetched.items() if queue.topic == topic]:
+                await fetched.restart(fetched.position)
+        await self._sharing.begin(topic)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Read a topic no longer. Raises ClientError."""
+        instance = self._running()
+        await self._sharing.end(topic)
+        self._subscriptions = {name: one for name, one in self._subscriptions.items() if name != topic}
+        await instance.run(self._member.subscribe(instance, list(self._subscriptions.values())))
+
+    async def listen_to_queues(self, topic: str, listener: QueuesListener) -> list[MessageQueue]:
+        """Have `listener` called, on this consumer's loop, when the topic's queues change; those of now.
+
+        Brokers are looked at every `settings.route_refresh_seconds`. Raises ClientError.
+        """
+        instance = self._running()
+        queues = await self.queues(topic)
+        self._listeners[topic] = (listener, queues)
+        instance.loop.call_soon_threadsafe(instance.routes.watch, topic)
+        return queues
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read."""
@@ -172,7 +258,9 @@ class PullConsumer:
         """Read on from `offset`; what was fetched ahead is dropped. Raises UsageError."""
         if offset < 0:
             raise UsageError(f"offset {offset}: offsets begin at 0")
-        await self._of(queue).restart(offset)
+        fetched = self._of(queue)
+        self._outstanding.pop(queue, None)
+        await fetched.restart(offset)
 
     async def seek_to_beginning(self, queue: MessageQueue) -> None:
         """Read on from the oldest message that is still there. Raises ClientError."""
@@ -185,6 +273,13 @@ class PullConsumer:
     async def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
         """Read on from the first message that was stored at that time or later. Raises ClientError."""
         await self._seek_to(queue, time)
+
+    async def offset_for_time(self, queue: MessageQueue, time: datetime) -> int:
+        """The offset of the first message that was stored at that time or later; moves nothing.
+
+        A naive time is local. Raises ClientError.
+        """
+        return await beginning(self._api, await self._address_of(queue), queue, time)
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that `poll` gives of this queue. Raises ClientError."""
@@ -202,11 +297,7 @@ class PullConsumer:
         """
         self._running()
         if offsets is None:
-            offsets = {
-                queue: fetched.position
-                for queue, fetched in self._fetched.items()
-                if fetched.position is not None
-            }
+            offsets = self._positions()
         outcomes = await asyncio.gather(
             *(self._commit_one(queue, offset) for queue, offset in offsets.items()), return_exceptions=True
         )
@@ -223,6 +314,12 @@ class PullConsumer:
         the same, and the next poll may succeed.
         """
         self._running()
+        self._outstanding.clear()
+        if self._auto_commit and self._loop.time() - self._committed_at >= self._timing.commit_seconds:
+            self._committed_at = self._loop.time()
+            self._committing = asyncio.create_task(
+                self._commit_quietly(self._positions()), name=f"rmq commit {self.group}"
+            )
         messages = self._take(max_messages)
         if messages or timeout_seconds <= 0:
             return messages
@@ -238,9 +335,9 @@ class PullConsumer:
         return messages
 
     async def __aiter__(self) -> AsyncIterator[MessageExt]:
-        """Message by message, until the consumer is stopped. Raises as `poll`."""
+        """Message by message, until the consumer is stopped; commits count those given. Raises as `poll`."""
         while self._instance is not None:
-            for message in await self.poll():
+            for message in await self.poll(max_messages=1):
                 yield message
 
     def _take(self, max_messages: int) -> list[MessageExt]:
@@ -249,6 +346,8 @@ class PullConsumer:
         while ready and len(messages) < max_messages:
             fetched = ready.popleft()
             if self._fetched.get(fetched.queue) is fetched:
+                if fetched.position is not None:
+                    self._outstanding.setdefault(fetched.queue, fetched.position)
                 messages += fetched.take(max_messages - len(messages))
                 if len(fetched):
                     ready.append(fetched)
@@ -282,6 +381,68 @@ class PullConsumer:
             instance = self._running()
             instance.loop.call_soon_threadsafe(instance.routes.request_failed, queue.topic)
             raise
+
+    # --- sharing and committing ---
+
+    async def _share(self, topic: str, queues: frozenset[MessageQueue], wait_seconds: float) -> None:
+        """Read these queues of the topic, and no others of it."""
+        gone = [queue for queue in self._fetched if queue.topic == topic and queue not in queues]
+        if gone:
+            settled = self._settled()
+            dropped = [self._fetched.pop(queue) for queue in gone]
+            if self._auto_commit:
+                await self._commit_quietly({queue: settled[queue] for queue in gone if queue in settled})
+            for fetched in dropped:
+                await fetched.stop()
+        fresh = [queue for queue in sorted(queues) if queue not in self._fetched]
+        if fresh and wait_seconds:
+            await asyncio.sleep(wait_seconds)
+        for queue in fresh:
+            self._read(queue)
+
+    def _read(self, queue: MessageQueue) -> None:
+        fetched = self._fetched[queue] = FetchedQueue(queue, self, self._buffer, self._offer)
+        fetched.start(None)
+
+    def _positions(self) -> dict[MessageQueue, int]:
+        """Up to where messages have been given."""
+        return {
+            queue: fetched.position
+            for queue, fetched in self._fetched.items()
+            if fetched.position is not None
+        }
+
+    def _settled(self) -> dict[MessageQueue, int]:
+        """Up to where messages had been given before the last poll: what came since may be worked on."""
+        positions = self._positions()
+        return {queue: self._outstanding.get(queue, offset) for queue, offset in positions.items()}
+
+    async def _commit_quietly(self, offsets: Mapping[MessageQueue, int]) -> None:
+        try:
+            await self.commit(offsets)
+        except ClientError as error:
+            log.warning("group %s: not committed for now: %s", self.group, error)
+
+    def _route_changed(self, topic: str) -> None:
+        """On the network loop."""
+        if topic in self._sharing.topics:
+            self._sharing.soon()
+        if topic in self._listeners and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell_queues, topic)
+
+    def _tell_queues(self, topic: str) -> None:
+        instance = self._instance
+        route = None if instance is None else instance.routes.existing.get(topic)
+        if route is None or topic not in self._listeners:
+            return
+        listener, known = self._listeners[topic]
+        queues = list(route.read_queues)
+        if queues != known:
+            self._listeners[topic] = (listener, queues)
+            try:
+                listener(topic, queues)
+            except Exception:  # the application's own
+                log.exception("the listener for the queues of %s failed", topic)
 
     # --- brokers ---
 

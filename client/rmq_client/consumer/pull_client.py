@@ -177,7 +177,7 @@ class PullClient:
             return decode_messages(body, max_body_bytes=limit)
         except DecompressionError:
             messages = decode_messages(body, decompress_bodies=False)
-            return [message for message in messages if _unpack(message, queue, limit)]
+            return [message for message in messages if unpack(message, queue, limit)]
         except MessageDecodeError as error:
             if not error.decoded:
                 raise BrokerError(
@@ -188,7 +188,8 @@ class PullClient:
             return error.decoded
 
 
-def _unpack(message: MessageExt, queue: MessageQueue, limit: int) -> bool:
+def unpack(message: MessageExt, queue: MessageQueue, limit: int) -> bool:
+    """Decompress a message's body in place; whether that was possible. `limit` is in bytes."""
     if message.sys_flag & MessageSysFlag.COMPRESSED and message.body:
         try:
             message.body = decompress(message.body, CompressionType.of_sys_flag(message.sys_flag), limit)

@@ -1,9 +1,9 @@
-"""What brokers and administrators see of a pull consumer."""
+"""What brokers and administrators see of a consumer that asks for messages: by pulling, or by popping."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rmq_remoting.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 from rmq_remoting.bodies.running_info import (
@@ -24,11 +24,20 @@ log = logging.getLogger("rmq.client.pull_consumer")
 
 
 class PullMember:
-    """A pull consumer as a member of its group. Belongs to the network loop."""
+    """Such a consumer as a member of its group. Belongs to the network loop."""
 
-    def __init__(self, group: str, consume_from: ConsumeFrom) -> None:
+    def __init__(
+        self,
+        group: str,
+        consume_from: ConsumeFrom,
+        consume_type: ConsumeType = ConsumeType.CONSUME_ACTIVELY,
+        group_changed: Callable[[], None] | None = None,
+    ) -> None:
+        """`group_changed` is told when a member has come or gone."""
         self._group = group
+        self._consume_type = consume_type
         self._consume_from = consume_from
+        self._group_changed = group_changed
         self._subscriptions: list[Subscription] = []
 
     @property
@@ -48,14 +57,16 @@ class PullMember:
         """Messages are fetched, not pushed."""
         return ConsumerData(
             group_name=self._group,
-            consume_type=ConsumeType.CONSUME_ACTIVELY,
+            consume_type=self._consume_type,
             message_model=MessageModel.CLUSTERING,
             consume_from_where=to_wire(self._consume_from),
             subscription_data_set=[subscription.data for subscription in self._subscriptions],
         )
 
     def rebalance_soon(self) -> None:
-        """Queues are the application's choice."""
+        """Who shares the queues of topics looks at them again; other queues are the application's choice."""
+        if self._group_changed is not None:
+            self._group_changed()
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """The application seeks by itself; it sees the new offsets when it starts again."""
@@ -70,7 +81,7 @@ class PullMember:
     def running_info(self) -> ConsumerRunningInfo:
         """What little there is to tell."""
         return ConsumerRunningInfo(
-            properties={PROP_CONSUME_TYPE: ConsumeType.CONSUME_ACTIVELY.value},
+            properties={PROP_CONSUME_TYPE: self._consume_type.value},
             subscription_set=[subscription.data for subscription in self._subscriptions],
         )
 

@@ -27,7 +27,10 @@ class ConsumerTiming:
     rebalance_again_seconds: float = 1.0  # after one that could not be done, and between any two
     takeover_seconds: float = 0.5  # so that whoever had the queue before can commit
     commit_seconds: float = 5.0
-    retry_seconds: float = 5.0  # a refused message
+    retry_seconds: float = 5.0  # of what could not go back to its broker, or found all workers taken
+    consume_timeout_seconds: float = 900.0  # in the listener's hands: then a message goes back
+    lock_renewal_seconds: float = 20.0  # of the queues that are consumed in order
+    drop_wait_seconds: float = 1.0  # for the calls under way, when a queue is given up
     flow_control_pause_seconds: float = 0.05
     busy_pause_seconds: float = 0.02
     error_pause_seconds: float = 3.0
@@ -54,9 +57,12 @@ class QueuePuller:
         offset_illegal: Callable[[ProcessQueue, int], None],
         announce: Callable[[], Awaitable[None]],
         is_suspended: Callable[[], bool],
+        pulled: Callable[[str, int, float], None] | None = None,
+        commit_with_pulls: bool = True,
     ) -> None:
         """`offset_illegal` is told where to go on when the broker does not have the offset that was asked
-        for; `announce` tells the brokers of this consumer when one does not know its subscription.
+        for; `announce` tells the brokers of this consumer when one does not know its subscription; `pulled`
+        counts: topic, messages and seconds. `commit_with_pulls`: pulls tell the broker how far the group is.
         """
         self.process_queue = process_queue
         self._client = client
@@ -70,6 +76,8 @@ class QueuePuller:
         self._offset_illegal = offset_illegal
         self._announce = announce
         self._is_suspended = is_suspended
+        self._pulled = pulled
+        self._commit_with_pulls = commit_with_pulls
         self._next_offset = -1
         self._held_back = 0
 
@@ -128,8 +136,11 @@ class QueuePuller:
             process_queue.dropped = True
             return
         route = await self._routes.route(queue.topic)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        consumed = self._offsets.get(queue) if self._commit_with_pulls else None
         result = await self._client.pull(
-            route, queue, self._next_offset, subscription, commit_offset=self._offsets.get(queue)
+            route, queue, self._next_offset, subscription, commit_offset=consumed
         )
         if process_queue.dropped:
             return
@@ -147,8 +158,9 @@ class QueuePuller:
             return
         self._next_offset = result.next_offset
         if result.messages:
-            process_queue.put(result.messages)
-            self._consume(process_queue, result.messages)
+            if self._pulled is not None:
+                self._pulled(queue.topic, len(result.messages), loop.time() - began)
+            self._consume(process_queue, process_queue.put(result.messages))
         elif not len(process_queue):
             # Nothing that was wanted up to here: that counts as consumed.
             self._offsets.advance(queue, self._next_offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,19 +16,31 @@ from ..instance import ClientInstance, now_ms
 from ..names import check_group
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
-from .allocation import Allocation, averagely
-from .engine import ConsumerEngine, EngineSettings
-from .listener import Listener, make_runner
+from .allocation import Allocation, averagely, by_circle
+from .calls import Caller
+from .engine import ConsumerEngine
+from .engine_settings import EngineSettings
+from .hooks import ConsumeHook
+from .listener import ConsumeResult, Listener, inspect_listener
+from .local_offsets import DEFAULT_FOLDER
+from .pop_engine import PopEngine
+from .pop_service import PopSettings
 from .process_queue import FlowControl
 from .pull_client import PullSettings
 from .pulling import ConsumerTiming
+from .runners import make_runner
 from .start_position import ConsumeFrom, check_consume_from
+from .statistics import TopicStatistics
 from .subscription import Subscription
 
 _DEFAULT_PULL: Final = PullSettings()
 _DEFAULT_FLOW_CONTROL: Final = FlowControl()
 _DEFAULT_TIMING: Final = ConsumerTiming()
+_DEFAULT_POP: Final = PopSettings()
 _DEFAULT_SETTINGS: Final = ClientSettings()
+
+# How brokers can divide queues, by their names for it (Apache RocketMQ 5.3.3, QueryAssignmentProcessor).
+_STRATEGY_NAMES: Final[dict[Allocation, str]] = {averagely: "AVG", by_circle: "AVG_BY_CIRCLE"}
 
 
 class PushConsumer:
@@ -43,8 +56,14 @@ class PushConsumer:
             await consumer.wait_stopped()
 
     The listener is a function, which runs in one of `workers` threads, or a coroutine function, which runs on
-    the loop that the consumer was started on. What it refuses, by ConsumeResult.LATER or any exception, comes
-    again later. A message may come more than once, after a crash or when queues change hands.
+    the loop that the consumer was started on. What it refuses, by ConsumeResult.LATER or any exception, goes
+    back to the broker and comes again later, at most `max_reconsume_times` times; then it is a dead letter. A
+    message may come more than once, after a crash or when queues change hands.
+
+    `orderly`: the messages of a queue come one after the other; one that is refused is repeated before the
+    next one comes. `broadcasting`: every consumer of the group gets every message; refused ones do not come
+    again, and each consumer keeps on its own disk how far it is. Without `client_rebalance` messages are
+    popped, where the brokers say.
     """
 
     def __init__(
@@ -54,32 +73,61 @@ class PushConsumer:
         group: str,
         listener: Listener,
         topics: Mapping[str, str] | Sequence[str] = (),
+        orderly: bool = False,
+        broadcasting: bool = False,
         consume_from: ConsumeFrom = "last",
         workers: int = 20,
-        consume_batch_size: int = 1,
+        consume_message_batch_max_size: int = 1,
+        max_reconsume_times: int | None = None,
+        suspend_current_queue_time_ms: int = 1_000,
+        none_means: ConsumeResult = ConsumeResult.SUCCESS,
+        hooks: Sequence[ConsumeHook] = (),
+        offsets_folder: str | Path = DEFAULT_FOLDER,
         pull: PullSettings = _DEFAULT_PULL,
         flow_control: FlowControl = _DEFAULT_FLOW_CONTROL,
         allocation: Allocation = averagely,
+        client_rebalance: bool = True,
+        pop: PopSettings = _DEFAULT_POP,
         timing: ConsumerTiming = _DEFAULT_TIMING,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
         """`topics`: names, or names with tag expressions such as `paid || sent` (`*` is all).
 
-        `consume_from` counts for queues that the group has never consumed. `consume_batch_size`: how many
-        messages one call of the listener gets at most. Raises UsageError.
+        `consume_from` counts for queues that the group has never consumed. `consume_message_batch_max_size`:
+        how many messages one call of the listener gets at most. `max_reconsume_times`: None leaves it to the
+        group's configuration on the broker, and has an orderly listener repeat a message for ever.
+        `suspend_current_queue_time_ms`: how long a queue rests before an orderly listener gets a refused
+        message again. `none_means`: what a listener says that returns nothing. `offsets_folder`: where a
+        broadcasting consumer keeps its offsets. `client_rebalance=False`: brokers divide the queues among the
+        group, which they must have pop its topics (`mqadmin setConsumeMode -m POP`); `pop` says how, and
+        `pull` and `flow_control` count for nothing. Raises UsageError.
         """
         check_group(group)
-        if consume_batch_size < 1:
-            raise UsageError("consume_batch_size must be at least 1")
+        if consume_message_batch_max_size < 1:
+            raise UsageError("consume_message_batch_max_size must be at least 1")
+        if max_reconsume_times is not None and max_reconsume_times < 0:
+            raise UsageError(f"max_reconsume_times {max_reconsume_times} must be at least 0")
+        if not client_rebalance and (orderly or broadcasting):
+            raise UsageError("client_rebalance=False is for neither orderly nor broadcasting consumers")
+        if not client_rebalance and consume_from not in ("first", "last"):
+            raise UsageError("client_rebalance=False: consume_from can be 'first' or 'last'")
+        if not client_rebalance and allocation not in _STRATEGY_NAMES:
+            raise UsageError("client_rebalance=False: brokers know the allocations averagely and by_circle")
         self.group = group
+        self._pop = None if client_rebalance else pop
         self._namesrv = namesrv
-        self._listener = listener
+        self._hooks = hooks
         self._settings = settings
         self._engine_settings = EngineSettings(
             group=group,
+            kind=inspect_listener(listener, orderly=orderly, none_means=none_means),
+            broadcasting=broadcasting,
             consume_from=check_consume_from(consume_from),
             workers=workers,
-            batch_size=consume_batch_size,
+            batch_size=consume_message_batch_max_size,
+            max_reconsume_times=max_reconsume_times,
+            suspend_ms=suspend_current_queue_time_ms,
+            offsets_folder=Path(offsets_folder),
             pull=pull,
             flow_control=flow_control,
             allocation=allocation,
@@ -90,7 +138,7 @@ class PushConsumer:
             topic: Subscription(topic, expression, now_ms()) for topic, expression in expressions.items()
         }
         self._instance: ClientInstance | None = None
-        self._engine: ConsumerEngine | None = None
+        self._engine: ConsumerEngine | PopEngine | None = None
         self._stopped: asyncio.Event
 
     async def start(self) -> None:
@@ -116,7 +164,7 @@ class PushConsumer:
         self._instance = self._engine = None
         await uninterrupted(self._stop(instance, engine))
 
-    async def _stop(self, instance: ClientInstance, engine: ConsumerEngine) -> None:
+    async def _stop(self, instance: ClientInstance, engine: ConsumerEngine | PopEngine) -> None:
         try:
             await instance.run(engine.stop())
         finally:
@@ -156,11 +204,23 @@ class PushConsumer:
         self._running()[1].suspended = False
 
     async def assigned_queues(self) -> list[MessageQueue]:
-        """The queues that are this consumer's share now."""
+        """The queues that are this consumer's share now, without those of the group's retry topic."""
         instance, engine = self._running()
 
         async def ask() -> list[MessageQueue]:
             return engine.assigned_queues()
+
+        return await instance.run(ask())
+
+    async def statistics(self) -> dict[str, TopicStatistics]:
+        """What this consumer has done lately, per topic that it got messages of.
+
+        Messages that come again count for the group's retry topic.
+        """
+        instance, engine = self._running()
+
+        async def ask() -> dict[str, TopicStatistics]:
+            return engine.statistics()
 
         return await instance.run(ask())
 
@@ -175,12 +235,21 @@ class PushConsumer:
 
     async def _start_engine(
         self, instance: ClientInstance, application_loop: asyncio.AbstractEventLoop
-    ) -> ConsumerEngine:
+    ) -> ConsumerEngine | PopEngine:
         """On the network loop."""
-        engine = ConsumerEngine(self._engine_settings, instance, self._subscriptions)
+        settings = self._engine_settings
+        engine: ConsumerEngine | PopEngine
+        timeout_seconds = settings.timing.consume_timeout_seconds
+        if self._pop is None:
+            engine = ConsumerEngine(settings, instance, self._subscriptions)
+        else:
+            strategy = _STRATEGY_NAMES[settings.allocation]
+            engine = PopEngine(settings, self._pop, strategy, instance, self._subscriptions)
+            timeout_seconds = self._pop.invisible_seconds
+        caller = Caller(settings.kind, self.group, self._hooks, timeout_seconds=timeout_seconds)
         runner = make_runner(
-            self._listener,
-            self._engine_settings.workers,
+            caller,
+            settings.workers,
             f"rmq-{self.group}",
             application_loop,
             instance.loop,
@@ -194,7 +263,7 @@ class PushConsumer:
             raise
         return engine
 
-    def _running(self) -> tuple[ClientInstance, ConsumerEngine]:
+    def _running(self) -> tuple[ClientInstance, ConsumerEngine | PopEngine]:
         if self._instance is None or self._engine is None:
             raise NotRunning(f"consumer {self.group} is not running: use `async with PushConsumer(...)`")
         return self._instance, self._engine

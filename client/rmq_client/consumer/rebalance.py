@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from rmq_remoting.message_queue import MessageQueue
 
 from ..brokers import BrokerApi
 from ..errors import ClientError, RouteError
+from ..names import RETRY_TOPIC_PREFIX
 from ..routing import RouteTable, TopicRoute
 from .allocation import Allocation
-from .subscription import Subscription
 
 log = logging.getLogger("rmq.client.rebalance")
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The queues of one topic that are this consumer's; `alone`: nobody else is in the group."""
+    """The queues of one topic that are this consumer's; `alone`: nobody else can have had them just now."""
 
     queues: frozenset[MessageQueue]
     alone: bool
@@ -36,10 +36,12 @@ class Rebalancer:
         *,
         routes: RouteTable,
         api: BrokerApi,
-        allocation: Allocation,
+        allocation: Allocation | None,
         announce: Callable[[], Awaitable[None]],
     ) -> None:
-        """`announce` tells all brokers of this consumer."""
+        """`announce` tells all brokers of this consumer. Without `allocation`, in broadcasting, all queues
+        are its own.
+        """
         self._group = group
         self._client_id = client_id
         self._routes = routes
@@ -48,14 +50,13 @@ class Rebalancer:
         self._announce = announce
         self._missing: set[str] = set()
 
-    async def shares(self, subscriptions: Mapping[str, Subscription]) -> dict[str, Share | None]:
-        """The share of every topic; None where it cannot be told now, and all stays as it is."""
-        return {topic: await self._share(topic) for topic in subscriptions}
-
-    async def _share(self, topic: str) -> Share | None:
+    async def share(self, topic: str) -> Share | None:
+        """The share of a topic; None where it cannot be told now, and all stays as it is."""
         try:
             route = await self._routes.route(topic)
         except RouteError as error:
+            if topic.startswith(RETRY_TOPIC_PREFIX):
+                return Share(frozenset(), alone=True)  # nothing has come back yet
             if topic not in self._missing:
                 self._missing.add(topic)
                 log.warning("group %s waits for its topic: %s", self._group, error)
@@ -64,6 +65,8 @@ class Rebalancer:
             log.warning("group %s cannot be rebalanced: %s", self._group, error)
             return None
         self._missing.discard(topic)
+        if self._allocation is None:
+            return Share(frozenset(route.read_queues), alone=True)
         client_ids = await self._client_ids(route)
         if client_ids is None:
             return None
@@ -72,7 +75,11 @@ class Rebalancer:
             await self._announce()
             return None
         queues = sorted(route.read_queues)
-        share = self._allocation(self._client_id, queues, sorted(client_ids))
+        try:
+            share = self._allocation(self._client_id, queues, sorted(client_ids))
+        except Exception:  # the application's own strategy, say
+            log.exception("group %s: the queues of %s could not be allocated", self._group, topic)
+            return None
         return Share(frozenset(share), alone=len(client_ids) == 1)
 
     async def _client_ids(self, route: TopicRoute) -> list[str] | None:

@@ -10,7 +10,7 @@ from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message import MessageExt
 
 from ..errors import UsageError
-from ..names import check_topic
+from ..names import RETRY_TOPIC_PREFIX, check_topic
 
 _OR: Final = "||"
 
@@ -28,7 +28,8 @@ class Subscription:
         self, topic: str, expression: str | None, version_ms: int, expression_type: str = TAG_EXPRESSION
     ) -> None:
         """`version_ms`: when it was made; brokers use the newest that they hear of. Raises UsageError."""
-        check_topic(topic)
+        if not topic.startswith(RETRY_TOPIC_PREFIX):  # a group's name may be longer than a topic's
+            check_topic(topic)
         self.topic = topic
         self.tags: frozenset[str] = frozenset()
         self.data = SubscriptionData(

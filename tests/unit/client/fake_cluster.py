@@ -14,6 +14,7 @@ from typing import Final, Self
 
 from rmq_remoting.bodies.group import GetConsumerListByGroupResponseBody
 from rmq_remoting.bodies.heartbeat import HeartbeatData
+from rmq_remoting.bodies.lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from rmq_remoting.bodies.route import BrokerData, ClusterInfo, QueueData, TopicList, TopicRouteData
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -24,6 +25,7 @@ from rmq_remoting.headers.client import (
     NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
+from rmq_remoting.headers.consumer import ConsumerSendMsgBackRequestHeader
 from rmq_remoting.headers.offsets import (
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
@@ -37,6 +39,7 @@ from rmq_remoting.message_batch import decode_batch
 from rmq_remoting.message_codec import encode_stored_message
 from rmq_remoting.message_ids import offset_message_id
 from rmq_remoting.message_properties import decode_properties
+from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.server import RemotingServer
 
 LOOPBACK: Final = "127.0.0.1"
@@ -254,6 +257,11 @@ class FakeBroker(_Server):
         self.sends: list[SendMessageRequestHeader] = []
         self.bodies: list[bytes] = []
         self.notify = True
+        # Locks of ordered consumers: who has each queue, by group. They do not expire.
+        self.locks: dict[tuple[str, MessageQueue], str] = {}
+        # What was sent back: by default it comes again at once, on the group's retry topic.
+        self.sent_back: list[ConsumerSendMsgBackRequestHeader] = []
+        self.dead_letters: list[MessageExt] = []
         self._decoder = SendHeaderDecoder()
         self._positions = count(0, 100)
         self._held: dict[tuple[str, int], list[_Held]] = defaultdict(list)
@@ -272,6 +280,9 @@ class FakeBroker(_Server):
             RequestCode.GET_MIN_OFFSET: self.min_offset,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.create_topic,
+            RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
             RequestCode.CHECK_CLIENT_CONFIG: lambda _, request: request.response(ResponseCode.SUCCESS),
         }
 
@@ -303,10 +314,23 @@ class FakeBroker(_Server):
                 )
                 for item in decode_batch(request.body)
             ]
+        elif (
+            target.topic.startswith("%RETRY%") and (target.max_reconsume_times or 0) < target.reconsume_times
+        ):
+            group = target.topic.removeprefix("%RETRY%")
+            topic = f"%DLQ%{group}"
+            stored = [self._store(topic, 0, request.body, target.sys_flag, target.flag, properties)]
+            self.dead_letters += stored
         else:
             stored = [
                 self._store(
-                    target.topic, target.queue_id, request.body, target.sys_flag, target.flag, properties
+                    target.topic,
+                    target.queue_id,
+                    request.body,
+                    target.sys_flag,
+                    target.flag,
+                    properties,
+                    target.reconsume_times,
                 )
             ]
         fields = {
@@ -317,7 +341,14 @@ class FakeBroker(_Server):
         return request.response(ResponseCode.SUCCESS, ext_fields=fields)
 
     def _store(
-        self, topic: str, queue_id: int, body: bytes, sys_flag: int, flag: int, properties: dict[str, str]
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        sys_flag: int,
+        flag: int,
+        properties: dict[str, str],
+        reconsume_times: int = 0,
     ) -> MessageExt:
         queue = self.queues[topic, queue_id]
         message = MessageExt(
@@ -333,6 +364,7 @@ class FakeBroker(_Server):
             (LOOPBACK, 1),
             BORN_MS,
             (LOOPBACK, self._port),
+            reconsume_times,
         )
         queue.records.append(message)
         self.bodies.append(body)
@@ -445,6 +477,45 @@ class FakeBroker(_Server):
                 header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
                 request = RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header.encode())
                 self.clients[client_id].connection.send_oneway(request)
+
+    # --- retries and locks ---
+
+    def send_back(self, connection: Connection, request: RemotingCommand) -> Answer:
+        header = ConsumerSendMsgBackRequestHeader.decode(request.ext_fields)
+        self.sent_back.append(header)
+        message = next(
+            message
+            for queue in list(self.queues.values())
+            for message in queue.records
+            if message.physical_offset == header.offset
+        )
+        limit = 16 if header.max_reconsume_times is None else header.max_reconsume_times
+        if header.delay_level < 0 or message.reconsume_times >= limit:
+            self.dead_letters.append(message)
+        else:
+            topic = f"%RETRY%{header.group}"
+            self.topics.setdefault(topic, 1)
+            properties = {**message.properties, "RETRY_TOPIC": header.origin_topic or message.topic}
+            times = message.reconsume_times + 1
+            self._store(topic, 0, message.body, message.sys_flag, message.flag, properties, times)
+        return request.response(ResponseCode.SUCCESS)
+
+    def lock(self, connection: Connection, request: RemotingCommand) -> Answer:
+        body = LockBatchRequestBody.decode(request.body)
+        locked = [
+            queue
+            for queue in body.mq_set
+            if self.locks.setdefault((body.consumer_group, queue), body.client_id) == body.client_id
+        ]
+        answer = LockBatchResponseBody(lock_ok_mq_set=locked)
+        return request.response(ResponseCode.SUCCESS, body=answer.encode())
+
+    def unlock(self, connection: Connection, request: RemotingCommand) -> Answer:
+        body = UnlockBatchRequestBody.decode(request.body)
+        for queue in body.mq_set:
+            if self.locks.get((body.consumer_group, queue)) == body.client_id:
+                del self.locks[body.consumer_group, queue]
+        return request.response(ResponseCode.SUCCESS)
 
     # --- offsets and topics ---
 

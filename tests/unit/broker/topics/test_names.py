@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmq_broker.topics import names
+from rmq_remoting.pop_receipt import pop_retry_topics
 from tests.support.golden import json_file
 
 
@@ -38,5 +39,5 @@ def test_system_names_are_apaches() -> None:
     golden = json_file("hashes.json")["system_names"]
     assert names.retry_topic("CG") == golden["retry_topic"]
     assert names.dead_letter_topic("CG") == golden["dlq_topic"]
-    assert names.pop_retry_topics("TopicPop", "CG") == (golden["pop_retry_v2"], golden["pop_retry_v1"])
+    assert pop_retry_topics("TopicPop", "CG") == (golden["pop_retry_v2"], golden["pop_retry_v1"])
     assert names.reply_topic("DefaultCluster") == golden["reply_topic"]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_client import FlowControl, UsageError
+from rmq_client.consumer.message_state import MessageEvent, MessageState, StateError
 from rmq_client.consumer.process_queue import ProcessQueue
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
@@ -22,26 +23,33 @@ def _queue() -> ProcessQueue:
     return ProcessQueue(MessageQueue("T", "b", 0), now=0.0)
 
 
+def _remove(queue: ProcessQueue, messages: list[MessageExt], now: float) -> int | None:
+    """As if the listener had got them and were done with them."""
+    queue.move((message for message in messages if queue.holds(message)), MessageEvent.TAKEN)
+    return queue.finish(messages, MessageEvent.SUCCEEDED, now)
+
+
 def test_the_first_message_that_is_left_is_where_to_go_on() -> None:
     queue = _queue()
     messages = [_message(offset) for offset in (3, 4, 7, 8)]
     queue.put(messages)
     assert (len(queue), queue.bytes, queue.min_offset, queue.max_offset, queue.span) == (4, 4, 3, 8, 5)
-    assert queue.remove([messages[1]], 1.0) == 3
-    assert queue.remove([messages[0]], 2.0) == 7
-    assert queue.remove([messages[3]], 3.0) == 7
-    assert queue.remove([messages[2]], 4.0) == 9
+    assert _remove(queue, [messages[1]], 1.0) == 3
+    assert _remove(queue, [messages[0]], 2.0) == 7
+    assert _remove(queue, [messages[3]], 3.0) == 7
+    assert _remove(queue, [messages[2]], 4.0) == 9
     assert (len(queue), queue.bytes, queue.min_offset, queue.span) == (0, 0, None, 0)
     assert queue.last_consumed_at == 4.0
-    assert queue.remove([messages[2]], 5.0) is None
+    assert _remove(queue, [messages[2]], 5.0) is None
 
 
 def test_a_message_that_comes_twice_counts_once() -> None:
     queue = _queue()
-    queue.put([_message(1), _message(2)])
-    queue.put([_message(2), _message(3)])
+    first, second, third = _message(1), _message(2), _message(3)
+    assert queue.put([first, second]) == [first, second]
+    assert queue.put([_message(2), third]) == [third]
     assert (len(queue), queue.bytes) == (3, 3)
-    assert queue.remove([_message(2), _message(2)], 1.0) == 1
+    assert _remove(queue, [_message(2)], 1.0) == 1
     assert queue.holds(_message(1))
     assert not queue.holds(_message(2))
 
@@ -59,7 +67,7 @@ def test_no_offset_is_passed_before_all_before_it_are_consumed(gaps: list[int], 
     order.shuffle(messages)
     for message in messages:
         left.discard(message.queue_offset)
-        assert queue.remove([message], 1.0) == (min(left) if left else offset + 1)
+        assert _remove(queue, [message], 1.0) == (min(left) if left else offset + 1)
 
 
 @pytest.mark.parametrize(
@@ -81,3 +89,35 @@ def test_bounds(limits: FlowControl, problem: str | None) -> None:
 def test_bounds_that_would_let_nothing_through() -> None:
     with pytest.raises(UsageError):
         FlowControl(max_span=0)
+
+
+def test_messages_are_taken_in_order_and_come_again_in_order() -> None:
+    queue = _queue()
+    messages = [_message(offset) for offset in range(5)]
+    queue.put(messages)
+    assert queue.take(2) == messages[:2]
+    assert queue.take(2) == messages[2:4]
+    queue.move(messages[:2], MessageEvent.NOT_BEGUN)
+    assert queue.in_state(MessageState.READY) == [messages[0], messages[1], messages[4]]
+    assert queue.take(10) == [messages[0], messages[1], messages[4]]
+    assert queue.take(10) == []
+    queue.move(messages, MessageEvent.REFUSED)
+    assert queue.take(10) == []
+    assert queue.finish(messages[:1], MessageEvent.BURIED, 1.0) == 1
+    queue.move(messages[1:], MessageEvent.TRIED_AGAIN)
+    assert queue.take(10) == messages[1:]
+
+
+def test_what_cannot_happen_to_a_message_changes_nothing() -> None:
+    queue = _queue()
+    queue.put([_message(1)])
+    with pytest.raises(StateError, match="READY cannot be SUCCEEDED"):
+        queue.finish([_message(1)], MessageEvent.SUCCEEDED, 1.0)
+    assert queue.holds(_message(1))
+
+
+def test_a_dropped_queue_is_closing_too() -> None:
+    queue = _queue()
+    queue.drop()
+    assert queue.closing
+    assert queue.dropped

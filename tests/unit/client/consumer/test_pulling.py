@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rmq_client import FlowControl
-from rmq_client.consumer.offset_store import OffsetStore
+from rmq_client.consumer.message_state import MessageEvent
+from rmq_client.consumer.offset_store import RemoteOffsetStore
 from rmq_client.consumer.process_queue import ProcessQueue
 from rmq_client.consumer.pull_client import PullResult, PullStatus
 from rmq_client.consumer.pulling import ConsumerTiming, QueuePuller
@@ -64,7 +65,7 @@ class _Bench:
         self.loop = asyncio.get_running_loop()
         self.client = _Client(list(script))
         self.routes = _Routes()
-        self.offsets = OffsetStore("g", None, lambda queue: None)  # type: ignore[arg-type]  # commits nothing
+        self.offsets = RemoteOffsetStore("g", None, lambda queue: None)  # type: ignore[arg-type]  # commits nothing
         self.process_queue = ProcessQueue(_QUEUE, self.loop.time())
         self.consumed: list[MessageExt] = []
         self.moved: list[int] = []
@@ -95,6 +96,11 @@ class _Bench:
         if not task.cancelled():
             task.result()
         return [round(when - began, 3) for when, _, _ in self.client.pulls]
+
+    def take_away(self) -> None:
+        """As if the listener were done with all of it."""
+        self.process_queue.move(self.consumed, MessageEvent.TAKEN)
+        self.process_queue.finish(self.consumed, MessageEvent.SUCCEEDED, 0.0)
 
     async def _start(self) -> int:
         return 7
@@ -143,7 +149,7 @@ async def test_failures_are_waited_out(
 @pytest.mark.virtual_time
 async def test_nothing_is_pulled_while_too_much_waits() -> None:
     bench = _Bench(_found(7, 8, 9), flow_control=FlowControl(max_messages=2))
-    bench.loop.call_later(1.01, lambda: bench.process_queue.remove(bench.consumed, 0.0))
+    bench.loop.call_later(1.01, bench.take_away)
     assert await bench.run(10.0) == [0, 1.05]
     assert bench.process_queue.last_pull_at > 1000
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from rmq_client.consumer.allocation import averagely
+from collections.abc import Sequence
+
+import pytest
+
+from rmq_client.consumer.allocation import Allocation, averagely
 from rmq_client.consumer.rebalance import Rebalancer, Share
-from rmq_client.consumer.subscription import Subscription
 from rmq_client.errors import BrokerUnreachable, NameServerUnreachable, TopicNotFound
 from rmq_client.routing import TopicRoute
 from rmq_remoting.message_queue import MessageQueue
 
 _QUEUES = tuple(MessageQueue("T", name, number) for name in ("a", "b") for number in range(2))
 _ROUTE = TopicRoute("T", _QUEUES, _QUEUES, {"a": {0: "a:1"}, "b": {0: "b:1"}})
-_SUBSCRIPTIONS = {"T": Subscription("T", "*", 1)}
 
 
 class _Cluster:
@@ -39,16 +41,16 @@ class _Cluster:
     async def announce(self) -> None:
         self.announced += 1
 
-    async def share(self) -> Share | None:
+    async def share(self, topic: str = "T", allocation: Allocation | None = averagely) -> Share | None:
         rebalancer = Rebalancer(
             "g",
             "me",
             routes=self,  # type: ignore[arg-type]
             api=self,  # type: ignore[arg-type]
-            allocation=averagely,
+            allocation=allocation,
             announce=self.announce,
         )
-        return (await rebalancer.shares(_SUBSCRIPTIONS))["T"]
+        return await rebalancer.share(topic)
 
 
 async def test_a_share_of_all_queues_in_their_order() -> None:
@@ -85,3 +87,24 @@ async def test_a_broker_that_does_not_know_this_consumer_is_told() -> None:
     cluster.ids = {"a:1": ["other"], "b:1": ["other"]}
     assert await cluster.share() is None, "queues are not given up for that"
     assert cluster.announced == 1
+
+
+async def test_in_broadcasting_everybody_has_everything_and_nobody_is_asked() -> None:
+    cluster = _Cluster()
+    cluster.ids = {}
+    assert await cluster.share(allocation=None) == Share(frozenset(_QUEUES), alone=True)
+
+
+async def test_a_retry_topic_that_is_not_there_yet_is_no_problem() -> None:
+    cluster = _Cluster()
+    cluster.failure = TopicNotFound("no retries")
+    assert await cluster.share("%RETRY%g") == Share(frozenset(), alone=True)
+    assert await cluster.share("T") is None
+
+
+async def test_a_strategy_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        raise RuntimeError("no idea")
+
+    assert await _Cluster().share(allocation=fail) is None
+    assert "could not be allocated" in caplog.text

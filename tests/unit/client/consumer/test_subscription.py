@@ -34,6 +34,12 @@ def test_tags_have_the_last_word() -> None:
     assert Subscription("T", "*", 1).select(messages) == messages
 
 
+def test_the_retry_topic_of_a_group_with_a_long_name() -> None:
+    assert Subscription("%RETRY%" + "g" * 255, None, 1).data.sub_string == "*"
+    with pytest.raises(UsageError, match="127 are allowed"):
+        Subscription("t" * 128, None, 1)
+
+
 def test_other_kinds_of_expressions_go_to_the_broker_as_they_are() -> None:
     subscription = Subscription("T", "a > 5", 1, "SQL92")
     assert (subscription.data.expression_type, subscription.data.sub_string) == ("SQL92", "a > 5")

@@ -1,0 +1,53 @@
+"""A member of a consumer group, as a process: `group_member NAMESRV TOPIC GROUP [--orderly]`, until SIGTERM.
+
+Prints `ready`, and for every message a line: queue id, offset, and when (ns, the machine's monotonic clock)
+its call began and ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+
+from rmq_client import ConsumerTiming, MessageExt, PushConsumer
+
+# Quick enough to see many changes in a short test; commits and waits are as they are by default.
+_TIMING = ConsumerTiming(rebalance_seconds=2.0, rebalance_again_seconds=0.1)
+
+
+async def listen(messages: list[MessageExt]) -> None:
+    for message in messages:
+        began = time.monotonic_ns()
+        await asyncio.sleep(0.002)
+        line = f"{message.queue_id} {message.queue_offset} {began} {time.monotonic_ns()}\n"
+        sys.stdout.write(line)
+    sys.stdout.flush()
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("namesrv")
+    parser.add_argument("topic")
+    parser.add_argument("group")
+    parser.add_argument("--orderly", action="store_true")
+    chosen = parser.parse_args()
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with PushConsumer(
+        chosen.namesrv,
+        group=chosen.group,
+        topics=[chosen.topic],
+        listener=listen,
+        consume_from="first",
+        orderly=chosen.orderly,
+        timing=_TIMING,
+    ):
+        print("ready", flush=True)
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

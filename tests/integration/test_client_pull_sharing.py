@@ -1,0 +1,183 @@
+"""The pull consumer that shares the queues of topics, and commits by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rmq_client import (
+    ClientSettings,
+    ConsumerTiming,
+    MessageExt,
+    MessageQueue,
+    PullConsumer,
+    TopicNotFound,
+    UsageError,
+)
+from rmq_remoting.codes import RequestCode
+from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
+from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+_QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(4)]
+_QUICK = ConsumerTiming(
+    rebalance_seconds=1.0, rebalance_again_seconds=0.02, takeover_seconds=0.05, commit_seconds=0.0
+)
+
+
+@asynccontextmanager
+async def _cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def _reader(cluster: FakeCluster, name: str = "DEFAULT", **options: Any) -> AsyncIterator[PullConsumer]:
+    options = {
+        "group": "g",
+        "consume_from": "first",
+        "timing": _QUICK,
+        "settings": ClientSettings(instance_name=name, route_refresh_seconds=0.05),
+        **options,
+    }
+    async with PullConsumer(cluster.address, **options) as reader:
+        yield reader
+
+
+def _put(cluster: FakeCluster, count: int, queues: int = 4) -> None:
+    for number in range(count):
+        cluster.broker.put("T", b"%03d" % number, queue_id=number % queues)
+
+
+def _committed(cluster: FakeCluster) -> int:
+    return sum(offset for (group, *_), offset in cluster.broker.offsets.items() if group == "g")
+
+
+async def _until_assigned(reader: PullConsumer, count: int) -> list[MessageQueue]:
+    async with asyncio.timeout(10):
+        while len(reader.assignment()) != count:  # noqa: ASYNC110  # another thread rebalances
+            await asyncio.sleep(0.005)
+    return reader.assignment()
+
+
+async def _read(reader: PullConsumer, count: int) -> list[MessageExt]:
+    messages: list[MessageExt] = []
+    async with asyncio.timeout(10):
+        while len(messages) < count:
+            messages += await reader.poll()
+    return messages
+
+
+async def test_members_share_the_queues() -> None:
+    async with _cluster() as cluster, _reader(cluster, "one", auto_commit=True) as one:
+        _put(cluster, 20)
+        await one.subscribe("T")
+        assert await _until_assigned(one, 4) == _QUEUES
+        await _read(one, 20)
+        await one.poll(timeout_seconds=0)
+        async with _reader(cluster, "two") as two:
+            await two.subscribe("T")
+            assert sorted(await _until_assigned(one, 2) + await _until_assigned(two, 2)) == _QUEUES
+            _put(cluster, 20)
+            read = await asyncio.gather(_read(one, 10), _read(two, 10))
+            assert {message.queue_id for message in read[0]}.isdisjoint(
+                message.queue_id for message in read[1]
+            )
+            # Who took the queues goes on where the other one was.
+            assert {message.queue_offset for message in read[1]} == set(range(5, 10))
+        await _until_assigned(one, 4)
+
+
+async def test_topics_come_and_go() -> None:
+    async with _cluster() as cluster, _reader(cluster) as reader:
+        cluster.broker.put("T", b"1", tags="a")
+        cluster.broker.put("T", b"2", tags="b")
+        await reader.subscribe("T", "a")
+        assert [message.body for message in await _read(reader, 1)] == [b"1"]
+        with pytest.raises(UsageError, match="cannot have queues assigned"):
+            await reader.assign(_QUEUES)
+        with pytest.raises(TopicNotFound):
+            await reader.subscribe("nowhere")
+        await reader.unsubscribe("T")
+        assert reader.assignment() == []
+        await reader.assign(_QUEUES[:1])
+        with pytest.raises(UsageError, match="cannot subscribe"):
+            await reader.subscribe("T")
+
+
+async def test_polls_commit_what_was_given_before() -> None:
+    async with _cluster() as cluster:
+        async with _reader(cluster, auto_commit=True) as reader:
+            _put(cluster, 10, queues=1)
+            await reader.subscribe("T")
+            assert len(await _read(reader, 10)) == 10
+            assert _committed(cluster) == 0
+            await reader.poll(timeout_seconds=0)
+            async with asyncio.timeout(5):
+                while _committed(cluster) != 10:  # noqa: ASYNC110  # a request is under way
+                    await asyncio.sleep(0.005)
+            _put(cluster, 4, queues=1)
+            await _read(reader, 4)
+        assert _committed(cluster) == 14
+
+
+async def test_what_was_being_worked_on_when_it_failed_is_not_committed() -> None:
+    async with _cluster() as cluster:
+        _put(cluster, 10, queues=1)
+        with pytest.raises(ZeroDivisionError):
+            async with _reader(cluster, auto_commit=True) as reader:
+                await reader.subscribe("T")
+                async with asyncio.timeout(5):
+                    while len(await reader.poll(max_messages=4)) != 4:
+                        pass
+                await reader.poll(max_messages=3)
+                raise ZeroDivisionError
+        assert _committed(cluster) == 4
+
+
+async def test_a_commit_counts_what_iterating_has_given() -> None:
+    async with _cluster() as cluster, _reader(cluster) as reader:
+        _put(cluster, 10, queues=1)
+        await reader.subscribe("T")
+        number = 0
+        async for _ in reader:
+            number += 1
+            if number == 3:
+                break
+        await reader.commit()
+        assert _committed(cluster) == 3
+
+
+async def test_commits_that_fail_are_done_later() -> None:
+    async with _cluster() as cluster:
+        async with _reader(cluster, auto_commit=True) as reader:
+            cluster.broker.order(RequestCode.UPDATE_CONSUMER_OFFSET, Fault(code=1))
+            _put(cluster, 4, queues=1)
+            await reader.assign(_QUEUES[:1])
+            await _read(reader, 4)
+            await reader.poll(timeout_seconds=0)
+        assert _committed(cluster) == 4
+
+
+async def test_the_offset_of_a_time() -> None:
+    async with _cluster() as cluster, _reader(cluster) as reader:
+        _put(cluster, 3, queues=1)
+        moment = datetime.fromtimestamp(BORN_MS / 1000, UTC)
+        assert await reader.offset_for_time(_QUEUES[0], moment) == 0
+        assert await reader.offset_for_time(_QUEUES[0], moment + timedelta(seconds=1)) == 3
+
+
+async def test_changed_queues_are_told() -> None:
+    told: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+    async with _cluster() as cluster, _reader(cluster) as reader:
+        await reader.subscribe("T")
+        queues = await reader.listen_to_queues("T", lambda topic, now: told.put_nowait((topic, len(now))))
+        assert queues == _QUEUES
+        cluster.broker.topics["T"] = 6
+        async with asyncio.timeout(10):
+            assert await told.get() == ("T", 6)
+        await _until_assigned(reader, 6)

@@ -1,0 +1,154 @@
+"""Groups made of one Java consumer and one of ours: the same shares, the same locks, the same retries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+import pytest
+
+from rmq_client import (
+    Admin,
+    ConsumeContext,
+    ConsumeResult,
+    ConsumerTiming,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+)
+from tests.interop.foreign import JavaClient
+from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.running import RunningProgram
+from tests.support.waiting import until
+from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+Own = tuple[OwnNamesrv, OwnBroker]
+
+pytestmark = pytest.mark.java
+
+_QUICK = ConsumerTiming(rebalance_seconds=2.0, rebalance_again_seconds=0.1, commit_seconds=0.2)
+_WAIT_SECONDS = 40.0
+
+
+class _Group:
+    """What both members got, by queue; every message is known by its place."""
+
+    def __init__(self, topic: str, java: RunningProgram) -> None:
+        self.topic = topic
+        self._java = java
+        self.ours: dict[int, list[int]] = defaultdict(list)
+
+    async def listen(self, messages: list[MessageExt]) -> None:
+        for message in messages:
+            self.ours[message.queue_id].append(message.queue_offset)
+
+    def javas(self) -> dict[int, list[int]]:
+        by_queue: dict[int, list[int]] = defaultdict(list)
+        for message in self._java.named("message"):
+            by_queue[message["queueId"]].append(message["queueOffset"])
+        return by_queue
+
+    def has_all(self, ends: dict[int, int]) -> bool:
+        javas = self.javas()
+        return all(
+            set(range(end)) <= {*self.ours[queue_id], *javas[queue_id]} for queue_id, end in ends.items()
+        )
+
+
+async def _send(producer: Producer, topic: str, ends: dict[int, int]) -> None:
+    for queue_id in range(4):
+        result = await producer.send(
+            Message(topic, b"x" * 20), queue=MessageQueue(topic, "broker-a", queue_id)
+        )
+        ends[queue_id] = result.queue_offset + 1
+
+
+async def _send_until_shared(producer: Producer, group: _Group, ends: dict[int, int]) -> None:
+    """Until each of the two has got something of two queues that the other has not."""
+    async with asyncio.timeout(_WAIT_SECONDS):
+        while True:
+            before = {queue_id: len(offsets) for queue_id, offsets in group.ours.items()}
+            javas_before = {queue_id: len(offsets) for queue_id, offsets in group.javas().items()}
+            await _send(producer, group.topic, ends)
+            await until(lambda: group.has_all(ends), timeout_seconds=_WAIT_SECONDS)
+            grown = {queue for queue, got in group.ours.items() if len(got) > before.get(queue, 0)}
+            javas = {queue for queue, got in group.javas().items() if len(got) > javas_before.get(queue, 0)}
+            if len(grown) == len(javas) == 2 and not grown & javas:
+                return
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_they_share_the_queues_and_take_over(
+    own: Own, own_java: JavaClient, own_topic: str, orderly: bool
+) -> None:
+    address, ends = own[0].address, dict[int, int]()
+    with own_java.start("consume", topic=own_topic, group=own_topic, count=10_000, orderly=orderly) as java:
+        group = _Group(own_topic, java)
+        async with Producer(address, group="p") as producer:
+            await java.wait_for("started")
+            async with PushConsumer(
+                address,
+                group=own_topic,
+                topics=[own_topic],
+                listener=group.listen,
+                consume_from="first",
+                orderly=orderly,
+                timing=_QUICK,
+            ) as ours:
+                await _send_until_shared(producer, group, ends)
+                if orderly:
+                    # One that is killed keeps its locks for a minute: here it says good-bye.
+                    (await java.stop()).check()
+                else:
+                    java.kill()
+                await _send(producer, own_topic, ends)
+                await until(lambda: group.has_all(ends), timeout_seconds=_WAIT_SECONDS)
+                assert len(await ours.assigned_queues()) == 4
+    if orderly:
+        for by_queue in (group.ours, group.javas()):
+            for offsets in by_queue.values():
+                assert offsets == sorted(set(offsets)), "in order, none twice"
+
+
+async def test_what_ours_refuses_comes_again_to_one_of_them(
+    own: Own, own_java: JavaClient, own_topic: str
+) -> None:
+    address, ends = own[0].address, dict[int, int]()
+    refused: list[int] = []
+    repeated: list[int] = []
+
+    async def listen(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        (message,) = messages
+        await group.listen(messages if not message.reconsume_times else [])
+        context.delay_level = 1
+        if message.reconsume_times:
+            repeated.append(message.reconsume_times)
+            return ConsumeResult.SUCCESS
+        refused.append(message.queue_offset)
+        return ConsumeResult.LATER
+
+    with own_java.start("consume", topic=own_topic, group=own_topic, count=10_000) as java:
+        group = _Group(own_topic, java)
+        async with Producer(address, group="p") as producer:
+            await java.wait_for("started")
+            async with PushConsumer(
+                address,
+                group=own_topic,
+                topics=[own_topic],
+                listener=listen,
+                consume_from="first",
+                timing=_QUICK,
+            ):
+                async with asyncio.timeout(_WAIT_SECONDS):
+                    while not refused:
+                        await _send(producer, own_topic, ends)
+
+                def all_came_back() -> bool:
+                    javas = [one for one in java.named("message") if one["reconsumeTimes"]]
+                    return len(javas) + len(repeated) >= len(refused)
+
+                await until(all_came_back, timeout_seconds=_WAIT_SECONDS)
+        async with Admin(address) as admin:
+            assert f"%RETRY%{own_topic}" in await admin.topics()

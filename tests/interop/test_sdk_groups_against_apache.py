@@ -1,0 +1,198 @@
+"""Groups of our consumers with Apache's own broker, and the same with ours: retries, dead letters, order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from rmq_client import (
+    Admin,
+    ClientSettings,
+    ConsumeContext,
+    ConsumeResult,
+    ConsumerTiming,
+    Message,
+    MessageExt,
+    MessageQueue,
+    OrderlyContext,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    TopicNotFound,
+)
+from tests.support.apache import ApacheBroker, ApacheNamesrv
+from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.waiting import until
+from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+Cluster = tuple[ApacheNamesrv, ApacheBroker] | tuple[OwnNamesrv, OwnBroker]
+
+_QUICK = ConsumerTiming(
+    rebalance_seconds=2.0,
+    rebalance_again_seconds=0.1,
+    takeover_seconds=0.1,
+    commit_seconds=0.2,
+    retry_seconds=0.3,
+    lock_renewal_seconds=1.0,
+)
+_WAIT_SECONDS = 60.0
+
+
+@pytest.fixture(params=[pytest.param("apache", marks=pytest.mark.java), "own"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """A name server and a broker, of Apache's and of ours."""
+    servers: Cluster = request.getfixturevalue(request.param)
+    return servers
+
+
+@pytest.fixture
+async def topic(cluster: Cluster, name: str) -> str:
+    """A topic of four queues."""
+    async with Admin(cluster[0].address) as admin:
+        await admin.create_topic(name, queues=4)
+    return name
+
+
+@asynccontextmanager
+async def _consumer(address: str, topic: str, listener: Any, **options: Any) -> AsyncIterator[PushConsumer]:
+    options = {"group": f"g-{topic}", "topics": [topic], "consume_from": "first", "timing": _QUICK, **options}
+    async with PushConsumer(address, listener=listener, **options) as consumer:
+        yield consumer
+
+
+async def _until_assigned(consumer: PushConsumer, count: int) -> None:
+    async with asyncio.timeout(_WAIT_SECONDS):
+        while len(await consumer.assigned_queues()) != count:  # noqa: ASYNC110  # another thread rebalances
+            await asyncio.sleep(0.02)
+
+
+async def _dead_letters(address: str, group: str, count: int) -> list[MessageExt]:
+    """The first messages of the group's dead-letter topic, which is made for the first of them."""
+    topic = f"%DLQ%{group}"
+    async with (
+        PullConsumer(address, group=f"reader-of-{group}", consume_from="first") as reader,
+        asyncio.timeout(_WAIT_SECONDS),
+    ):
+        while True:
+            try:
+                await reader.assign(await reader.queues(topic))
+                break
+            except TopicNotFound:
+                await asyncio.sleep(0.05)
+        messages: list[MessageExt] = []
+        while len(messages) < count:
+            messages += await reader.poll(timeout_seconds=1)
+        return messages
+
+
+async def test_refused_messages_come_again_and_become_dead_letters(cluster: Cluster, topic: str) -> None:
+    address = cluster[0].address
+    got: list[tuple[bytes, int, str]] = []
+
+    def listen(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        (message,) = messages
+        got.append((message.body, message.reconsume_times, message.topic))
+        context.delay_level = 1
+        return ConsumeResult.LATER if message.body == b"bad" else ConsumeResult.SUCCESS
+
+    async with (
+        Producer(address, group="p") as producer,
+        _consumer(address, topic, listen, max_reconsume_times=2) as consumer,
+    ):
+        sent = await producer.send(Message(topic, b"bad", tags="t", keys=["k"], properties={"x": "y"}))
+        await producer.send(Message(topic, b"good"))
+        await until(lambda: len(got) == 4, timeout_seconds=_WAIT_SECONDS)
+        (dead,) = await _dead_letters(address, consumer.group, 1)
+    assert [call for call in got if call[0] == b"bad"] == [(b"bad", times, topic) for times in range(3)]
+    assert (dead.body, dead.tags, dead.properties["x"]) == (b"bad", "t", "y")
+    assert dead.properties["RETRY_TOPIC"] == topic
+    assert dead.msg_id == sent.msg_id
+
+
+async def test_a_message_is_buried_at_once(cluster: Cluster, topic: str) -> None:
+    address = cluster[0].address
+    calls: list[bytes] = []
+
+    async def listen(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        calls.append(messages[0].body)
+        context.delay_level = -1
+        return ConsumeResult.LATER
+
+    async with Producer(address, group="p") as producer, _consumer(address, topic, listen) as consumer:
+        await producer.send(Message(topic, b"bad"))
+        assert [one.body for one in await _dead_letters(address, consumer.group, 1)] == [b"bad"]
+    assert calls == [b"bad"]
+
+
+async def test_order_holds_while_members_come_and_go(cluster: Cluster, topic: str) -> None:
+    address = cluster[0].address
+    got: dict[int, list[int]] = defaultdict(list)
+    busy: set[int] = set()
+    overlaps = 0
+    total = 0
+
+    async def listen(messages: list[MessageExt]) -> None:
+        nonlocal overlaps
+        queue_id = messages[0].queue_id
+        overlaps += queue_id in busy
+        busy.add(queue_id)
+        await asyncio.sleep(0.001)
+        busy.discard(queue_id)
+        got[queue_id] += [int(message.body) for message in messages]
+
+    async def send(producer: Producer) -> None:
+        nonlocal total
+        for _ in range(100):
+            await producer.send(
+                Message(topic, b"%d" % total), queue=MessageQueue(topic, "broker-a", total % 4)
+            )
+            total += 1
+
+    async with (
+        Producer(address, group="p") as producer,
+        _consumer(address, topic, listen, orderly=True) as first,
+    ):
+        await send(producer)
+        for number in range(2):
+            settings = ClientSettings(instance_name=f"member-{number}")
+            async with _consumer(address, topic, listen, orderly=True, settings=settings) as other:
+                await _until_assigned(other, 2)
+                await _until_assigned(first, 2)
+                await send(producer)
+            await _until_assigned(first, 4)
+        await until(lambda: sum(map(len, got.values())) >= total, timeout_seconds=_WAIT_SECONDS)
+    assert overlaps == 0
+    for queue_id in range(4):
+        assert got[queue_id] == list(range(queue_id, total, 4)), "in order, nothing lost, nothing twice"
+
+
+async def test_orderly_messages_become_dead_letters(cluster: Cluster, topic: str) -> None:
+    address = cluster[0].address
+    calls: list[tuple[bytes, int]] = []
+
+    def listen(messages: list[MessageExt], context: OrderlyContext) -> ConsumeResult:
+        (message,) = messages
+        calls.append((message.body, message.reconsume_times))
+        context.suspend_current_queue_time_ms = 10
+        return ConsumeResult.LATER if message.body == b"bad" else ConsumeResult.SUCCESS
+
+    queue = MessageQueue(topic, "broker-a", 0)
+    async with (
+        Producer(address, group="p") as producer,
+        _consumer(address, topic, listen, orderly=True, max_reconsume_times=2) as consumer,
+    ):
+        # Sent before the group's retry topic is there, which brokers make for its first heartbeat.
+        await producer.send(Message(topic, b"bad"), queue=queue)
+        await producer.send(Message(topic, b"good"), queue=queue)
+        (dead,) = await _dead_letters(address, consumer.group, 1)
+        await until(lambda: (b"good", 0) in calls, timeout_seconds=_WAIT_SECONDS)
+    assert dead.body == b"bad"
+    bad = [times for body, times in calls if body == b"bad"]
+    assert bad == list(range(len(bad)))
+    assert len(bad) >= 3
+    assert calls[-1] == (b"good", 0)

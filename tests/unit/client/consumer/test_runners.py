@@ -1,0 +1,201 @@
+"""Where listeners run: bounds, stops, listeners that cancel, contexts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rmq_client import ConsumeContext, ConsumeResult, MessageExt, OrderlyContext, UsageError
+from rmq_client.consumer.calls import Caller, Work
+from rmq_client.consumer.listener import inspect_listener
+from rmq_client.consumer.process_queue import ProcessQueue
+from rmq_client.consumer.runners import TaskRunner, ThreadRunner, make_runner
+from tests.support.waiting import until
+from tests.unit.client.consumer.bench import QUEUE, messages
+
+
+def _works(count: int, queue: ProcessQueue | None = None) -> list[Work]:
+    queue = queue if queue is not None else ProcessQueue(QUEUE, 0.0)
+    return [Work(messages([offset]), queue) for offset in range(count)]
+
+
+def _tasks(listener: Callable[..., Any], done: list[Work], **options: int) -> TaskRunner:
+    loop = asyncio.get_running_loop()
+    workers = options.pop("workers", 3)
+    return TaskRunner(Caller(inspect_listener(listener), "g"), workers, loop, loop, done.append, **options)
+
+
+async def test_a_listener_that_never_waits_needs_few_tasks_and_lets_others_run() -> None:
+    done: list[Work] = []
+    tasks: set[object] = set()
+    others = 0
+
+    async def listen(received: list[MessageExt]) -> None:
+        tasks.add(asyncio.current_task())
+
+    runner = _tasks(listen, done, workers=20)
+    assert runner.submit(_works(500)) == 500
+    while len(done) < 500:
+        await asyncio.sleep(0)
+        others += 1
+    assert len(tasks) <= 20
+    assert others > 5
+    assert all(work.error is None for work in done)
+
+
+async def test_a_listener_that_waits_gets_all_workers_and_no_more() -> None:
+    done: list[Work] = []
+    running = most = 0
+    release = asyncio.Event()
+
+    async def listen(received: list[MessageExt]) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await release.wait()
+        running -= 1
+
+    runner = _tasks(listen, done, workers=3)
+    runner.submit(_works(2))
+    runner.submit(_works(8))
+    await until(lambda: running == 3)
+    release.set()
+    await until(lambda: len(done) == 10)
+    assert most == 3
+
+
+@pytest.mark.parametrize("when", ["before a wait", "at the end", "by a cancelled future"])
+async def test_a_listener_that_cancels_costs_only_its_own_message(when: str) -> None:
+    done: list[Work] = []
+
+    async def listen(received: list[MessageExt]) -> None:
+        if received[0].queue_offset % 3:
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        if when == "by a cancelled future":
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+            await future
+        task.cancel()
+        if when == "before a wait":
+            await asyncio.sleep(1)
+
+    runner = _tasks(listen, done, workers=2)
+    runner.submit(_works(30))
+    await until(lambda: len(done) == 30)
+    failed = {work.messages[0].queue_offset for work in done if work.error is not None}
+    assert failed == (set() if when == "at the end" else set(range(0, 30, 3)))
+    assert await runner.stop(1.0)
+
+
+async def test_whatever_a_function_raises_its_thread_lives_on() -> None:
+    done: list[Work] = []
+    errors: list[BaseException] = [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), OSError()]
+
+    def listen(received: list[MessageExt]) -> None:
+        raise errors[received[0].queue_offset]
+
+    loop = asyncio.get_running_loop()
+    runner = ThreadRunner(Caller(inspect_listener(listen), "g"), 1, "t", loop, done.append)
+    runner.submit(_works(4))
+    await until(lambda: len(done) == 4)
+    assert [work.error for work in done] == errors
+    assert await runner.stop(1.0)
+
+
+async def test_what_does_not_fit_is_given_back() -> None:
+    done: list[Work] = []
+    release = asyncio.Event()
+    thread_release = threading.Event()
+
+    async def wait(received: list[MessageExt]) -> None:
+        await release.wait()
+
+    def sleep(received: list[MessageExt]) -> None:
+        thread_release.wait()
+
+    loop = asyncio.get_running_loop()
+    threads = ThreadRunner(Caller(inspect_listener(sleep), "g"), 1, "t", loop, done.append, capacity=5)
+    for runner in (_tasks(wait, done, workers=1, capacity=5), threads):
+        assert runner.submit(_works(3)) == 3
+        assert runner.submit(_works(3)) == 2
+        assert runner.submit(_works(3)) == 0
+    release.set()
+    thread_release.set()
+    await until(lambda: len(done) == 10)
+    assert threads.submit(_works(9)) == 5
+    await until(lambda: len(done) == 15)
+    assert await threads.stop(1.0)
+
+
+async def test_nothing_begins_for_a_queue_that_is_closing() -> None:
+    done: list[Work] = []
+    got: list[int] = []
+    queue = ProcessQueue(QUEUE, 0.0)
+
+    async def listen(received: list[MessageExt]) -> None:
+        got.append(received[0].queue_offset)
+        queue.closing = True
+
+    runner = _tasks(listen, done, workers=1)
+    runner.submit(_works(5, queue))
+    await until(lambda: len(done) == 5)
+    assert got == [0]
+    assert [work.skipped for work in done] == [False, True, True, True, True]
+
+
+async def test_a_stop_begins_nothing_more_and_cancels_what_does_not_end() -> None:
+    done: list[Work] = []
+    got: list[int] = []
+
+    async def listen(received: list[MessageExt]) -> None:
+        got.append(received[0].queue_offset)
+        await asyncio.Event().wait()
+
+    runner = _tasks(listen, done, workers=2)
+    runner.submit(_works(10))
+    await until(lambda: len(got) == 2)
+    assert not await runner.stop(0.01)
+    await until(lambda: len(done) == 10)
+    assert got == [0, 1]
+    assert [type(work.error) for work in done if not work.skipped] == [asyncio.CancelledError] * 2
+
+
+async def test_listeners_get_a_context_if_they_want_one() -> None:
+    contexts: list[object] = []
+
+    def one(received: list[MessageExt]) -> None:
+        contexts.append(None)
+
+    def two(received: list[MessageExt], context: object) -> None:
+        contexts.append(context)
+
+    def optional(received: list[MessageExt], mine: int = 7) -> None:
+        contexts.append(mine)
+
+    for listener, orderly in ((one, False), (two, False), (two, True), (optional, False)):
+        (work,) = _works(1)
+        Caller(inspect_listener(listener, orderly=orderly), "g").call(work)
+        assert work.error is None
+    assert contexts == [None, ConsumeContext(QUEUE), OrderlyContext(QUEUE), 7]
+    direct = Work(messages([3]), None)
+    Caller(inspect_listener(two), "g").call(direct)
+    assert contexts[-1] == ConsumeContext(QUEUE.__class__("T", "", 0))
+
+
+async def test_what_listeners_cannot_be_or_say() -> None:
+    with pytest.raises(UsageError, match="must be a function"):
+        inspect_listener(3)
+    with pytest.raises(UsageError, match="none_means"):
+        inspect_listener(print, none_means=ConsumeResult.COMMIT)
+    with pytest.raises(UsageError, match="0 workers"):
+        loop = asyncio.get_running_loop()
+        make_runner(Caller(inspect_listener(print), "g"), 0, "t", loop, loop, lambda work: None)
+    (work,) = _works(1)
+    Caller(inspect_listener(lambda received: ConsumeResult.COMMIT), "g").call(work)
+    assert "only orderly listeners" in str(work.error)
