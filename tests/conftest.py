@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -35,6 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "each_loop: run on uvloop and on asyncio in debug mode")
     config.addinivalue_line("markers", "virtual_time: run on a loop whose timers cost no time")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # In the background of a shell: programs that tests start, and end by Ctrl-C, would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
