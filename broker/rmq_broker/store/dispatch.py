@@ -83,7 +83,7 @@ class Dispatcher:
         self._fill_gaps = fill_gaps
         self._index = index
         self._levels = levels
-        # With `fill_gaps` off: queues that lack entries from before, and the last of what they have.
+        # With `fill_gaps` off: queues that lack entries from before, and the end in the log of what they have.
         self.gaps: dict[ConsumeQueue, int] = {}
 
     def dispatch(self, record: RecordSummary) -> None:
@@ -131,6 +131,9 @@ class Dispatcher:
         offset = record.queue_offset
         if offset > 0 and record_of(self._log, queue, offset) is not None:
             _complain(queue, record, "that one is another record")
+            return False
+        if 0 < offset < queue.min_offset and not self._fill_gaps:
+            self.gaps[queue] = 0  # its first files got lost, with what is before this message
             return False
         # A page of the queue that got lost; or, from 0 on, a topic deleted and made again by another broker.
         queue.cut_at(offset)

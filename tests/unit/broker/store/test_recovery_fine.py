@@ -222,6 +222,19 @@ def test_queues_removed_meanwhile(tmp_path: Path, stop: Stop, lost: str) -> None
     assert opened_whole(tmp_path, 330).began_at == 0
 
 
+@every_crash
+def test_a_queues_first_file_is_lost(tmp_path: Path, stop: Stop) -> None:
+    """What is read again begins in the middle of it: the messages before that are not taken for cleaned."""
+    store = opened(tmp_path)
+    fill(store, 150, size=150)
+    written(store, flushed=True)
+    fill(store, 450, size=150)
+    store.queues.write_out()
+    stop(store)
+    (tmp_path / "consumequeue/Topic0/0" / file_name(0)).unlink()
+    assert opened_whole(tmp_path, 600).began_at == 0
+
+
 def test_after_a_clean_stop_it_says_nothing(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 300, topics=3)
