@@ -28,9 +28,10 @@ from .config import BrokerRole, BrokerSettings
 from .delivery.cold_pulls import ColdPulls
 from .delivery.delay_offsets import LOOK_SECONDS, DelayOffsetKeeper, DelayOffsets
 from .delivery.delayed_messages import DelayedMessages
-from .delivery.held_pulls import TICK_SECONDS, HeldPulls
+from .delivery.held_pulls import HeldPulls
 from .delivery.message_writer import MessageWriter
 from .delivery.retries import Retries
+from .delivery.waiting_requests import TICK_SECONDS
 from .delivery_metrics import DeliveryCollector
 from .filtering.bit_maps import BitMaps
 from .filtering.expressions import Expressions
@@ -44,7 +45,6 @@ from .offsets.flusher import OffsetFlusher
 from .offsets.table import ConsumerOffsetTable
 from .persistence import ConfigFile, ConfigFileError
 from .pop.metrics import PopCollector
-from .pop.polls import TICK_SECONDS as POP_TICK_SECONDS
 from .pop.routes import QueueRoutes
 from .pop.service import PopService
 from .processor_table import Processors, Tiers, pull_rows, register_all, table
@@ -413,7 +413,7 @@ class Broker:
         supervisor, settings = self._supervisor, self.settings
         supervisor.every("held pulls", TICK_SECONDS, self.held_pulls.expire)
         assert self.pops is not None
-        supervisor.every("pops", POP_TICK_SECONDS, self.pops.tick)
+        supervisor.every("pops", TICK_SECONDS, self.pops.tick)
         supervisor.start("pop revival", self.pops.revival.run, on_death=OnDeath.RESTART)
         supervisor.every("pop order", self._offset_flusher.period_seconds, self.pops.flush_orders)
         supervisor.every("check held pulls", _HOLD_CHECK_SECONDS, self.held_pulls.check_all)

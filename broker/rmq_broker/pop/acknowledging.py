@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.bodies.pop import OrderInfo
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
+from rmq_remoting.pop_receipt import Receipt
 
 from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
 from ..store.errors import MessageRejected, StoreUnavailable
 from .check_point import CheckPoint, CheckPointKey, QueueKey
 from .journal import OrderMoved
 from .orders import OrderAckProblem
-from .receipt import Receipt
 
 if TYPE_CHECKING:
     from ..persistence import ClockMs

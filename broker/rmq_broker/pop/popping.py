@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.message_codec import decode_stored_message, encode_stored_message
 from rmq_remoting.message_errors import MessageDecodeError, MessageEncodeError
 from rmq_remoting.message_properties import PROPERTY_CRC32, PROPERTY_POP_CK
+from rmq_remoting.pop_receipt import ORDER_REVIVE_QUEUE, Receipt, kind_of
 
 from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
 from ..store.errors import MessageRejected, StoreUnavailable
 from ..store.reader import ColdRead, GetResult, GetStatus
 from ..topics.names import RETRY_PREFIX
+from .answer_infos import AnswerInfos
 from .check_point import CheckPoint, CheckPointKey, QueueKey
-from .receipt import ORDER_REVIVE_QUEUE, AnswerInfos, Receipt
-from .retry_topics import kind_of, pop_retry_topic
+from .retry_topics import pop_retry_topic
 
 if TYPE_CHECKING:
     from ..config import BrokerSettings

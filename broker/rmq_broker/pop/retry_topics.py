@@ -5,19 +5,9 @@ Source: Apache RocketMQ 5.3.3, KeyBuilder and ExtraInfoUtil.
 
 from __future__ import annotations
 
-from rmq_remoting.pop_receipt import NORMAL, RETRY_V1, RETRY_V2, kind_of, pop_retry_topics, real_topic
+from rmq_remoting.pop_receipt import pop_retry_topics
 
 from ..topics.names import RETRY_PREFIX
-
-__all__ = [
-    "NORMAL",
-    "RETRY_V1",
-    "RETRY_V2",
-    "kind_of",
-    "normal_topic",
-    "pop_retry_topic",
-    "real_topic",
-]
 
 
 def pop_retry_topic(topic: str, group: str, *, version_2: bool) -> str:

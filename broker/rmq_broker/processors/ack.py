@@ -10,11 +10,10 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.pop import AckMessageRequestHeader
+from rmq_remoting.pop_receipt import NORMAL, Receipt, real_topic
 
 from ..pop.check_point import QueueKey
-from ..pop.receipt import Receipt, ReceiptError
-from ..pop.retry_topics import NORMAL, real_topic
-from .pop_admission import PopAdmission
+from .pop_admission import PopAdmission, parse_receipt
 from .pop_durably import when_on_disk
 
 if TYPE_CHECKING:
@@ -41,10 +40,7 @@ class AckProcessor:
         """200051: one message."""
         header = AckMessageRequestHeader.decode(request.ext_fields)
         self._admission.check_settled(header.topic, header.queue_id, connection.peer)
-        try:
-            receipt = Receipt.parse(header.extra_info)
-        except ReceiptError as error:
-            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        receipt = parse_receipt(header.extra_info)
         queue = QueueKey(header.topic, header.consumer_group, header.queue_id)
         self._acknowledging.ack(queue, receipt, (header.offset,))
         return when_on_disk(self._store, request.response(ResponseCode.SUCCESS))

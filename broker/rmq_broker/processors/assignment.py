@@ -22,6 +22,7 @@ from ..groups.names import group_name_problem
 from ..pop.assignment import STRATEGIES, shared_for_pop
 from ..topics.names import RETRY_PREFIX, topic_name_problem
 from .admin.settling import Settle, answer_later, answer_when_settled
+from .refusals import CREATE_IT, existing_group, existing_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -112,15 +113,8 @@ class RequestModeProcessor:
             raise CommandError(
                 ResponseCode.NO_PERMISSION, f"{mode.topic} is a retry topic: set the mode of the topic itself"
             )
-        if self._topics.get(mode.topic) is None:
-            raise CommandError(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic {mode.topic} does not exist on this broker: create it"
-            )
-        if self._groups.find(mode.consumer_group) is None:
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"consumer group {mode.consumer_group} does not exist: create it",
-            )
+        existing_topic(self._topics, mode.topic, CREATE_IT)
+        existing_group(self._groups, mode.consumer_group, CREATE_IT)
         log.info("%s: group %s %ss topic %s", connection.peer, mode.consumer_group, mode.mode, mode.topic)
         self._modes.set(mode)
         return answer_when_settled(request.response(ResponseCode.SUCCESS), self._settle)

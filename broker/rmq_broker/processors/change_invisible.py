@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
-from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.pop import ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader
 
 from ..pop.check_point import QueueKey
-from ..pop.receipt import Receipt, ReceiptError
-from .pop_admission import PopAdmission
+from .pop_admission import PopAdmission, parse_receipt
 from .pop_durably import when_on_disk
 
 if TYPE_CHECKING:
@@ -35,10 +33,7 @@ class ChangeInvisibleProcessor:
         header = ChangeInvisibleTimeRequestHeader.decode(request.ext_fields)
         self._admission.check_settled(header.topic, header.queue_id, connection.peer)
         self._admission.check_invisible_time(header.invisible_time_ms, 0)
-        try:
-            receipt = Receipt.parse(header.extra_info)
-        except ReceiptError as error:
-            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        receipt = parse_receipt(header.extra_info)
         queue = QueueKey(header.topic, header.consumer_group, header.queue_id)
         hidden = self._acknowledging.hide(queue, receipt, header.offset, header.invisible_time_ms)
         fields = ChangeInvisibleTimeResponseHeader(

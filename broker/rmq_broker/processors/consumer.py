@@ -13,6 +13,7 @@ from rmq_remoting.headers.offsets import (
 )
 
 from ..offsets.table import NO_OFFSET
+from .refusals import existing_topic, no_such_group
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -61,11 +62,8 @@ class ConsumerOffsetProcessor:
         header = UpdateConsumerOffsetRequestHeader.decode(request.ext_fields)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if group not in self._groups:
-            remark = f"consumer group {group} does not exist: create it, or have a consumer join it"
-            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        config = self._topics.get(topic)
-        if config is None:
-            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist on this broker")
+            raise no_such_group(group, "create it, or have a consumer join it")
+        config = existing_topic(self._topics, topic)
         self._check_place(header, max(config.read_queue_nums, config.write_queue_nums))
         if self._offsets.has_reset(group, topic, queue_id):
             # The client does not know yet that it was reset; its next pull will tell it.

@@ -13,6 +13,8 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
 
+from .refusals import CREATE_IT, existing_group
+
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
     from rmq_remoting.message_queue import MessageQueue
@@ -40,9 +42,7 @@ class QueueLockProcessor:
         """
         body = LockBatchRequestBody.decode(request.body)
         _check_client(body.client_id)
-        if self._groups.find(body.consumer_group) is None:
-            problem = f"consumer group {body.consumer_group} does not exist: create it"
-            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, problem)
+        existing_group(self._groups, body.consumer_group, CREATE_IT)
         wanted = dict.fromkeys(body.mq_set)
         known = [queue for queue in wanted if self._is_here(queue)]
         held = self._locks.lock(body.consumer_group, known, body.client_id)

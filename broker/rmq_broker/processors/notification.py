@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -12,7 +12,7 @@ from rmq_remoting.headers.pop import NotificationRequestHeader, NotificationResp
 from rmq_remoting.pop_receipt import pop_retry_topics
 
 from ..pop.check_point import QueueKey
-from ..pop.polls import ANY_QUEUE
+from ..pop.polls import AHEAD_MS, ANY_QUEUE
 from .pop_admission import PopAdmission
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..pop.service import PopService
     from ..store.message_store import MessageStore
     from ..topics.table import TopicTable
-
-_AHEAD_MS: Final = 50
 
 
 class NotificationProcessor:
@@ -49,7 +47,7 @@ class NotificationProcessor:
         if self._look(connection, header):
             return _respond(request, has_message=True)
         now_ms = self._now_ms()
-        wait_ms = (header.born_time or now_ms) + header.poll_time_ms - _AHEAD_MS - now_ms
+        wait_ms = (header.born_time or now_ms) + header.poll_time_ms - AHEAD_MS - now_ms
         if header.poll_time_ms <= 0 or wait_ms <= 0:
             return _respond(request, has_message=False)
         polls = self._pops.notifications

@@ -22,9 +22,9 @@ from rmq_remoting.headers.pop import (
     PopMessageResponseHeader,
 )
 
-from ..clients.subscription import ExpressionError, Subscription
+from ..clients.parsed_subscriptions import ParsedSubscriptions
 from ..pop.check_point import QueueKey
-from ..pop.polls import ANY_QUEUE
+from ..pop.polls import AHEAD_MS, ANY_QUEUE
 from ..pop.popping import Pop, Read, Walk
 from ..pop.retry_topics import pop_retry_topic
 from ..store.reader import ColdRead, GetResult, GetStatus
@@ -43,10 +43,6 @@ if TYPE_CHECKING:
 _MAX_MESSAGES: Final = 32
 # A pop that comes so much later than its client waits for it would find nobody.
 _TOO_LATE_MS: Final = 500
-# Before its time ends a pop has to be answered so early that the client still is there.
-_AHEAD_MS: Final = 50
-_MAX_REMEMBERED: Final = 10_000
-_MAX_REMEMBERED_CHARACTERS: Final = 1024
 
 
 class PopProcessor:
@@ -63,7 +59,7 @@ class PopProcessor:
         now_ms: ClockMs,
     ) -> None:
         self._filters = filters
-        self._parsed: dict[tuple[str, str | None, str | None], Subscription] = {}
+        self._parsed = ParsedSubscriptions()
         self._settings = settings
         self._admission = admission
         self._pops = pops
@@ -122,17 +118,7 @@ class PopProcessor:
 
     def _reader(self, header: PopMessageRequestHeader) -> Read:
         """How messages are read that the group wants. Raises CommandError."""
-        key = (header.topic, header.expression, header.expression_type)
-        subscription = self._parsed.get(key)
-        if subscription is None:
-            try:
-                subscription = Subscription.parse(*key)
-            except ExpressionError as error:
-                raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
-            if len(subscription.sub_string) <= _MAX_REMEMBERED_CHARACTERS:
-                if len(self._parsed) >= _MAX_REMEMBERED:
-                    self._parsed.clear()
-                self._parsed[key] = subscription
+        subscription = self._parsed.of(header.topic, header.expression, header.expression_type)
         wanted = self._filters.of_request(header.consumer_group, subscription)
 
         def read(topic: str, queue_id: int, offset: int, most: int) -> GetResult | ColdRead:
@@ -186,7 +172,7 @@ class PopProcessor:
         pop: Pop,
         ends_at_ms: int,
     ) -> Result:
-        wait_ms = ends_at_ms - _AHEAD_MS - self._now_ms()
+        wait_ms = ends_at_ms - AHEAD_MS - self._now_ms()
         key = QueueKey(pop.topic, pop.group, pop.queue_id)
         if wait_ms <= 0:
             return self._respond(request, pop, ResponseCode.POLLING_TIMEOUT)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
+from rmq_remoting.pop_receipt import Receipt, ReceiptError
 
 from ..groups.names import group_name_problem
 from ..topics.permissions import READ
+from .refusals import CREATE_GROUP, CREATE_IT, existing_topic, no_such_group
 
 if TYPE_CHECKING:
     from rmq_remoting.bodies.topic import TopicConfig
@@ -32,7 +34,7 @@ class PopAdmission:
         """May the group read the queue? A negative queue id stands for any."""
         if not self._settings.broker_permission & READ:
             raise CommandError(ResponseCode.NO_PERMISSION, "popping messages from this broker is forbidden")
-        config = self.existing_topic(topic)
+        config = existing_topic(self._topics, topic, CREATE_IT)
         if not config.perm & READ:
             raise CommandError(
                 ResponseCode.NO_PERMISSION, f"popping messages from topic {topic} is forbidden"
@@ -48,7 +50,7 @@ class PopAdmission:
 
     def check_settled(self, topic: str, queue_id: int, peer: str) -> None:
         """May messages of the queue be acknowledged or hidden?"""
-        config = self.existing_topic(topic)
+        config = existing_topic(self._topics, topic, CREATE_IT)
         if not 0 <= queue_id < config.read_queue_nums:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, _bad_queue(config, queue_id, peer))
 
@@ -62,31 +64,27 @@ class PopAdmission:
                 "(timerMaxDelaySec)",
             )
 
-    def existing_topic(self, topic: str) -> TopicConfig:
-        """The topic's configuration."""
-        config = self._topics.get(topic)
-        if config is None:
-            raise CommandError(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist on this broker: create it"
-            )
-        return config
-
     def _check_group(self, name: str, topic: str) -> None:
         group = self._groups.find(name)
         if group is None:
             problem = group_name_problem(name)
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                problem
-                or f"consumer group {name} does not exist: create it, or start the broker with "
-                "autoCreateSubscriptionGroup=true",
-            )
+            if problem is not None:
+                raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, problem)
+            raise no_such_group(name, CREATE_GROUP)
         if not group.consume_enable:
             raise CommandError(ResponseCode.NO_PERMISSION, f"consumer group {name} may not consume")
         if self._groups.forbidden(name, topic) & READ:
             raise CommandError(
                 ResponseCode.NO_PERMISSION, f"consumer group {name} may not read topic {topic}"
             )
+
+
+def parse_receipt(text: str) -> Receipt:
+    """What the receipt says. Raises CommandError for one that no broker has made."""
+    try:
+        return Receipt.parse(text)
+    except ReceiptError as error:
+        raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
 
 
 def _bad_queue(config: TopicConfig, queue_id: int, peer: str) -> str:

@@ -24,16 +24,18 @@ from rmq_remoting.headers.pull import (
 )
 from rmq_remoting.sys_flags import PullSysFlag
 
-from ..clients.subscription import ExpressionError, Subscription
+from ..clients.parsed_subscriptions import ParsedSubscriptions
 from ..groups.names import SYSTEM_GROUPS, is_system_group
 from ..offsets.table import NO_OFFSET
 from ..store.reader import ColdRead, GetResult, GetStatus
+from .refusals import CREATE_GROUP, CREATE_IT, existing_group, existing_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.bodies.group import SubscriptionGroupConfig
     from rmq_remoting.connection import Connection
 
     from ..clients.consumers import ConsumerTable
+    from ..clients.subscription import Subscription
     from ..config import BrokerSettings
     from ..delivery.cold_pulls import ColdPulls
     from ..delivery.held_pulls import HeldPulls
@@ -47,8 +49,6 @@ if TYPE_CHECKING:
 
 _PERM_READ: Final = 4
 _MASTER_ID: Final = 0
-_MAX_REMEMBERED_SUBSCRIPTIONS: Final = 10_000
-_MAX_REMEMBERED_CHARACTERS: Final = 1024
 # After so many looks through messages for others a held pull's client has to ask on: others wait, too.
 _MAX_LOOKS: Final = 20
 _MAX_LOOKS_INTO_MESSAGES: Final = 2
@@ -110,7 +110,7 @@ class PullProcessor:
         self._held = held
         self._cold = cold
         self._statistics = statistics
-        self._parsed_subscriptions: dict[tuple[str, str | None, str | None], Subscription] = {}
+        self._parsed = ParsedSubscriptions()
 
     def pull(self, connection: Connection, request: RemotingCommand) -> Result:
         """Messages now, or a promise of them."""
@@ -283,20 +283,10 @@ class PullProcessor:
             raise _forbidden(
                 ForbiddenType.BROKER, "this broker does not serve lite pulls (litePullMessageEnable)"
             )
-        group = self._groups.find(header.consumer_group)
-        if group is None:
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"consumer group {header.consumer_group} does not exist: create it, or start the broker with "
-                "autoCreateSubscriptionGroup=true",
-            )
+        group = existing_group(self._groups, header.consumer_group, CREATE_GROUP)
         if not group.consume_enable:
             raise _forbidden(ForbiddenType.GROUP, f"consumer group {header.consumer_group} may not consume")
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise CommandError(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist on this broker: create it"
-            )
+        topic = existing_topic(self._topics, header.topic, CREATE_IT)
         if not topic.perm & _PERM_READ:
             raise _forbidden(ForbiddenType.TOPIC, f"pulling messages from topic {header.topic} is forbidden")
         if not 0 <= header.queue_id < topic.read_queue_nums:
@@ -323,7 +313,9 @@ class PullProcessor:
     def _wanted(self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig) -> MessageFilter:
         """What the pull wants of the topic. Raises CommandError."""
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
-            return self._filters.of_request(header.consumer_group, self._parsed(header))
+            # The request itself carries it.
+            carried = self._parsed.of(header.topic, header.subscription, header.expression_type)
+            return self._filters.of_request(header.consumer_group, carried)
         subscription = self._subscription(header, group)
         return self._filters.of_group(header.consumer_group, subscription, header.sub_version)
 
@@ -358,21 +350,6 @@ class PullProcessor:
                 f"the subscription of group {header.consumer_group} to {header.topic} known here is older "
                 "than the request's",
             )
-        return subscription
-
-    def _parsed(self, header: PullMessageRequestHeader) -> Subscription:
-        """The subscription that the request itself carries."""
-        key = (header.topic, header.subscription, header.expression_type)
-        subscription = self._parsed_subscriptions.get(key)
-        if subscription is None:
-            try:
-                subscription = Subscription.parse(*key)
-            except ExpressionError as error:
-                raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
-            if len(subscription.sub_string) <= _MAX_REMEMBERED_CHARACTERS:
-                if len(self._parsed_subscriptions) >= _MAX_REMEMBERED_SUBSCRIPTIONS:
-                    self._parsed_subscriptions.clear()
-                self._parsed_subscriptions[key] = subscription
         return subscription
 
 

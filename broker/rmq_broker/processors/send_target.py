@@ -9,6 +9,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 
 from ..topics.names import is_send_prohibited, topic_name_problem
+from .refusals import no_such_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.bodies.topic import TopicConfig
@@ -78,9 +79,5 @@ class TargetChecker:
         if topic is None and name.startswith(_RETRY_PREFIX):
             topic = self._topics.create_for_group(name, 1, system_flag=sys_flag)
         if topic is None:
-            raise CommandError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic {name} does not exist on this broker: create it, or start the broker with "
-                "autoCreateTopicEnable=true",
-            )
+            raise no_such_topic(name, "create it, or start the broker with autoCreateTopicEnable=true")
         return topic

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from rmq_remoting.bodies.offsets import ConsumeStats, ConsumeStatsList, QueryConsumeTimeSpanBody
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.consumer import (
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
 )
+
+from ..refusals import existing_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,10 +66,7 @@ class ConsumeStatsProcessor:
     def time_spans(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """303: from when to when the messages of each queue are, and up to when a group has consumed them."""
         header = QueryConsumeTimeSpanRequestHeader.decode(request.ext_fields)
-        config = self._topics.get(header.topic)
-        if config is None:
-            remark = f"topic {header.topic} does not exist on this broker"
-            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        config = existing_topic(self._topics, header.topic)
         spans = self._progress.time_spans(header.group, header.topic, config.write_queue_nums)
         body = QueryConsumeTimeSpanBody(consume_time_span_set=spans)
         return request.response(ResponseCode.SUCCESS, body=body.encode())

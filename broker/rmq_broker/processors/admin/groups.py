@@ -19,6 +19,7 @@ from rmq_remoting.headers.consumer import (
 from ...groups.names import group_name_problem
 from ...topics.attributes import AttributeProblem
 from ...topics.permissions import READ
+from ..refusals import group_is_not_here
 from .settling import Settle, answer_when_settled
 
 if TYPE_CHECKING:
@@ -70,8 +71,7 @@ class GroupAdminProcessor:
         name = GetSubscriptionGroupConfigRequestHeader.decode(request.ext_fields).group
         config = self._groups.find(name)
         if config is None:
-            remark = f"consumer group {name} does not exist on this broker"
-            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            raise group_is_not_here(name)
         return request.response(ResponseCode.SUCCESS, body=config.encode())
 
     def get_all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -86,8 +86,7 @@ class GroupAdminProcessor:
         header = UpdateGroupForbiddenRequestHeader.decode(request.ext_fields)
         group, topic = header.group, header.topic
         if group not in self._groups:
-            remark = f"consumer group {group} does not exist on this broker"
-            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            raise group_is_not_here(group)
         if header.readable is not None:
             log.info("%s sets readable=%s for %s and %s", connection.peer, header.readable, group, topic)
             self._groups.permit_reading(group, topic, readable=header.readable)

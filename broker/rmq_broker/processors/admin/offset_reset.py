@@ -17,6 +17,7 @@ from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError, RequestError
 from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 
+from ..refusals import group_is_not_here
 from .relays import FIRST_VERSION_WITH_RESET, check_version
 from .settling import Settle, answer_later, answer_when_settled
 
@@ -56,8 +57,7 @@ class ServerSideReset:
     def check(self, header: ResetOffsetRequestHeader) -> None:
         """Raises CommandError for a group that does not exist."""
         if header.group not in self._groups:
-            remark = f"consumer group {header.group} does not exist on this broker"
-            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            raise group_is_not_here(header.group)
 
     async def apply(
         self, header: ResetOffsetRequestHeader, targets: OffsetsByQueue, request: RemotingCommand

@@ -18,6 +18,7 @@ from rmq_remoting.headers.offsets import CloneGroupOffsetRequestHeader, QueryCor
 from rmq_remoting.integers import INT64_MAX
 
 from ...offsets.table import NO_OFFSET
+from ..refusals import existing_topic
 from .settling import Settle, answer_when_settled
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ class OffsetCloneProcessor:
             problem = f"consumer group {target} does not exist on this broker: create it first"
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, problem)
         wanted = (header.topic or "").strip()
-        if wanted and self._topics.get(wanted) is None:
-            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic {wanted} does not exist on this broker")
+        if wanted:
+            existing_topic(self._topics, wanted)
         known = self._offsets.topics_of(source)
         topics = [
             topic

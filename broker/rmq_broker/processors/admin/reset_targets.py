@@ -9,8 +9,9 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.message_queue import MessageQueue
 
+from ..refusals import existing_topic
+
 if TYPE_CHECKING:
-    from rmq_remoting.bodies.topic import TopicConfig
     from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 
     from ...topics.table import TopicTable
@@ -33,7 +34,7 @@ class ResetTargets:
         One queue or, with a negative queue id, all of the topic. The offset that is named (for one queue
         only), or that of the time; a negative time is the end of the queue.
         """
-        topic = self._topic(header.topic)
+        topic = existing_topic(self._topics, header.topic)
         count = max(topic.read_queue_nums, topic.write_queue_nums)
         if header.queue_id >= count:
             raise CommandError(
@@ -48,17 +49,11 @@ class ResetTargets:
             if not queue_ids:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, f"topic {header.topic} has no queue to reset")
             offsets = await self._by_time(header.topic, queue_ids, header.timestamp)
-            self._topic(header.topic)  # it may have been deleted meanwhile
+            existing_topic(self._topics, header.topic)  # it may have been deleted meanwhile
         return {
             MessageQueue(header.topic, self._broker_name, queue_id): offset
             for queue_id, offset in offsets.items()
         }
-
-    def _topic(self, name: str) -> TopicConfig:
-        config = self._topics.get(name)
-        if config is None:
-            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist on this broker")
-        return config
 
     def _checked(self, topic: str, queue_id: int, offset: int) -> int:
         first, end = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)

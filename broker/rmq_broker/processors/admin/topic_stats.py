@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from rmq_remoting.bodies.topic import TopicOffset, TopicStatsTable
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.topic import GetTopicStatsInfoRequestHeader
 from rmq_remoting.message_queue import MessageQueue
+
+from ..refusals import existing_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -33,9 +34,7 @@ class TopicStatsProcessor:
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """202: beginning, end and last store time of each queue."""
         topic = GetTopicStatsInfoRequestHeader.decode(request.ext_fields).topic
-        config = self._topics.get(topic)
-        if config is None:
-            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist on this broker")
+        config = existing_topic(self._topics, topic)
         body = TopicStatsTable(
             offset_table={
                 MessageQueue(topic, self._broker_name, queue_id): self._reach(topic, queue_id)

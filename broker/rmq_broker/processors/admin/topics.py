@@ -22,6 +22,7 @@ from rmq_remoting.headers.topic import (
 from ...topics.attributes import MESSAGE_TYPE, AttributeProblem, parse_attribute_changes
 from ...topics.names import topic_name_problem
 from ...topics.permissions import is_valid
+from ..refusals import existing_topic
 from .settling import Settle, answer_when_settled
 
 if TYPE_CHECKING:
@@ -86,9 +87,7 @@ class TopicAdminProcessor:
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """351: one topic's configuration."""
         name = GetTopicConfigRequestHeader.decode(request.ext_fields).topic
-        config = self._topics.get(name)
-        if config is None:
-            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist on this broker")
+        config = existing_topic(self._topics, name)
         body = TopicConfigAndQueueMapping(**dict(config))
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.delivery.held_pulls import TICK_SECONDS, HeldPulls
+from rmq_broker.delivery.held_pulls import HeldPulls
+from rmq_broker.delivery.waiting_requests import TICK_SECONDS
 from rmq_broker.store.queues.consume_queue import ConsumeQueue
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.dispatch import Answer
@@ -75,7 +76,7 @@ class _Waiting:
 
     def assert_nothing_is_left(self) -> None:
         assert self.held.count == 0
-        for table in ("_by_queue", "_by_connection", "_by_tick", "_due", "_expired", "_woken"):
+        for table in ("_by_key", "_by_connection", "_by_tick", "_due", "_expired", "_woken"):
             assert not getattr(self.held, table), table
 
 

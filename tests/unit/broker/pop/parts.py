@@ -12,8 +12,6 @@ from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.popping import Pop
-from rmq_broker.pop.receipt import Receipt
-from rmq_broker.pop.retry_topics import kind_of
 from rmq_broker.pop.service import PopService
 from rmq_broker.statistics import BrokerStatistics
 from rmq_broker.store.delay_levels import DelayLevels
@@ -25,6 +23,7 @@ from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages
+from rmq_remoting.pop_receipt import Receipt, kind_of
 from tests.unit.broker.parts import Clock, broker_settings
 
 HOST = pack_host("10.0.0.1", 10911)
@@ -35,6 +34,7 @@ class PopBroker:
     """The topic T with two queues, and the group CG."""
 
     def __init__(self, folder: Path, clock: Clock | None = None, **keys: object) -> None:
+        self.folder = folder
         self.clock = clock or Clock()
         self.settings: BrokerSettings = broker_settings(
             **{

@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
+from rmq_broker.delivery.waiting_requests import TICK_SECONDS
 from rmq_broker.pop.check_point import QueueKey
-from rmq_broker.pop.polls import TICK_SECONDS, Polls
+from rmq_broker.pop.polls import Polls
 from rmq_broker.store.queues.consume_queue import ConsumeQueue
 from rmq_broker.store.queues.descriptors import QueueSupport
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.dispatch import Answer, HeldAnswer, Result
 from tests.support.waiting import loop_passes
 from tests.unit.broker.parts import Peer, broker_settings
 
@@ -77,6 +78,27 @@ async def test_the_time_ends() -> None:
     await loop_passes()
     assert promise.result() is _ANSWER
     assert (polls.count, polls.count_of(_ANY)) == (0, 0)
+
+
+async def test_who_is_woken_does_not_wait_behind_a_crowd_whose_time_has_ended() -> None:
+    polls = _Polls()
+    crowd = [polls.wait(f"late {number}", QueueKey("U", "CG", number), seconds=1) for number in range(5000)]
+    promise = polls.wait("a")
+    polls.found.add("a")
+    polls.seconds += 1 + 2 * TICK_SECONDS
+    polls.expire()
+    await loop_passes()
+    assert not all(end.done() for end in crowd)
+    await polls.message()
+    assert promise.result() is _ANSWER
+    assert not all(end.done() for end in crowd)
+    await loop_passes(100)
+    assert all(end.done() for end in crowd)
+    assert polls.count == 0
+
+
+async def test_a_promise_says_that_the_request_was_held() -> None:
+    assert isinstance(_Polls().wait("a"), HeldAnswer)
 
 
 async def test_nobody_is_left_behind() -> None:

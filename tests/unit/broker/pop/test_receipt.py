@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rmq_broker.pop.receipt import AnswerInfos, Receipt, ReceiptError
-from rmq_broker.pop.retry_topics import kind_of, normal_topic, pop_retry_topic, real_topic
+from rmq_broker.pop.answer_infos import AnswerInfos
+from rmq_broker.pop.retry_topics import normal_topic, pop_retry_topic
+from rmq_remoting.pop_receipt import Receipt, ReceiptError, kind_of, real_topic
 from tests.support.golden import json_lines
 
 _GOLDEN = [row for row in json_lines("wire/messages.jsonl") if row["kind"] == "pop extra info"]

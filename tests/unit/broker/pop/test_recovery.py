@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,129 +18,112 @@ from tests.unit.broker.parts import Clock
 from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, pop_broker
 
 
-async def _crash(broker: PopBroker, folder: Path, offsets: bytes) -> PopBroker:
-    """The same directory, opened again, with the offsets as they were written last."""
-    broker.close()
-    again = PopBroker(folder, broker.clock)
-    if offsets:
-        again.offsets.decode(offsets)
-    await again.pops.load()
-    return again
-
-
-async def test_what_was_popped_since_the_offsets_were_written(tmp_path: Path) -> None:
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[PopBroker]:
     with pop_broker(tmp_path) as broker:
         await broker.pops.load()
-        offsets = broker.offsets.encode()
-        broker.put(4)
-        first = broker.pop(most=2, invisible_ms=10_000)
-        broker.ack(first, 1)
-        again = await _crash(broker, tmp_path, offsets)
+        yield broker
+
+
+@asynccontextmanager
+async def _crashed(broker: PopBroker, offsets: bytes) -> AsyncIterator[PopBroker]:
+    """The same directory, opened again, with the offsets as they were written last."""
+    broker.close()
+    with pop_broker(broker.folder, broker.clock) as again:
+        again.offsets.decode(offsets)
+        await again.pops.load()
+        yield again
+
+
+async def test_what_was_popped_since_the_offsets_were_written(broker: PopBroker) -> None:
+    offsets = broker.offsets.encode()
+    broker.put(4)
+    first = broker.pop(most=2, invisible_ms=10_000)
+    broker.ack(first, 1)
+    async with _crashed(broker, offsets) as again:
         assert bodies_of(again.pop()) == [b"2", b"3"]
         await again.pass_seconds(11)
         assert bodies_of(again.pop()) == [b"0"]
-        again.close()
 
 
-async def test_receipts_hold_across_a_crash(tmp_path: Path) -> None:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        offsets = broker.offsets.encode()
-        broker.put(1)
-        pop = broker.pop()
-        again = await _crash(broker, tmp_path, offsets)
+async def test_receipts_hold_across_a_crash(broker: PopBroker) -> None:
+    offsets = broker.offsets.encode()
+    broker.put(1)
+    pop = broker.pop()
+    async with _crashed(broker, offsets) as again:
         again.ack(pop, 0)
         assert len(again.pops.in_flight) == 0
-        again.close()
 
 
-async def test_what_came_back_does_not_come_twice(tmp_path: Path) -> None:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        offsets = broker.offsets.encode()
-        broker.put(2)
-        broker.pop(invisible_ms=1000)
-        await broker.pass_seconds(2)
-        again = await _crash(broker, tmp_path, offsets)
+async def test_what_came_back_does_not_come_twice(broker: PopBroker) -> None:
+    offsets = broker.offsets.encode()
+    broker.put(2)
+    broker.pop(invisible_ms=1000)
+    await broker.pass_seconds(2)
+    async with _crashed(broker, offsets) as again:
         assert len(again.pops.in_flight) == 0
         await again.pass_seconds(2)
         assert again.store.max_offset("%RETRY%CG_T", 0) == 2
-        again.close()
 
 
-async def test_a_reset_before_the_offsets_were_written_holds(tmp_path: Path) -> None:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        broker.put(4)
-        broker.ack(broker.pop(), 0, 1, 2, 3)
-        broker.pops.settle(broker.store.max_phy_offset())
-        broker.offsets.assign_reset(GROUP, "T", 0, 1)
-        again = await _crash(broker, tmp_path, broker.offsets.encode())
+async def test_a_reset_before_the_offsets_were_written_holds(broker: PopBroker) -> None:
+    broker.put(4)
+    broker.ack(broker.pop(), 0, 1, 2, 3)
+    broker.pops.settle(broker.store.max_phy_offset())
+    broker.offsets.assign_reset(GROUP, "T", 0, 1)
+    async with _crashed(broker, broker.offsets.encode()) as again:
         assert bodies_of(again.pop()) == [b"1", b"2", b"3"]
-        again.close()
 
 
 @pytest.mark.parametrize("in_order", [False, True])
 async def test_a_reset_holds_though_what_was_popped_before_is_not_included(
-    tmp_path: Path, in_order: bool
+    broker: PopBroker, in_order: bool
 ) -> None:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        broker.put(6)
-        broker.ack(broker.pop(most=2, in_order=in_order), 0, 1)
-        broker.ack(broker.pop(most=2, in_order=in_order), 2, 3)
-        # The group is at 4; it is set back to 1, which is written before the log is flushed.
-        broker.offsets.assign_reset(GROUP, "T", 0, 1)
-        again = await _crash(broker, tmp_path, broker.offsets.encode())
+    broker.put(6)
+    broker.ack(broker.pop(most=2, in_order=in_order), 0, 1)
+    broker.ack(broker.pop(most=2, in_order=in_order), 2, 3)
+    # The group is at 4; it is set back to 1, which is written before the log is flushed.
+    broker.offsets.assign_reset(GROUP, "T", 0, 1)
+    async with _crashed(broker, broker.offsets.encode()) as again:
         assert bodies_of(again.pop(most=2, in_order=in_order)) == [b"1", b"2"]
-        again.close()
 
 
-async def test_what_was_passed_over_and_what_came_after(tmp_path: Path) -> None:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        broker.put(1)
-        broker.ack(broker.pop(), 0)
-        offsets = broker.offsets.encode()
-        broker.put(3)
-        assert broker.pop(tags_codes=frozenset({7})).count == 0
-        broker.pops.settle(broker.store.max_phy_offset())
-        broker.put(2)
-        broker.ack(broker.pop(), 4, 5)
-        again = await _crash(broker, tmp_path, offsets)
+async def test_what_was_passed_over_and_what_came_after(broker: PopBroker) -> None:
+    broker.put(1)
+    broker.ack(broker.pop(), 0)
+    offsets = broker.offsets.encode()
+    broker.put(3)
+    assert broker.pop(tags_codes=frozenset({7})).count == 0
+    broker.pops.settle(broker.store.max_phy_offset())
+    broker.put(2)
+    broker.ack(broker.pop(), 4, 5)
+    async with _crashed(broker, offsets) as again:
         assert again.pop().count == 0
-        again.close()
 
 
-async def test_a_topic_that_was_deleted_and_made_again_begins_anew(tmp_path: Path) -> None:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        broker.put(3)
-        broker.ack(broker.pop(), 0, 1, 2)
-        broker.topics.delete(["T"])
-        broker.offsets.remove_topic("T")
-        broker.store.delete_topics(["T"])
-        offsets = broker.offsets.encode()
-        broker.clock.pass_seconds(1)
-        broker.put(4)
-        again = await _crash(broker, tmp_path, offsets)
+async def test_a_topic_that_was_deleted_and_made_again_begins_anew(broker: PopBroker) -> None:
+    broker.put(3)
+    broker.ack(broker.pop(), 0, 1, 2)
+    broker.topics.delete(["T"])
+    broker.offsets.remove_topic("T")
+    broker.store.delete_topics(["T"])
+    offsets = broker.offsets.encode()
+    broker.clock.pass_seconds(1)
+    broker.put(4)
+    async with _crashed(broker, offsets) as again:
         assert again.pop().count == 4
-        again.close()
 
 
-async def test_order_is_restored(tmp_path: Path) -> None:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        offsets = broker.offsets.encode()
-        broker.put(4)
-        pop = broker.pop(in_order=True, most=3)
-        broker.ack(pop, 0)
-        broker.ack(pop, 2)
-        again = await _crash(broker, tmp_path, offsets)
+async def test_order_is_restored(broker: PopBroker) -> None:
+    offsets = broker.offsets.encode()
+    broker.put(4)
+    pop = broker.pop(in_order=True, most=3)
+    broker.ack(pop, 0)
+    broker.ack(pop, 2)
+    async with _crashed(broker, offsets) as again:
         assert again.pop(in_order=True).count == 0
         again.ack(pop, 1)
         assert bodies_of(again.pop(in_order=True)) == [b"3"]
-        again.close()
 
 
 # --- Apache's ---

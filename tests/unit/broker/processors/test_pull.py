@@ -14,7 +14,8 @@ import pytest
 from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.delivery.cold_pulls import ColdPulls
-from rmq_broker.delivery.held_pulls import TICK_SECONDS, HeldPulls
+from rmq_broker.delivery.held_pulls import HeldPulls
+from rmq_broker.delivery.waiting_requests import TICK_SECONDS
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.broadcast import BroadcastOffsets
 from rmq_broker.offsets.table import ConsumerOffsetTable
@@ -331,19 +332,6 @@ async def test_what_was_given_and_what_was_not_is_counted(broker: _Broker) -> No
     counted = broker.statistics.groups["CG", "T"]
     assert (counted.answers, counted.got_messages) == (1, 3)
     assert counted.got_bytes == sum(message.store_size for message in found)
-
-
-async def test_expressions_are_remembered_within_bounds(
-    broker: _Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rmq_broker.processors.pull._MAX_REMEMBERED_SUBSCRIPTIONS", 10)
-    for number in range(25):
-        broker.pull(pull("T", subscription=f"tag-{number}"))
-    assert 0 < len(broker.processor._parsed_subscriptions) <= 10
-
-    broker.processor._parsed_subscriptions.clear()
-    broker.pull(pull("T", subscription="t" * 10_000))
-    assert broker.processor._parsed_subscriptions == {}
 
 
 # --- messages that are not in memory ---

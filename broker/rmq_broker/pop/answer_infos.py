@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rmq_remoting.pop_receipt import ORDER_REVIVE_QUEUE, Receipt, ReceiptError, kind_of
-
-__all__ = ["ORDER_REVIVE_QUEUE", "AnswerInfos", "Receipt", "ReceiptError"]
+from rmq_remoting.pop_receipt import kind_of
 
 
 class AnswerInfos:
