@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rmq_remoting.bodies.offsets import (
     ConsumeStats,
@@ -23,6 +22,7 @@ from rmq_remoting.message_queue import MessageQueue
 from .brokers import BrokerApi
 from .errors import ClientError, NotRunning, RouteError, TopicNotFound, UsageError
 from .instance import ClientInstance
+from .lifetime import Lifetime
 from .names import check_group, check_topic
 from .queries import DEFAULT_MAX_MESSAGES, MessageQueries, MessageQuery, QueryResult, time_range_ms
 from .routing import TopicRoute
@@ -33,7 +33,7 @@ _DEFAULT_SETTINGS: Final = ClientSettings()
 _ROUTE_POLL_SECONDS: Final = 0.1
 
 
-class Admin:
+class Admin(Lifetime):
     """Orders and questions to a cluster.
 
     ::
@@ -64,15 +64,6 @@ class Admin:
         instance, self._instance = self._instance, None
         if instance is not None:
             await uninterrupted(instance.release())
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     # --- topics ---
 

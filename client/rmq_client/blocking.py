@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from rmq_remoting.message import MessageExt
 
@@ -26,6 +26,7 @@ from . import raw_pulls as _raw_pulls
 from .consumer import pull as _pull
 from .consumer import push as _push
 from .consumer import simple as _simple
+from .lifetime import Lifetime
 from .loop_thread import LoopThread
 from .producer import producer as _producer
 
@@ -33,13 +34,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Startable(Protocol):
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-
-A = TypeVar("A", bound=_Startable)
+A = TypeVar("A", bound=Lifetime)
 B = TypeVar("B")
 
 

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
+from rmq_remoting.bodies.heartbeat import SubscriptionData
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.host import local_address
@@ -36,7 +37,7 @@ from .links import BrokerLinks
 from .loop_thread import LoopThread
 from .members import ConsumerMember, Members
 from .name_servers import NameServers
-from .routing import RouteTable
+from .routing import RouteTable, TopicRoute
 from .server_requests import ServerRequests
 from .settings import ClientSettings, name_server_list
 
@@ -112,6 +113,18 @@ class ClientInstance:
         """Run a coroutine on the network loop and wait for its result; cancelling this cancels it."""
         return await asyncio.wrap_future(self.thread.submit(coroutine))
 
+    async def release_after(self, leaving: Coroutine[Any, Any, None]) -> None:
+        """Run a user's last coroutine on the network loop, and give it back whatever comes of that."""
+        try:
+            await self.run(leaving)
+        finally:
+            await self.release()
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The route of a topic that exists. Raises as RouteTable.route."""
+        known = self.routes.existing.get(topic)
+        return known if known is not None else await self.run(self.routes.route(topic))
+
     def crossing(self) -> Crossing:
         """The way for requests of the running loop."""
         loop = asyncio.get_running_loop()
@@ -148,6 +161,13 @@ class ClientInstance:
     async def announce(self) -> None:
         """Tell all brokers of this client now."""
         await self.heartbeats.beat(self.links)
+
+    async def check_expression(self, group: str, subscription: SubscriptionData, route: TopicRoute) -> None:
+        """Ask the topic's brokers whether they can filter so. Raises BrokerError, UnreachableError."""
+        for name in route.brokers:
+            address = route.broker_address(name)
+            if address is not None:
+                await self.api.check_client(address, self.client_id, group, subscription)
 
     async def _unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None

@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from rmq_remoting.bodies.heartbeat import SUBSCRIBE_ALL, TAG_EXPRESSION
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
@@ -25,8 +24,9 @@ from rmq_remoting.sys_flags import PullSysFlag
 
 from .brokers import Requester
 from .consumer.pull_client import PULL_STATUSES, PullStatus
-from .errors import BrokerUnreachable, ClientError, NotRunning, UsageError, readable, refusal, unanswered
+from .errors import ClientError, NotRunning, UsageError, readable, refusal, unanswered
 from .instance import ClientInstance
+from .lifetime import Lifetime
 from .names import check_group
 from .routing import TopicRoute
 from .settings import ClientSettings
@@ -75,7 +75,7 @@ class PullWish:
 _DEFAULT_WISH: Final = PullWish()
 
 
-class RawPuller:
+class RawPuller(Lifetime):
     """Pulls queues as bytes, many at a time where the caller wants to.
 
     ::
@@ -117,15 +117,6 @@ class RawPuller:
         instance, self._instance = self._instance, None
         if instance is not None:
             await uninterrupted(instance.release())
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def pull(self, queue: MessageQueue, offset: int, wish: PullWish = _DEFAULT_WISH) -> RawPull:
         """Pull from `offset`, on any loop. Raises BrokerError, UnreachableError, RouteError.
@@ -184,9 +175,7 @@ class _Pulls:
     async def pull(self, route: TopicRoute, queue: MessageQueue, offset: int, wish: PullWish) -> RawPull:
         """One pull. Raises BrokerError, UnreachableError."""
         broker_id = MASTER_BROKER_ID if wish.from_master else self._suggested.get(queue, MASTER_BROKER_ID)
-        address = route.broker_address(queue.broker_name, broker_id)
-        if address is None:
-            raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
+        address = route.known_address(queue.broker_name, queue, broker_id)
         try:
             response = await self._requester.request(
                 address, self._request(queue, offset, wish), wish.suspend_seconds + self._timeout_seconds

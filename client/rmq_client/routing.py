@@ -15,7 +15,7 @@ from typing import Final
 from rmq_remoting.bodies.route import MASTER_BROKER_ID, QueueData, TopicRouteData
 from rmq_remoting.message_queue import MessageQueue
 
-from .errors import ClientError, TopicNotFound
+from .errors import BrokerUnreachable, ClientError, TopicNotFound
 from .name_servers import NameServers
 from .names import AUTO_CREATE_TOPIC
 
@@ -50,6 +50,13 @@ class TopicRoute:
         if not addresses:
             return None
         return addresses.get(broker_id) or addresses[min(addresses)]
+
+    def known_address(self, broker_name: str, about: object, broker_id: int = MASTER_BROKER_ID) -> str:
+        """As `broker_address`; `about` is what it is wanted for. Raises BrokerUnreachable without one."""
+        address = self.broker_address(broker_name, broker_id)
+        if address is None:
+            raise BrokerUnreachable(f"no address of broker {broker_name} is known for {about}")
+        return address
 
     def same_as(self, other: TopicRoute) -> bool:
         """Whether nothing has changed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
@@ -115,10 +116,7 @@ class Caller:
             return
         hook_context = None if self._plain else self._before(work)
         try:
-            if work.context is None:
-                outcome = self.kind.function(work.messages)
-            else:
-                outcome = self.kind.function(work.messages, work.context)
+            outcome = self._invoke(work)
             work.result = None if outcome is None else self.kind.checked(outcome)
         except BaseException as error:  # whatever a listener does, its worker lives on
             work.error = error
@@ -133,10 +131,7 @@ class Caller:
             return
         hook_context = None if self._plain else self._before(work)
         try:
-            if work.context is None:
-                outcome = await self.kind.function(work.messages)
-            else:
-                outcome = await self.kind.function(work.messages, work.context)
+            outcome = await self._invoke(work)
             work.result = None if outcome is None else self.kind.checked(outcome)
         except BaseException as error:
             work.error = error
@@ -158,6 +153,12 @@ class Caller:
         if work.result in (ConsumeResult.LATER, ConsumeResult.ROLLBACK):
             return CallStatus.FAILED
         return CallStatus.SUCCESS
+
+    def _invoke(self, work: Work) -> Any:
+        """What the function returns: an outcome, or a coroutine that has one."""
+        if work.context is None:
+            return self.kind.function(work.messages)
+        return self.kind.function(work.messages, work.context)
 
     def _before(self, work: Work) -> HookContext | None:
         queue = work.process_queue.queue if work.process_queue is not None else None

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION, ConsumerData, ConsumeType, MessageModel
 from rmq_remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rmq_remoting.host import local_address
 from rmq_remoting.message import MessageExt
@@ -25,6 +24,7 @@ from .concurrent import ConcurrentService, ConcurrentSettings
 from .engine_settings import EngineSettings
 from .listener import DEAD_LETTER
 from .local_offsets import LocalOffsetStore
+from .membership import GroupMembership
 from .offset_store import OffsetStore, RemoteOffsetStore
 from .orderly import OrderlyService, OrderlySettings
 from .process_queue import ProcessQueue
@@ -35,8 +35,8 @@ from .rebalance import Rebalancer
 from .reports import running_info
 from .send_back import RetryRules, SendBack
 from .service import ConsumeService
-from .start_position import beginning, to_wire
-from .statistics import SAMPLE_SECONDS, TopicStatistics
+from .start_position import beginning
+from .statistics import SAMPLE_SECONDS
 from .subscription import Subscription
 
 log = logging.getLogger("rmq.client.consumer")
@@ -45,7 +45,7 @@ _MAX_CLEANING_SECONDS: Final = 60.0
 _LOCK_FIRST_SECONDS: Final = 1.0
 
 
-class ConsumerEngine:
+class ConsumerEngine(GroupMembership):
     """Consumes the queues that are this consumer's share. Belongs to the network loop."""
 
     def __init__(
@@ -54,18 +54,11 @@ class ConsumerEngine:
         instance: ClientInstance,
         subscriptions: Mapping[str, Subscription],
     ) -> None:
-        self.settings = settings
-        self.subscriptions = dict(subscriptions)
-        self.suspended = False
-        self._instance = instance
-        self._loop = instance.loop
-        self._started_ms = now_ms()
+        super().__init__(settings, instance, subscriptions)
         self._rules = RetryRules(settings.group, settings.max_reconsume_times)
         if not settings.broadcasting:
             retries = Subscription(self._rules.retry_topic, None, now_ms())
             self.subscriptions[retries.topic] = retries
-        self._rebalance_wanted = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._offsets = self._make_offsets()
         self._client = PullClient(instance.links, settings.group, settings.pull, instance.settings)
         self._send_back = SendBack(
@@ -88,26 +81,6 @@ class ConsumerEngine:
         )
 
     # --- ConsumerMember ---
-
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self.settings.group
-
-    def heartbeat_data(self) -> ConsumerData:
-        """How it consumes, and its subscriptions."""
-        broadcasting = self.settings.broadcasting
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=ConsumeType.CONSUME_PASSIVELY,
-            message_model=MessageModel.BROADCASTING if broadcasting else MessageModel.CLUSTERING,
-            consume_from_where=to_wire(self.settings.consume_from),
-            subscription_data_set=[subscription.data for subscription in self.subscriptions.values()],
-        )
-
-    def rebalance_soon(self) -> None:
-        """The group or a topic has changed."""
-        self._rebalance_wanted.set()
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """An administrator moves the group: go on from these offsets."""
@@ -145,16 +118,7 @@ class ConsumerEngine:
         Raises UsageError where this client has a consumer of the group already, BrokerError for an expression
         that a broker cannot filter by.
         """
-        routes = self._instance.routes
-        await self._instance.add_consumer(self)
-        for topic in self.subscriptions:
-            routes.watch(topic)
-        routes.on_change.append(self._route_changed)
-        # Brokers must know this consumer before they are asked who is in the group.
-        await asyncio.gather(*(routes.refresh(topic) for topic in self.subscriptions), return_exceptions=True)
-        for subscription in self.subscriptions.values():
-            await self._check_expression(subscription)
-        await self._instance.announce()
+        await self._join()
         self._start(self._keep_balanced(), "rebalance")
         timing = self.settings.timing
         self._start(self._repeat(self._commit, timing.commit_seconds), "commit offsets")
@@ -171,38 +135,13 @@ class ConsumerEngine:
         """Pull no more, wait for the listener, commit, leave the group."""
         stopping = asyncio.ensure_future(self._assigned.stop(self.settings.timing.stop_grace_seconds))
         await asyncio.sleep(0)  # nothing is taken from here on
-        for task in list(self._tasks):
-            task.cancel()
+        self._cancel_tasks()
         await stopping
-        if self._route_changed in self._instance.routes.on_change:
-            self._instance.routes.on_change.remove(self._route_changed)
-        await self._instance.remove_consumer(self)
-
-    async def subscribe(self, subscription: Subscription) -> None:
-        """Consume another topic, or another part of one."""
-        routes = self._instance.routes
-        routes.watch(subscription.topic)
-        await asyncio.gather(routes.refresh(subscription.topic), return_exceptions=True)
-        await self._check_expression(subscription)
-        self.subscriptions[subscription.topic] = subscription
-        await self._instance.announce()
-        self.rebalance_soon()
-
-    async def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no longer."""
-        if self.subscriptions.pop(topic, None) is not None:
-            await self._instance.announce()
-            self.rebalance_soon()
+        await self._leave()
 
     def assigned_queues(self) -> list[MessageQueue]:
         """The queues that are this consumer's now, without those of the group's retries."""
         return [queue for queue in self._assigned.queues() if queue.topic != self._rules.retry_topic]
-
-    def statistics(self) -> dict[str, TopicStatistics]:
-        """What it has done lately, per topic."""
-        now = self._loop.time()
-        recorders = self.service.statistics.topics
-        return {topic: recorder.statistics(now) for topic, recorder in recorders.items()}
 
     async def commit(self) -> None:
         """Tell the brokers how far this consumer is."""
@@ -326,22 +265,6 @@ class ConsumerEngine:
             raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
         return await beginning(self._instance.api, address, queue, consume_from)
 
-    async def _check_expression(self, subscription: Subscription) -> None:
-        """Brokers are asked only about what can be wrong: not about tags."""
-        route = self._instance.routes.existing.get(subscription.topic)
-        if subscription.data.expression_type == TAG_EXPRESSION or route is None:
-            return
-        for name in route.brokers:
-            address = route.broker_address(name)
-            if address is not None:
-                await self._instance.api.check_client(
-                    address, self._instance.client_id, self.group, subscription.data
-                )
-
-    def _route_changed(self, topic: str) -> None:
-        if topic in self.subscriptions:
-            self.rebalance_soon()
-
     def _address_of(self, queue: MessageQueue) -> str | None:
         route = self._instance.routes.existing.get(queue.topic)
         return None if route is None else route.broker_address(queue.broker_name)
@@ -365,22 +288,8 @@ class ConsumerEngine:
             except TimeoutError:
                 pass
 
-    async def _repeat(
-        self, work: Callable[[], Awaitable[None]], seconds: float, first_seconds: float | None = None
-    ) -> None:
-        await asyncio.sleep(seconds if first_seconds is None else first_seconds)
-        while True:
-            try:
-                await work()
-            except Exception:
-                log.exception("group %s: %s failed", self.group, work.__name__)
-            await asyncio.sleep(seconds)
-
     async def _commit(self) -> None:
         await self._offsets.commit_routinely(self._assigned.queues())
-
-    async def _sample(self) -> None:
-        self.service.statistics.sample(self._loop.time())
 
     async def _clean_expired(self) -> None:
         if isinstance(self.service, ConcurrentService):
@@ -390,18 +299,5 @@ class ConsumerEngine:
         if not await self._assigned.renew_locks():
             self.rebalance_soon()
 
-    def _start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        task = asyncio.ensure_future(work)
-        task.set_name(f"rmq {self.group}: {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._task_ended)
-        return task
-
-    def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            # A puller that ends so is noticed and replaced by the next rebalance.
-            log.error("%s ended by an error", task.get_name(), exc_info=error)
+    def _task_failed(self) -> None:
+        """A puller that ends so is noticed and replaced by the next rebalance."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rmq_remoting.bodies.assignment import MessageQueueAssignment, MessageRequestMode
-from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION, ConsumerData, ConsumeType, MessageModel
 from rmq_remoting.bodies.running_info import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
@@ -27,14 +26,14 @@ from ..errors import ClientError, RouteError, UsageError
 from ..instance import ClientInstance, now_ms
 from .acks import AckSender
 from .engine_settings import EngineSettings
+from .membership import GroupMembership
 from .pop_client import PopClient, PopSource
 from .pop_pulling import SourcePopper
 from .pop_service import NoOffsets, PopQueue, PopService, PopSettings
 from .pop_settling import PopSettling
 from .reports import running_info
 from .send_back import RetryRules, SendBack
-from .start_position import to_wire
-from .statistics import SAMPLE_SECONDS, TopicStatistics
+from .statistics import SAMPLE_SECONDS
 from .subscription import Subscription
 
 log = logging.getLogger("rmq.client.consumer")
@@ -51,8 +50,10 @@ class _Running:
     task: asyncio.Task[None]
 
 
-class PopEngine:
+class PopEngine(GroupMembership):
     """Consumes from the sources that brokers give it. Belongs to the network loop."""
+
+    service: PopService
 
     def __init__(
         self,
@@ -63,16 +64,9 @@ class PopEngine:
         subscriptions: Mapping[str, Subscription],
     ) -> None:
         """`strategy_name`: how brokers are to divide queues, by Apache's names."""
-        self.settings = settings
-        self.subscriptions = dict(subscriptions)
-        self.suspended = False
+        super().__init__(settings, instance, subscriptions)
         self._pop_settings = pop_settings
         self._strategy_name = strategy_name
-        self._instance = instance
-        self._loop = instance.loop
-        self._started_ms = now_ms()
-        self._rebalance_wanted = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._running: dict[PopSource, _Running] = {}
         self._to_be_pulled: set[str] = set()
         from_newest = settings.consume_from == "last"
@@ -96,25 +90,6 @@ class PopEngine:
         )
 
     # --- ConsumerMember ---
-
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self.settings.group
-
-    def heartbeat_data(self) -> ConsumerData:
-        """How it consumes, and its subscriptions."""
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=ConsumeType.CONSUME_PASSIVELY,
-            message_model=MessageModel.CLUSTERING,
-            consume_from_where=to_wire(self.settings.consume_from),
-            subscription_data_set=[subscription.data for subscription in self.subscriptions.values()],
-        )
-
-    def rebalance_soon(self) -> None:
-        """The group or a topic has changed."""
-        self._rebalance_wanted.set()
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Brokers know themselves where the group goes on."""
@@ -158,48 +133,21 @@ class PopEngine:
         Raises UsageError where this client has a consumer of the group already, or brokers have the group
         pull a topic; BrokerError for an expression that a broker cannot filter by.
         """
-        routes = self._instance.routes
-        await self._instance.add_consumer(self)
-        for topic in self.subscriptions:
-            routes.watch(topic)
-        routes.on_change.append(self._route_changed)
-        await asyncio.gather(*(routes.refresh(topic) for topic in self.subscriptions), return_exceptions=True)
-        for subscription in self.subscriptions.values():
-            await self._check_expression(subscription)
-        await self._instance.announce()
+        await self._join()
         balanced = await self.rebalance()
         if self._to_be_pulled:
             raise UsageError(_PULL_HINT.format(group=self.group, topic=min(self._to_be_pulled)))
         self._start(self._keep_balanced(balanced), "rebalance")
-        self._start(self._keep_sampling(), "statistics")
+        self._start(self._repeat(self._sample, SAMPLE_SECONDS), "statistics")
 
     async def stop(self) -> None:
         """Pop no more, wait for the listener, give back what it has not begun, leave the group."""
         stopping = [self._close(source) for source in list(self._running)]
-        for task in list(self._tasks):
-            task.cancel()
+        self._cancel_tasks()
         await asyncio.gather(*stopping)
         await self.service.stop(self.settings.timing.stop_grace_seconds)
         await self._settling.drain(self._instance.settings.request_timeout_seconds)
-        if self._route_changed in self._instance.routes.on_change:
-            self._instance.routes.on_change.remove(self._route_changed)
-        await self._instance.remove_consumer(self)
-
-    async def subscribe(self, subscription: Subscription) -> None:
-        """Consume another topic, or another part of one."""
-        routes = self._instance.routes
-        routes.watch(subscription.topic)
-        await asyncio.gather(routes.refresh(subscription.topic), return_exceptions=True)
-        await self._check_expression(subscription)
-        self.subscriptions[subscription.topic] = subscription
-        await self._instance.announce()
-        self.rebalance_soon()
-
-    async def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no longer."""
-        if self.subscriptions.pop(topic, None) is not None:
-            await self._instance.announce()
-            self.rebalance_soon()
+        await self._leave()
 
     async def commit(self) -> None:
         """Brokers know themselves how far the group is."""
@@ -207,12 +155,6 @@ class PopEngine:
     def assigned_queues(self) -> list[MessageQueue]:
         """Where it pops; the queue id -1 stands for all of a broker's queues."""
         return sorted(source.queue for source in self._running)
-
-    def statistics(self) -> dict[str, TopicStatistics]:
-        """What it has done lately, per topic."""
-        now = self._loop.time()
-        recorders = self.service.statistics.topics
-        return {topic: recorder.statistics(now) for topic, recorder in recorders.items()}
 
     # --- where to pop ---
 
@@ -301,22 +243,6 @@ class PopEngine:
         await asyncio.wait([running.task])
         await running.popper.finish()
 
-    async def _check_expression(self, subscription: Subscription) -> None:
-        """Brokers are asked only about what can be wrong: not about tags."""
-        route = self._instance.routes.existing.get(subscription.topic)
-        if subscription.data.expression_type == TAG_EXPRESSION or route is None:
-            return
-        for name in route.brokers:
-            address = route.broker_address(name)
-            if address is not None:
-                await self._instance.api.check_client(
-                    address, self._instance.client_id, self.group, subscription.data
-                )
-
-    def _route_changed(self, topic: str) -> None:
-        if topic in self.subscriptions:
-            self.rebalance_soon()
-
     # --- in the background ---
 
     async def _keep_balanced(self, balanced: bool) -> None:
@@ -336,20 +262,5 @@ class PopEngine:
                 balanced = False
             await asyncio.sleep(timing.rebalance_again_seconds)
 
-    async def _keep_sampling(self) -> None:
-        while True:
-            await asyncio.sleep(SAMPLE_SECONDS)
-            self.service.statistics.sample(self._loop.time())
-
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        task.set_name(f"rmq {self.group}: {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._task_ended)
-        return task
-
-    def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s ended by an error", task.get_name(), exc_info=error)
-            self.rebalance_soon()
+    def _task_failed(self) -> None:
+        self.rebalance_soon()

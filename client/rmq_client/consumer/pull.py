@@ -8,16 +8,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ..brokers import BrokerApi
-from ..errors import BrokerUnreachable, ClientError, NotRunning, UnreachableError, UsageError
+from ..errors import ClientError, NotRunning, UnreachableError, UsageError
 from ..instance import ClientInstance, now_ms
+from ..lifetime import Lifetime
 from ..names import check_group
-from ..routing import TopicRoute
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
 from .allocation import Allocation, averagely
@@ -41,7 +41,7 @@ QueuesListener: TypeAlias = Callable[[str, list[MessageQueue]], None]
 """Is told a topic's readable queues when they have changed."""
 
 
-class PullConsumer:
+class PullConsumer(Lifetime):
     """Reads queues at the application's own pace.
 
     ::
@@ -151,19 +151,12 @@ class PullConsumer:
         if self._route_changed in instance.routes.on_change:
             instance.routes.on_change.remove(self._route_changed)
         await self._drop(list(self._fetched))
-        try:
-            await instance.run(instance.remove_consumer(self._member))
-        finally:
-            await instance.release()
+        await instance.release_after(instance.remove_consumer(self._member))
 
     @property
     def is_running(self) -> bool:
         """Whether it has been started and not been stopped."""
         return self._instance is not None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -373,7 +366,7 @@ class PullConsumer:
 
     async def pull(self, queue: MessageQueue, offset: int) -> PullResult:
         """One pull, apart from what is fetched ahead; moves nothing. Raises ClientError."""
-        route = await self._route(queue.topic)
+        route = await self._running().route(queue.topic)
         subscription = self._subscriptions.get(queue.topic) or Subscription(queue.topic, "*", now_ms())
         try:
             return await self._client.pull(route, queue, offset, subscription, send_subscription=True)
@@ -458,15 +451,7 @@ class PullConsumer:
         await self._api.commit_offset(await self._address_of(queue), self.group, queue, offset)
 
     async def _address_of(self, queue: MessageQueue) -> str:
-        address = (await self._route(queue.topic)).broker_address(queue.broker_name)
-        if address is None:
-            raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
-        return address
-
-    async def _route(self, topic: str) -> TopicRoute:
-        instance = self._running()
-        known = instance.routes.existing.get(topic)
-        return known if known is not None else await instance.run(instance.routes.route(topic))
+        return (await self._running().route(queue.topic)).known_address(queue.broker_name, queue)
 
     def _of(self, queue: MessageQueue) -> FetchedQueue:
         fetched = self._fetched.get(queue)

@@ -20,7 +20,7 @@ from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.sys_flags import MessageSysFlag, PullSysFlag
 
 from ..brokers import Requester
-from ..errors import BrokerError, BrokerUnreachable, refusal, unanswered
+from ..errors import BrokerError, refusal, unanswered
 from ..routing import TopicRoute
 from ..settings import ClientSettings
 from .subscription import Subscription
@@ -96,9 +96,7 @@ class PullClient:
         by this subscription and not by what heartbeats told it. Raises BrokerError, UnreachableError.
         """
         broker_id = self._advised_broker_ids.get(queue, MASTER_BROKER_ID)
-        address = route.broker_address(queue.broker_name, broker_id)
-        if address is None:
-            raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
+        address = route.known_address(queue.broker_name, queue, broker_id)
         if broker_id != MASTER_BROKER_ID:
             commit_offset = None  # slaves keep no offsets
         request = self._request(queue, offset, subscription, commit_offset, send_subscription)

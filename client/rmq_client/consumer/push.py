@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION
 from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import NotRunning, UsageError
 from ..instance import ClientInstance, now_ms
+from ..lifetime import Lifetime
 from ..names import check_group
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
@@ -43,7 +43,7 @@ _DEFAULT_SETTINGS: Final = ClientSettings()
 _STRATEGY_NAMES: Final[dict[Allocation, str]] = {averagely: "AVG", by_circle: "AVG_BY_CIRCLE"}
 
 
-class PushConsumer:
+class PushConsumer(Lifetime):
     """Gives the messages of its topics to a listener; the consumers of a group share the queues.
 
     ::
@@ -223,15 +223,6 @@ class PushConsumer:
             return engine.statistics()
 
         return await instance.run(ask())
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def _start_engine(
         self, instance: ClientInstance, application_loop: asyncio.AbstractEventLoop

@@ -25,7 +25,7 @@ from rmq_remoting.message_properties import (
 from rmq_remoting.message_queue import MessageQueue
 
 from ..brokers import BrokerApi, Requester
-from ..errors import BrokerUnreachable, ClientError, NoQueue, UsageError, refusal, unanswered
+from ..errors import ClientError, NoQueue, UsageError, refusal, unanswered
 from ..instance import now_ms
 from ..names import AUTO_CREATE_TOPIC, RETRY_TOPIC_PREFIX
 from ..routing import RouteTable
@@ -142,9 +142,7 @@ class SendBack:
     async def _to_its_broker(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
         rules = self.rules
         route = await self._routes.route(queue.topic)
-        address = route.broker_address(queue.broker_name)
-        if address is None:
-            raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
+        address = route.known_address(queue.broker_name, queue)
         header = ConsumerSendMsgBackRequestHeader(
             group=rules.group,
             origin_topic=message.topic,

@@ -69,7 +69,7 @@ class ConsumeService(ABC):
 
     @abstractmethod
     def _judge(self, work: Work, process_queue: ProcessQueue) -> None:
-        """A call has ended whose queue is still this consumer's."""
+        """A call has ended. Its result is ignored where the queue is dropped by now."""
 
     def done(self, work: Work) -> None:
         """A call of the listener has ended, or was given up before it began."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple
 
 from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION, ConsumeType
 from rmq_remoting.codes import ResponseCode
@@ -14,7 +13,6 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_properties import PROPERTY_POP_CK
 
 from ..errors import (
-    BrokerUnreachable,
     ClientError,
     NoQueue,
     NotRunning,
@@ -23,8 +21,8 @@ from ..errors import (
     UsageError,
 )
 from ..instance import ClientInstance, now_ms
+from ..lifetime import Lifetime
 from ..names import check_group
-from ..routing import TopicRoute
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
 from .acks import AckSender, log_failure
@@ -49,7 +47,7 @@ class _Received(NamedTuple):
     popped_at: float
 
 
-class SimpleConsumer:
+class SimpleConsumer(Lifetime):
     """Takes messages that no other consumer of the group sees for a while.
 
     ::
@@ -127,7 +125,7 @@ class SimpleConsumer:
             await uninterrupted(instance.run(instance.add_consumer(self._member)))
             await self._announce(instance)
         except BaseException:
-            await uninterrupted(self._leave(instance))
+            await uninterrupted(instance.release_after(instance.remove_consumer(self._member)))
             raise
         self._instance = instance
 
@@ -147,27 +145,12 @@ class SimpleConsumer:
             await self._give_back(instance)
             await self._acks.drain(self._settings.request_timeout_seconds)
         finally:
-            await self._leave(instance)
-
-    async def _leave(self, instance: ClientInstance) -> None:
-        try:
-            await instance.run(instance.remove_consumer(self._member))
-        finally:
-            await instance.release()
+            await instance.release_after(instance.remove_consumer(self._member))
 
     @property
     def is_running(self) -> bool:
         """Whether it has been started and not been stopped."""
         return self._instance is not None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     # --- what is consumed ---
 
@@ -199,10 +182,7 @@ class SimpleConsumer:
 
     async def _check_expression(self, instance: ClientInstance, subscription: Subscription) -> None:
         route = await instance.routes.route(subscription.topic)
-        for name in route.brokers:
-            address = route.broker_address(name)
-            if address is not None:
-                await instance.api.check_client(address, instance.client_id, self.group, subscription.data)
+        await instance.check_expression(self.group, subscription.data, route)
 
     # --- messages ---
 
@@ -425,7 +405,7 @@ class SimpleConsumer:
         sources: list[PopSource] = []
         for topic in self._subscriptions:
             try:
-                route = await self._route(topic)
+                route = await self._running().route(topic)
             except ClientError as error:
                 failure = error
                 continue
@@ -444,15 +424,8 @@ class SimpleConsumer:
         return await self._address(source.topic, source.broker_name)
 
     async def _address(self, topic: str, broker_name: str, instance: ClientInstance | None = None) -> str:
-        address = (await self._route(topic, instance)).broker_address(broker_name)
-        if address is None:
-            raise BrokerUnreachable(f"no address of broker {broker_name} is known for {topic}")
-        return address
-
-    async def _route(self, topic: str, instance: ClientInstance | None = None) -> TopicRoute:
         instance = instance or self._running()
-        known = instance.routes.existing.get(topic)
-        return known if known is not None else await instance.run(instance.routes.route(topic))
+        return (await instance.route(topic)).known_address(broker_name, topic)
 
     def _running(self) -> ClientInstance:
         if self._instance is None:

@@ -56,13 +56,7 @@ class EncodedProducer:
         """Leave the group and give the connections back; nothing may be under way."""
         instance, self._instance, self._delivery = self._instance, None, None
         if instance is not None:
-            await uninterrupted(self._leave(instance))
-
-    async def _leave(self, instance: ClientInstance) -> None:
-        try:
-            await instance.run(instance.remove_producer(self.group))
-        finally:
-            await instance.release()
+            await uninterrupted(instance.release_after(instance.remove_producer(self.group)))
 
     async def queues(self, topic: str, timeout_seconds: float) -> tuple[MessageQueue, ...]:
         """The queues that messages of `topic` can go to now. Raises ClientError."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rmq_remoting.message import Message
 from rmq_remoting.message_properties import PROPERTY_WAIT_STORE_MSG_OK
@@ -14,6 +13,7 @@ from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import NotRunning, TimedOut, UsageError
 from ..instance import ClientInstance
+from ..lifetime import Lifetime
 from ..names import check_group
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
@@ -36,7 +36,7 @@ _DEFAULT_LIMITS: Final = InFlightLimits()
 _DEFAULT_SETTINGS: Final = ClientSettings()
 
 
-class Producer:
+class Producer(Lifetime):
     """Sends messages of one group to any topic.
 
     ::
@@ -121,19 +121,7 @@ class Producer:
         await self._leave(instance)
 
     async def _leave(self, instance: ClientInstance) -> None:
-        try:
-            await instance.run(instance.remove_producer(self.group))
-        finally:
-            await instance.release()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
+        await instance.release_after(instance.remove_producer(self.group))
 
     # --- sending ---
 

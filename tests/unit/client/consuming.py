@@ -1,4 +1,4 @@
-"""What tests of push consumers on a cluster in memory share."""
+"""What tests of push consumers share, most of it for those on a cluster in memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def put(cluster: FakeCluster, count: int, queues: int = 4) -> list[bytes]:
     return bodies
 
 
-async def until_assigned(consumer: PushConsumer, count: int) -> None:
-    async with asyncio.timeout(5):
+async def until_assigned(consumer: PushConsumer, count: int, timeout_seconds: float = 5.0) -> None:
+    async with asyncio.timeout(timeout_seconds):
         while len(await consumer.assigned_queues()) != count:  # noqa: ASYNC110  # another thread rebalances
             await asyncio.sleep(0.01)
