@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,18 +16,6 @@ from tests.support.raw_client import RawClient
 
 # What the broker adds to the properties of every message.
 _BROKERS_OWN = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
-    async with running_broker(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
-    async with broker.client() as connected:
-        yield connected
 
 
 async def _stored(client: RawClient, topic: str, queue_id: int = 0, offset: int = 0) -> list[MessageExt]:

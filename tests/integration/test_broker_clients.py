@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from rmq_broker.clients.housekeeping import ClientHousekeeping
 from rmq_remoting.bodies.checks import CheckClientRequestBody
@@ -34,28 +31,15 @@ from tests.support.broker_requests import (
     request,
     send,
     sent,
+    succeeded,
 )
 from tests.support.brokers import RunningBroker, running_broker
 from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
-    async with running_broker(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
-    async with broker.client() as connected:
-        yield connected
-
-
 async def _ok(client: RawClient, command: RemotingCommand) -> RemotingCommand:
-    answer = await client.ask(command)
-    assert answer.code == ResponseCode.SUCCESS, f"{answer.code}: {answer.remark}"
-    return answer
+    return succeeded(await client.ask(command))
 
 
 async def _refused(client: RawClient, command: RemotingCommand, code: ResponseCode) -> str:

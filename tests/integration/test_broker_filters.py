@@ -48,13 +48,6 @@ async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
         yield connected
 
 
-@pytest.fixture
-async def member(broker: RunningBroker) -> AsyncIterator[RawClient]:
-    """A connection for heartbeats: the broker sends notifications to it at any time."""
-    async with broker.client() as connected:
-        yield connected
-
-
 async def _subscribe(member: RawClient, expression: str, version: int, topic: str = "T") -> None:
     beat = heartbeat("c1", "CG", {topic: expression}, sub_version=version, expression_type="SQL92")
     answer, _ = await ask_among_notifications(member, beat)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
 
 from rmq_remoting.bodies.group import GroupForbidden
 from rmq_remoting.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
@@ -26,30 +22,18 @@ from tests.support.broker_requests import (
     request,
     send,
     sent,
+    succeeded,
 )
-from tests.support.brokers import RunningBroker, running_broker
+from tests.support.brokers import RunningBroker
 from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
 _QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(4)]
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
-    async with running_broker(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
-    async with broker.client() as connected:
-        yield connected
-
-
 async def _ok(client: RawClient, command: RemotingCommand) -> RemotingCommand:
     answer, _ = await ask_among_notifications(client, command)
-    assert answer.code == ResponseCode.SUCCESS, f"{answer.code}: {answer.remark}"
-    return answer
+    return succeeded(answer)
 
 
 async def _lock(client: RawClient, client_id: str, queues: list[MessageQueue]) -> list[MessageQueue]:

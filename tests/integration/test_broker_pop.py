@@ -21,8 +21,6 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.headers.pop import (
     NotificationResponseHeader,
     PeekMessageRequestHeader,
-    PollingInfoRequestHeader,
-    PollingInfoResponseHeader,
 )
 from rmq_remoting.message_codec import decode_messages
 from tests.support.broker_requests import (
@@ -42,6 +40,8 @@ from tests.support.pop_requests import (
     hidden,
     hide,
     notify,
+    polling_count,
+    polling_info,
     pop,
     popped,
 )
@@ -49,12 +49,6 @@ from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
 _LONG_MS = 20_000
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
-    async with running_broker(tmp_path) as running:
-        yield running
 
 
 @pytest.fixture
@@ -125,8 +119,7 @@ async def test_a_waiting_pop_is_woken_by_a_message(broker: RunningBroker, client
     async with broker.client() as producer:
         client.send(pop("T", poll_ms=_LONG_MS))
         await until(lambda: broker.broker.pops is not None and broker.broker.pops.polls.count == 1)
-        info = await producer.ask(_polling_info("T", -1))
-        assert PollingInfoResponseHeader.decode(info.ext_fields).polling_num == 1
+        assert polling_count(await producer.ask(polling_info("T"))) == 1
         await _fill(producer, 1, queue_id=1)
         (item,) = popped(await client.receive())
     assert item.queue_id == 1
@@ -325,11 +318,6 @@ async def _assignment(client: RawClient) -> list[MessageQueueAssignment]:
 def _queue_id(item: MessageQueueAssignment) -> int:
     assert item.message_queue is not None
     return item.message_queue.queue_id
-
-
-def _polling_info(topic: str, queue_id: int) -> RemotingCommand:
-    header = PollingInfoRequestHeader(topic=topic, consumer_group="CG", queue_id=queue_id)
-    return RemotingCommand.request(RequestCode.POLLING_INFO, header.encode())
 
 
 async def test_metrics(broker: RunningBroker, client: RawClient) -> None:

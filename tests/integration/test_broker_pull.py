@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,25 +35,6 @@ from tests.support.waiting import until
 
 # Long enough for a held pull to be a held one on a busy machine.
 _LONG_MS = 20_000
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
-    async with running_broker(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
-    async with broker.client() as connected:
-        yield connected
-
-
-@pytest.fixture
-async def member(broker: RunningBroker) -> AsyncIterator[RawClient]:
-    """A connection for heartbeats: the broker sends notifications to it at any time."""
-    async with broker.client() as connected:
-        yield connected
 
 
 async def _fill(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -23,18 +22,6 @@ from tests.support.brokers import RunningBroker, running_broker
 from tests.support.raw_client import RawClient
 
 _FOREVER = 2**63 - 1
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
-    async with running_broker(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
-    async with broker.client() as connected:
-        yield connected
 
 
 def by_key(key: str, **fields: object) -> RemotingCommand:
@@ -58,8 +45,7 @@ def by_offset(offset: int) -> RemotingCommand:
 
 
 def bodies(answer: RemotingCommand) -> list[bytes]:
-    assert answer.code == ResponseCode.SUCCESS, f"{answer.code}: {answer.remark}"
-    return [message.body for message in decode_messages(answer.body, check_crc=True)]
+    return [message.body for message in pulled(answer)]
 
 
 async def store(client: RawClient, body: bytes, keys: str = "", unique_key: str = "U0") -> MessageExt:

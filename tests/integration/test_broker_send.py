@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -32,18 +31,6 @@ from tests.support.raw_client import RawClient, raw_client
 # What the broker adds to the properties of every message.
 _BROKERS_OWN = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
 _MAX_BODY_BYTES = 4 * 1024 * 1024
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
-    async with running_broker(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
-    async with broker.client() as connected:
-        yield connected
 
 
 async def _stored(client: RawClient, topic: str, queue_id: int = 0, offset: int = 0) -> list[MessageExt]:

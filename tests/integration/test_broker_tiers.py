@@ -6,7 +6,6 @@ import asyncio
 import struct
 import threading
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -21,18 +20,6 @@ from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
 _LONG_MS = 20_000
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
-    async with running_broker(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
-    async with broker.client() as connected:
-        yield connected
 
 
 def _tier(broker: RunningBroker, name: str) -> Tier:

@@ -13,21 +13,16 @@ import pytest
 
 import rmq_client
 from rmq_client import Message, MessageExt, MessageQueue, TopicNotFound, blocking
-from rmq_client.loop_thread import LoopThread
 from tests.support.waiting import until_in_thread
+from tests.unit.client.cluster_thread import cluster_in_a_thread
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    thread = LoopThread("fake-cluster")
-    cluster = FakeCluster({"broker-a": {"T": 2}})
-    thread.submit(cluster.__aenter__()).result()
-    yield cluster
-    thread.submit(cluster.__aexit__()).result()
-    thread.signal_stop()
-    thread.join()
+    with cluster_in_a_thread({"broker-a": {"T": 2}}) as cluster:
+        yield cluster
 
 
 def test_sending_and_reading(cluster: FakeCluster) -> None:

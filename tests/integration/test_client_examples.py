@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_client.loop_thread import LoopThread
+from tests.unit.client.cluster_thread import cluster_in_a_thread
 from tests.unit.client.fake_cluster import FakeCluster
 
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -18,13 +18,8 @@ _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    thread = LoopThread("fake-cluster")
-    cluster = FakeCluster({"broker-a": {"Quickstart": 2}})
-    thread.submit(cluster.__aenter__()).result()
-    yield cluster
-    thread.submit(cluster.__aexit__()).result()
-    thread.signal_stop()
-    thread.join()
+    with cluster_in_a_thread({"broker-a": {"Quickstart": 2}}) as cluster:
+        yield cluster
 
 
 def _command(name: str, cluster: FakeCluster) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 from tests.interop.foreign import ForeignClient, JavaShell
 from tests.support.outcome import Outcome, expected_body, sha256
@@ -75,6 +76,20 @@ async def check_shares_the_queues(
         (await send("send", topic=topic, count=20, size=50)).check()
         await wait_for_bodies([first], expected_bodies(20, 50))
         (await first.stop()).check()
+
+
+def offsets_by_queue(consumer: RunningProgram) -> dict[int, list[int]]:
+    """Where the messages stood that a consumer got, in the order in which it got them."""
+    by_queue: dict[int, list[int]] = defaultdict(list)
+    for message in consumer.named("message"):
+        by_queue[message["queueId"]].append(message["queueOffset"])
+    return by_queue
+
+
+def check_order(by_queue: Mapping[int, list[int]]) -> None:
+    """That the messages of each queue came in their order, none twice."""
+    for queue_id, offsets in by_queue.items():
+        assert offsets == sorted(set(offsets)), f"queue {queue_id}: {offsets}"
 
 
 async def wait_for_bodies(consumers: Iterable[RunningProgram], expected: list[str]) -> None:

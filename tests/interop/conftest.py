@@ -11,10 +11,11 @@ import pytest
 import pytest_asyncio
 
 from rmq_client.admin import Admin
+from tests.interop.clusters import Apache, Cluster, Own
 from tests.interop.foreign import JavaClient, JavaShell
 from tests.support import toolchain
-from tests.support.apache import ApacheBroker, ApacheNamesrv, apache_cluster
-from tests.support.own_servers import OwnBroker, OwnNamesrv, own_cluster
+from tests.support.apache import apache_cluster
+from tests.support.own_servers import own_cluster
 from tests.support.requirements import built_or_skip
 from tests.support.toolchain import JavaProgram, NodeProgram
 
@@ -50,7 +51,7 @@ def node_program() -> NodeProgram:
 
 
 @pytest.fixture(scope="session")
-def apache(apache_program: JavaProgram) -> Iterator[tuple[ApacheNamesrv, ApacheBroker]]:
+def apache(apache_program: JavaProgram) -> Iterator[Apache]:
     """Apache's name server and broker, one pair for all tests: each uses topics and groups of its own."""
     # In a loop of its own: the servers are bound to none, while an asynchronous fixture would have to start
     # again for every loop that tests run on.
@@ -71,7 +72,7 @@ def apache_is_alive(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def own() -> Iterator[tuple[OwnNamesrv, OwnBroker]]:
+def own() -> Iterator[Own]:
     """Our name server and broker, one pair for all tests. They have to stop cleanly, and to log no error."""
     with asyncio.Runner() as runner:
         cluster = own_cluster()
@@ -86,9 +87,7 @@ def own() -> Iterator[tuple[OwnNamesrv, OwnBroker]]:
 
 
 @pytest.fixture(scope="session")
-def own_java(
-    java_program: JavaProgram, own: tuple[OwnNamesrv, OwnBroker], tmp_path_factory: pytest.TempPathFactory
-) -> JavaClient:
+def own_java(java_program: JavaProgram, own: Own, tmp_path_factory: pytest.TempPathFactory) -> JavaClient:
     return JavaClient(java_program, own[0].address, tmp_path_factory.mktemp("java"), header="ROCKETMQ")
 
 
@@ -98,10 +97,39 @@ def own_shell(own_java: JavaClient) -> Iterator[JavaShell]:
         yield shell
 
 
+@pytest.fixture(scope="module")
+def own_tool(
+    java_program: JavaProgram, own: Own, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaShell]:
+    """A JVM for JSON headers (the codes of POP do not fit the binary ones), and for mqadmin.
+
+    Each module has its own: a command line that mqadmin does not understand ends it.
+    """
+    with JavaClient(java_program, own[0].address, tmp_path_factory.mktemp("java-json")).shell() as shell:
+        yield shell
+
+
 @pytest_asyncio.fixture
-async def own_topic(own: tuple[OwnNamesrv, OwnBroker], name: str) -> str:
+async def own_topic(own: Own, name: str) -> str:
     """A topic of this test on our broker, with four queues."""
-    async with Admin(own[0].address) as admin:
+    return await _create_topic(own, name)
+
+
+@pytest.fixture(params=[pytest.param("apache", marks=pytest.mark.java), "own"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """A name server and a broker, of Apache's and of ours."""
+    servers: Cluster = request.getfixturevalue(request.param)
+    return servers
+
+
+@pytest_asyncio.fixture
+async def topic(cluster: Cluster, name: str) -> str:
+    """A topic of this test on the cluster, with four queues."""
+    return await _create_topic(cluster, name)
+
+
+async def _create_topic(cluster: Cluster, name: str) -> str:
+    async with Admin(cluster[0].address) as admin:
         await admin.create_topic(name, queues=4)
     return name
 

@@ -10,13 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.interop.clusters import Apache, Own
 from tests.interop.foreign import JavaShell
-from tests.support.apache import ApacheBroker, ApacheNamesrv
 from tests.support.outcome import Event, Option, Outcome
-from tests.support.own_servers import OwnBroker, OwnNamesrv
 
-Own = tuple[OwnNamesrv, OwnBroker]
-Apache = tuple[ApacheNamesrv, ApacheBroker]
 Call = tuple[str, dict[str, Option]]
 
 BROKER = "broker-a"

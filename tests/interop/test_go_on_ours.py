@@ -14,14 +14,14 @@ from tests.interop.checks import (
     check_shares_the_queues,
     expected_bodies,
 )
+from tests.interop.clusters import Own
 from tests.interop.foreign import GoClient, JavaShell
-from tests.support.own_servers import OwnBroker, OwnNamesrv
 
 pytestmark = pytest.mark.go
 
 
 @pytest.fixture
-def go(go_program: Path, own: tuple[OwnNamesrv, OwnBroker], tmp_path: Path) -> GoClient:
+def go(go_program: Path, own: Own, tmp_path: Path) -> GoClient:
     return GoClient(go_program, own[0].address, tmp_path / "go")
 
 

@@ -13,7 +13,7 @@ from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.message_queue import MessageQueue
-from tests.support.apache import ApacheBroker, ApacheNamesrv
+from tests.interop.clusters import Apache, Own
 from tests.support.broker_requests import (
     ask_among_notifications,
     create_topic,
@@ -22,7 +22,6 @@ from tests.support.broker_requests import (
     request,
     send,
 )
-from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.raw_client import RawClient, raw_client
 
 pytestmark = pytest.mark.java
@@ -73,9 +72,7 @@ def _locks(client_id: str, *queues: MessageQueue, code: Code = Code.LOCK_BATCH_M
 
 
 @pytest.fixture
-async def pair(
-    own: tuple[OwnNamesrv, OwnBroker], apache: tuple[ApacheNamesrv, ApacheBroker], name: str
-) -> AsyncIterator[_Pair]:
+async def pair(own: Own, apache: Apache, name: str) -> AsyncIterator[_Pair]:
     """Both brokers with a topic of that name, two queues, five messages in one, and a group of that name."""
     async with AsyncExitStack() as stack:
         clients = {

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.interop.checks import expected_bodies, wait_for_bodies
+from tests.interop.checks import check_order, expected_bodies, offsets_by_queue, wait_for_bodies
+from tests.interop.clusters import Own
 from tests.interop.foreign import AdminOutput, GoClient, JavaClient, JavaShell
 from tests.support.outcome import Event, Option, expected_body, sha256
-from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.running import RunningProgram
-from tests.support.toolchain import JavaProgram
-
-Own = tuple[OwnNamesrv, OwnBroker]
 
 pytestmark = pytest.mark.java
-
-
-@pytest.fixture(scope="module")
-def tool(
-    java_program: JavaProgram, own: Own, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[JavaShell]:
-    """mqadmin, in a JVM of its own: a command line that it does not understand ends it."""
-    with JavaClient(java_program, own[0].address, tmp_path_factory.mktemp("mqadmin")).shell() as shell:
-        yield shell
 
 
 async def _mqadmin(tool: JavaShell, line: str) -> AdminOutput:
@@ -34,13 +21,8 @@ async def _mqadmin(tool: JavaShell, line: str) -> AdminOutput:
 
 
 def _check_order(consumers: list[RunningProgram]) -> None:
-    """That each consumer got the messages of each of its queues in their order, none twice."""
     for consumer in consumers:
-        offsets: dict[int, list[int]] = {}
-        for message in consumer.named("message"):
-            offsets.setdefault(message["queueId"], []).append(message["queueOffset"])
-        for queue_id, seen in offsets.items():
-            assert seen == sorted(set(seen)), f"queue {queue_id}: {seen}"
+        check_order(offsets_by_queue(consumer))
 
 
 def _queues(messages: list[Event]) -> set[int]:
@@ -90,7 +72,7 @@ async def test_an_ordered_go_consumer(
 
 
 async def test_a_running_consumer_is_asked_and_sent_back(
-    tool: JavaShell, own_java: JavaClient, own_shell: JavaShell, own_topic: str
+    own_tool: JavaShell, own_java: JavaClient, own_shell: JavaShell, own_topic: str
 ) -> None:
     with own_java.start("consume", topic=own_topic, group=own_topic, count=10_000) as consumer:
         [started] = await consumer.wait_for("started")
@@ -98,18 +80,19 @@ async def test_a_running_consumer_is_asked_and_sent_back(
         sent = (await own_shell.run("send", topic=own_topic, count=4, mode="selector")).check().sent
         await consumer.wait_for("message", 4)
 
-        shown = await _mqadmin(tool, f"consumerStatus -g {own_topic} -i {client_id}")
+        shown = await _mqadmin(own_tool, f"consumerStatus -g {own_topic} -i {client_id}")
         assert "#Consumer MQ Detail#" in shown.text
         assert f"Topic: {own_topic} " in shown.text
 
         shown = await _mqadmin(
-            tool, f"queryMsgById -t {own_topic} -i {sent[2]['offsetMsgId']} -g {own_topic} -d {client_id}"
+            own_tool,
+            f"queryMsgById -t {own_topic} -i {sent[2]['offsetMsgId']} -g {own_topic} -d {client_id}",
         )
         assert "CR_SUCCESS" in shown.text
         again = await consumer.wait_for("message", 5)
         assert again[4]["bodySha256"] == sha256(expected_body(2))
 
-        shown = await _mqadmin(tool, f"resetOffsetByTime -g {own_topic} -t {own_topic} -s 0")
+        shown = await _mqadmin(own_tool, f"resetOffsetByTime -g {own_topic} -t {own_topic} -s 0")
         assert sorted(row[-2:] for row in shown.check().rows if row[0] == "broker-a") == [
             [str(queue_id), "0"] for queue_id in range(4)
         ]
@@ -118,20 +101,20 @@ async def test_a_running_consumer_is_asked_and_sent_back(
 
 
 async def test_a_group_that_is_away_is_sent_forward_and_back(
-    tool: JavaShell, own_shell: JavaShell, own_topic: str
+    own_tool: JavaShell, own_shell: JavaShell, own_topic: str
 ) -> None:
     (await own_shell.run("send", topic=own_topic, count=3, mode="queue", queue=1)).check()
     (await own_shell.run("pull", topic=own_topic, group=own_topic, queue=1, count=1, commit=True)).check()
 
     async def offset() -> str:
-        rows = (await _mqadmin(tool, f"consumerProgress -g {own_topic} -t {own_topic}")).check().rows
+        rows = (await _mqadmin(own_tool, f"consumerProgress -g {own_topic} -t {own_topic}")).check().rows
         [row] = [row for row in rows if row[:3] == [own_topic, "broker-a", "1"]]
         return row[4]
 
-    shown = await _mqadmin(tool, f"skipAccumulatedMessage -g {own_topic} -t {own_topic}")
+    shown = await _mqadmin(own_tool, f"skipAccumulatedMessage -g {own_topic} -t {own_topic}")
     assert ["1", "3"] in [row[-2:] for row in shown.check().rows]
     assert await offset() == "3"
-    await _mqadmin(tool, f"resetOffsetByTime -g {own_topic} -t {own_topic} -s 0")
+    await _mqadmin(own_tool, f"resetOffsetByTime -g {own_topic} -t {own_topic} -s 0")
     assert await offset() == "0"
-    shown = await _mqadmin(tool, f"resetOffsetByTime -g nobody -t {own_topic} -s 0")
+    shown = await _mqadmin(own_tool, f"resetOffsetByTime -g nobody -t {own_topic} -s 0")
     assert "nobody does not exist" in shown.text

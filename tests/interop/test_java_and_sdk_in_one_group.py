@@ -16,18 +16,18 @@ from rmq_client import (
     MessageExt,
     MessageQueue,
     Producer,
-    PushConsumer,
 )
+from tests.interop.checks import check_order, offsets_by_queue
+from tests.interop.clusters import Own
+from tests.interop.consumers import consumer_of
 from tests.interop.foreign import JavaClient
-from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.running import RunningProgram
 from tests.support.waiting import until
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
-Own = tuple[OwnNamesrv, OwnBroker]
-
 pytestmark = pytest.mark.java
 
+# Queues are taken over and locks renewed as by default.
 _QUICK = ConsumerTiming(rebalance_seconds=2.0, rebalance_again_seconds=0.1, commit_seconds=0.2)
 _WAIT_SECONDS = 40.0
 
@@ -45,10 +45,7 @@ class _Group:
             self.ours[message.queue_id].append(message.queue_offset)
 
     def javas(self) -> dict[int, list[int]]:
-        by_queue: dict[int, list[int]] = defaultdict(list)
-        for message in self._java.named("message"):
-            by_queue[message["queueId"]].append(message["queueOffset"])
-        return by_queue
+        return offsets_by_queue(self._java)
 
     def has_all(self, ends: dict[int, int]) -> bool:
         javas = self.javas()
@@ -88,14 +85,8 @@ async def test_they_share_the_queues_and_take_over(
         group = _Group(own_topic, java)
         async with Producer(address, group="p") as producer:
             await java.wait_for("started")
-            async with PushConsumer(
-                address,
-                group=own_topic,
-                topics=[own_topic],
-                listener=group.listen,
-                consume_from="first",
-                orderly=orderly,
-                timing=_QUICK,
+            async with consumer_of(
+                address, own_topic, group.listen, group=own_topic, orderly=orderly, timing=_QUICK
             ) as ours:
                 await _send_until_shared(producer, group, ends)
                 if orderly:
@@ -108,8 +99,7 @@ async def test_they_share_the_queues_and_take_over(
                 assert len(await ours.assigned_queues()) == 4
     if orderly:
         for by_queue in (group.ours, group.javas()):
-            for offsets in by_queue.values():
-                assert offsets == sorted(set(offsets)), "in order, none twice"
+            check_order(by_queue)
 
 
 async def test_what_ours_refuses_comes_again_to_one_of_them(
@@ -133,14 +123,7 @@ async def test_what_ours_refuses_comes_again_to_one_of_them(
         group = _Group(own_topic, java)
         async with Producer(address, group="p") as producer:
             await java.wait_for("started")
-            async with PushConsumer(
-                address,
-                group=own_topic,
-                topics=[own_topic],
-                listener=listen,
-                consume_from="first",
-                timing=_QUICK,
-            ):
+            async with consumer_of(address, own_topic, listen, group=own_topic, timing=_QUICK):
                 async with asyncio.timeout(_WAIT_SECONDS):
                     while not refused:
                         await _send(producer, own_topic, ends)

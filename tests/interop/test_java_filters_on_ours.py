@@ -8,14 +8,14 @@ import pytest
 import pytest_asyncio
 
 from rmq_remoting.codes import ResponseCode
+from tests.interop.clusters import Own
 from tests.interop.foreign import JavaShell
-from tests.support.own_servers import OwnBroker, OwnNamesrv
 
 pytestmark = pytest.mark.java
 
 
 @pytest_asyncio.fixture
-async def shell(own: tuple[OwnNamesrv, OwnBroker], own_shell: JavaShell) -> AsyncIterator[JavaShell]:
+async def shell(own: Own, own_shell: JavaShell) -> AsyncIterator[JavaShell]:
     """With a broker that filters by properties, which is off by default."""
     (await own_shell.admin("updateBrokerConfig", set={"enablePropertyFilter": "true"})).check()
     yield own_shell

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +10,7 @@ from rmq_remoting.codes import ResponseCode
 from tests.interop.checks import bodies_of, check_shares_the_queues, expected_bodies
 from tests.interop.foreign import JavaClient, JavaShell
 from tests.support.outcome import Event, expected_body, sha256
-from tests.support.own_servers import OwnBroker, OwnNamesrv, own_cluster
-from tests.support.toolchain import JavaProgram
-
-Own = tuple[OwnNamesrv, OwnBroker]
+from tests.support.own_servers import own_cluster
 
 HEADERS = ["JSON", "ROCKETMQ"]
 MODES = ["sync", "async", "oneway", "batch", "queue", "selector", "orderkey"]
@@ -24,13 +20,9 @@ pytestmark = pytest.mark.java
 
 
 @pytest.fixture(scope="module")
-def shells(
-    java_program: JavaProgram, own: Own, own_shell: JavaShell, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, JavaShell]]:
+def shells(own_tool: JavaShell, own_shell: JavaShell) -> dict[str, JavaShell]:
     """A JVM for each header serialization."""
-    home = tmp_path_factory.mktemp("java-json")
-    with JavaClient(java_program, own[0].address, home, header="JSON").shell() as json_shell:
-        yield {"JSON": json_shell, "ROCKETMQ": own_shell}
+    return {"JSON": own_tool, "ROCKETMQ": own_shell}
 
 
 # --- sending ---

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.interop.clusters import Own
 from tests.interop.foreign import AdminOutput, JavaClient, JavaShell
 from tests.support.outcome import expected_body
-from tests.support.own_servers import OwnBroker, OwnNamesrv
-from tests.support.toolchain import JavaProgram
-
-Own = tuple[OwnNamesrv, OwnBroker]
+from tests.support.own_servers import OwnBroker
 
 CLUSTER = "DefaultCluster"
 
@@ -43,11 +40,8 @@ class Tool:
 
 
 @pytest.fixture(scope="module")
-def tool(java_program: JavaProgram, own: Own, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
-    # In a JVM of its own, because a command line that mqadmin does not understand ends it.
-    namesrv, broker = own
-    with JavaClient(java_program, namesrv.address, tmp_path_factory.mktemp("mqadmin")).shell() as shell:
-        yield Tool(shell, broker)
+def tool(own_tool: JavaShell, own: Own) -> Tool:
+    return Tool(own_tool, own[1])
 
 
 async def test_cluster_and_broker(tool: Tool, own: Own) -> None:

@@ -15,15 +15,15 @@ from tests.interop.checks import (
     check_shares_the_queues,
     expected_bodies,
 )
+from tests.interop.clusters import Own
 from tests.interop.foreign import JavaShell, NodeClient
-from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.toolchain import NodeProgram
 
 pytestmark = pytest.mark.node
 
 
 @pytest.fixture
-def node(node_program: NodeProgram, own: tuple[OwnNamesrv, OwnBroker], tmp_path: Path) -> NodeClient:
+def node(node_program: NodeProgram, own: Own, tmp_path: Path) -> NodeClient:
     return NodeClient(node_program, own[0].address, tmp_path / "node")
 
 

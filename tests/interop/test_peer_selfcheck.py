@@ -14,12 +14,11 @@ from tests.interop.checks import (
     check_sends_and_consumes,
     expected_bodies,
 )
+from tests.interop.clusters import Apache
 from tests.interop.foreign import GoClient, JavaClient, JavaShell, MqAdmin, NodeClient
-from tests.support.apache import ApacheBroker, ApacheNamesrv
+from tests.support.apache import ApacheBroker
 from tests.support.outcome import ForeignProgramFailed
 from tests.support.toolchain import JavaProgram, NodeProgram
-
-Apache = tuple[ApacheNamesrv, ApacheBroker]
 
 TOPIC_NOT_EXIST = 17
 INVALID_PARAMETER = 29

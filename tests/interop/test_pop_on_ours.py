@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.interop.checks import bodies_of, expected_bodies
-from tests.interop.foreign import JavaClient, JavaShell
-from tests.support.own_servers import OwnBroker, OwnNamesrv
-from tests.support.toolchain import JavaProgram
-
-Own = tuple[OwnNamesrv, OwnBroker]
+from tests.interop.clusters import Own
+from tests.interop.foreign import JavaShell
 
 pytestmark = pytest.mark.java
-
-
-@pytest.fixture(scope="module")
-def tool(
-    java_program: JavaProgram, own: Own, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[JavaShell]:
-    # Its headers are JSON: the codes of POP do not fit the binary ones.
-    with JavaClient(java_program, own[0].address, tmp_path_factory.mktemp("pop")).shell() as shell:
-        yield shell
 
 
 async def _pops(tool: JavaShell, own: Own, topic: str, group: str) -> None:
@@ -33,22 +19,24 @@ async def _pops(tool: JavaShell, own: Own, topic: str, group: str) -> None:
     (await tool.mqadmin("setConsumeMode", *words)).check()
 
 
-async def test_pops_and_acknowledges(tool: JavaShell, own: Own, own_shell: JavaShell, own_topic: str) -> None:
-    await _pops(tool, own, own_topic, own_topic)
+async def test_pops_and_acknowledges(
+    own_tool: JavaShell, own: Own, own_shell: JavaShell, own_topic: str
+) -> None:
+    await _pops(own_tool, own, own_topic, own_topic)
     (await own_shell.run("send", topic=own_topic, count=40)).check()
-    received = await tool.run("consume", topic=own_topic, group=own_topic, count=40, pop=True)
+    received = await own_tool.run("consume", topic=own_topic, group=own_topic, count=40, pop=True)
     assert bodies_of(received.check()) == expected_bodies(40)
     assert received.result["deliveries"] == 40
-    again = await tool.run("consume", topic=own_topic, group=own_topic, count=1, pop=True, wait_s=2)
+    again = await own_tool.run("consume", topic=own_topic, group=own_topic, count=1, pop=True, wait_s=2)
     assert again.messages == [], "what was acknowledged came again"
 
 
 async def test_what_is_refused_comes_again(
-    tool: JavaShell, own: Own, own_shell: JavaShell, own_topic: str
+    own_tool: JavaShell, own: Own, own_shell: JavaShell, own_topic: str
 ) -> None:
-    await _pops(tool, own, own_topic, own_topic)
+    await _pops(own_tool, own, own_topic, own_topic)
     (await own_shell.run("send", topic=own_topic, count=4, tag="A")).check()
-    received = await tool.run(
+    received = await own_tool.run(
         "consume",
         topic=own_topic,
         group=own_topic,
@@ -64,9 +52,11 @@ async def test_what_is_refused_comes_again(
     assert received.result["deliveries"] == 6
 
 
-async def test_pops_in_order(tool: JavaShell, own: Own, own_shell: JavaShell, own_topic: str) -> None:
-    await _pops(tool, own, own_topic, own_topic)
+async def test_pops_in_order(own_tool: JavaShell, own: Own, own_shell: JavaShell, own_topic: str) -> None:
+    await _pops(own_tool, own, own_topic, own_topic)
     (await own_shell.run("send", topic=own_topic, count=12, mode="queue", queue=1)).check()
-    received = await tool.run("consume", topic=own_topic, group=own_topic, count=12, pop=True, orderly=True)
+    received = await own_tool.run(
+        "consume", topic=own_topic, group=own_topic, count=12, pop=True, orderly=True
+    )
     offsets = [message["queueOffset"] for message in received.check().messages]
     assert offsets == list(range(12))

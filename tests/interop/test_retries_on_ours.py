@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from rmq_client.admin import Admin
+from tests.interop.clusters import Own
 from tests.interop.foreign import ForeignClient, GoClient, JavaClient, JavaShell
-from tests.support.own_servers import OwnBroker, OwnNamesrv, own_cluster
+from tests.support.own_servers import own_cluster
 from tests.support.toolchain import JavaProgram
-
-Own = tuple[OwnNamesrv, OwnBroker]
 
 # What comes again waits for the third level, then for higher ones: the highest is taken for those.
 LEVELS = "1s 1s 0s"

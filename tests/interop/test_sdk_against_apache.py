@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -21,14 +20,12 @@ from rmq_client import (
     CompressionType,
     ConsumeContext,
     ConsumeResult,
-    ConsumerTiming,
     Message,
     MessageExt,
     MessageQueue,
     Producer,
     PullConsumer,
     PullSettings,
-    PushConsumer,
     Rejected,
     SendStatus,
     Serialization,
@@ -48,36 +45,13 @@ from rmq_remoting.headers.client import (
 )
 from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 from rmq_remoting.sys_flags import MessageSysFlag
-from tests.support.apache import ApacheBroker, ApacheNamesrv
-from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.interop.clusters import Cluster
+from tests.interop.consumers import consumer_of
 from tests.support.waiting import until
+from tests.unit.client.consuming import Inbox, until_assigned
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
-Cluster = tuple[ApacheNamesrv, ApacheBroker] | tuple[OwnNamesrv, OwnBroker]
-
-_QUICK = ConsumerTiming(
-    rebalance_seconds=2.0,
-    rebalance_again_seconds=0.1,
-    takeover_seconds=0.1,
-    commit_seconds=0.2,
-    retry_seconds=0.3,
-)
 _BOTH_FORMS = [ClientSettings(serialization=form) for form in Serialization]
-
-
-@pytest.fixture(params=[pytest.param("apache", marks=pytest.mark.java), "own"])
-def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """A name server and a broker, of Apache's and of ours."""
-    servers: Cluster = request.getfixturevalue(request.param)
-    return servers
-
-
-@pytest.fixture
-async def topic(cluster: Cluster, name: str) -> str:
-    """A topic of four queues."""
-    async with Admin(cluster[0].address) as admin:
-        await admin.create_topic(name, queues=4)
-    return name
 
 
 async def _everything(address: str, topic: str, count: int) -> list[MessageExt]:
@@ -89,13 +63,6 @@ async def _everything(address: str, topic: str, count: int) -> list[MessageExt]:
             while len(messages) < count:
                 messages += await reader.poll()
         return messages
-
-
-@asynccontextmanager
-async def _consumer(address: str, topic: str, listener: Any, **options: Any) -> AsyncIterator[PushConsumer]:
-    options = {"group": f"g-{topic}", "topics": [topic], "consume_from": "first", "timing": _QUICK, **options}
-    async with PushConsumer(address, listener=listener, **options) as consumer:
-        yield consumer
 
 
 # --- sending ---
@@ -190,71 +157,47 @@ async def test_many_tasks_send_at_once(cluster: Cluster, topic: str) -> None:
 
 async def test_pushed_messages_with_tags(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
-    got: list[MessageExt] = []
-
-    async def listen(messages: list[MessageExt]) -> None:
-        got.extend(messages)
-
+    inbox = Inbox()
     async with (
         Producer(address, group="p") as producer,
-        _consumer(address, topic, listen, topics={topic: "Aa || c"}),
+        consumer_of(address, topic, inbox.as_coroutine, topics={topic: "Aa || c"}),
     ):
         # "Aa" and "BB" have the same hash code, by which the broker filters.
         for number in range(40):
             await producer.send(Message(topic, b"%d" % number, tags=("Aa", "BB", "c", "d")[number % 4]))
-        await until(lambda: len(got) >= 20, timeout_seconds=60)
-    assert sorted(int(message.body) for message in got) == [n for n in range(40) if n % 4 in (0, 2)]
+        await until(lambda: len(inbox.messages) >= 20, timeout_seconds=60)
+    assert sorted(int(body) for body in inbox.bodies) == [n for n in range(40) if n % 4 in (0, 2)]
 
 
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
 async def test_a_group_goes_on_where_it_was(cluster: Cluster, topic: str, kind: str) -> None:
     address = cluster[0].address
-    got: list[bytes] = []
-
-    def take(messages: list[MessageExt]) -> None:
-        got.extend(message.body for message in messages)
-
-    async def take_too(messages: list[MessageExt]) -> None:
-        take(messages)
-
-    listener = take if kind == "function" else take_too
+    inbox = Inbox()
+    listener = inbox if kind == "function" else inbox.as_coroutine
     async with Producer(address, group="p") as producer:
         for part in range(3):
             for number in range(30):
                 await producer.send(Message(topic, b"%d-%02d" % (part, number)))
-            async with _consumer(address, topic, listener):
-                await until(lambda: len(got) >= (part + 1) * 30, timeout_seconds=60)  # noqa: B023
-    assert len(got) == len(set(got)) == 90
+            async with consumer_of(address, topic, listener):
+                await until(lambda: len(inbox.messages) >= (part + 1) * 30, timeout_seconds=60)  # noqa: B023
+    assert len(inbox.bodies) == len(set(inbox.bodies)) == 90
 
 
 async def test_two_consumers_share_the_queues(cluster: Cluster, topic: str) -> None:
     address = cluster[0].address
-    got: tuple[list[MessageExt], list[MessageExt]] = ([], [])
-
-    async def one(messages: list[MessageExt]) -> None:
-        got[0].extend(messages)
-
-    async def two(messages: list[MessageExt]) -> None:
-        got[1].extend(messages)
-
+    one, two = Inbox(), Inbox()
     second = ClientSettings(instance_name="second")
-    async with _consumer(address, topic, one) as first_consumer:
-        await _until_assigned(first_consumer, 4)
-        async with _consumer(address, topic, two, settings=second) as second_consumer:
-            await _until_assigned(first_consumer, 2)
-            await _until_assigned(second_consumer, 2)
+    async with consumer_of(address, topic, one.as_coroutine) as first_consumer:
+        await until_assigned(first_consumer, 4, timeout_seconds=60)
+        async with consumer_of(address, topic, two.as_coroutine, settings=second) as second_consumer:
+            await until_assigned(first_consumer, 2, timeout_seconds=60)
+            await until_assigned(second_consumer, 2, timeout_seconds=60)
             async with Producer(address, group="p") as producer:
                 for number in range(40):
                     await producer.send(Message(topic, b"%d" % number))
-            await until(lambda: len(got[0]) + len(got[1]) == 40, timeout_seconds=60)
-            assert len(got[0]) == len(got[1]) == 20
-        await _until_assigned(first_consumer, 4)
-
-
-async def _until_assigned(consumer: PushConsumer, count: int) -> None:
-    async with asyncio.timeout(60):
-        while len(await consumer.assigned_queues()) != count:  # noqa: ASYNC110  # another thread rebalances
-            await asyncio.sleep(0.02)
+            await until(lambda: len(one.messages) + len(two.messages) == 40, timeout_seconds=60)
+            assert len(one.messages) == len(two.messages) == 20
+        await until_assigned(first_consumer, 4, timeout_seconds=60)
 
 
 async def test_refused_messages_come_again(cluster: Cluster, topic: str) -> None:
@@ -266,7 +209,7 @@ async def test_refused_messages_come_again(cluster: Cluster, topic: str) -> None
         context.delay_level = 1
         return ConsumeResult.LATER if got[-1] == (b"1", 0) else ConsumeResult.SUCCESS
 
-    async with Producer(address, group="p") as producer, _consumer(address, topic, listen):
+    async with Producer(address, group="p") as producer, consumer_of(address, topic, listen):
         for number in range(3):
             await producer.send(Message(topic, b"%d" % number))
         await until(lambda: len(got) == 4, timeout_seconds=60)
@@ -290,9 +233,9 @@ async def test_the_group_is_kept_while_a_listener_blocks_the_loop(cluster: Clust
     async with (
         Producer(address, group="p") as producer,
         Admin(address) as admin,
-        _consumer(address, topic, listen, settings=settings) as consumer,
+        consumer_of(address, topic, listen, settings=settings) as consumer,
     ):
-        await _until_assigned(consumer, 4)
+        await until_assigned(consumer, 4, timeout_seconds=60)
         queues = await consumer.assigned_queues()
         sent = await producer.send(Message(topic, b"before"), queue=queues[0])
         await until(before.is_set, timeout_seconds=60)
@@ -372,10 +315,10 @@ async def test_the_broker_knows_its_clients(cluster: Cluster, topic: str) -> Non
     topics = {topic: "a || b"}
     async with (
         Producer(address, group=f"p-{topic}") as producer,
-        _consumer(address, topic, lambda messages: None, topics=topics) as consumer,
+        consumer_of(address, topic, lambda messages: None, topics=topics) as consumer,
         _api(address) as api,
     ):
-        await _until_assigned(consumer, 4)
+        await until_assigned(consumer, 4, timeout_seconds=60)
         await producer.send(Message(topic, b"x"))
         answer = await api.call(
             broker.address,
@@ -395,65 +338,51 @@ async def test_the_broker_knows_its_clients(cluster: Cluster, topic: str) -> Non
         assert producers.connection_set[0].client_addr == consumers.connection_set[0].client_addr
 
 
-# What follows passes through the broker to the client; ours does not pass it on yet.
+# What follows passes through the broker to the client.
 
 
-@pytest.mark.java
-async def test_an_administrator_asks_about_a_consumer(
-    apache: tuple[ApacheNamesrv, ApacheBroker], name: str
-) -> None:
-    address, broker = apache[0].address, apache[1]
-    group = f"g-{name}"
-    async with Admin(address) as admin:
-        await admin.create_topic(name, queues=4)
-    async with _consumer(address, name, lambda messages: None) as consumer, _api(address) as api:
-        await _until_assigned(consumer, 4)
+async def test_an_administrator_asks_about_a_consumer(cluster: Cluster, topic: str) -> None:
+    address, broker = cluster[0].address, cluster[1]
+    group = f"g-{topic}"
+    async with consumer_of(address, topic, lambda messages: None) as consumer, _api(address) as api:
+        await until_assigned(consumer, 4, timeout_seconds=60)
         client_id = (await api.consumer_ids(broker.address, group))[0]
         header = GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=True
         )
         answer = await api.call(broker.address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
         info = ConsumerRunningInfo.decode(answer.body)
-        assert sum(queue.topic == name for queue in info.mq_table) == 4, "besides that of its retries"
+        assert sum(queue.topic == topic for queue in info.mq_table) == 4, "besides that of its retries"
         assert f"rmq-{group}-0" in (info.jstack or "")
 
 
-@pytest.mark.java
-async def test_an_administrator_moves_a_group_and_hands_a_message_over(
-    apache: tuple[ApacheNamesrv, ApacheBroker], name: str
-) -> None:
-    address, broker = apache[0].address, apache[1]
-    group = f"g-{name}"
-    got: list[MessageExt] = []
-
-    async def listen(messages: list[MessageExt]) -> None:
-        got.extend(messages)
-
-    async with Admin(address) as admin:
-        await admin.create_topic(name, queues=4)
-    # The broker moves a group when it pulls next: that must not be long.
+async def test_an_administrator_moves_a_group_and_hands_a_message_over(cluster: Cluster, topic: str) -> None:
+    address, broker = cluster[0].address, cluster[1]
+    group = f"g-{topic}"
+    inbox = Inbox()
+    # Apache's broker moves a group when it pulls next: that must not be long.
     pull = PullSettings(hold_seconds=0.5)
     async with (
         Producer(address, group="p") as producer,
-        _consumer(address, name, listen, pull=pull) as consumer,
+        consumer_of(address, topic, inbox.as_coroutine, pull=pull) as consumer,
         _api(address) as api,
     ):
-        results = [await producer.send(Message(name, b"%d" % number)) for number in range(8)]
-        await until(lambda: len(got) == 8, timeout_seconds=60)
+        results = [await producer.send(Message(topic, b"%d" % number)) for number in range(8)]
+        await until(lambda: len(inbox.messages) == 8, timeout_seconds=60)
         await consumer.commit()
-        reset = ResetOffsetRequestHeader(topic=name, group=group, timestamp=0, force=True)
+        reset = ResetOffsetRequestHeader(topic=topic, group=group, timestamp=0, force=True)
         await api.call(broker.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)
-        await until(lambda: len(got) == 16, timeout_seconds=60)
+        await until(lambda: len(inbox.messages) == 16, timeout_seconds=60)
 
         client_id = (await api.consumer_ids(broker.address, group))[0]
         directly = ConsumeMessageDirectlyResultRequestHeader(
-            consumer_group=group, client_id=client_id, msg_id=results[0].offset_msg_id, topic=name
+            consumer_group=group, client_id=client_id, msg_id=results[0].offset_msg_id, topic=topic
         )
         directly.stored_broker_name = broker.broker_name
         answer = await api.call(broker.address, RequestCode.CONSUME_MESSAGE_DIRECTLY, directly)
         result = ConsumeMessageDirectlyResult.decode(answer.body)
         assert result.consume_result is CMResult.CR_SUCCESS
-        assert (len(got), got[-1].msg_id) == (17, results[0].msg_id)
+        assert (len(inbox.messages), inbox.messages[-1].msg_id) == (17, results[0].msg_id)
 
 
 async def test_topics_are_administered(cluster: Cluster, name: str) -> None:

@@ -4,71 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
-
-import pytest
 
 from rmq_client import (
-    Admin,
     ClientSettings,
     ConsumeContext,
     ConsumeResult,
-    ConsumerTiming,
     Message,
     MessageExt,
     MessageQueue,
     OrderlyContext,
     Producer,
     PullConsumer,
-    PushConsumer,
     TopicNotFound,
 )
-from tests.support.apache import ApacheBroker, ApacheNamesrv
-from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.interop.clusters import Cluster
+from tests.interop.consumers import consumer_of
 from tests.support.waiting import until
+from tests.unit.client.consuming import until_assigned
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
-Cluster = tuple[ApacheNamesrv, ApacheBroker] | tuple[OwnNamesrv, OwnBroker]
-
-_QUICK = ConsumerTiming(
-    rebalance_seconds=2.0,
-    rebalance_again_seconds=0.1,
-    takeover_seconds=0.1,
-    commit_seconds=0.2,
-    retry_seconds=0.3,
-    lock_renewal_seconds=1.0,
-)
 _WAIT_SECONDS = 60.0
-
-
-@pytest.fixture(params=[pytest.param("apache", marks=pytest.mark.java), "own"])
-def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """A name server and a broker, of Apache's and of ours."""
-    servers: Cluster = request.getfixturevalue(request.param)
-    return servers
-
-
-@pytest.fixture
-async def topic(cluster: Cluster, name: str) -> str:
-    """A topic of four queues."""
-    async with Admin(cluster[0].address) as admin:
-        await admin.create_topic(name, queues=4)
-    return name
-
-
-@asynccontextmanager
-async def _consumer(address: str, topic: str, listener: Any, **options: Any) -> AsyncIterator[PushConsumer]:
-    options = {"group": f"g-{topic}", "topics": [topic], "consume_from": "first", "timing": _QUICK, **options}
-    async with PushConsumer(address, listener=listener, **options) as consumer:
-        yield consumer
-
-
-async def _until_assigned(consumer: PushConsumer, count: int) -> None:
-    async with asyncio.timeout(_WAIT_SECONDS):
-        while len(await consumer.assigned_queues()) != count:  # noqa: ASYNC110  # another thread rebalances
-            await asyncio.sleep(0.02)
 
 
 async def _dead_letters(address: str, group: str, count: int) -> list[MessageExt]:
@@ -102,7 +57,7 @@ async def test_refused_messages_come_again_and_become_dead_letters(cluster: Clus
 
     async with (
         Producer(address, group="p") as producer,
-        _consumer(address, topic, listen, max_reconsume_times=2) as consumer,
+        consumer_of(address, topic, listen, max_reconsume_times=2) as consumer,
     ):
         sent = await producer.send(Message(topic, b"bad", tags="t", keys=["k"], properties={"x": "y"}))
         await producer.send(Message(topic, b"good"))
@@ -123,7 +78,7 @@ async def test_a_message_is_buried_at_once(cluster: Cluster, topic: str) -> None
         context.delay_level = -1
         return ConsumeResult.LATER
 
-    async with Producer(address, group="p") as producer, _consumer(address, topic, listen) as consumer:
+    async with Producer(address, group="p") as producer, consumer_of(address, topic, listen) as consumer:
         await producer.send(Message(topic, b"bad"))
         assert [one.body for one in await _dead_letters(address, consumer.group, 1)] == [b"bad"]
     assert calls == [b"bad"]
@@ -155,16 +110,16 @@ async def test_order_holds_while_members_come_and_go(cluster: Cluster, topic: st
 
     async with (
         Producer(address, group="p") as producer,
-        _consumer(address, topic, listen, orderly=True) as first,
+        consumer_of(address, topic, listen, orderly=True) as first,
     ):
         await send(producer)
         for number in range(2):
             settings = ClientSettings(instance_name=f"member-{number}")
-            async with _consumer(address, topic, listen, orderly=True, settings=settings) as other:
-                await _until_assigned(other, 2)
-                await _until_assigned(first, 2)
+            async with consumer_of(address, topic, listen, orderly=True, settings=settings) as other:
+                await until_assigned(other, 2, timeout_seconds=_WAIT_SECONDS)
+                await until_assigned(first, 2, timeout_seconds=_WAIT_SECONDS)
                 await send(producer)
-            await _until_assigned(first, 4)
+            await until_assigned(first, 4, timeout_seconds=_WAIT_SECONDS)
         await until(lambda: sum(map(len, got.values())) >= total, timeout_seconds=_WAIT_SECONDS)
     assert overlaps == 0
     for queue_id in range(4):
@@ -184,7 +139,7 @@ async def test_orderly_messages_become_dead_letters(cluster: Cluster, topic: str
     queue = MessageQueue(topic, "broker-a", 0)
     async with (
         Producer(address, group="p") as producer,
-        _consumer(address, topic, listen, orderly=True, max_reconsume_times=2) as consumer,
+        consumer_of(address, topic, listen, orderly=True, max_reconsume_times=2) as consumer,
     ):
         # Sent before the group's retry topic is there, which brokers make for its first heartbeat.
         await producer.send(Message(topic, b"bad"), queue=queue)

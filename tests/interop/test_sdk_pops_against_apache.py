@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from rmq_client import (
-    Admin,
     ConsumeContext,
     ConsumeResult,
     Message,
@@ -24,32 +23,15 @@ from rmq_client import (
 from rmq_remoting.bodies.assignment import MessageRequestMode, SetMessageRequestModeRequestBody
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from tests.support.apache import ApacheBroker, ApacheNamesrv
-from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.interop.clusters import Cluster
+from tests.support.pop_requests import polling_count, polling_info
 from tests.support.raw_client import raw_client
 from tests.support.waiting import until
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
-Cluster = tuple[ApacheNamesrv, ApacheBroker] | tuple[OwnNamesrv, OwnBroker]
-
 _WAIT_SECONDS = 30.0
 _LONG_SECONDS = 60.0
 _SHORT_SECONDS = 1.0
-
-
-@pytest.fixture(params=[pytest.param("apache", marks=pytest.mark.java), "own"])
-def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """A name server and a broker, of Apache's and of ours."""
-    servers: Cluster = request.getfixturevalue(request.param)
-    return servers
-
-
-@pytest.fixture
-async def topic(cluster: Cluster, name: str) -> str:
-    """A topic of four queues."""
-    async with Admin(cluster[0].address) as admin:
-        await admin.create_topic(name, queues=4)
-    return name
 
 
 @asynccontextmanager
@@ -122,10 +104,13 @@ async def test_a_message_is_kept_for_longer_or_given_back(cluster: Cluster, topi
 
 
 async def test_who_waits_gets_what_comes(cluster: Cluster, topic: str) -> None:
-    address = cluster[0].address
+    address, port = cluster[0].address, cluster[1].port
     async with _consumer(address, topic, "paid") as consumer:
         waiting = asyncio.ensure_future(consumer.receive(8, await_seconds=_WAIT_SECONDS))
-        await asyncio.sleep(0.3)
+        async with raw_client(port) as client, asyncio.timeout(_WAIT_SECONDS):
+            asked = polling_info(topic, f"g-{topic}")
+            while polling_count(await client.ask(asked)) == 0:  # noqa: ASYNC110  # another process holds it
+                await asyncio.sleep(0.02)
         await _send(address, topic, b"other", tags="sent")
         await _send(address, topic, b"mine", tags="paid")
         (message,) = await waiting

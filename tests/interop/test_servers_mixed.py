@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from tests.interop.checks import bodies_of, expected_bodies
+from tests.interop.clusters import Apache
 from tests.interop.foreign import JavaShell
-from tests.support.apache import ApacheBroker, ApacheNamesrv
 from tests.support.outcome import Outcome
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.probe import cluster_info
-
-Apache = tuple[ApacheNamesrv, ApacheBroker]
 
 pytestmark = pytest.mark.java
 

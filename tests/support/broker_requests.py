@@ -88,10 +88,15 @@ def send_batch(
     )
 
 
+def succeeded(answer: RemotingCommand) -> RemotingCommand:
+    """The answer itself; AssertionError with code and remark where the request was refused."""
+    assert answer.code == ResponseCode.SUCCESS, f"{answer.code}: {answer.remark}"
+    return answer
+
+
 def sent(answer: RemotingCommand) -> SendMessageResponseHeader:
     """Where a message was stored; AssertionError with the remark where it was not."""
-    assert answer.code == ResponseCode.SUCCESS, f"{answer.code}: {answer.remark}"
-    return SendMessageResponseHeader.decode(answer.ext_fields)
+    return SendMessageResponseHeader.decode(succeeded(answer).ext_fields)
 
 
 def pull(
@@ -133,8 +138,7 @@ def pull(
 
 def pulled(answer: RemotingCommand) -> list[MessageExt]:
     """The messages of a pull that found some; AssertionError with the remark where it did not."""
-    assert answer.code == ResponseCode.SUCCESS, f"{answer.code}: {answer.remark}"
-    return decode_messages(answer.body, check_crc=True)
+    return decode_messages(succeeded(answer).body, check_crc=True)
 
 
 def offsets(answer: RemotingCommand) -> tuple[int, int, int]:

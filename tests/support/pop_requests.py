@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmq_broker.pop.receipt import Receipt
-from rmq_broker.pop.retry_topics import kind_of
 from rmq_remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
-from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
     NotificationRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages
+from rmq_remoting.pop_receipt import Receipt, kind_of
+from tests.support.broker_requests import succeeded
 
 BROKER = "broker-a"
 MINUTE_MS = 60_000
@@ -74,8 +76,7 @@ class Popped:
 
 def popped(answer: RemotingCommand) -> list[Popped]:
     """What a pop found, put together as Apache's client does; AssertionError where it found nothing."""
-    assert answer.code == ResponseCode.SUCCESS, f"{answer.code}: {answer.remark}"
-    header = PopMessageResponseHeader.decode(answer.ext_fields)
+    header = PopMessageResponseHeader.decode(succeeded(answer).ext_fields)
     starts = {}
     for item in (header.start_offset_info or "").split(";"):
         kind, queue_id, start = item.split(" ")
@@ -163,8 +164,7 @@ def hide(
 
 def hidden(item: Popped, answer: RemotingCommand) -> Popped:
     """The message with its new receipt."""
-    assert answer.code == ResponseCode.SUCCESS, f"{answer.code}: {answer.remark}"
-    header = ChangeInvisibleTimeResponseHeader.decode(answer.ext_fields)
+    header = ChangeInvisibleTimeResponseHeader.decode(succeeded(answer).ext_fields)
     old = item.receipt
     new = Receipt(
         old.start_offset if old.is_order else item.offset,
@@ -187,6 +187,17 @@ def notify(
         topic=topic, consumer_group=group, queue_id=queue_id, poll_time_ms=poll_ms, order=order
     )
     return RemotingCommand.request(RequestCode.NOTIFICATION, header.encode())
+
+
+def polling_info(topic: str, group: str = "CG", *, queue_id: int = -1) -> RemotingCommand:
+    """Ask how many pops wait."""
+    header = PollingInfoRequestHeader(topic=topic, consumer_group=group, queue_id=queue_id)
+    return RemotingCommand.request(RequestCode.POLLING_INFO, header.encode())
+
+
+def polling_count(answer: RemotingCommand) -> int:
+    """How many pops wait."""
+    return PollingInfoResponseHeader.decode(succeeded(answer).ext_fields).polling_num
 
 
 def _real_topic(item: Popped, group: str) -> str:

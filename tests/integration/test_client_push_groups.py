@@ -1,0 +1,200 @@
+"""The push consumer against brokers in memory: the group shares its queues, whatever an application does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from rmq_client import (
+    ClientSettings,
+    ConsumerTiming,
+    Message,
+    MessageExt,
+    Producer,
+    PullSettings,
+    UsageError,
+)
+from rmq_remoting.codes import RequestCode
+from tests.support.waiting import until, until_in_thread
+from tests.unit.client.cluster_thread import cluster_in_a_thread
+from tests.unit.client.consuming import Inbox, consumer_of, put, until_assigned
+from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+# --- sharing ---
+
+
+async def test_consumers_of_a_group_share_the_queues() -> None:
+    async with FakeCluster({"broker-a": {"T": 4}, "broker-b": {"T": 4}}) as cluster:
+        one, two = Inbox(), Inbox()
+        second = ClientSettings(instance_name="second")
+        async with consumer_of(cluster, one) as first_consumer:
+            await until_assigned(first_consumer, 8)
+            async with consumer_of(cluster, two, settings=second) as second_consumer:
+                await until_assigned(first_consumer, 4)
+                await until_assigned(second_consumer, 4)
+                for number in range(40):
+                    name = "broker-a" if number % 2 else "broker-b"
+                    cluster.brokers[name].put("T", b"%02d" % number, queue_id=number // 2 % 4)
+                await until(lambda: len(one.messages) + len(two.messages) == 40)
+                assert len(one.messages) == len(two.messages) == 20
+                assert not set(one.bodies) & set(two.bodies)
+            await until_assigned(first_consumer, 8)
+
+
+async def test_a_group_has_one_consumer_in_a_client() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, consumer_of(cluster, Inbox()) as consumer:
+        with pytest.raises(
+            UsageError, match=r"already has a consumer in this process.*instance_name='second'"
+        ):
+            async with consumer_of(cluster, Inbox()):
+                pass
+        assert cluster.broker.members("g"), "the first one is still in the group"
+        await until_assigned(consumer, 1)
+
+
+async def test_all_producers_and_consumers_share_one_connection_per_broker() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster:
+        inbox = Inbox()
+        async with (
+            consumer_of(cluster, inbox, group="g1"),
+            consumer_of(cluster, inbox, group="g2"),
+            Producer(cluster.address, group="p1") as one,
+            Producer(cluster.address, group="p2") as two,
+        ):
+            for producer in (one, two):
+                for _ in range(4):
+                    await producer.send(Message("T", b"x"))
+            await until(lambda: len(inbox.messages) == 16)
+            assert [len(broker.connections) for broker in cluster.brokers.values()] == [1, 1]
+            assert cluster.broker.connections_opened == 1
+            assert len(cluster.namesrv.connections) == 1
+            (client,) = cluster.broker.clients.values()
+            await until(
+                lambda: (
+                    {data.group_name for data in client.heartbeat.producer_data_set} >= {"p1"}
+                    or cluster.broker.clients[client.client_id] is not client
+                )
+            )
+
+
+# --- while the application hangs ---
+
+
+def _progress(cluster: FakeCluster) -> tuple[int, ...]:
+    return (
+        len(cluster.broker.requests(RequestCode.HEART_BEAT)),
+        len(cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)),
+        len(cluster.namesrv.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)),
+        len(cluster.broker.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP)),
+        len(cluster.broker.requests(RequestCode.PULL_MESSAGE)),
+    )
+
+
+_HANGING = ConsumerTiming(rebalance_seconds=0.05, rebalance_again_seconds=0.02, commit_seconds=0.05)
+_HANGING_SETTINGS = ClientSettings(heartbeat_seconds=0.05, route_refresh_seconds=0.05)
+
+
+async def test_the_group_is_kept_while_listeners_sleep_in_their_threads() -> None:
+    async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
+        put(cluster, 4, queues=2)
+        release = threading.Event()
+        sleeping = threading.Semaphore(0)
+
+        def listen(messages: list[MessageExt]) -> None:
+            if messages[0].body != b"000":
+                sleeping.release()
+                release.wait()
+
+        options = {"timing": _HANGING, "settings": _HANGING_SETTINGS, "workers": 3}
+        async with consumer_of(cluster, listen, pull=PullSettings(hold_seconds=0.05), **options) as consumer:
+            await until(lambda: sleeping._value == 3)
+            before = _progress(cluster)
+            await until(
+                lambda: all(now > then + 2 for now, then in zip(_progress(cluster), before, strict=True))
+            )
+            assert len(await consumer.assigned_queues()) == 2
+            assert cluster.broker.members("g")
+            release.set()
+
+
+@pytest.mark.parametrize("kind", ["raises", "hangs", "cancels", "swallows cancellation"])
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_the_group_is_kept_whatever_a_coroutine_does(kind: str, orderly: bool) -> None:
+    async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
+        put(cluster, 6, queues=2)
+        release = asyncio.Event()
+        bad_calls = 0
+        good: set[bytes] = set()
+
+        async def listen(messages: list[MessageExt]) -> None:
+            nonlocal bad_calls
+            if messages[0].queue_id == 0 or release.is_set():
+                good.add(messages[0].body)
+                return
+            bad_calls += 1
+            task = asyncio.current_task()
+            assert task is not None
+            if kind == "raises":
+                raise RuntimeError("no")
+            if kind == "cancels":
+                task.cancel()
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    if kind != "swallows cancellation":
+                        raise
+            good.add(messages[0].body)
+
+        options: dict[str, Any] = {
+            "timing": _HANGING,
+            "settings": _HANGING_SETTINGS,
+            "workers": 4,
+            "orderly": orderly,
+            "suspend_current_queue_time_ms": 20,
+        }
+        async with consumer_of(cluster, listen, pull=PullSettings(hold_seconds=0.05), **options) as consumer:
+            await until(lambda: bad_calls and len(good) == 3)
+            before = _progress(cluster)
+            await until(
+                lambda: all(now > then + 2 for now, then in zip(_progress(cluster), before, strict=True))
+            )
+            assert len(await consumer.assigned_queues()) >= 2
+            release.set()
+            await until(lambda: len(good) == 6)
+
+
+@pytest.mark.parametrize("kind", ["sleeps", "computes"])
+async def test_the_group_is_kept_while_a_listener_blocks_the_loop(kind: str) -> None:
+    with cluster_in_a_thread({"broker-a": {"T": 2}}) as cluster:
+        blocked = False
+        progress: list[tuple[int, ...]] = []
+
+        async def listen(messages: list[MessageExt]) -> None:
+            nonlocal blocked
+            if messages[0].body == b"000" or blocked:
+                return
+            before = _progress(cluster)
+
+            def all_moved() -> bool:
+                now = _progress(cluster)
+                if kind == "computes":
+                    deadline = time.monotonic() + 0.01
+                    while time.monotonic() < deadline:
+                        pass
+                return all(count > then + 2 for count, then in zip(now, before, strict=True))
+
+            until_in_thread(all_moved, timeout_seconds=20)  # the loop stands still meanwhile
+            progress.append(_progress(cluster))
+            blocked = True
+
+        options = {"timing": _HANGING, "settings": _HANGING_SETTINGS}
+        async with consumer_of(cluster, listen, pull=PullSettings(hold_seconds=0.05), **options):
+            put(cluster, 2, queues=2)
+            await until(lambda: blocked, timeout_seconds=30)
+        assert cluster.broker.offsets["g", "T", 1] == 1
