@@ -132,17 +132,35 @@ class LoadClient:
         options = {"topic": topic, "threads": threads, "batch": batch, "size": size}
         return await self._timed("batch", options, seconds, warmup_s, server)
 
+    async def latency(
+        self,
+        topic: str,
+        *,
+        rate: int = 5000,
+        size: int = 1024,
+        seconds: int = 10,
+        warmup_s: int = 25,
+        server: Callable[[], Usage] | None = None,
+    ) -> LoadResult:
+        """From the call of send until a push consumer's listener has the message; `rate` messages a second."""
+        options = {"topic": topic, "rate": rate, "size": size}
+        return await self._timed("latency", options, seconds, warmup_s, server)
+
     async def fill(
         self,
         topic: str,
         count: int = 2_000_000,
         *,
         size: int = 128,
+        kinds: int = 0,
         timeout_s: float = 300,
         server: Callable[[], Usage] | None = None,
     ) -> LoadResult:
-        """Put exactly `count` messages into the topic."""
-        options = {"topic": topic, "count": count, "size": size}
+        """Put exactly `count` messages into the topic.
+
+        With `kinds` they have in turn the tags kind0, kind1 and so on, and the property kind=0, kind=1.
+        """
+        options = {"topic": topic, "count": count, "size": size, "kinds": kinds}
         return await self._run("fill", options, timeout_s, server)
 
     async def drain(
@@ -150,17 +168,51 @@ class LoadClient:
         topic: str,
         count: int = 2_000_000,
         *,
+        of: int | None = None,
+        tags: str | None = None,
+        sql: str | None = None,
+        pop: bool = False,
         threads: int = 20,
         timeout_s: float = 300,
         server: Callable[[], Usage] | None = None,
     ) -> LoadResult:
         """Read `count` messages with a push consumer of a new group.
 
-        `messages_per_second` is from the first message to the last; `values` has it from the start of the
-        consumer too (messagesPerSecondFromStart).
+        With `tags` or `sql` they are those that it wants of the `of` messages in the topic. `pop`: by POP,
+        where the broker has that mode for its groups. `messages_per_second` is of all that are in the topic,
+        from the first message to the last; `values` has it from the start of the consumer too
+        (messagesPerSecondFromStart).
         """
-        options = {"topic": topic, "count": count, "threads": threads, "timeoutSeconds": int(timeout_s)}
+        options: dict[str, object] = {
+            "topic": topic,
+            "count": count,
+            "of": count if of is None else of,
+            "pop": str(pop).lower(),
+            "threads": threads,
+            "timeoutSeconds": int(timeout_s),
+        }
+        if tags is not None:
+            options["tags"] = tags
+        if sql is not None:
+            options["sql"] = sql
         return await self._run("drain", options, timeout_s, server)
+
+    async def join(
+        self, topic: str, group: str, *, queues: int, joins: int, warm_up_joins: int, timeout_s: float = 300
+    ) -> LoadResult:
+        """A second push consumer joins a group on a topic with traffic and leaves it, `joins` times.
+
+        `values` has the medians of how long that took until it got a message (firstMillis), and until it had
+        got one of each queue of its half (allMillis).
+        """
+        options: dict[str, object] = {
+            "topic": topic,
+            "group": group,
+            "queues": queues,
+            "joins": joins,
+            "warmupJoins": warm_up_joins,
+        }
+        return await self._run("join", options, timeout_s, None)
 
     async def _timed(
         self,

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ class OurServers:
 
 
 @asynccontextmanager
-async def our_servers() -> AsyncIterator[OurServers]:
+async def our_servers(settings: Mapping[str, str] | None = None) -> AsyncIterator[OurServers]:
     """A name server and a broker with an empty store; their files go when the block ends."""
     home = Path(tempfile.mkdtemp(prefix="rmq-bench-"))
     running: list[ServerProcess] = []
@@ -49,8 +49,10 @@ async def our_servers() -> AsyncIterator[OurServers]:
         running.append(namesrv)
         await _until_answers(address)
         began = time.monotonic()
-        options = ("-n", address, "--store", str(home / "store"), "--set", f"listenPort={broker_port}")
-        broker = _start(home, "rmq-broker", *options, "--set", "brokerIP1=127.0.0.1", *no_metrics)
+        all_settings = {"listenPort": broker_port, "brokerIP1": "127.0.0.1", **(settings or {})}
+        options = [word for name, value in all_settings.items() for word in ("--set", f"{name}={value}")]
+        store = ("--store", str(home / "store"))
+        broker = _start(home, "rmq-broker", "-n", address, *store, *options, *no_metrics)
         running.append(broker)
         seconds = await _ready_seconds(broker, began)
         if not await has_broker(address, f"127.0.0.1:{broker_port}"):

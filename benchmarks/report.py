@@ -14,6 +14,10 @@ from benchmarks.comparison import Figure
 
 # Where the tables stand in the file: begin and end of each.
 BROKER_MARKS = ("<!-- table: written by `make bench` -->", "<!-- end of the table -->")
+CONSUMING_MARKS = (
+    "<!-- table of consuming: written by `make bench` -->",
+    "<!-- end of consuming's table -->",
+)
 STORE_MARKS = ("<!-- table of the store: written by `make bench` -->", "<!-- end of the store's table -->")
 
 

@@ -15,6 +15,7 @@ public final class Main {
         "oneThread", SendLoad::oneThread,
         "batch", SendLoad::batch,
         "async", AsyncLoad::run,
+        "latency", LatencyLoad::run,
         "fill", FillLoad::run,
         "drain", DrainLoad::run);
 

@@ -17,15 +17,20 @@ final class Producers {
     private final DefaultMQProducer producer;
     private final List<String> topics;
     private final AtomicInteger turn = new AtomicInteger();
+    private final AtomicInteger number = new AtomicInteger();
     private final byte[] body;
+    private final int kinds;
 
     /**
-     * Reads {@code --namesrv --topic --topics --queues --size}; makes the topic where there is none. With
-     * {@code --topics 3} there are three that take turns: the topic's name with -0, -1 and -2.
+     * Reads {@code --namesrv --topic --topics --queues --size --kinds}; makes the topic where there is none. With
+     * {@code --topics 3} there are three that take turns: the topic's name with -0, -1 and -2. With
+     * {@code --kinds 100} a hundredth of the batches' messages has tag {@code kind0} and property {@code kind=0}, and
+     * so on.
      */
     Producers(Options options) throws Exception {
         topics = names(options.text("topic"), options.number("topics", 0));
         int queues = options.number("queues", 8);
+        kinds = options.number("kinds", 0);
         body = new byte[options.number("size", 128)];
         Arrays.fill(body, (byte) 'x');
         producer = new DefaultMQProducer("bench-producer");
@@ -50,11 +55,24 @@ final class Producers {
         return new Message(topic(), body);
     }
 
+    /** A message whose body begins with these bytes. */
+    Message message(byte[] beginning) {
+        byte[] own = body.clone();
+        System.arraycopy(beginning, 0, own, 0, beginning.length);
+        return new Message(topic(), own);
+    }
+
     List<Message> batch(int size) {
         String topic = topic();
         List<Message> batch = new ArrayList<>(size);
         for (int i = 0; i < size; i++) {
-            batch.add(new Message(topic, body));
+            Message message = new Message(topic, body);
+            if (kinds > 0) {
+                int kind = Math.floorMod(number.getAndIncrement(), kinds);
+                message.setTags("kind" + kind);
+                message.putUserProperty("kind", String.valueOf(kind));
+            }
+            batch.add(message);
         }
         return batch;
     }

@@ -1,0 +1,115 @@
+"""The loads of consuming: end to end, through filters, by POP, and with our own consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from benchmarks.bench import Bench, Load
+from benchmarks.comparison import Figure, repeat
+from benchmarks.rebalance import rebalance
+from benchmarks.sdk_consumer import drain, fill
+
+# What brokers need for these loads. The mode is that of groups whose clients let the broker rebalance.
+SETTINGS: Final[Mapping[str, str]] = {"enablePropertyFilter": "true", "defaultMessageRequestMode": "POP"}
+
+_MICROS: Final = "µs"
+_RATE: Final = "messages/s"
+_KINDS: Final = 100
+_TAGGED_COUNT: Final = 2_000_000
+_SQL_COUNT: Final = 1_000_000
+_POP_COUNT: Final = 500_000
+_SDK_COUNT: Final = 1_000_000
+
+
+async def end_to_end(bench: Bench) -> Sequence[Figure]:
+    """From send to listener, 1 KiB at 5,000/s, Java's producer and push consumer."""
+    figures = [
+        Figure("from send to listener, 1 KiB at 5,000/s: median", _MICROS, at_most=0.8, must=True),
+        Figure("from send to listener, 1 KiB at 5,000/s: p99", _MICROS, at_most=1.0, must=True),
+        Figure("the rate that was reached there", _RATE),
+        Figure("broker CPU per message there", _MICROS),
+    ]
+    return await bench.compare(
+        figures,
+        lambda side: bench.client(side).latency("EndToEnd", seconds=bench.seconds, server=bench.usage(side)),
+        lambda result: (
+            result.median_micros,
+            result.p99_micros,
+            result.messages_per_second,
+            result.server_cpu_micros_per_message or 0.0,
+        ),
+    )
+
+
+async def tag_filter(bench: Bench) -> Sequence[Figure]:
+    """Draining the hundredth of 2 million messages that has a tag."""
+    return await _filtered(
+        bench,
+        Figure("tag filter, 1 % of 2 million messages", _RATE, at_least=1.0, must=True),
+        "Tagged",
+        _TAGGED_COUNT,
+        tags="kind7",
+    )
+
+
+async def sql_filter(bench: Bench) -> Sequence[Figure]:
+    """Draining the hundredth of 1 million messages that an SQL92 expression wants."""
+    return await _filtered(
+        bench,
+        Figure("SQL92 filter, 1 % of 1 million messages", _RATE, at_least=0.5),
+        "Propertied",
+        _SQL_COUNT,
+        sql="kind = '7'",
+    )
+
+
+async def _filtered(
+    bench: Bench, figure: Figure, topic: str, count: int, *, tags: str | None = None, sql: str | None = None
+) -> Sequence[Figure]:
+    for side in ("ours", "theirs"):
+        await bench.client(side).fill(topic, count, kinds=_KINDS)
+    return await bench.compare(
+        [figure],
+        lambda side: bench.client(side).drain(topic, count // _KINDS, of=count, tags=tags, sql=sql),
+        lambda result: (result.messages_per_second,),
+    )
+
+
+async def pop(bench: Bench) -> Sequence[Figure]:
+    """Draining 500,000 messages by POP, each acknowledged; with JSON headers."""
+    # POP's request codes do not fit into the two bytes that binary headers have for them.
+    for side in ("ours", "theirs"):
+        await bench.client(side).fill("Popped", _POP_COUNT)
+    return await bench.compare(
+        [Figure("POP push consumer, 500,000 messages with acknowledgements", _RATE, at_least=0.7)],
+        lambda side: bench.client(side, "JSON").drain("Popped", _POP_COUNT, pop=True),
+        lambda result: (result.messages_per_second,),
+    )
+
+
+async def sdk_push(bench: Bench) -> Sequence[Figure]:
+    """Our push consumer, a coroutine as listener: 1 million messages of 128 B, one a call and 32 a call."""
+    address = bench.ours.namesrv_address
+    figures = [
+        Figure("our push consumer, one message a call", _RATE, ours_at_least=30_000),
+        Figure("our push consumer, batches of 32", _RATE, ours_at_least=60_000),
+    ]
+    await fill(address, _SDK_COUNT)
+
+    async def side() -> Sequence[float]:
+        one = await drain(address, _SDK_COUNT, batch=1, orderly=False, threads=False)
+        return one, await drain(address, _SDK_COUNT, batch=32, orderly=False, threads=False)
+
+    await repeat(figures, side, bench.rounds)
+    return figures
+
+
+LOADS: Final[Mapping[str, Load]] = {
+    "end-to-end": end_to_end,
+    "tag-filter": tag_filter,
+    "sql-filter": sql_filter,
+    "pop": pop,
+    "sdk-push": sdk_push,
+    "rebalance": rebalance,
+}
