@@ -142,7 +142,7 @@ class LoadClient:
         warmup_s: int = 25,
         server: Callable[[], Usage] | None = None,
     ) -> LoadResult:
-        """From the call of send until a push consumer's listener has the message; `rate` messages a second."""
+        """From the call of send until a push consumer's listener has the message, `rate` a second."""
         options = {"topic": topic, "rate": rate, "size": size}
         return await self._timed("latency", options, seconds, warmup_s, server)
 

@@ -83,7 +83,7 @@ class Dispatcher:
         self._fill_gaps = fill_gaps
         self._index = index
         self._levels = levels
-        # With `fill_gaps` off: queues that lack entries from before, and the end in the log of what they have.
+        # With `fill_gaps` off: queues that lack entries from before, and where in the log theirs end.
         self.gaps: dict[ConsumeQueue, int] = {}
 
     def dispatch(self, record: RecordSummary) -> None:

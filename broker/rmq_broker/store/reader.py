@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -16,10 +16,14 @@ from .queues.batch_consume_queue import Unit, iter_units
 from .queues.consume_queue import ENTRY, ConsumeQueue, Entry
 from .queues.entry_file import PLACEHOLDER_SIZE
 from .settings import PullSettings
+from .tag_search import find_tagged, has_hashes_alone
 
 _iter_entries = ENTRY.iter_unpack
+_entry_at: Callable[[bytes, int], Entry] = ENTRY.unpack_from
 # Hashes have 32 bits, times are positive: below is the address of a tags code in the queue's extension files.
 _SMALLEST_HASH: Final = -(1 << 31)
+# So many times the usual number of entries is searched besides, for bytes, where a tag is rare.
+_MORE_FOR_RARE_TAGS: Final = 19
 
 
 class GetStatus(Enum):
@@ -227,6 +231,8 @@ class Reader:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, ask.offset, queue.min_offset, queue.max_offset)
         if queue.is_batch:
             return self._choose_units(ask, list(iter_units(raw)), may_wait)
+        if tags_codes is not None and has_hashes_alone(raw):
+            return self._choose_tagged(ask, raw, tags_codes, may_wait)
         entries = list(_iter_entries(raw))
         is_old = entries[0][0] < ask.recent_from
         count_limit, bytes_limit = self._limits(ask, is_old)
@@ -236,17 +242,41 @@ class Reader:
                 return _Choice(entries, total, ask.offset + len(entries), is_old)
         chosen: list[Entry] = []
         total, looked_at = 0, len(entries)
-        if tags_codes is None:
-            wanted: Iterable[tuple[int, Entry]] = enumerate(entries)
-        else:
-            wanted = [
-                (index, entry)
-                for index, entry in enumerate(entries)
-                if (code := entry[2]) in tags_codes or code < _SMALLEST_HASH
-            ]
-        for index, entry in wanted:
-            if entry[2] < _SMALLEST_HASH and not self._wants(ask, entry[2], may_wait):
+        for index, entry in enumerate(entries):
+            if not self._wants(ask, entry[2], may_wait):
                 continue
+            size = entry[1]
+            # One message is always given, however large.
+            if chosen and (len(chosen) >= count_limit or total + size > bytes_limit):
+                looked_at = index
+                break
+            chosen.append(entry)
+            total += size
+        following = ask.offset + looked_at
+        return (
+            _Choice(chosen, total, following, is_old) if chosen else _none_matches(queue, following, is_old)
+        )
+
+    def _choose_tagged(
+        self, ask: _Ask, raw: bytes, tags_codes: frozenset[int], may_wait: bool
+    ) -> _Choice | GetResult:
+        """As `choose`, by hashes; where few messages have them many more entries are looked at."""
+        queue = ask.queue
+        is_old = _entry_at(raw, 0)[0] < ask.recent_from
+        count_limit, bytes_limit = self._limits(ask, is_old)
+        found = find_tagged(raw, tags_codes, count_limit + 1)
+        looked_at = len(raw) // ENTRY.size
+        if len(found) < count_limit and looked_at == self.entries_wanted(ask):
+            read = queue.read if may_wait else queue.read_now
+            more = read(ask.offset + looked_at, looked_at * _MORE_FOR_RARE_TAGS)
+            if more and has_hashes_alone(more):
+                raw += more
+                found = find_tagged(raw, tags_codes, count_limit + 1)
+                looked_at = len(raw) // ENTRY.size
+        chosen: list[Entry] = []
+        total = 0
+        for index in found:
+            entry = _entry_at(raw, index * ENTRY.size)
             size = entry[1]
             # One message is always given, however large.
             if chosen and (len(chosen) >= count_limit or total + size > bytes_limit):

@@ -264,11 +264,11 @@ def test_messages_of_chosen_tags(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_chosen_tags(tmp_path: Path) -> None:
-    """A pull looks through 800 entries at most, none beyond the end of a file."""
-    store = opened(tmp_path, log_file_bytes=LARGE, queue_file_bytes=2000 * 20)
+    """A pull looks through 20 times maxFilterMessageSize at most, and nothing beyond the end of a file."""
+    store = opened(tmp_path, log_file_bytes=LARGE, queue_file_bytes=2200 * 20, maxFilterMessageSize=40 * 20)
     for _ in range(25):
         put_batch(store, [b"x"] * 100)
-    assert _looks_in_vain(store) == [800, 1600, 2000, 2500]
+    assert _looks_in_vain(store) == [800, 1600, 2200, 2500]
     store.close()
 
 
@@ -301,6 +301,19 @@ def test_a_rare_tag_far_behind(tmp_path: Path) -> None:
     put(store, b"other")
     result = store.get("TopicA", 0, 0, 32, frozenset({tags_code("Rare")}))
     assert (bodies_of(result), result.next_offset) == ([b"the one"], 502)
+    store.close()
+
+
+def test_a_rare_tag_is_found_by_one_pull(tmp_path: Path) -> None:
+    store = opened(tmp_path, log_file_bytes=LARGE, queue_file_bytes=6_000_000, maxFilterMessageSize=40 * 20)
+    places = []
+    for _ in range(7):
+        put_batch(store, [b"x"] * 100)
+        places.append(put(store, b"wanted", tags="Rare")[1])
+    result = store.get("TopicA", 0, 0, 32, frozenset({tags_code("Rare")}))
+    assert (offsets_of(result), result.next_offset) == (places, 707)
+    result = store.get("TopicA", 0, 0, 3, frozenset({tags_code("Rare"), 4711}))
+    assert (offsets_of(result), result.next_offset) == (places[:3], places[3])
     store.close()
 
 
