@@ -24,6 +24,14 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 
+# They are long, and use none of the servers that the other tests of their folder share.
+_WITH_SERVERS_OF_THEIR_OWN = {
+    "test_examples",
+    "test_pipeline",
+    "test_store_interchange",
+    "test_pop_interchange",
+}
+
 _loop_errors: list[dict[str, Any]] = []
 
 
@@ -39,6 +47,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # In the background of a shell: programs that tests start, and end by Ctrl-C, would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # With `-n 2 --dist loadgroup`: a worker takes a file at a time, or a folder whose tests share servers.
+    for item in items:
+        folder = item.path.relative_to(config.rootpath).parent
+        shared = folder.name in {"interop", "spark"} and item.path.stem not in _WITH_SERVERS_OF_THEIR_OWN
+        item.add_marker(pytest.mark.xdist_group(str(folder if shared else item.path)))
 
 
 def pytest_collection_finish() -> None:

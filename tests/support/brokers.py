@@ -35,6 +35,8 @@ def broker_configuration(
         # A well filled laptop is no reason to refuse messages, or to delete them.
         "diskSpaceWarningLevelRatio": 99,
         "diskSpaceCleanForciblyRatio": 99,
+        # Nor is one that is busy with other tests.
+        "waitTimeMillsInSendQueue": 10_000,
         **keys,
     }
     overrides = [Override(key, str(value)) for key, value in chosen.items()]
