@@ -155,11 +155,17 @@ class Dispatcher:
         self.unsupported_requests = 0
 
     def register(self, codes: Iterable[int], processor: Processor, tier: Tier) -> None:
-        """Let `processor` answer these codes in `tier`. A code can be registered once."""
+        """Let `processor` answer these codes in `tier`. A code can be registered once.
+
+        One that does not fit a binary header is known by the 16 bits as well that Apache's Java client sends
+        of it (200050, to pop, comes as 3442).
+        """
         for code in codes:
-            if code in self._table:
-                raise ValueError(f"request code {code} is registered already")
-            self._table[int(code)] = Registration(int(code), processor, tier)
+            row = Registration(int(code), processor, tier)
+            for known in {row.code, row.code & 0xFFFF}:
+                if known in self._table:
+                    raise ValueError(f"request code {code} is registered already")
+                self._table[known] = row
 
     def add_tier(self, tier: Tier) -> None:
         """Count a tier in that no code is registered in: processors hand part of their work on to it."""
@@ -167,7 +173,8 @@ class Dispatcher:
 
     def registrations(self) -> Iterator[Registration]:
         """The table, by code."""
-        return iter(sorted(self._table.values(), key=lambda row: row.code))
+        rows = {row.code: row for row in self._table.values()}
+        return iter(sorted(rows.values(), key=lambda row: row.code))
 
     def tiers(self) -> list[Tier]:
         """Every tier in use, by name."""

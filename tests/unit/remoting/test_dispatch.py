@@ -116,6 +116,19 @@ def test_code_has_one_processor() -> None:
 # --- answers ---
 
 
+async def test_a_code_that_javas_client_has_cut_to_16_bits() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register([RequestCode.POP_MESSAGE], echo, inline())
+    peer = Peer(dispatcher)
+    cut, whole = request(3442, binary=True, a="b"), request(RequestCode.POP_MESSAGE, a="c")
+
+    peer.send(cut, whole)
+
+    assert peer.answers[cut.opaque].ext_fields == {"a": "b"}
+    assert peer.answers[whole.opaque].ext_fields == {"a": "c"}
+    assert [(row.code, row.answered) for row in dispatcher.registrations()] == [(200050, {0: 2})]
+
+
 async def test_response_object_and_encoded_frame_are_answers() -> None:
     dispatcher = Dispatcher()
     first, second = request(10, a="b"), request(11)
