@@ -20,6 +20,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  * count is that of the part, of {@code --of 2000000} messages that the rate is of; with {@code --pop true} it pops, where the broker has that mode for the group.
  */
 final class DrainLoad {
+    private static final int POPPED_AND_NOT_ACKNOWLEDGED = 5000;
+
     private final int count;
     private final int of;
     private final Map<String, AtomicLongArray> seen = new ConcurrentHashMap<>();
@@ -72,6 +74,8 @@ final class DrainLoad {
         // to the broker, all pulls are refused until the next heartbeat.
         consumer.setHeartbeatBrokerInterval(1000);
         consumer.setClientRebalance(!Boolean.parseBoolean(options.text("pop", "false")));
+        // With the client's 96 it waits for acknowledgements 50 ms at a time, and is what is measured.
+        consumer.setPopThresholdForQueue(POPPED_AND_NOT_ACKNOWLEDGED);
         String sql = options.text("sql", null);
         String tags = options.text("tags", "*");
         consumer.subscribe(options.text("topic"), sql == null ? MessageSelector.byTag(tags) : MessageSelector.bySql(sql));
