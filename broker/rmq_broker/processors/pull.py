@@ -18,6 +18,7 @@ from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.pull import (
     ForbiddenType,
+    PullHeaderDecoder,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     encode_pull_response,
@@ -50,8 +51,7 @@ if TYPE_CHECKING:
 _PERM_READ: Final = 4
 _MASTER_ID: Final = 0
 # After so many looks through messages for others a held pull's client has to ask on: others wait, too.
-_MAX_LOOKS: Final = 20
-_MAX_LOOKS_INTO_MESSAGES: Final = 2
+_MAX_LOOKS: Final = 2
 
 # Groups that may pull where only push consumers are served (Apache RocketMQ 5.3.3, MixAll).
 _SYSTEM_PULLERS: Final = frozenset(
@@ -110,11 +110,12 @@ class PullProcessor:
         self._held = held
         self._cold = cold
         self._statistics = statistics
+        self._headers = PullHeaderDecoder()
         self._parsed = ParsedSubscriptions()
 
     def pull(self, connection: Connection, request: RemotingCommand) -> Result:
         """Messages now, or a promise of them."""
-        header = PullMessageRequestHeader.decode(request.ext_fields)
+        header = self._headers.decode(request)
         group = self._check(header, request, connection)
         pull = _Pull(request, header, group, header.queue_offset, self._wanted(header, group))
         reset = self._reset(header)
@@ -232,7 +233,7 @@ class PullProcessor:
             pull.offset = result.next_offset
             if result.next_offset >= result.max_offset:
                 break
-            if looks >= (_MAX_LOOKS if pull.wanted.properties is None else _MAX_LOOKS_INTO_MESSAGES):
+            if looks >= _MAX_LOOKS:
                 return self._respond(pull, result)
             result = self._get(pull)
             looks += 1

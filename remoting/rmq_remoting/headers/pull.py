@@ -15,6 +15,7 @@ from ..codes import FLAG_RESPONSE, VERSION_5_3_3, LanguageCode
 from ..command import RemotingCommand, Serialization
 from ..errors import HeaderError, shown
 from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from .raw_fields import places_of
 
 _REQUIRED_TEXTS: Final = ("consumerGroup", "topic")
 _INTEGER_FIELDS: Final = (
@@ -97,6 +98,26 @@ class PullMessageRequestHeader:
             raise _header_error(fields)
         return header
 
+    def at(self, queue_offset: int, commit_offset: int) -> PullMessageRequestHeader:
+        """The same of another place in the queue."""
+        return PullMessageRequestHeader(
+            self.consumer_group,
+            self.topic,
+            self.queue_id,
+            queue_offset,
+            self.max_msg_nums,
+            self.sys_flag,
+            commit_offset,
+            self.suspend_timeout_ms,
+            self.subscription,
+            self.sub_version,
+            self.expression_type,
+            self.max_msg_bytes,
+            self.request_source,
+            self.broker_name,
+            self.proxy_forward_client_id,
+        )
+
     def encode(self) -> dict[str, str]:
         """The ext fields."""
         fields = {
@@ -120,6 +141,58 @@ class PullMessageRequestHeader:
         )
         fields.update((name, str(value)) for name, value in optional if value is not None)
         return fields
+
+
+# The two fields that change from pull to pull, up to the last byte of their values' lengths.
+_OFFSET_MARK: Final = b"\x00\x0bqueueOffset\x00\x00\x00"
+_COMMIT_MARK: Final = b"\x00\x0ccommitOffset\x00\x00\x00"
+_CHANGING: Final = (b"queueOffset", b"commitOffset")
+_SAFE_DIGITS: Final = 18  # more may be out of range
+_MAX_REMEMBERED: Final = 10_000
+_MAX_REMEMBERED_BYTES: Final = 1024
+
+
+class PullHeaderDecoder:
+    """Decodes pull headers of one server, remembering what stays the same from pull to pull.
+
+    The memory is bounded: when it is full it starts anew.
+    """
+
+    __slots__ = ("_remembered",)
+
+    def __init__(self) -> None:
+        self._remembered: dict[tuple[bytes, bytes, bytes], PullMessageRequestHeader] = {}
+
+    def __len__(self) -> int:
+        return len(self._remembered)
+
+    def decode(self, command: RemotingCommand) -> PullMessageRequestHeader:
+        """Read the header of a pull. Raises HeaderError, HeaderDecodeError."""
+        raw = command.raw_ext
+        if raw is None:
+            return PullMessageRequestHeader.decode(command.ext_fields)
+        offset_mark = raw.find(_OFFSET_MARK)
+        offset_at = offset_mark + len(_OFFSET_MARK)
+        commit_mark = raw.find(_COMMIT_MARK, offset_at)
+        commit_at = commit_mark + len(_COMMIT_MARK)
+        if offset_mark < 0 or commit_mark < 0 or commit_at >= len(raw):
+            return PullMessageRequestHeader.decode(command.ext_fields)
+        offset_end = offset_at + 1 + raw[offset_at]
+        commit_end = commit_at + 1 + raw[commit_at]
+        key = (raw[:offset_at], raw[offset_end:commit_at], raw[commit_end:])
+        known = self._remembered.get(key)
+        if known is None:
+            header = PullMessageRequestHeader.decode(command.ext_fields)
+            # If the cut that led here is a true one.
+            if len(raw) <= _MAX_REMEMBERED_BYTES and places_of(_CHANGING, raw) == [offset_mark, commit_mark]:
+                if len(self._remembered) >= _MAX_REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[key] = header
+            return header
+        offset, commit = raw[offset_at + 1 : offset_end], raw[commit_at + 1 : commit_end]
+        if not (offset.isdigit() and commit.isdigit() and len(offset) <= _SAFE_DIGITS >= len(commit)):
+            return PullMessageRequestHeader.decode(command.ext_fields)
+        return known.at(int(offset), int(commit))
 
 
 def _header_error(fields: Mapping[str, str]) -> HeaderError:

@@ -16,6 +16,7 @@ from typing import Final
 from ..codes import FLAG_RESPONSE, VERSION_5_3_3, LanguageCode, RequestCode, ResponseCode
 from ..command import RemotingCommand, Serialization
 from ..errors import HeaderError, shown
+from .raw_fields import places_of
 
 _INT32: Final = Struct(">i")
 _unpack_int32 = _INT32.unpack_from
@@ -170,7 +171,7 @@ class SendHeaderDecoder:
         # The length of the properties is not part of `between`, but its four bytes follow the mark.
         properties_mark = len(before) + _BORN_LENGTH + len(between) - _PROPERTIES_MARK_LENGTH
         size = len(before) + len(between) + len(after)
-        if size <= _MAX_TARGET_BYTES and _changing_fields(raw) == [born_mark, properties_mark]:
+        if size <= _MAX_TARGET_BYTES and places_of((b"g", b"i"), raw) == [born_mark, properties_mark]:
             self._make_room(size)
             self._by_bytes[key] = header.target
         return header
@@ -213,18 +214,6 @@ class SendHeaderDecoder:
         except UnicodeEncodeError as error:
             raise HeaderError("SendMessageRequestHeader: properties hold a lone surrogate") from error
         return SendMessageRequestHeader(target, born_timestamp_ms, raw_properties)
-
-
-def _changing_fields(raw: bytes) -> list[int]:
-    """Where in a well-formed map the fields `g` and `i` are, as often as they occur."""
-    places = []
-    at, end = 0, len(raw)
-    while at < end:
-        value_length_at = at + 2 + int.from_bytes(raw[at : at + 2], "big")
-        if raw[at + 2 : value_length_at] in (b"g", b"i"):
-            places.append(at)
-        at = value_length_at + 4 + int.from_bytes(raw[value_length_at : value_length_at + 4], "big")
-    return places
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.errors import HeaderError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.pull import (
+    PullHeaderDecoder,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     encode_pull_response,
 )
-from tests.support.frames import GoldenFrame, as_described, decode_one, golden_frames
+from rmq_remoting.serialization import binary
+from tests.support.frames import (
+    GoldenFrame,
+    as_described,
+    binary_header,
+    decode_one,
+    ext_field,
+    golden_frames,
+)
 
 REQUEST = PullMessageRequestHeader(
     "CG", "TopicTest", 3, 2**40, 32, 6, 5, 15_000, "TagA || TagB", 7, "TAG", 262_144
@@ -162,3 +175,87 @@ def test_response_is_what_the_slow_encoder_writes(
     assert response.serialization is serialization
     assert response.body == body
     assert PullMessageResponseHeader.decode(response.ext_fields) == header
+
+
+# --- the decoder that remembers ---
+
+
+def binary_pull(fields: Mapping[str, str]) -> RemotingCommand:
+    command = RemotingCommand.request(11, dict(fields), serialization=Serialization.BINARY)
+    return decode_one(encode_frame(command))
+
+
+def test_only_what_changes_is_decoded_again() -> None:
+    decoder = PullHeaderDecoder()
+    for queue_id, offset, commit in [(0, 0, 0), (1, 7, 0), (0, 99, 98), (1, 2**50, 10**17), (0, 5, 4)]:
+        header = replace(REQUEST, queue_id=queue_id, queue_offset=offset, commit_offset=commit)
+        assert decoder.decode(binary_pull(header.encode())) == header
+    assert len(decoder) == 2
+
+
+# Marks and digits may stand in any text, and a field may come twice.
+_TEXTS = st.sampled_from(
+    ["", "CG", "queueOffset", "\0\0", "\0\x0bqueueOffset\0\0\0\x015", "\0\x0ccommitOffset\0\0\0\x0212", "ü"]
+)
+_NUMBERS = st.sampled_from(
+    ["0", "5", "-1", "+5", "1_0", "12 ", "99999999999999999999", "9223372036854775807", "x"]
+)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "consumerGroup": _TEXTS,
+                "topic": _TEXTS,
+                "queueId": st.sampled_from(["0", "1"]),
+                "queueOffset": _NUMBERS,
+                "commitOffset": _NUMBERS,
+                "subscription": _TEXTS,
+            }
+        ).flatmap(lambda fields: st.permutations(list(fields.items()))),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_as_a_decoder_that_remembers_nothing(pulls: list[list[tuple[str, str]]]) -> None:
+    decoder = PullHeaderDecoder()
+    for fields in pulls:
+        command = binary_pull({**REQUEST.encode(), **dict(fields)})
+        try:
+            expected = PullMessageRequestHeader.decode(command.ext_fields)
+        except HeaderError:
+            with pytest.raises(HeaderError):
+                decoder.decode(command)
+        else:
+            assert decoder.decode(command) == expected
+
+
+@pytest.mark.parametrize(
+    "again", [("queueOffset", b"7"), ("commitOffset", b"7"), ("queueOffset", b"7" * 300)]
+)
+def test_a_field_that_comes_twice_is_not_remembered(again: tuple[str, bytes]) -> None:
+    fields = [*REQUEST.encode().items(), (again[0], again[1].decode())]
+    ext = b"".join(ext_field(key.encode(), value.encode()) for key, value in fields)
+    decoder = PullHeaderDecoder()
+    for _ in range(2):
+        command = binary.decode_header(header := binary_header(code=11, ext=ext), 0, len(header), b"")
+        try:
+            expected = PullMessageRequestHeader.decode(dict(fields))
+        except HeaderError:
+            with pytest.raises(HeaderError):
+                decoder.decode(command)
+        else:
+            assert decoder.decode(command) == expected
+    assert len(decoder) == 0
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    decoder, most = PullHeaderDecoder(), 0
+    for number in range(12_000):
+        decoder.decode(binary_pull(replace(REQUEST, topic=f"T{number}").encode()))
+        most = max(most, len(decoder))
+    assert most == 10_000
+    decoder = PullHeaderDecoder()
+    decoder.decode(binary_pull(replace(REQUEST, subscription="x" * 2000).encode()))
+    assert len(decoder) == 0

@@ -204,14 +204,15 @@ async def test_what_was_passed_over_is_told_at_the_end(broker: _Broker) -> None:
 
 
 async def test_after_many_messages_for_others_the_client_asks_on(tmp_path: Path) -> None:
-    broker = _Broker(tmp_path, maxFilterMessageSize=640)  # 32 entries at a look, one of 20 bytes each
-    result = broker.pull(pull("T", subscription="a", suspend_ms=15_000))
+    # Two entries of 20 bytes at a look, by tags 20 times that.
+    broker = _Broker(tmp_path, maxFilterMessageSize=40)
+    result = broker.pull(pull("T", count=1, subscription="a", suspend_ms=15_000))
     broker.put("b", 1000)
     await loop_passes()
 
     answer = _answer(result)
     assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
-    assert offsets(answer) == (640, 0, 1000)
+    assert offsets(answer) == (80, 0, 1000)
     broker.store.close()
 
 
