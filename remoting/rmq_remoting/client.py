@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from .command import RemotingCommand
 from .connection import Connection, ConnectionSettings, ConnectionStatistics
 from .dispatch import Dispatcher
-from .errors import ConnectError
+from .errors import ConnectError, TlsError
+from .signing import RequestSigner, SigningConnection
 
 _PORT_DIGITS: Final = 5
+# With TLS the end of a connection is said and answered; Apache's servers do not answer.
+_GOODBYE_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """TLS of all connections of a client.
+
+    `server_name`: whom the servers' certificates are for, where that is not the host of each address.
+    """
+
+    context: ssl.SSLContext
+    server_name: str | None = None
 
 
 class _Backoff:
-    """After a failed connect, how long the next one waits at least."""
+    """After a failed connect, how long the next one waits at least, and what went wrong."""
 
-    __slots__ = ("delay_seconds", "not_before")
+    __slots__ = ("delay_seconds", "kind", "not_before", "reason")
 
     def __init__(self, first_seconds: float) -> None:
         self.delay_seconds = first_seconds
         self.not_before = 0.0
+        self.kind = ConnectError
+        self.reason = ""
 
 
 class RemotingClient:
@@ -41,7 +58,10 @@ class RemotingClient:
         first_backoff_seconds: float = 0.05,
         max_backoff_seconds: float = 3.0,
         on_close: Callable[[str], None] | None = None,
+        signer: RequestSigner | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
+        """`signer` signs every request; `tls` encrypts every connection."""
         self.dispatcher = dispatcher or Dispatcher()
         self.statistics = ConnectionStatistics()
         self._settings = replace(settings or ConnectionSettings(), stops_reading=False)
@@ -49,6 +69,8 @@ class RemotingClient:
         self._first_backoff_seconds = first_backoff_seconds
         self._max_backoff_seconds = max_backoff_seconds
         self._on_close = on_close
+        self._signer = signer
+        self._tls = tls
         self._connections: dict[str, Connection] = {}
         # Those and the ones that are closing: a peer may take its time to read their last bytes.
         self._not_ended: set[Connection] = set()
@@ -75,9 +97,9 @@ class RemotingClient:
         task = self._connecting.get(address)
         if task is None:
             backoff = self._backoffs.get(address)
-            wait = backoff.not_before - asyncio.get_running_loop().time() if backoff is not None else 0.0
-            if wait > 0:
-                raise ConnectError(f"{address} could not be reached; next attempt in {wait:.2f} s")
+            now = asyncio.get_running_loop().time()
+            if backoff is not None and (wait := backoff.not_before - now) > 0:
+                raise backoff.kind(f"{backoff.reason}; next attempt in {wait:.2f} s")
             task = asyncio.ensure_future(self._open(address))
             self._connecting[address] = task
             task.add_done_callback(lambda ended: self._connect_ended(address, ended))
@@ -107,7 +129,7 @@ class RemotingClient:
             connection.close()
 
     async def stop(self, grace_seconds: float = 1.0) -> None:
-        """End all connections."""
+        """End all connections; peers have `grace_seconds` to read what they have not yet."""
         self._stopped = True
         connecting = list(self._connecting.values())
         for task in connecting:
@@ -116,9 +138,11 @@ class RemotingClient:
         connections = list(self._not_ended)
         for connection in connections:
             connection.close()
-        ends = [asyncio.ensure_future(connection.wait_closed()) for connection in connections]
-        if ends:
-            _, late = await asyncio.wait(ends, timeout=grace_seconds)
+        late = {asyncio.ensure_future(connection.wait_closed()) for connection in connections}
+        if late:
+            _, late = await asyncio.wait(late, timeout=min(_GOODBYE_SECONDS, grace_seconds))
+            if late and any(connection.unsent_bytes for connection in connections):
+                _, late = await asyncio.wait(late, timeout=grace_seconds - _GOODBYE_SECONDS)
             for connection in connections:
                 connection.abort()
             for end in late:
@@ -131,25 +155,50 @@ class RemotingClient:
         try:
             async with asyncio.timeout(self._connect_timeout_seconds):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(
-                        self.dispatcher,
-                        self._settings,
-                        self.statistics,
-                        on_close=lambda closed: self._lost(address, closed),
-                    ),
-                    host,
-                    port,
+                    lambda: self._protocol(address), host, port, **self._tls_arguments(host)
                 )
         except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: no host can have that name
             backoff = self._backoffs.setdefault(address, _Backoff(self._first_backoff_seconds))
             backoff.not_before = loop.time() + backoff.delay_seconds
             backoff.delay_seconds = min(self._max_backoff_seconds, backoff.delay_seconds * 2)
-            reason = str(error) or f"no connection within {self._connect_timeout_seconds} s"
-            raise ConnectError(f"cannot connect to {address}: {reason}") from error
+            failure = self._failure(address, error)
+            backoff.kind, backoff.reason = type(failure), str(failure)
+            raise failure from error
         self._backoffs.pop(address, None)
         self._connections[address] = connection
         self._not_ended.add(connection)
         return connection
+
+    def _protocol(self, address: str) -> Connection:
+        def on_close(closed: Connection) -> None:
+            self._lost(address, closed)
+
+        if self._signer is None:
+            return Connection(self.dispatcher, self._settings, self.statistics, on_close=on_close)
+        return SigningConnection(self._signer, self.dispatcher, self._settings, self.statistics, on_close)
+
+    def _tls_arguments(self, host: str) -> dict[str, Any]:
+        if self._tls is None:
+            return {}
+        return {
+            "ssl": self._tls.context,
+            "server_hostname": self._tls.server_name or host,
+            # A peer that does not say good-bye; uvloop and asyncio wait for half a minute.
+            "ssl_shutdown_timeout": self._settings.linger_seconds,
+        }
+
+    def _failure(self, address: str, error: OSError | TimeoutError | UnicodeError) -> ConnectError:
+        text = f"cannot connect to {address}: "
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return TlsError(f"{text}its certificate is not trusted: {error.verify_message.rstrip('.')}")
+        # A server that is being stopped may end a handshake as well: that is no matter of TLS.
+        cut_short = isinstance(error, (ConnectionResetError, ConnectionAbortedError, ssl.SSLEOFError))
+        if isinstance(error, ssl.SSLError) and not cut_short:
+            return TlsError(f"{text}TLS failed ({error.reason or error}): does it speak TLS?")
+        text += str(error) or f"no connection within {self._connect_timeout_seconds} s"
+        if self._tls is not None and cut_short:
+            text += " (in the TLS handshake: does it speak TLS?)"
+        return ConnectError(text)
 
     def _connect_ended(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._connecting.pop(address, None)

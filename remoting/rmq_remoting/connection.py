@@ -29,6 +29,8 @@ class ConnectionSettings:
     write_low_bytes: int = 1024 * 1024
     max_frame_bytes: int = MAX_FRAME_BYTES
     max_pending_requests: int = 65_535
+    # What requests may leave in memory for a peer that does not read: time-outs do not take it back.
+    max_unsent_bytes: int = 128 * 1024 * 1024
     # Whether a peer that does not read is not read from. Of two sides that talk much only one may do that, or
     # both could wait for each other for ever: the server does.
     stops_reading: bool = True
@@ -286,6 +288,10 @@ class Connection(asyncio.Protocol):
             raise TooManyRequests(
                 f"{len(self._pending)} requests to {self.peer} wait for an answer already; slow down"
             )
+        if not self.is_writable and self.unsent_bytes > self._settings.max_unsent_bytes:
+            raise TooManyRequests(
+                f"{self.peer} does not read: {self.unsent_bytes} bytes wait for it already; slow down"
+            )
         if opaque in self._pending:
             raise ValueError(f"request number {opaque} is under way to {self.peer} already")
         self._pending[opaque] = (reply, self._loop.time() + timeout_seconds, timeout_seconds)
@@ -334,6 +340,12 @@ class Connection(asyncio.Protocol):
         """The other side as host:port."""
         host, port = self.remote_address
         return f"{host}:{port}"
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What has been written, also before `close`, and is not with the system yet."""
+        transport = self._transport or self._ending
+        return 0 if transport is None else transport.get_write_buffer_size()
 
     @property
     def is_closed(self) -> bool:

@@ -10,6 +10,7 @@ RemotingError
 ├── CommandError           a request that is refused with a wire code and a remark
 └── RequestError           a request of ours that got no answer
     ├── ConnectError       no connection could be made
+    │   └── TlsError       the peer's certificate is not trusted, or TLS failed otherwise
     ├── ConnectionClosed   the connection ended before the answer came
     ├── RequestTimeout     no answer in time; whether the peer acted on it is unknown
     └── TooManyRequests    our own bound of requests under way is reached; nothing was sent
@@ -85,6 +86,10 @@ class RequestError(RemotingError):
 
 class ConnectError(RequestError):
     """No connection to the address could be made."""
+
+
+class TlsError(ConnectError):
+    """No TLS with the address: its certificate is not trusted, or it does not speak TLS as this side does."""
 
 
 class ConnectionClosed(RequestError):

@@ -7,7 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rmq_client import Busy, ClientError, RouteError, TopicNotOnBroker, Unavailable, UnreachableError
+from rmq_client import (
+    Busy,
+    ClientError,
+    RouteError,
+    TlsFailed,
+    TopicNotOnBroker,
+    Unavailable,
+    UnreachableError,
+)
 
 from .errors import SourceUnavailable
 
@@ -22,7 +30,7 @@ _PASSING: Final = (UnreachableError, RouteError, Busy, Unavailable, TopicNotOnBr
 
 def passes(error: ClientError) -> bool:
     """Whether the same request may succeed a little later."""
-    return isinstance(error, _PASSING)
+    return isinstance(error, _PASSING) and not isinstance(error, TlsFailed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from rmq_client import Message, MessageQueue
+from rmq_client import ClientSettings, Message, MessageQueue
 from rmq_client.blocking import Admin, Producer
 from tests.spark.small_cluster import ClusterHands
-from tests.support.apache import ApacheBroker, ApacheNamesrv
+from tests.support.apache import SMALL_HEAP, ApacheBroker, ApacheNamesrv
 from tests.support.toolchain import JavaProgram
 from tests.support.waiting import until_in_thread
 
 # A broker that has just been started on a busy machine takes its time.
 _SEND_TIMEOUT_SECONDS = 30.0
+_NO_SECURITY = ClientSettings()
 # Apache's broker puts messages into their queues after it has acknowledged them (ReputMessageService).
 _DISPATCH_TIMEOUT_SECONDS = 60.0
 
 
 class ApacheCluster(ClusterHands):
-    """`with ApacheCluster(program) as cluster`: a broker `broker-a`; `settings` go into its broker.conf."""
+    """`with ApacheCluster(program) as cluster`: a broker `broker-a`; `settings` go into its broker.conf.
 
-    def __init__(self, program: JavaProgram, settings: Mapping[str, str] | None = None) -> None:
-        self.namesrv = ApacheNamesrv(program)
-        self.broker = ApacheBroker(program, self.namesrv.address, settings=settings)
+    `jvm_options` are those of both servers, `client` the settings of the clients here.
+    """
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        settings: Mapping[str, str] | None = None,
+        *,
+        jvm_options: Sequence[str] = SMALL_HEAP,
+        client: ClientSettings = _NO_SECURITY,
+    ) -> None:
+        self.namesrv = ApacheNamesrv(program, jvm_options=jvm_options)
+        self.broker = ApacheBroker(program, self.namesrv.address, settings=settings, jvm_options=jvm_options)
+        self._client = client
         self._stack = ExitStack()
 
     @property
@@ -38,9 +50,14 @@ class ApacheCluster(ClusterHands):
             for server in (self.namesrv, self.broker):
                 self._stack.callback(server.close)
                 asyncio.run(_started(server))
-            self.admin = self._stack.enter_context(Admin(self.address))
+            self.admin = self._stack.enter_context(Admin(self.address, settings=self._client))
             self.producer = self._stack.enter_context(
-                Producer(self.address, group="spark-tests", timeout_seconds=_SEND_TIMEOUT_SECONDS)
+                Producer(
+                    self.address,
+                    group="spark-tests",
+                    timeout_seconds=_SEND_TIMEOUT_SECONDS,
+                    settings=self._client,
+                )
             )
             self._stack = self._stack.pop_all()
         return self

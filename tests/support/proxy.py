@@ -1,12 +1,15 @@
-"""A TCP proxy that makes the network bad: it stalls, cuts, and swallows."""
+"""A TCP proxy that makes the network bad: it stalls, cuts, and swallows. TLS can end in it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.framing import FrameDecoder
 from tests.support.ports import LOOPBACK
 
 _CHUNK_BYTES: Final = 65_536
@@ -15,8 +18,21 @@ _CHUNK_BYTES: Final = 65_536
 class FaultProxy:
     """Stands between a client and a server. Every connection through it shares the fault that is set."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.port = 0
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        listen_host: str = LOOPBACK,
+        listen_port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        on_command: Callable[[RemotingCommand], None] | None = None,
+    ) -> None:
+        """`tls`: clients speak TLS, the server does not. `on_command` sees all that clients say."""
+        self.port = listen_port
+        self._listen_host = listen_host
+        self._tls = tls
+        self._on_command = on_command
         self.accepted = 0
         # How many more bytes of the server's answers pass before all connections are cut; None: all pass.
         self.cut_after_bytes: int | None = None
@@ -30,7 +46,7 @@ class FaultProxy:
     @property
     def address(self) -> str:
         """What clients connect to."""
-        return f"{LOOPBACK}:{self.port}"
+        return f"{self._listen_host}:{self.port}"
 
     @property
     def open_connections(self) -> int:
@@ -52,7 +68,7 @@ class FaultProxy:
 
     async def listen(self) -> None:
         """Start listening; after `refuse`, on the same port again."""
-        self._server = await asyncio.start_server(self._accept, LOOPBACK, self.port)
+        self._server = await asyncio.start_server(self._accept, self._listen_host, self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def refuse(self) -> None:
@@ -101,9 +117,13 @@ class FaultProxy:
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, from_server: bool
     ) -> None:
+        decoder = FrameDecoder()
         with suppress(OSError):
             while data := await reader.read(_CHUNK_BYTES):
                 await self._flowing.wait()
+                if self._on_command is not None and not from_server:
+                    for command in decoder.feed(data):
+                        self._on_command(command)
                 if from_server and self.cut_after_bytes is not None:
                     data, rest = data[: self.cut_after_bytes], data[self.cut_after_bytes :]
                     self.cut_after_bytes -= len(data)
@@ -119,9 +139,9 @@ class FaultProxy:
 
 
 @asynccontextmanager
-async def fault_proxy(host: str, port: int) -> AsyncIterator[FaultProxy]:
-    """A proxy to host:port that listens on a port of its own."""
-    proxy = FaultProxy(host, port)
+async def fault_proxy(host: str, port: int, **options: Any) -> AsyncIterator[FaultProxy]:
+    """A proxy to host:port that listens on a port of its own; `options` as of FaultProxy."""
+    proxy = FaultProxy(host, port, **options)
     await proxy.listen()
     try:
         yield proxy

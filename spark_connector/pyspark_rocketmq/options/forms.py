@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from rmq_client import UsageError
 from rmq_client.names import check_group, check_topic, check_topic_to_send
 from rmq_client.settings import name_server_list
+from rmq_client.tls import Verification
 from rmq_remoting.command import Serialization
 from rmq_remoting.compression import CompressionType
 
@@ -176,6 +177,13 @@ def _some_text(text: str) -> str:
     return text
 
 
+def _key(text: str) -> str:
+    # No message may repeat it.
+    if not text or not text.isprintable():
+        raise ValueError
+    return text
+
+
 def _name_servers(text: str) -> str:
     try:
         return ";".join(name_server_list(text))
@@ -199,6 +207,10 @@ DurationMs = Annotated[
 ]
 MaybeWriteId = Annotated[str | None, Form(_write_id, "1 to 200 of the characters a-z A-Z 0-9 . _ : / -")]
 MaybeText = Annotated[str | None, Form(_some_text, "a text that is not empty")]
+MaybeKey = Annotated[str | None, Form(_key, "a text that is not empty, of characters that can be printed")]
+VerificationOption = Annotated[
+    Verification, choice({"full": "full", "certificate": "certificate", "none": "none"})
+]
 NameServers = Annotated[str, Form(_name_servers, "addresses of name servers, host:port;host:port")]
 GroupName = Annotated[str, _GROUP_FORM]
 MaybeGroupName = Annotated[str | None, _GROUP_FORM]

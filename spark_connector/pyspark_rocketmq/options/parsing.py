@@ -32,6 +32,9 @@ SPARK_OWN: Final = frozenset({"path", "paths", "queryname", "checkpointlocation"
 
 SDK_PREFIX: Final = "rocketmq."
 
+# Stands for the value of an option that nobody is to see.
+NOT_SHOWN: Final = "(not shown)"
+
 
 class Mode(enum.Enum):
     """What the options are for."""
@@ -78,14 +81,17 @@ def option(
     default_text: str | None = None,
     only: Mode | None = None,
     elsewhere: Elsewhere = Elsewhere.REFUSED,
+    secret: bool = False,
 ) -> Any:
     """One option; without a default it must be given.
 
     `default_text` is shown in place of a default that depends on other things. `only`: the mode that it is
-    for, and `elsewhere` what becomes of it in the other.
+    for, and `elsewhere` what becomes of it in the other. `secret`: its value is in no message.
     """
-    extra = {"default_text": default_text, "only": only, "elsewhere": elsewhere}
-    return Field(default, alias=name, description=meaning, json_schema_extra=cast(Any, extra))
+    extra = {"default_text": default_text, "only": only, "elsewhere": elsewhere, "secret": secret}
+    return Field(
+        default, alias=name, description=meaning, repr=not secret, json_schema_extra=cast(Any, extra)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +108,19 @@ class OptionInfo:
     required: bool
     only: Mode | None
     elsewhere: Elsewhere
+    secret: bool
+
+    def shown(self, text: str | None) -> str | None:
+        """A text that was given for it, as messages may have it."""
+        return NOT_SHOWN if self.secret and text is not None else text
 
 
 class OptionGroup(BaseModel):
     """Base of all groups of options; a group's docstring is its title."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True
+    )
 
     # What a model's options are called elsewhere, in lower case, and here.
     other_names: ClassVar[Mapping[str, str]] = {}
@@ -138,7 +151,7 @@ class OptionGroup(BaseModel):
         try:
             read.check(mode)
         except OptionError as error:
-            as_given = {info.name: text for info, text in given}.get(error.option)
+            as_given = {info.name: info.shown(text) for info, text in given}.get(error.option)
             raise OptionError(error.option, as_given, error.allowed, error.reason) from error
         return read
 
@@ -184,6 +197,7 @@ def _info(name: str, field: FieldInfo, group: str) -> OptionInfo:
         required=required,
         only=extra["only"],
         elsewhere=extra["elsewhere"],
+        secret=extra["secret"],
     )
 
 
@@ -202,7 +216,8 @@ def _admitted(
         if info.only in (None, mode):
             admitted.append((info, text))
         elif info.elsewhere is Elsewhere.REFUSED:
-            raise OptionError(info.name, text, f"left out: it is for {_where(model, info.only)} only")
+            allowed = f"left out: it is for {_where(model, info.only)} only"
+            raise OptionError(info.name, info.shown(text), allowed)
         else:
             log.warning("option %s has no effect in %s", info.name, _where(model, mode))
     return admitted
@@ -231,4 +246,4 @@ def _first_wrong(model: type[OptionGroup], error: ValidationError) -> OptionErro
     if wrong["type"] == "missing":
         return OptionError(info.name, None, info.allowed)
     cause = wrong.get("ctx", {}).get("error", wrong["msg"])
-    return OptionError(info.name, wrong["input"], info.allowed, str(cause))
+    return OptionError(info.name, info.shown(wrong["input"]), info.allowed, str(cause))

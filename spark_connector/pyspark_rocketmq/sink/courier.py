@@ -21,10 +21,12 @@ from rmq_client import (
     ClientError,
     MessageQueue,
     NoQueue,
+    NotAuthenticated,
     NotRunning,
     PermissionDenied,
     Rejected,
     SendStatus,
+    TlsFailed,
     TooMuchUnderWay,
     TopicNotFound,
     TopicNotOnBroker,
@@ -81,7 +83,7 @@ class Verdict(Enum):
 
 def judge(error: ClientError, pinned: bool) -> Verdict:
     """`pinned`: the request is for one queue, so a route without it means that its broker is away."""
-    if isinstance(error, NotRunning):
+    if isinstance(error, (NotRunning, NotAuthenticated, TlsFailed)):
         return Verdict.BROKEN
     if isinstance(error, (Rejected, UsageError)):
         return Verdict.REFUSED

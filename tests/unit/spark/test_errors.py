@@ -49,7 +49,7 @@ def test_an_error_says_what_is_wrong_also_after_pickling(error: ConnectorError, 
 
 
 def test_an_unknown_option_keeps_its_value_to_itself() -> None:
-    assert UnknownOption("rocketmq.secretKey", "settings of the client are a, b").value is None
+    assert UnknownOption("rocketmq.secret", "settings of the client are a, b").value is None
 
 
 def test_long_values_are_cut() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Mapping
 
 import pytest
@@ -33,6 +34,16 @@ _WRONG = {
     "rocketmq.heartbeatInterval": _WRONG_DURATIONS,
     "rocketmq.routeRefreshInterval": _WRONG_DURATIONS,
     "rocketmq.maxUnpackedBodyBytes": ["0", "1k", str(2**31)],
+    "rocketmq.accessKey": ["", " "],
+    "rocketmq.secretKey": ["", "sesa\0me"],
+    "rocketmq.securityToken": ["", "sesa\0me"],
+    "rocketmq.tls.enable": _WRONG_FLAGS,
+    "rocketmq.tls.caFile": ["", " "],
+    "rocketmq.tls.certFile": ["", " "],
+    "rocketmq.tls.keyFile": ["", " "],
+    "rocketmq.tls.keyPassword": ["", " "],
+    "rocketmq.tls.serverName": ["", " "],
+    "rocketmq.tls.verify": ["", "true", "host"],
     "subscribe": ["", " , ", "a b", "x" * 128, "a,ö"],
     "subscribePattern": ["", "(", "a{1,99999999999999999999}"],
     "assign": ["", "{}", "[]", "orders", '{"orders":{"b":[]}}', '{"orders":{"b":[1,1]}}',
@@ -92,6 +103,16 @@ _RIGHT: dict[str, tuple[str, object]] = {
     "rocketmq.heartbeatInterval": ("1m", 60_000),
     "rocketmq.routeRefreshInterval": ("10S", 10_000),
     "rocketmq.maxUnpackedBodyBytes": ("1024", 1024),
+    "rocketmq.accessKey": (" shop ", "shop"),
+    "rocketmq.secretKey": ("open-sesame", "open-sesame"),
+    "rocketmq.securityToken": ("0815", "0815"),
+    "rocketmq.tls.enable": ("true", True),
+    "rocketmq.tls.caFile": ("/tls/ca.pem", "/tls/ca.pem"),
+    "rocketmq.tls.certFile": ("/tls/spark.pem", "/tls/spark.pem"),
+    "rocketmq.tls.keyFile": ("/tls/spark.key", "/tls/spark.key"),
+    "rocketmq.tls.keyPassword": ("open-sesame", "open-sesame"),
+    "rocketmq.tls.serverName": ("brokers.example", "brokers.example"),
+    "rocketmq.tls.verify": ("Certificate", "certificate"),
     "subscribe": (" b, a ,b", ("b", "a")),
     "assign": ('{"orders":{"b":[3]}}', (_KEY,)),
     "startingOffsets": (" Earliest", Anchor.EARLIEST),
@@ -137,8 +158,20 @@ _RIGHT: dict[str, tuple[str, object]] = {
     "deadLetterPath": ("/data/dead", "/data/dead"),
 }
 
+_TLS = {"rocketmq.tls.enable": "true"}
+_TLS_AND_CERTIFICATE = {**_TLS, "rocketmq.tls.certFile": "/tls/spark.pem"}
+_PAIR = {"rocketmq.accessKey": "shop", "rocketmq.secretKey": "open-sesame"}
 # What an option needs beside it.
 _WITH = {
+    "rocketmq.accessKey": _PAIR,
+    "rocketmq.secretKey": _PAIR,
+    "rocketmq.securityToken": _PAIR,
+    "rocketmq.tls.caFile": _TLS,
+    "rocketmq.tls.certFile": _TLS,
+    "rocketmq.tls.keyFile": _TLS_AND_CERTIFICATE,
+    "rocketmq.tls.keyPassword": _TLS_AND_CERTIFICATE,
+    "rocketmq.tls.serverName": _TLS,
+    "rocketmq.tls.verify": _TLS,
     "commitOffsetsToGroup": {"groupId": "readers"},
     "subExpressionType": {"subExpression": "a > 1"},
 }
@@ -171,10 +204,18 @@ def test_a_wrong_option_is_refused_with_name_value_and_what_is_allowed(
         assert error.option == "groupId"
         return
     assert error.option == info.name
-    assert error.value == text
     assert error.allowed
+    if info.secret:
+        _assert_shown_nowhere("sesa", error)
+        return
+    assert error.value == text
     if text.strip():
         assert text[:20] in str(error)
+
+
+def _assert_shown_nowhere(secret: str, error: OptionError) -> None:
+    assert error.value == "(not shown)"
+    assert secret not in "".join(traceback.format_exception(error))
 
 
 @pytest.mark.parametrize(("model", "info"), _OPTIONS)

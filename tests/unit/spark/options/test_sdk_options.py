@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import fields
 
+import pytest
+
+from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.options.sdk_options import SdkOptions
-from rmq_client import ClientSettings
+from rmq_client import ClientSettings, Credentials, TlsSettings
 from rmq_remoting.command import Serialization
 
-from .samples import NAME_SERVERS
+from .samples import NAME_SERVERS, READING
 
 _NOT_OFFERED = {
     "instance_name",  # workers of one machine would share it, and with it a client id
     "connection",  # bounds of the connector's own making
+}
+
+_TLS = {
+    "enable": "true",
+    "caFile": "ca.pem",
+    "certFile": "spark.pem",
+    "keyFile": "spark.key",
+    "keyPassword": "open-password",
+    "serverName": "brokers.example",
+    "verify": "certificate",
 }
 
 
@@ -33,6 +48,10 @@ def test_every_setting_of_the_sdk_can_be_given() -> None:
         heartbeatInterval="3",
         routeRefreshInterval="4",
         maxUnpackedBodyBytes="5",
+        accessKey="shop",
+        secretKey="open-sesame",
+        securityToken="0815",
+        **{f"tls.{name}": text for name, text in _TLS.items()},
     ).client_settings
     assert settings == ClientSettings(
         serialization=Serialization.JSON,
@@ -41,6 +60,10 @@ def test_every_setting_of_the_sdk_can_be_given() -> None:
         heartbeat_seconds=0.003,
         route_refresh_seconds=0.004,
         max_unpacked_body_bytes=5,
+        credentials=Credentials("shop", "open-sesame", "0815"),
+        tls=TlsSettings(
+            "ca.pem", "spark.pem", "spark.key", "open-password", "brokers.example", "certificate"
+        ),
     )
     defaults = ClientSettings()
     changed = {
@@ -49,3 +72,38 @@ def test_every_setting_of_the_sdk_can_be_given() -> None:
         if getattr(settings, field.name) != getattr(defaults, field.name)
     }
     assert changed == {field.name for field in fields(ClientSettings)} - _NOT_OFFERED
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"accessKey": "a"}, r"rocketmq.secretKey is not given: it must be given, as rocketmq.accessKey is"),
+        ({"secretKey": "open-sesame"}, r"rocketmq.accessKey is not given: .* as rocketmq.secretKey is"),
+        ({"securityToken": "open-sesame"}, r"rocketmq.accessKey is not .* as rocketmq.securityToken is"),
+        (
+            {"tls.caFile": "ca.pem"},
+            r"tls.enable is not given: it must be true, as rocketmq.tls.caFile is given",
+        ),
+        ({"tls.enable": "false", "tls.verify": "none"}, r"tls.enable is 'false': .* as rocketmq.tls.verify"),
+        ({"tls.keyPassword": "open-sesame"}, r"tls.enable is not given: .* as rocketmq.tls.keyPassword is"),
+        ({"tls.enable": "true", "tls.keyFile": "k"}, r"tls.certFile is not given: .* as its key is"),
+        (
+            {"tls.enable": "true", "tls.verify": "none", "tls.caFile": "ca.pem"},
+            r"tls.caFile is 'ca.pem': it must be left out, as rocketmq.tls.verify is none",
+        ),
+    ],
+)
+def test_half_of_it_is_refused(given: dict[str, str], complaint: str) -> None:
+    options = {f"rocketmq.{name}": text for name, text in given.items()}
+    with pytest.raises(OptionError, match=complaint) as refused:
+        ReadOptions.for_batch({**READING, **options})
+    assert "sesame" not in str(refused.value)
+
+
+def test_secrets_are_in_no_text() -> None:
+    secret = {"secretKey": "open-sesame", "securityToken": "0815", "tls.keyPassword": "open-password"}
+    given = {"accessKey": "shop", "tls.enable": "true", "tls.certFile": "c.pem", **secret}
+    options = ReadOptions.for_batch({**READING, **{f"rocketmq.{name}": text for name, text in given.items()}})
+    for text in (repr(options), str(options), repr(options.client_settings)):
+        assert not any(word in text for word in secret.values())
+    assert pickle.loads(pickle.dumps(options)).client_settings == options.client_settings

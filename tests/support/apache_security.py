@@ -1,0 +1,82 @@
+"""Apache's servers with access control (ACL 2.0) and TLS: their settings, users, and what clients need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from rmq_client import Admin, ClientSettings, Credentials
+from rmq_client.brokers import BrokerApi
+from rmq_client.instance import ClientInstance
+from rmq_remoting.codes import RequestCode
+from rmq_remoting.headers.access_control import CreateAclRequestHeader, CreateUserRequestHeader
+from tests.support.apache import SMALL_HEAP
+from tests.support.certificates import Certificate
+
+# May do everything.
+SUPER_USER: Final = Credentials("keeper", "keepers-secret")
+_AUTH: Final = "org.apache.rocketmq.auth"
+ACCESS_CONTROL: Final = {
+    "authenticationEnabled": "true",
+    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "initAuthenticationUser": json.dumps(
+        {"username": SUPER_USER.access_key, "password": SUPER_USER.secret_key}
+    ),
+    "innerClientAuthenticationCredentials": json.dumps(
+        {"accessKey": "inner", "secretKey": "inner-servers-secret"}
+    ),
+    # Tests hurry a broker that is slow to register (probe.register_again), without keys.
+    "authenticationWhitelist": "25",
+    "authorizationEnabled": "true",
+    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+}
+
+
+def with_tls(certificate: Certificate, folder: Path) -> Sequence[str]:
+    """JVM options of a server that speaks TLS with clients who want it, and has that certificate."""
+    file = folder / "tls.properties"
+    file.write_text(
+        "tls.test.mode.enable=false\n"
+        f"tls.server.certPath={certificate.cert_file}\n"
+        f"tls.server.keyPath={certificate.key_file}\n"
+    )
+    return (*SMALL_HEAP, f"-Dtls.config.file={file}")
+
+
+async def create_user(namesrv: str, keys: Credentials) -> None:
+    """A user without any rights, on all brokers."""
+    user = {"username": keys.access_key, "password": keys.secret_key, "userType": "Normal"}
+    await _tell_brokers(
+        namesrv, RequestCode.AUTH_CREATE_USER, CreateUserRequestHeader(username=keys.access_key), user
+    )
+
+
+async def grant(namesrv: str, keys: Credentials, rights: dict[str, list[str]]) -> None:
+    """Give rights to a user who has none: actions by resource, as `{"Topic:orders": ["Pub"]}`."""
+    subject = f"User:{keys.access_key}"
+    entries = [
+        {"resource": resource, "actions": actions, "decision": "Allow"}
+        for resource, actions in rights.items()
+    ]
+    acl = {"subject": subject, "policies": [{"policyType": "Custom", "entries": entries}]}
+    await _tell_brokers(namesrv, RequestCode.AUTH_CREATE_ACL, CreateAclRequestHeader(subject=subject), acl)
+
+
+async def _tell_brokers(
+    namesrv: str,
+    code: RequestCode,
+    header: CreateUserRequestHeader | CreateAclRequestHeader,
+    body: Mapping[str, object],
+) -> None:
+    settings = ClientSettings(credentials=SUPER_USER)
+    async with Admin(namesrv, settings=settings) as admin:
+        brokers = (await admin.cluster_info()).broker_addr_table.values()
+        instance = await ClientInstance.acquire(namesrv, settings)
+        try:
+            for address in [address for broker in brokers for address in broker.broker_addrs.values()]:
+                api = BrokerApi(instance.crossing(), settings)
+                await api.call(address, code, header, json.dumps(body).encode())
+        finally:
+            await instance.release()

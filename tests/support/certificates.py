@@ -1,0 +1,47 @@
+"""Certificates for tests of TLS, made by the command `openssl`."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A self-signed certificate and its key, PEM; who trusts `cert_file` trusts it."""
+
+    cert_file: Path
+    key_file: Path
+
+    def server_context(self, client_ca: Path | None = None) -> ssl.SSLContext:
+        """For a server that has it; with `client_ca`, clients have to show a certificate of that."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.cert_file, self.key_file)
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+def make_certificate(
+    folder: Path, name: str, alternatives: str = "IP:127.0.0.1,IP:127.0.0.2", password: str | None = None
+) -> Certificate:
+    """A certificate for these hosts (`DNS:…,IP:…`), its key encrypted where there is a password.
+
+    Skips the test, visibly, where there is no `openssl`.
+    """
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("certificates are made with openssl: it is not on the PATH")
+    made = Certificate(folder / f"{name}.crt", folder / f"{name}.key")
+    words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-days", "2"]
+    words += ["-subj", f"/CN={name}", "-addext", f"subjectAltName={alternatives}"]
+    words += ["-keyout", str(made.key_file), "-out", str(made.cert_file)]
+    words += ["-nodes"] if password is None else ["-passout", f"pass:{password}"]
+    subprocess.run([openssl, *words], check=True, capture_output=True, timeout=60)
+    return made

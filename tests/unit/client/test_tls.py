@@ -1,0 +1,110 @@
+"""Settings of TLS: what they make of the standard library's context, and what is refused."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq_client import ClientSettings, Producer, TlsSettings, UsageError
+from rmq_client.tls import client_tls
+from tests.support.certificates import Certificate, make_certificate
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """One whose key is encrypted."""
+    return make_certificate(tmp_path_factory.mktemp("certificates"), "locked", password="open-sesame")
+
+
+def test_none_unless_asked_for() -> None:
+    assert client_tls(False) is None
+    assert ClientSettings().tls is False
+
+
+def test_everything_is_checked_by_default() -> None:
+    made = client_tls(True)
+    assert made is not None
+    assert (made.context.verify_mode, made.context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert made.context.minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert made.server_name is None
+
+
+@pytest.mark.parametrize(
+    ("verify", "mode", "host_name"),
+    [
+        ("full", ssl.CERT_REQUIRED, True),
+        ("certificate", ssl.CERT_REQUIRED, False),
+        ("none", ssl.CERT_NONE, False),
+    ],
+)
+def test_what_is_verified(verify: Any, mode: ssl.VerifyMode, host_name: bool) -> None:
+    context = TlsSettings(verify=verify).context()
+    assert (context.verify_mode, context.check_hostname) == (mode, host_name)
+
+
+def test_a_context_is_taken_as_it_is() -> None:
+    context = ssl.create_default_context()
+    made = client_tls(context)
+    assert made is not None
+    assert made.context is context
+
+
+def test_a_file_of_certificates_takes_the_place_of_the_systems(locked: Certificate) -> None:
+    authorities = TlsSettings(ca_file=locked.cert_file).context().get_ca_certs()
+    assert [authority["subject"] for authority in authorities] == [((("commonName", "locked"),),)]
+
+
+def test_a_certificate_with_an_encrypted_key(locked: Certificate) -> None:
+    files: dict[str, Any] = {"cert_file": locked.cert_file, "key_file": str(locked.key_file)}
+    TlsSettings(**files, key_password="open-sesame").context()
+    with pytest.raises(UsageError, match="the key is encrypted: give its key_password"):
+        TlsSettings(**files).context()
+    with pytest.raises(UsageError, match=r"client's certificate, .*locked.crt and .*locked.key,") as wrong:
+        TlsSettings(**files, key_password="sesame").context()
+    assert "sesame" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"verify": "maybe"}, "verify is 'maybe': it must be one of full, certificate, none"),
+        ({"verify": "none", "ca_file": "ca.pem"}, "ca_file has no effect with verify='none'"),
+        ({"key_file": "key.pem"}, "a key is given, and no cert_file"),
+        ({"key_password": "sesame"}, "a key is given, and no cert_file"),
+    ],
+)
+def test_what_does_not_go_together(given: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError, match=f"^tls: {complaint}"):
+        TlsSettings(**given)
+
+
+@pytest.mark.parametrize("name", ["ca_file", "cert_file"])
+@pytest.mark.parametrize("content", [None, "no certificate"])
+async def test_files_that_cannot_be_used_are_told_at_the_start(
+    name: str, content: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "some.pem"
+    if content is not None:
+        file.write_text(content)
+    settings = ClientSettings(tls=TlsSettings(**{name: file}))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"some\.pem,? cannot be used: "):
+        await Producer("127.0.0.1:9876", group="p", settings=settings).start()
+
+
+def test_settings_take_nothing_else() -> None:
+    with pytest.raises(UsageError, match=r"tls has to be True, TlsSettings\(.*, not a str"):
+        ClientSettings(tls="yes")  # type: ignore[arg-type]
+
+
+def test_the_password_shows_nowhere() -> None:
+    settings = ClientSettings(tls=TlsSettings(cert_file="c.pem", key_password="open-sesame"))
+    assert "sesame" not in repr(settings)
+    assert "c.pem" in repr(settings)
+
+
+def test_equal_settings_share_connections() -> None:
+    assert ClientSettings(tls=TlsSettings(ca_file="a")) == ClientSettings(tls=TlsSettings(ca_file="a"))
+    assert len({ClientSettings(tls=True), ClientSettings(tls=True), ClientSettings()}) == 2
