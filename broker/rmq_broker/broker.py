@@ -1,95 +1,52 @@
-"""The composition root: builds and wires the broker's parts, starts and stops them in order, nothing else."""
+"""The broker's life: its parts start, listen, register, and stop, in order."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
-import os
-import random
 import socket
 import time
+from typing import TYPE_CHECKING
 
-from rmq_remoting.connection import Connection, ConnectionSettings
-from rmq_remoting.daemon.configuration import Change, Configuration
+from rmq_remoting.connection import ConnectionSettings
 from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 from rmq_remoting.daemon.tasks import OnDeath, TaskSupervisor
 from rmq_remoting.dispatch import Dispatcher
-from rmq_remoting.message_ids import UniqueKeyGenerator
 from rmq_remoting.server import RemotingServer
 
-from .clients.consumers import ConsumerTable
-from .clients.housekeeping import SCAN_SECONDS, ClientHousekeeping
-from .clients.notifications import MemberChangeNotifier
-from .clients.producers import ProducerTable
-from .clients.queue_locks import SWEEP_SECONDS, QueueLocks
-from .config import BrokerRole, BrokerSettings
-from .delivery.cold_pulls import ColdPulls
-from .delivery.delay_offsets import LOOK_SECONDS, DelayOffsetKeeper, DelayOffsets
-from .delivery.delayed_messages import DelayedMessages
-from .delivery.held_pulls import HeldPulls
-from .delivery.message_writer import MessageWriter
-from .delivery.retries import Retries
+from .clients.housekeeping import SCAN_SECONDS
+from .clients.queue_locks import SWEEP_SECONDS
+from .config import BrokerRole
+from .delivery.delay_offsets import LOOK_SECONDS
 from .delivery.waiting_requests import TICK_SECONDS
 from .delivery_metrics import DeliveryCollector
-from .filtering.bit_maps import BitMaps
-from .filtering.expressions import Expressions
-from .filtering.filter_table import SWEEP_FILTERS_SECONDS, ConsumerFilterTable
-from .filtering.message_filters import MessageFilters
-from .groups.table import SubscriptionGroupTable
+from .filtering.filter_table import SWEEP_FILTERS_SECONDS
 from .metrics import BrokerCollector, BrokerMetrics, Observed
 from .offsets.broadcast import SCAN_SECONDS as BROADCAST_SCAN_SECONDS
-from .offsets.broadcast import BroadcastOffsets
-from .offsets.flusher import OffsetFlusher
-from .offsets.table import ConsumerOffsetTable
-from .persistence import ConfigFile, ConfigFileError
+from .parts import BrokerParts, now_ms
+from .persistence import ConfigFileError
 from .pop.metrics import PopCollector
-from .pop.routes import QueueRoutes
-from .pop.service import PopService
-from .processor_table import Processors, Tiers, pull_rows, register_all, table
-from .processors.admin.broker import BrokerAdminProcessor
-from .processors.admin.cleaning import CleaningProcessor
-from .processors.admin.clients import ConnectionAdminProcessor
-from .processors.admin.consume_progress import ConsumeProgress
-from .processors.admin.consume_stats import ConsumeStatsProcessor
-from .processors.admin.delays import DelayAdminProcessor
-from .processors.admin.groups import GroupAdminProcessor
-from .processors.admin.offset_reset import ClientSideReset, OffsetResetProcessor, ServerSideReset
-from .processors.admin.offsets import OffsetAdminProcessor, OffsetCloneProcessor
-from .processors.admin.queue_view import QueueViewProcessor
-from .processors.admin.relays import ConsumerRelayProcessor
-from .processors.admin.reset_targets import ResetTargets
-from .processors.admin.stats_data import StatsDataProcessor
-from .processors.admin.topic_stats import TopicStatsProcessor
-from .processors.admin.topics import TopicAdminProcessor
-from .processors.client import ClientProcessor
-from .processors.consumer import ConsumerOffsetProcessor
-from .processors.locks import QueueLockProcessor
-from .processors.offsets import QueueOffsetProcessor
-from .processors.pop_processors import PopProcessors
-from .processors.pull import PullProcessor
-from .processors.query import QueryProcessor
-from .processors.send import SendProcessor
-from .processors.send_back import SendBackProcessor
-from .processors.send_later import LaterSends
-from .processors.send_target import TargetChecker
-from .registration import BrokerIdentity, Registrar
-from .runtime_info import RuntimeInfo
-from .settings_version import SettingsVersion
-from .statistics import SAMPLE_SECONDS, BrokerStatistics
-from .store.append import Arrival
-from .store.cleanup import Cleaner
-from .store.disk_space import DiskSpace
+from .processor_table import pull_rows, register_all, table
+from .statistics import SAMPLE_SECONDS
 from .store.errors import StoreError
-from .store.log.record import pack_host
-from .store.message_store import MessageStore
-from .store.queues.consume_queue import ConsumeQueue
 from .store.recovery import StopKind
 from .store_metrics import StoreCollector
-from .topics.deletion import TopicDeletion
-from .topics.table import TopicTable
-from .topics.unused import UnusedTopics
+from .timers.backlog import CLEAN_SECONDS, COUNT_SECONDS
+from .timers.metrics import TimerCollector
+from .transactions.metrics import TransactionCollector
+from .wiring import Place, wire
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+    from rmq_remoting.daemon.configuration import Change, Configuration
+
+    from .config import BrokerSettings
+    from .delivery.cold_pulls import ColdPulls
+    from .pop.service import PopService
+    from .registration import Registrar
+    from .transactions.service import TransactionService
 
 log = logging.getLogger("rmq.broker")
 
@@ -99,80 +56,25 @@ _ANSWER_SECONDS = 3.0
 _ANSWER_POLL_SECONDS = 0.005
 
 
-def now_ms() -> int:
-    """Milliseconds since 1970 UTC."""
-    return time.time_ns() // 1_000_000
-
-
-class Broker:
-    """One broker in the running loop."""
+class Broker(BrokerParts):
+    """One broker in the running loop: its parts, and who answers for them."""
 
     def __init__(self, configuration: Configuration[BrokerSettings], supervisor: TaskSupervisor) -> None:
-        settings = self.settings = configuration.settings
+        super().__init__(configuration.settings)
         self._configuration = configuration
         self._supervisor = supervisor
         self._serving = False
         self._opening: asyncio.Future[None] | None = None
-
-        # What the broker knows.
-        self.topics = TopicTable(settings, settings.broker_cluster_name, settings.broker_name, now_ms)
-        self.groups = SubscriptionGroupTable(settings, now_ms)
-        self.offsets = ConsumerOffsetTable(now_ms)
-        self.consumers = ConsumerTable()
-        self.producers = ProducerTable()
-        expressions = Expressions(settings)
-        self.consumer_filters = ConsumerFilterTable(settings, expressions, now_ms)
-        self.filters = MessageFilters(settings, expressions, self.consumer_filters)
-        self.consumers.on_subscriptions(self.consumer_filters.register)
-        self.consumers.on_change(self.consumer_filters.members_changed)
-        self.queue_locks = QueueLocks(time.monotonic)
-        self.statistics = BrokerStatistics(self.topics.system_topics, now_ms)
-        self.store = MessageStore(settings, settings, settings, is_batch=self.topics.stores_batches)
-        levels = settings.delay_levels
-        self.writer = MessageWriter(
-            self.store, self.statistics, levels, append_crc=settings.append_properties_crc
-        )
-        self.retries = Retries(self.groups, self.topics, levels, self.queue_locks.has_holder)
-        self.delay_offsets = DelayOffsets(now_ms)
-        self.delayed = DelayedMessages(self.store, self.writer, self.delay_offsets, self.statistics, now_ms)
-        self._delay_file = ConfigFile(settings.config_dir / "delayOffset.json", self.delay_offsets)
-        self._delay_keeper = DelayOffsetKeeper(
-            self.delay_offsets, self.store.commit_log, self._delay_file, settings
-        )
-        self.disk = DiskSpace(settings, self.store.health)
-        self.cleaner = Cleaner(
-            self.store.commit_log, self.store.queues, (self.store.index,), self.disk, settings
-        )
-        self._broadcast_offsets = BroadcastOffsets(self.offsets, self.consumers, self.store, settings, now_ms)
-        self.store.judge.bit_map_of = BitMaps(settings, self.consumer_filters).of
-        self.held_pulls = HeldPulls(time.monotonic)
-        self.store.appender.on_arrival = self.held_pulls.arrived
-        self.topics.on_change(lambda change: self.held_pulls.topics_removed(change.removed))
-        self._files = {
-            name: ConfigFile(settings.config_dir / file_name, state)
-            for name, file_name, state in (
-                ("topics", "topics.json", self.topics),
-                ("groups", "subscriptionGroup.json", self.groups),
-                ("offsets", "consumerOffset.json", self.offsets),
-                ("filters", "consumerFilter.json", self.consumer_filters),
-            )
-        }
-        self._offset_flusher = OffsetFlusher(self.offsets, self._files["offsets"], settings)
-
-        # What clients talk to.
-        self._housekeeping = ClientHousekeeping(self.consumers, self.producers, settings, now_ms)
-        self._notifier = MemberChangeNotifier(self.groups, settings)
-        self.consumers.on_change(self._notifier.changed)
         self.dispatcher = Dispatcher()
         self._fast_dispatcher = Dispatcher()
         self.server = self._listener(self.dispatcher)
         self.fast_server = self._listener(self._fast_dispatcher)
-        self._settings_version = SettingsVersion(now_ms)
-        configuration.on_change(self._settings_version.changed)
         configuration.on_change(self._settings_changed)
+        # Known with the address, see `wire`.
         self.registrar: Registrar | None = None
         self._cold_pulls: ColdPulls | None = None
         self.pops: PopService | None = None
+        self.transactions: TransactionService | None = None
         self.metrics = self._metrics()
 
     # --- life ---
@@ -183,8 +85,9 @@ class Broker:
         await self._open_store()
         port = self._bind()
         address = f"{settings.broker_ip1}:{port}"
-        self.wire(address, port, await _resolve(settings.broker_ip1))
+        self.wire(Place(address, port, await _resolve(settings.broker_ip1)))
         await self._load_pops()
+        await self._load_transactions()
         self.store.start()
         self._start_tasks()
         await self.server.start(settings.bind_address, settings.listen_port)
@@ -215,13 +118,19 @@ class Broker:
             await self._supervisor.cancel("pop revival")
             if self.pops is not None:
                 await self.pops.stop()
-            self._offset_flusher.flush()
-        closed = [file.close() for file in self._files.values()]
+            await self._supervisor.cancel("transaction checks")
+            if self.transactions is not None:
+                await self.transactions.stop()
+            self.offset_flusher.flush()
+        closed = [file.close() for file in self.files.values()]
         problems = await asyncio.gather(*closed, return_exceptions=True)
         await self._supervisor.cancel("delayed messages")
+        await self._supervisor.cancel("timed messages")
+        await self._supervisor.cancel("write timers")
         await self._close_store()
         if self._serving:
-            await self._delay_keeper.close(all_is_flushed=self.store.all_is_flushed)
+            await self.delay_keeper.close(all_is_flushed=self.store.all_is_flushed)
+            await self.timers.close(all_is_flushed=self.store.all_is_flushed)
         for problem in problems:
             if problem is not None:
                 raise problem
@@ -237,23 +146,24 @@ class Broker:
         loop = asyncio.get_running_loop()
         try:
             # The store asks of what type the topics' queues are.
-            await loop.run_in_executor(None, self._files["topics"].load)
+            await loop.run_in_executor(None, self.files["topics"].load)
             self._opening = asyncio.ensure_future(loop.run_in_executor(None, self.store.open))
             await asyncio.shield(self._opening)
             self.settings.config_dir.mkdir(parents=True, exist_ok=True)
             for name in ("groups", "offsets", "filters"):
-                await loop.run_in_executor(None, self._files[name].load)
-            await loop.run_in_executor(None, self._delay_file.load)
+                await loop.run_in_executor(None, self.files[name].load)
+            await loop.run_in_executor(None, self.delay_file.load)
             self.delayed.correct_offsets()
+            await loop.run_in_executor(None, self.timers.load)
         except OSError as error:
             folder = self.settings.store_path_root_dir
             advice = "; make room on its disk" if error.errno == errno.ENOSPC else ""
             raise StartError(f"the store in {folder} cannot be opened: {error}{advice}") from error
         except (StoreError, ConfigFileError) as error:
             raise StartError(str(error)) from error
-        self.topics.on_change(lambda change: self._files["topics"].changed())
-        self.groups.on_change(self._files["groups"].changed)
-        self.consumer_filters.on_change(self._files["filters"].changed)
+        self.topics.on_change(lambda change: self.files["topics"].changed())
+        self.groups.on_change(self.files["groups"].changed)
+        self.consumer_filters.on_change(self.files["filters"].changed)
         if self.store.recovery is None or self.store.recovery.stop is not StopKind.CLEAN:
             self.consumer_filters.distrust_bit_maps()
         self.topics.ensure_system_topics()
@@ -264,9 +174,17 @@ class Broker:
         try:
             await self.pops.load()
             # From the first message on it is known from where the journal counts.
-            await self._offset_flusher.save()
+            await self.offset_flusher.save()
         except (OSError, StoreError, ConfigFileError) as error:
             raise StartError(f"what was popped and not acknowledged cannot be read: {error}") from error
+
+    async def _load_transactions(self) -> None:
+        """Find out which transactions have not ended."""
+        assert self.transactions is not None
+        try:
+            await self.transactions.load()
+        except (OSError, StoreError, ConfigFileError) as error:
+            raise StartError(f"transactions that have not ended cannot be read: {error}") from error
 
     def _bind(self) -> int:
         settings = self.settings
@@ -282,131 +200,14 @@ class Broker:
             ) from error
         return port
 
-    def wire(self, address: str, port: int, store_ip: str) -> None:
+    def wire(self, place: Place) -> None:
         """Build what has to know the broker's address, and the processor table."""
-        settings = self.settings
-        identity = BrokerIdentity(
-            settings.broker_cluster_name,
-            settings.broker_name,
-            settings.broker_id,
-            address,
-            f"{settings.broker_ip2}:{settings.ha_listen_port or port + 1}",
-        )
-        self.registrar = Registrar(identity, settings, settings, self.topics)
-        keys = UniqueKeyGenerator(store_ip, os.getpid(), random.getrandbits(32), now_ms)
-        deletion = TopicDeletion(self.topics, self.offsets, self.store, self.statistics)
-        info = RuntimeInfo(
-            self.statistics, self.store, self.disk, self.dispatcher, settings, self.delayed.positions
-        )
-        progress = ConsumeProgress(self.store, self.offsets, self.statistics, settings.broker_name, now_ms)
-        tiers = Tiers.of(settings)
-        self._cold_pulls = ColdPulls(tiers.pull_cold)
-        self.pops = PopService(
-            settings,
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.store,
-            self.statistics,
-            self.writer,
-            pack_host(store_ip, port),
-            now_ms,
-        )
-        self.store.appender.on_arrival = _both(self.held_pulls.arrived, self.pops.arrived)
-        name_servers = settings.name_server_addresses
-        routes = QueueRoutes(
-            settings,
-            self.registrar.client,
-            name_servers,
-            self.topics,
-            settings.broker_name,
-            time.monotonic,
-        )
-        processors = Processors(
-            send=SendProcessor(
-                settings,
-                TargetChecker(settings, self.topics, now_ms),
-                self.store,
-                self.statistics,
-                (store_ip, port),
-                keys.next_key,
-                LaterSends(self.writer, self.retries),
-            ),
-            send_back=SendBackProcessor(
-                settings,
-                self.retries,
-                self.writer,
-                self.store,
-                pack_host(store_ip, port),
-                self._cold_pulls,
-            ),
-            delay_admin=DelayAdminProcessor(self.delay_offsets),
-            pops=PopProcessors.of(
-                settings,
-                self.pops,
-                self.topics,
-                self.groups,
-                self.consumers,
-                self.store,
-                self._cold_pulls,
-                self.filters,
-                routes,
-                now_ms,
-            ),
-            pull=PullProcessor(
-                settings,
-                self.topics,
-                self.groups,
-                self.consumers,
-                self.offsets,
-                self.filters,
-                self._broadcast_offsets,
-                self.store,
-                self.held_pulls,
-                self._cold_pulls,
-                self.statistics,
-            ),
-            client=ClientProcessor(
-                self.consumers, self.producers, self.groups, self.topics, self.filters, settings, now_ms
-            ),
-            consumer_offset=ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store),
-            queue_offset=QueueOffsetProcessor(self.store),
-            topic_admin=TopicAdminProcessor(self.topics, deletion, settings, self._settle_topics),
-            query=QueryProcessor(self.store, settings),
-            queue_view=QueueViewProcessor(self.store, self.consumers, self.consumer_filters),
-            topic_stats=TopicStatsProcessor(self.topics, self.store, self.statistics, settings.broker_name),
-            consume_stats=ConsumeStatsProcessor(
-                progress, self.topics, self.groups, self.offsets, self.consumers, address
-            ),
-            stats_data=StatsDataProcessor(self.statistics, settings.broker_cluster_name, now_ms),
-            group_admin=GroupAdminProcessor(
-                self.groups, self.offsets, self.statistics, self._files["groups"].save
-            ),
-            connection_admin=ConnectionAdminProcessor(self.consumers, self.producers, self.offsets, address),
-            offset_admin=OffsetAdminProcessor(self.offsets, self.store.min_offset),
-            offset_clone=OffsetCloneProcessor(
-                self.offsets, self.groups, self.topics, self.consumers, self._offset_flusher.save
-            ),
-            offset_reset=OffsetResetProcessor(
-                ResetTargets(self.topics, self.store, settings.broker_name),
-                ServerSideReset(self.offsets, self.groups, self._look_again, self._offset_flusher.save),
-                ClientSideReset(self.offsets, self.consumers),
-                settings,
-            ),
-            relay=ConsumerRelayProcessor(
-                self.consumers, self.groups, self.topics, self.store.record_at, settings.broker_name
-            ),
-            locks=QueueLockProcessor(self.queue_locks, self.groups, self.topics, settings.broker_name),
-            cleaning=CleaningProcessor(
-                self.cleaner,
-                UnusedTopics(self.topics, self.store.queues, deletion, self.store.min_phy_offset),
-            ),
-            broker_admin=BrokerAdminProcessor(self._configuration, self._settings_version, info),
-        )
-        self._configuration.on_change(processors.send.settings_changed)
-        rows = table(processors, tiers)
-        register_all(self.dispatcher, [*rows, *pull_rows(processors, tiers)])
-        self.dispatcher.add_tier(tiers.pull_cold)
+        wired = wire(self, place, self._configuration, self.dispatcher)
+        self.registrar, self.pops, self._cold_pulls = wired.registrar, wired.pops, wired.cold_pulls
+        self.transactions = wired.transactions
+        rows = table(wired.processors, wired.tiers)
+        register_all(self.dispatcher, [*rows, *pull_rows(wired.processors, wired.tiers)])
+        self.dispatcher.add_tier(wired.tiers.pull_cold)
         register_all(self._fast_dispatcher, rows)
 
     def _start_tasks(self) -> None:
@@ -415,22 +216,28 @@ class Broker:
         assert self.pops is not None
         supervisor.every("pops", TICK_SECONDS, self.pops.tick)
         supervisor.start("pop revival", self.pops.revival.run, on_death=OnDeath.RESTART)
-        supervisor.every("pop order", self._offset_flusher.period_seconds, self.pops.flush_orders)
+        supervisor.every("pop order", self.offset_flusher.period_seconds, self.pops.flush_orders)
+        assert self.transactions is not None
+        self.transactions.start_tasks(supervisor)
         supervisor.every("check held pulls", _HOLD_CHECK_SECONDS, self.held_pulls.check_all)
-        supervisor.every("client expiry", SCAN_SECONDS, self._housekeeping.scan)
-        supervisor.every("broadcast offsets", BROADCAST_SCAN_SECONDS, self._broadcast_offsets.scan)
+        supervisor.every("client expiry", SCAN_SECONDS, self.housekeeping.scan)
+        supervisor.every("broadcast offsets", BROADCAST_SCAN_SECONDS, self.broadcast_offsets.scan)
         supervisor.every("queue locks", SWEEP_SECONDS, self.queue_locks.forget_expired)
         supervisor.every("consumer filters", SWEEP_FILTERS_SECONDS, self.consumer_filters.forget_dead)
         if settings.broker_role is not BrokerRole.SLAVE:
             supervisor.every("delayed messages", self.delayed.pause_seconds, self.delayed.deliver_due)
-        supervisor.every("delay offsets", LOOK_SECONDS, self._delay_keeper.look)
-        supervisor.every("write delay offsets", self._delay_keeper.period_seconds, self._delay_keeper.write)
+            supervisor.every("timed messages", self.timed.pause_seconds, self.timed.deliver_due)
+        supervisor.every("write timers", self.timers.flush_seconds, self.timers.flush)
+        supervisor.every("clean timer log", CLEAN_SECONDS, self.timers.remove_old_files)
+        supervisor.every("count timed messages", COUNT_SECONDS, self.timers.count_by_time)
+        supervisor.every("delay offsets", LOOK_SECONDS, self.delay_keeper.look)
+        supervisor.every("write delay offsets", self.delay_keeper.period_seconds, self.delay_keeper.write)
         supervisor.start("cleaning", self.cleaner.run)
         supervisor.every("statistics", SAMPLE_SECONDS, self.statistics.sample)
         supervisor.every(
             "consumer offsets",
-            self._offset_flusher.period_seconds,
-            self._offset_flusher.flush,
+            self.offset_flusher.period_seconds,
+            self.offset_flusher.flush,
         )
         if self.settings.enable_slave_acting_master and self.registrar is not None:
             heartbeat_seconds = self.settings.broker_heartbeat_interval_ms / 1000
@@ -502,14 +309,17 @@ class Broker:
             statistics=self.statistics,
             store=self.store,
             held_pulls=self.held_pulls,
+            popped=lambda: {} if self.pops is None else self.pops.in_flight.by_group(),
             dispatcher=self.dispatcher,
         )
         listeners = {"main": self.server, "fast": self.fast_server}
         collectors = (
             BrokerCollector(observed),
             StoreCollector(self.store, self.disk, self.cleaner.statistics, now_ms),
-            DeliveryCollector(self.delayed, self.retries, self.topics.system_topics),
+            DeliveryCollector(self.delayed, self.statistics, self.topics.system_topics),
+            TimerCollector(self.timers),
             PopCollector(lambda: self.pops),
+            TransactionCollector(lambda: self.transactions),
             RemotingCollector(self.dispatcher, listeners),
         )
         return BrokerMetrics(self.settings, self._supervisor, collectors)
@@ -518,33 +328,13 @@ class Broker:
         self.held_pulls.connection_closed(connection)
         if self.pops is not None:
             self.pops.connection_closed(connection)
-        self._housekeeping.connection_closed(connection)
-
-    def _look_again(self, topic: str, queue_id: int) -> None:
-        """Have the pulls that are held for a queue looked at: there is news besides messages."""
-        queue = self.store.queues.get(topic, queue_id)
-        if queue is not None:
-            self.held_pulls.arrived(queue)
-
-    async def _settle_topics(self) -> None:
-        assert self.registrar is not None
-        await asyncio.gather(self._files["topics"].save(), self.registrar.announced())
+        self.housekeeping.connection_closed(connection)
 
     def _settings_changed(self, change: Change) -> None:
         if "brokerPermission" in change:
             self.topics.next_data_version()
         if "autoCreateTopicEnable" in change:
             self.topics.ensure_system_topics()
-
-
-def _both(first: Arrival, second: Arrival) -> Arrival:
-    """Tell both of each message that arrives."""
-
-    def arrived(queue: ConsumeQueue) -> None:
-        first(queue)
-        second(queue)
-
-    return arrived
 
 
 async def _resolve(host: str) -> str:
@@ -560,6 +350,6 @@ async def _resolve(host: str) -> str:
 async def dispatcher_of(configuration: Configuration[BrokerSettings]) -> Dispatcher:
     """The processor table of a broker with these settings; nothing is opened or bound."""
     broker = Broker(configuration, TaskSupervisor(lambda name, error: None))
-    broker.wire("127.0.0.1:0", 0, "127.0.0.1")
+    broker.wire(Place("127.0.0.1:0", 0, "127.0.0.1"))
     broker.dispatcher.stop()
     return broker.dispatcher

@@ -21,6 +21,7 @@ from rmq_remoting.daemon.common_settings import (
 )
 from rmq_remoting.daemon.known_keys import NETWORK_TABLE, KnownKey, read_known_keys
 from rmq_remoting.daemon.settings import (
+    ByteCount,
     Count,
     JavaBoolean,
     JavaInt,
@@ -212,6 +213,9 @@ class TopicSettings(SettingsGroup):
     validate_system_topic_when_update_topic: JavaBoolean = live(
         True, "validateSystemTopicWhenUpdateTopic", "Administration cannot change system topics."
     )
+    enable_mixed_message_type: JavaBoolean = live(
+        False, "enableMixedMessageType", "Topics may be for messages of all types (`message.type=MIXED`)."
+    )
     clear_retry_topic_when_delete_topic: JavaBoolean = live(
         True, "clearRetryTopicWhenDeleteTopic", "Deleting a topic deletes its retry topics."
     )
@@ -226,6 +230,14 @@ class TopicSettings(SettingsGroup):
     )
     channel_expired_timeout_ms: Milliseconds = setting(
         120_000, "channelExpiredTimeout", "A client without a heartbeat for so long is forgotten."
+    )
+    rebalance_lock_max_live_time_ms: Milliseconds = setting(
+        60_000,
+        "rebalanceLockMaxLiveTime",
+        "The lock of a consumer in order that does not renew it ends after so long. Consumers rely on it for "
+        "30 s, and renew it every 20 s: with less, two can have a queue. (Apache: a system property.)",
+        minimum=1_000,
+        ours=True,
     )
     flush_consumer_offset_interval_ms: Milliseconds = live(
         5000, "flushConsumerOffsetInterval", "How often consumer offsets are written to disk."
@@ -262,6 +274,16 @@ class SendSettings(SettingsGroup):
 
     region_id: JavaString = live("DefaultRegion", "regionId", "Region that responses and traces name.")
     trace_on: JavaBoolean = live(True, "traceOn", "Tell clients that messages may be traced.")
+    store_reply_message_enable: JavaBoolean = live(
+        True, "storeReplyMessageEnable", "Replies are stored in the cluster's reply topic besides."
+    )
+    message_type_check: JavaBoolean = live(
+        False,
+        "messageTypeCheck",
+        "Refuse messages that are of another type than their topic's attribute `message.type` says; a topic "
+        "without it is for NORMAL messages. (Apache: its proxy does.)",
+        ours=True,
+    )
     start_accept_send_request_timestamp_ms: JavaLong = live(
         0,
         "startAcceptSendRequestTimeStamp",
@@ -309,7 +331,7 @@ class PopSettings(SettingsGroup):
     pop_ck_max_buffer_size: Count = live(
         200_000,
         "popCkMaxBufferSize",
-        "Pops whose messages are in consumers' hands, at most; each takes half a kilobyte of memory.",
+        "Pops whose messages are in consumers' hands, at most; each takes some 620 bytes of memory.",
         unit="pops",
     )
     enable_pop_message_threshold: JavaBoolean = live(
@@ -329,9 +351,6 @@ class PopSettings(SettingsGroup):
         8,
         "reviveQueueNum",
         "Queues of the revive topic; check points are spread over them for Apache's broker.",
-    )
-    timer_max_delay_seconds: Seconds = live(
-        259_200, "timerMaxDelaySec", "Longest invisible time of popped messages."
     )
     server_load_balancer_enable: JavaBoolean = live(
         True,
@@ -355,6 +374,103 @@ class PopSettings(SettingsGroup):
     )
 
 
+class TransactionSettings(SettingsGroup):
+    """Transactions"""
+
+    transaction_timeout_ms: Milliseconds = live(
+        6000, "transactionTimeOut", "For how long a transaction is left alone before its producers are asked."
+    )
+    transaction_check_interval_ms: Milliseconds = live(
+        30_000, "transactionCheckInterval", "How often producers are asked about those that take longer."
+    )
+    transaction_check_max: Count = live(
+        15,
+        "transactionCheckMax",
+        "How often they are asked about one before it is given up, into `TRANS_CHECK_MAX_TIME_TOPIC`.",
+    )
+    reject_transaction_message: JavaBoolean = live(
+        False, "rejectTransactionMessage", "Refuse messages that are sent in transactions."
+    )
+    transaction_pending_max: Count = live(
+        300_000,
+        "transactionPendingMax",
+        "Transactions that have not ended, at most; each takes a third of a kilobyte of memory.",
+        ours=True,
+    )
+    transaction_op_message_max_bytes: Count = live(
+        4096,
+        "transactionOpMsgMaxSize",
+        "Ended transactions are noted together; at this size at once.",
+        unit="bytes",
+    )
+    transaction_op_batch_interval_ms: Milliseconds = live(
+        100,
+        "transactionOpBatchInterval",
+        "After this time at the latest; a killed broker asks again about those that it has not noted.",
+    )
+    transaction_metric_flush_interval_ms: Milliseconds = live(
+        3000, "transactionMetricFlushInterval", "How often `config/transactionMetrics` is written."
+    )
+
+
+class TimerSettings(SettingsGroup):
+    """Timed messages"""
+
+    timer_wheel_enable: JavaBoolean = live(
+        True, "timerWheelEnable", "Take messages that are to come at a time; those that wait come anyway."
+    )
+    timer_max_delay_seconds: Seconds = live(
+        259_200,
+        "timerMaxDelaySec",
+        "How far ahead the time of a message may be; and the longest invisible time of popped messages.",
+    )
+    timer_precision_ms: JavaInt = setting(
+        1000,
+        "timerPrecisionMs",
+        "Messages come at the end of the span of this length that they are due in; never too early.",
+        unit="ms",
+        minimum=10,
+        maximum=60_000,
+    )
+    timer_roll_window_slots: JavaInt = setting(
+        172_800,
+        "timerRollWindowSlot",
+        "A message that is further ahead than this is written to the log again when it comes nearer, so that "
+        "it is not deleted with old files; outside of 2 to 604740 it is 604740.",
+        unit="times timerPrecisionMs",
+    )
+    timer_congest_num_each_slot: Count = live(
+        2**31 - 1,
+        "timerCongestNumEachSlot",
+        "So many messages may be due within timerPrecisionMs; above that some are refused, at twice as many "
+        "all.",
+        unit="messages",
+    )
+    timer_log_file_bytes: ByteCount = setting(
+        100 * 1024 * 1024,
+        "mappedFileSizeTimerLog",
+        "Size of one file of timerlog; where there are files already, theirs.",
+        minimum=4096,
+    )
+    timer_flush_interval_ms: Milliseconds = live(
+        1000, "timerFlushIntervalMs", "How often it is written to disk which messages wait."
+    )
+    timer_stop_enqueue: JavaBoolean = live(
+        False, "timerStopEnqueue", "Leave what is sent with a time in its queue for now."
+    )
+    timer_stop_dequeue: JavaBoolean = live(
+        False, "timerStopDequeue", "Deliver nothing of what waits for its time for now."
+    )
+    recall_message_enable: JavaBoolean = live(
+        False, "recallMessageEnable", "Messages that wait for their time can be taken back."
+    )
+    allow_recall_when_broker_not_writeable: JavaBoolean = live(
+        True,
+        "allowRecallWhenBrokerNotWriteable",
+        "Also where brokerPermission does not allow writing.",
+    )
+
+
 class FilterSettings(SettingsGroup):
     """Filters
 
@@ -362,7 +478,9 @@ class FilterSettings(SettingsGroup):
     """
 
     enable_property_filter: JavaBoolean = live(
-        False, "enablePropertyFilter", "Consumers may filter messages by their properties, with SQL92."
+        False,
+        "enablePropertyFilter",
+        "Consumers that pull may filter messages by their properties, with SQL92; those that pop may anyway.",
     )
     filter_lenient: JavaBoolean = live(
         False,
@@ -416,6 +534,9 @@ class TierSettings(SettingsGroup):
     )
     send_queue_capacity: Count = setting(10_000, "sendThreadPoolQueueCapacity", "Waiting sends.")
     send_max_wait_ms: Milliseconds = setting(200, "waitTimeMillsInSendQueue", "Longest wait of a send.")
+    reply_queue_capacity: Count = setting(
+        10_000, "replyThreadPoolQueueCapacity", "Replies that wait for their requesters."
+    )
     pull_queue_capacity: Count = setting(100_000, "pullThreadPoolQueueCapacity", "Waiting pulls.")
     pull_max_wait_ms: Milliseconds = setting(5000, "waitTimeMillsInPullQueue", "Longest wait of a pull.")
     lite_pull_queue_capacity: Count = setting(
@@ -438,6 +559,12 @@ class TierSettings(SettingsGroup):
     )
     ack_max_wait_ms: Milliseconds = setting(
         3000, "waitTimeMillsInAckQueue", "Longest wait of an acknowledgement."
+    )
+    transaction_queue_capacity: Count = setting(
+        100_000, "endTransactionPoolQueueCapacity", "Waiting ends of transactions."
+    )
+    transaction_max_wait_ms: Milliseconds = setting(
+        3000, "waitTimeMillsInTransactionQueue", "Longest wait of the end of a transaction."
     )
     heartbeat_queue_capacity: Count = setting(
         50_000, "heartbeatThreadPoolQueueCapacity", "Waiting heartbeats."
@@ -475,6 +602,8 @@ class BrokerSettings(
     TopicSettings,
     SendSettings,
     PopSettings,
+    TransactionSettings,
+    TimerSettings,
     PullSettings,
     QuerySettings,
     StoreSettings,

@@ -14,7 +14,7 @@ from .groups.names import is_system_group
 
 if TYPE_CHECKING:
     from .delivery.delayed_messages import DelayedMessages
-    from .delivery.retries import Retries
+    from .statistics import BrokerStatistics
     from .topics.system_topics import SystemTopics
 
 _LABELS: Final = ("consumer_group", "topic", "is_system")
@@ -23,9 +23,11 @@ _LABELS: Final = ("consumer_group", "topic", "is_system")
 class DeliveryCollector:
     """Delayed messages, messages that came back, dead letters."""
 
-    def __init__(self, delayed: DelayedMessages, retries: Retries, system_topics: SystemTopics) -> None:
+    def __init__(
+        self, delayed: DelayedMessages, statistics: BrokerStatistics, system_topics: SystemTopics
+    ) -> None:
         self._delayed = delayed
-        self._retries = retries
+        self._statistics = statistics
         self._system_topics = system_topics
 
     def collect(self) -> Iterable[Family]:
@@ -69,15 +71,15 @@ class DeliveryCollector:
             (
                 "rmq_messages_sent_back_total",
                 "Messages that a group could not consume and that were stored for it again.",
-                self._retries.sent_back,
+                self._statistics.sent_back,
             ),
             (
                 "rocketmq_send_to_dlq_messages_total",
                 "Messages that went to a group's dead letters.",
-                self._retries.dead_letters,
+                self._statistics.dead_letters,
             ),
         ):
-            values = [(self._labels(*key), count) for key, count in counts.copy().items()]
+            values = [(self._labels(*key), count) for key, count in counts.counts().items()]
             yield Family(name, "counter", meaning, values, _LABELS)
 
     def _labels(self, group: str, topic: str) -> tuple[str, str, str]:

@@ -22,7 +22,8 @@ from rmq_remoting.daemon.metrics_server import MetricsServer
 
 from .delivery.held_pulls import HOLDING_TIERS
 from .groups.names import is_system_group
-from .topics.names import RETRY_PREFIX
+from .offsets.table import NO_OFFSET
+from .topics.names import RETRY_PREFIX, TRANSACTION_HALF_TOPIC
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.exposition import Collector
@@ -100,6 +101,7 @@ class Observed:
     statistics: BrokerStatistics
     store: MessageStore
     held_pulls: HeldPulls
+    popped: Callable[[], Mapping[tuple[str, str], int]]  # by group and topic: what is in its hands
     dispatcher: Dispatcher
 
 
@@ -177,6 +179,14 @@ class BrokerCollector:
             out_labels,
         )
 
+        yield Family(
+            "rmq_messages_filtered_total",
+            "counter",
+            "Messages that a group's filter has kept from it.",
+            [(keys[key], group.filtered_messages) for key, group in groups.items()],
+            out_labels,
+        )
+
     def _clients(self) -> Iterator[Family]:
         observed = self._observed
         producers: dict[tuple[str, ...], int] = {}
@@ -243,23 +253,32 @@ class BrokerCollector:
         )
 
     def _lag(self) -> Iterator[Family]:
-        """Messages that each group with committed offsets has not consumed yet."""
+        """What each group with committed offsets has not consumed yet, and how much of it is in its hands."""
         observed = self._observed
-        max_offset = observed.store.max_offset
+        max_offset, popped = observed.store.max_offset, observed.popped()
         lags: list[tuple[tuple[str, ...], int]] = []
+        in_flight: list[tuple[tuple[str, ...], int]] = []
+        ready: list[tuple[tuple[str, ...], int]] = []
         for group, topic, offsets in observed.offsets.entries():
-            if group in observed.groups:
-                lag = sum(
-                    max(0, max_offset(topic, queue_id) - offset) for queue_id, offset in offsets.items()
-                )
-                lags.append((self._out_labels(group, topic), lag))
-        yield Family(
-            "rocketmq_consumer_lag_messages",
-            "gauge",
-            "Messages stored that a group has not consumed yet.",
-            lags,
-            ("topic", "consumer_group", "is_retry", "is_system"),
-        )
+            if group not in observed.groups:
+                continue
+            pulled = observed.offsets.pulled_of(group, topic)
+            behind = waiting = 0
+            for queue_id, offset in offsets.items():
+                end = max_offset(topic, queue_id)
+                behind += max(0, end - offset)
+                waiting += max(0, end - max(offset, pulled.get(queue_id, NO_OFFSET)))
+            labels, in_hands = self._out_labels(group, topic), popped.get((group, topic), 0)
+            lags.append((labels, behind + in_hands))
+            in_flight.append((labels, behind - waiting + in_hands))
+            ready.append((labels, waiting))
+        for name, meaning, values in (
+            ("lag", "Messages stored that a group has not consumed yet.", lags),
+            ("inflight", "Those of them that it has been given.", in_flight),
+            ("ready", "Those of them that it has not been given yet.", ready),
+        ):
+            label_names = ("topic", "consumer_group", "is_retry", "is_system")
+            yield Family(f"rocketmq_consumer_{name}_messages", "gauge", meaning, values, label_names)
 
     def _out_labels(self, group: str, topic: str) -> tuple[str, str, str, str]:
         is_system = topic in self._observed.topics.system_topics or is_system_group(group)
@@ -276,7 +295,8 @@ def _by_type(
     for name, topic in topics.items():
         total, delayed = counts(topic)
         if total > delayed or not delayed:
-            series.append(((name, "normal", system[name]), total - delayed))
+            kind = "transaction" if name == TRANSACTION_HALF_TOPIC else "normal"
+            series.append(((name, kind, system[name]), total - delayed))
         if delayed:
             series.append(((name, "delay", system[name]), delayed))
     return series

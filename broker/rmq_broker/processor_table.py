@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .processors.admin.queue_view import QueueViewProcessor
     from .processors.admin.relays import ConsumerRelayProcessor
     from .processors.admin.stats_data import StatsDataProcessor
+    from .processors.admin.timers import TimerAdminProcessor
     from .processors.admin.topic_stats import TopicStatsProcessor
     from .processors.admin.topics import TopicAdminProcessor
     from .processors.client import ClientProcessor
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from .processors.pop_processors import PopProcessors
     from .processors.pull import PullProcessor
     from .processors.query import QueryProcessor
+    from .processors.recall import RecallProcessor
+    from .processors.reply import ReplyProcessor
     from .processors.send import SendProcessor
     from .processors.send_back import SendBackProcessor
+    from .processors.transaction import TransactionProcessor
 
 # Without fast failure a request may wait as long as it likes; a day is as long as that.
 _FOREVER_MS = 24 * 3600 * 1000
@@ -43,10 +47,12 @@ class Tiers:
     """The broker's tiers. Inline work takes microseconds; the pools may block."""
 
     send: InlineTier
+    reply: InlineTier
     pull: InlineTier
     lite_pull: InlineTier
     pull_cold: PoolTier  # what pulls hand on that is not in memory
     ack: InlineTier
+    transaction: InlineTier
     heartbeat: InlineTier
     client_manager: InlineTier
     consumer_manager: InlineTier
@@ -66,6 +72,8 @@ class Tiers:
 
         return cls(
             send=inline("send", settings.send_queue_capacity, settings.send_max_wait_ms),
+            # BrokerFastFailure does not look after Apache's pool for replies.
+            reply=InlineTier("reply", capacity=settings.reply_queue_capacity, max_wait_ms=_FOREVER_MS),
             pull=inline("pull", settings.pull_queue_capacity, settings.pull_max_wait_ms),
             lite_pull=inline("lite_pull", settings.lite_pull_queue_capacity, settings.lite_pull_max_wait_ms),
             pull_cold=PoolTier(
@@ -75,6 +83,9 @@ class Tiers:
                 max_wait_ms=wait_ms(settings.pull_max_wait_ms),
             ),
             ack=inline("ack", settings.ack_queue_capacity, settings.ack_max_wait_ms),
+            transaction=inline(
+                "transaction", settings.transaction_queue_capacity, settings.transaction_max_wait_ms
+            ),
             heartbeat=inline("heartbeat", settings.heartbeat_queue_capacity, settings.heartbeat_max_wait_ms),
             client_manager=inline(
                 "client_manager", settings.client_manager_queue_capacity, settings.heartbeat_max_wait_ms
@@ -104,7 +115,11 @@ class Processors:
 
     send: SendProcessor
     send_back: SendBackProcessor
+    recall: RecallProcessor
+    reply: ReplyProcessor
+    transactions: TransactionProcessor
     delay_admin: DelayAdminProcessor
+    timer_admin: TimerAdminProcessor
     pull: PullProcessor
     pops: PopProcessors
     client: ClientProcessor
@@ -136,6 +151,11 @@ def table(by: Processors, tiers: Tiers) -> list[Row]:
         # sending
         ((Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE), by.send.send, tiers.send),
         ((Code.CONSUMER_SEND_MSG_BACK,), by.send_back.send_back, tiers.send),
+        ((Code.RECALL_MESSAGE,), by.recall.recall, tiers.send),
+        ((Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2), by.reply.reply, tiers.reply),
+        # transactions
+        ((Code.END_TRANSACTION,), by.transactions.end, tiers.transaction),
+        ((Code.RESUME_CHECK_HALF_MESSAGE,), by.transactions.resume, tiers.admin),
         # messages that were popped
         ((Code.ACK_MESSAGE,), by.pops.ack.ack, tiers.ack),
         ((Code.BATCH_ACK_MESSAGE,), by.pops.ack.ack_batch, tiers.ack),
@@ -178,6 +198,8 @@ def table(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.UPDATE_AND_GET_GROUP_FORBIDDEN,), by.group_admin.forbid, tiers.admin),
         ((Code.GET_ALL_CONSUMER_OFFSET,), by.offset_admin.get_all, tiers.admin),
         ((Code.GET_ALL_DELAY_OFFSET,), by.delay_admin.get_all, tiers.admin),
+        ((Code.GET_TIMER_CHECK_POINT,), by.timer_admin.check_point, tiers.admin),
+        ((Code.GET_TIMER_METRICS,), by.timer_admin.counts, tiers.admin),
         ((Code.QUERY_CORRECTION_OFFSET,), by.offset_admin.correction, tiers.admin),
         ((Code.CLONE_GROUP_OFFSET,), by.offset_clone.clone, tiers.admin),
         ((Code.INVOKE_BROKER_TO_RESET_OFFSET,), by.offset_reset.reset, tiers.admin),
@@ -213,7 +235,7 @@ def pull_rows(by: Processors, tiers: Tiers) -> list[Row]:
         ((Code.PULL_MESSAGE,), by.pull.pull, tiers.pull),
         ((Code.LITE_PULL_MESSAGE,), by.pull.pull, tiers.lite_pull),
         ((Code.POP_MESSAGE,), by.pops.pop.pop, tiers.pull),
-        ((Code.PEEK_MESSAGE,), by.pops.pop.peek, tiers.pull),
+        ((Code.PEEK_MESSAGE,), by.pops.peek.peek, tiers.pull),
         ((Code.POLLING_INFO,), by.pops.pop.polling_info, tiers.pull),
         ((Code.NOTIFICATION,), by.pops.notification.notify, tiers.pull),
     ]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _VERSION_TEXT: Final = "V5_3_3"
 
-# Figures of what does not exist here (the transient pool) or not yet (timers).
+# Figures of what does not exist here (the transient pool), or is not measured (rates of timers).
 _NOT_THERE: Final = {
     "dispatchMaxBuffer": "0",
     "getMessageEntireTimeMax": "0",
@@ -51,6 +51,8 @@ _TIER_PREFIXES: Final = {
     "query": "queryThreadPoolQueue",
     "ack": "ackThreadPoolQueue",
 }
+# Apache's keys for it have no common beginning.
+_TRANSACTION_TIER: Final = "transaction"
 
 
 class RuntimeInfo:
@@ -64,14 +66,19 @@ class RuntimeInfo:
         dispatcher: Dispatcher,
         settings: BrokerSettings,
         delay_positions: Callable[[], dict[int, tuple[int, int]]] = dict,
+        timer_info: Callable[[], dict[str, str]] = dict,
     ) -> None:
-        """`delay_positions`: by delay level, how far its messages are delivered, and how far they go."""
+        """`delay_positions`: by delay level, how far its messages are delivered, and how far they go.
+
+        `timer_info`: figures of timed messages.
+        """
         self._statistics = statistics
         self._store = store
         self._disk = disk
         self._dispatcher = dispatcher
         self._settings = settings
         self._delay_positions = delay_positions
+        self._timer_info = timer_info
 
     def collect(self) -> dict[str, str]:
         """Key to figure. Asks the file system for its free space."""
@@ -83,6 +90,7 @@ class RuntimeInfo:
             **self._disk_ratios(),
             **self._queues(),
             **self._delay_levels(),
+            **self._timer_info(),
             "brokerActive": "true",
             "brokerVersion": str(VERSION_5_3_3),
             "brokerVersionDesc": _VERSION_TEXT,
@@ -121,7 +129,9 @@ class RuntimeInfo:
             figures[f"{prefix}Capacity"] = str(tier.capacity if tier else 0)
             # A request that has waited too long is refused when its turn comes: there is no head to look at.
             figures[f"{prefix}HeadWaitTimeMills"] = "0"
-        figures["EndTransactionQueueSize"] = figures["EndTransactionThreadPoolQueueCapacity"] = "0"
+        ends = tiers.get(_TRANSACTION_TIER)
+        figures["EndTransactionQueueSize"] = str(ends.statistics.waiting if ends else 0)
+        figures["EndTransactionThreadPoolQueueCapacity"] = str(ends.capacity if ends else 0)
         return figures
 
     def _capacity(self) -> str:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from rmq_remoting.daemon.exposition import Histogram
 
+from .event_counts import EventCounts
 from .persistence import ClockMs
 from .time_series import SAMPLE_EVERY_SECONDS, SeriesTable, TimeSeries, Totals
 
@@ -69,14 +70,15 @@ class TopicStatistics:
 
 
 class GroupStatistics:
-    """What one group has read of one topic, with how many answers."""
+    """What one group has read of one topic, with how many answers; and what its filter has kept from it."""
 
-    __slots__ = ("answers", "got_bytes", "got_messages")
+    __slots__ = ("answers", "filtered_messages", "got_bytes", "got_messages")
 
     def __init__(self) -> None:
         self.got_messages = 0
         self.got_bytes = 0
         self.answers = 0
+        self.filtered_messages = 0
 
     def totals(self) -> Totals:
         """For the time series."""
@@ -159,6 +161,17 @@ class BrokerStatistics:
         self.put_times = PutTimes()
         self.topics: dict[str, TopicStatistics] = {}
         self.groups: dict[tuple[str, str], GroupStatistics] = {}
+        self.sent_back = EventCounts(now_ms)
+        self.dead_letters = EventCounts(now_ms)
+        self.check_points = EventCounts(now_ms)
+        self.acknowledgements = EventCounts(now_ms)
+        # By the names that Apache gives their figures, where it has any.
+        self._events = {
+            "SNDBCK_PUT_NUMS": self.sent_back,
+            "DLQ_PUT_NUMS": self.dead_letters,
+            "GROUP_CK_NUMS": self.check_points,
+            "GROUP_ACK_NUMS": self.acknowledgements,
+        }
         self._system_topics = system_topics
         self._now_ms = now_ms
         # What topics that are gone have counted, so that totals never fall.
@@ -201,10 +214,14 @@ class BrokerStatistics:
             gone.put_messages += counted.put_messages
             gone.put_bytes += counted.put_bytes
         self._forget([key for key in self.groups if key[1] == topic])
+        for events in self._events.values():
+            events.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
         """The group was deleted: its counters go into the totals."""
         self._forget([key for key in self.groups if key[0] == group])
+        for events in self._events.values():
+            events.forget_group(group)
 
     # --- sampling ---
 
@@ -215,6 +232,8 @@ class BrokerStatistics:
         self._sample_rates(now_ms)
         self._topic_series.sample(now_ms)
         self._group_series.sample(now_ms)
+        for events in self._events.values():
+            events.sample(now_ms)
         if self._sampled % SAMPLE_EVERY_SECONDS == 0:
             for series in self._broker_series.values():
                 series.sample(now_ms)
@@ -259,6 +278,11 @@ class BrokerStatistics:
     def group_series(self, group: str, topic: str) -> TimeSeries | None:
         """What a group has read of a topic in the last minute, hour and day."""
         return self._group_series.find((group, topic))
+
+    def event_series(self, name: str, group: str, topic: str) -> TimeSeries | None:
+        """What happened to a group's messages of a topic, by the name that Apache gives it."""
+        events = self._events.get(name)
+        return None if events is None else events.series(group, topic)
 
     def broker_series(self, name: str) -> TimeSeries | None:
         """One of the broker's own series, by the name that Apache gives it, e.g. `BROKER_PUT_NUMS`."""
@@ -330,6 +354,8 @@ class BrokerStatistics:
         return {
             "BROKER_PUT_NUMS": series(lambda: self.put_messages),
             "BROKER_GET_NUMS": series(lambda: self.got_messages),
+            "BROKER_CK_NUMS": series(lambda: self.check_points.total),
+            "BROKER_ACK_NUMS": series(lambda: self.acknowledgements.total),
             "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": series(lambda: self._client_totals().put),
             "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": series(lambda: self._client_totals().got),
         }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rmq_broker.config import BrokerSettings
 from tests.deploy.tools import DEPLOY, judged, tool_or_skip, yaml_of
+from tests.support.alert_rules import Series, ThresholdRule, minutes
 
 PROMETHEUS = DEPLOY / "prometheus"
 
@@ -24,6 +25,26 @@ def test_the_rules_are_valid() -> None:
 
 def test_alerts_come_when_they_should() -> None:
     judged([_promtool(), "test", "rules", PROMETHEUS / "rules_test.yml"])
+
+
+def test_simple_alerts_come_when_they_should_without_promtool_too() -> None:
+    groups = yaml_of(PROMETHEUS / "rules.yml")["groups"]
+    rules = {rule["alert"]: ThresholdRule.of(rule) for group in groups for rule in group["rules"]}
+    judged_here = set()
+    for test in yaml_of(PROMETHEUS / "rules_test.yml")["tests"]:
+        assert test["interval"] == "1m"
+        series = [Series.of(item) for item in test["input_series"]]
+        for case in test["alert_rule_test"]:
+            name, rule = case["alertname"], rules[case["alertname"]]
+            if rule is None:
+                continue
+            expected = {
+                frozenset(alert["exp_labels"].items()) - {("severity", alert["exp_labels"]["severity"])}
+                for alert in case.get("exp_alerts", ())
+            }
+            assert rule.alerts_at(int(minutes(case["eval_time"])), series) == expected, case
+            judged_here.add(name)
+    assert {"RmqDown", "RmqWritesRefused", "RmqGroupDisagrees", "RmqDelayedMessagesLate"} <= judged_here
 
 
 def test_every_alert_is_tested() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 from rmq_remoting.bodies.group import GroupForbidden
 from rmq_remoting.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
@@ -24,7 +25,7 @@ from tests.support.broker_requests import (
     sent,
     succeeded,
 )
-from tests.support.brokers import RunningBroker
+from tests.support.brokers import RunningBroker, running_broker
 from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
@@ -87,6 +88,21 @@ async def test_a_reset_is_on_disk_when_it_is_answered(broker: RunningBroker, cli
     await _ok(client, _reset(queueId=0, timestamp=0))
     file = broker.broker.settings.config_dir / "consumerOffset.json"
     assert '"T@CG":{0:0' in await asyncio.to_thread(file.read_text)
+
+
+async def test_a_member_is_told_of_a_reset_from_before_a_restart(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, broker.client() as client:
+        for _ in range(3):
+            sent(await client.ask(send("T")))
+        await client.ask(pull("T", commit=2))
+        await _ok(client, _reset(queueId=0, offset=1))
+    commit = {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 3}
+    async with running_broker(tmp_path) as broker, broker.client() as client:
+        await _ok(client, request(Code.UPDATE_CONSUMER_OFFSET, **commit))
+        moved = await client.ask(pull("T", offset=3, commit=3))
+        assert (moved.code, offsets(moved)) == (ResponseCode.PULL_OFFSET_MOVED, (1, 0, 3))
+    async with running_broker(tmp_path) as broker, broker.client() as client:
+        assert len(pulled(await client.ask(pull("T", offset=1)))) == 2, "it is told once"
 
 
 async def test_a_member_is_asked_about_itself(broker: RunningBroker, client: RawClient) -> None:

@@ -327,13 +327,13 @@ async def test_a_request_that_waits_for_the_disk_is_answered_before_the_broker_e
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_broker(tmp_path) as broker, broker.client() as client:
-        plain_save = broker.broker._files["topics"].save
+        plain_save = broker.broker.files["topics"].save
 
         async def slow_save() -> None:
             await asyncio.sleep(0.2)
             await plain_save()
 
-        monkeypatch.setattr(broker.broker._files["topics"], "save", slow_save)
+        monkeypatch.setattr(broker.broker.files["topics"], "save", slow_save)
         command = create_topic("T")
         client.send(command)
         await until(lambda: "T" in broker.broker.topics)

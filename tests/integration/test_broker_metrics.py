@@ -22,6 +22,7 @@ from tests.support.broker_requests import (
     sent,
 )
 from tests.support.brokers import RunningBroker, running_broker
+from tests.support.pop_requests import pop
 from tests.support.ports import LOOPBACK
 from tests.support.raw_client import raw_client
 from tests.support.waiting import until
@@ -59,6 +60,8 @@ _APACHE = {
     "rocketmq_messages_out_total": _OUT,
     "rocketmq_throughput_out_total": _OUT,
     "rocketmq_consumer_lag_messages": _OUT,
+    "rocketmq_consumer_inflight_messages": _OUT,
+    "rocketmq_consumer_ready_messages": _OUT,
     "rocketmq_storage_size_bytes": _STORE,
     "rocketmq_storage_flush_behind_bytes": _STORE,
     "rocketmq_storage_dispatch_behind_bytes": _STORE,
@@ -104,6 +107,7 @@ _PROCESS = {
     "rmq_tier_rejected_total",
     "rmq_requests_total",
     "rmq_held_pulls",
+    "rmq_messages_filtered_total",
     "rmq_scrape_failures_total",
 }
 
@@ -203,6 +207,23 @@ async def test_messages_are_counted_in_and_out(broker: RunningBroker) -> None:
     assert scrape.value("rmq_requests_total", request_code="send_message_v2", response_code="success") == 3
     assert scrape.value("rmq_connections_open", listener="main") == 1
     assert scrape.value("rmq_connections_open", listener="fast") == 1
+
+
+async def test_what_filters_keep_back_is_counted(broker: RunningBroker) -> None:
+    async with broker.client() as client:
+        for tag in "abbbab":
+            sent(await client.ask(send("T", properties={"TAGS": tag})))
+        for offset in (0, 1, 5):
+            await client.ask(pull("T", "CG", offset=offset, subscription="a"))
+        await client.ask(pull("T", "CG", offset=0))
+        await client.ask(pop("T", expression="b", expression_type="TAG"))
+
+        scrape = await _scrape(broker)
+
+    reader = {"topic": "T", "consumer_group": "CG", "is_retry": "false", "is_system": "false"}
+    # Four, four and one by the pulls, two by the pop.
+    assert scrape.value("rmq_messages_filtered_total", **reader) == 11
+    assert scrape.value("rocketmq_messages_out_total", **reader) == 2 + 1 + 6 + 4
 
 
 async def test_who_waits_for_the_disk_is_counted(tmp_path: Path) -> None:

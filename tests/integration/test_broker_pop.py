@@ -18,11 +18,9 @@ from rmq_remoting.bodies.assignment import (
 )
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.headers.pop import (
-    NotificationResponseHeader,
-    PeekMessageRequestHeader,
-)
+from rmq_remoting.headers.pop import NotificationResponseHeader
 from rmq_remoting.message_codec import decode_messages
+from rmq_remoting.pop_receipt import ORDER_REVIVE_QUEUE, Receipt
 from tests.support.broker_requests import (
     ask_among_notifications,
     create_topic,
@@ -40,6 +38,7 @@ from tests.support.pop_requests import (
     hidden,
     hide,
     notify,
+    peek,
     polling_count,
     polling_info,
     pop,
@@ -191,13 +190,21 @@ async def test_notifications(broker: RunningBroker, client: RawClient) -> None:
 
 async def test_peeking_changes_nothing(client: RawClient) -> None:
     await _fill(client, 2)
-    header = PeekMessageRequestHeader(topic="T", consumer_group="CG", queue_id=-1, max_msg_nums=10)
-    for _ in range(2):
-        answer = await client.ask(RemotingCommand.request(RequestCode.PEEK_MESSAGE, header.encode()))
+    for count in (2, 100):
+        answer = await client.ask(peek("T", count=count))
         assert len(decode_messages(answer.body)) == 2
     assert len(await _pop(client)) == 2
-    answer = await client.ask(RemotingCommand.request(RequestCode.PEEK_MESSAGE, header.encode()))
+    answer = await client.ask(peek("T"))
     assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_expressions_need_no_setting(client: RawClient) -> None:
+    for number in ("1", "7"):
+        sent(await client.ask(send("T", number.encode(), properties={"a": number})))
+    items = await _pop(client, expression="a > 5", expression_type="SQL92")
+    assert [item.body for item in items] == [b"7"]
+    wrong = await client.ask(pop("T", expression="a > 5 AND b LIKE 'x'", expression_type="SQL92"))
+    assert wrong.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED and "character 13" in str(wrong.remark)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +218,15 @@ async def test_peeking_changes_nothing(client: RawClient) -> None:
         (pop("T", invisible_ms=4 * 86_400_000), ResponseCode.INVALID_PARAMETER),
         (pop("T", "bad group"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         (pop("T", born_ms=1, poll_ms=1000), ResponseCode.POLLING_TIMEOUT),
-        (pop("T", expression="a AND", expression_type="SQL92"), ResponseCode.SYSTEM_ERROR),
+        (pop("T", expression="a AND", expression_type="SQL92"), ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        (pop("T", expression="a", expression_type="CLASS"), ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        (peek("T", count=0), ResponseCode.INVALID_PARAMETER),
+        (peek("T", queue_id=2), ResponseCode.INVALID_PARAMETER),
+        (peek("Unknown"), ResponseCode.TOPIC_NOT_EXIST),
+        (peek("T", "bad group"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        (notify("Unknown"), ResponseCode.TOPIC_NOT_EXIST),
+        (notify("T", queue_id=2), ResponseCode.INVALID_PARAMETER),
+        (polling_info("Unknown"), ResponseCode.TOPIC_NOT_EXIST),
         (pop("T", expression="||", expression_type="TAG"), ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ],
 )
@@ -224,7 +239,7 @@ async def test_bad_pops(client: RawClient, request_: RemotingCommand, code: Resp
 async def test_bad_receipts(client: RawClient) -> None:
     await _fill(client, 2)
     first, second = await _pop(client, count=2)
-    other_receipt = first.receipt.__class__(
+    other_receipt = Receipt(
         first.receipt.start_offset,
         first.receipt.pop_time - 1,
         first.receipt.invisible_time_ms,
@@ -232,7 +247,8 @@ async def test_bad_receipts(client: RawClient) -> None:
         first.receipt.kind,
         first.receipt.broker_name,
     )
-    expired = other_receipt.__class__(0, 1, 1, 0, "0", "broker-a")
+    expired = Receipt(0, 1, 1, 0, "0", "broker-a")
+    in_order = Receipt(0, first.receipt.pop_time, 1, ORDER_REVIVE_QUEUE, "0", "broker-a")
     cases = [
         (ack(first, receipt="nonsense"), ResponseCode.MESSAGE_ILLEGAL),
         (ack(first, receipt="a b c d e f"), ResponseCode.MESSAGE_ILLEGAL),
@@ -240,6 +256,11 @@ async def test_bad_receipts(client: RawClient) -> None:
         (ack(first, receipt=expired), ResponseCode.NO_MESSAGE),
         (ack(first, "CG2"), ResponseCode.NO_MESSAGE),
         (ack(first, offset=7), ResponseCode.MESSAGE_ILLEGAL),
+        (ack(first, offset=-1), ResponseCode.MESSAGE_ILLEGAL),
+        (ack(first, offset=2**63 - 1), ResponseCode.MESSAGE_ILLEGAL),
+        (ack(first, queue_id=-1), ResponseCode.MESSAGE_ILLEGAL),
+        (ack(first, receipt=in_order), ResponseCode.NO_MESSAGE),
+        (hide(first, 1000, receipt=in_order), ResponseCode.MESSAGE_ILLEGAL),
         (ack(first, queue_id=9), ResponseCode.MESSAGE_ILLEGAL),
         (ack(first, topic="Unknown"), ResponseCode.TOPIC_NOT_EXIST),
         (hide(first, 1000, "CG2"), ResponseCode.NO_MESSAGE),

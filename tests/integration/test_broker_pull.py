@@ -131,7 +131,9 @@ async def test_what_is_old_comes_in_smaller_portions(tmp_path: Path) -> None:
     [
         (5, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 5),
         (6, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 5),
+        (2**63 - 1, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 5),
         (-1, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 0),
+        (-(2**63), ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 0),
     ],
 )
 @pytest.mark.parametrize("serialization", list(Serialization))
@@ -178,10 +180,12 @@ async def test_tags_select_and_what_is_passed_over_is_told(client: RawClient) ->
 
 
 async def test_a_pull_looks_through_a_bounded_number_of_entries(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, maxFilterMessageSize=2000) as broker, broker.client() as client:
+    # Five entries of 20 bytes, and by tags 20 times that.
+    async with running_broker(tmp_path, maxFilterMessageSize=100) as broker, broker.client() as client:
         await _fill(client, "T", 150, tag="a")
 
-        answer = await _answered(client, pull("T", subscription="b"), ResponseCode.PULL_RETRY_IMMEDIATELY)
+        rare = pull("T", count=1, subscription="b")
+        answer = await _answered(client, rare, ResponseCode.PULL_RETRY_IMMEDIATELY)
 
         assert offsets(answer) == (100, 0, 150)
 

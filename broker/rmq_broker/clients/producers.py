@@ -18,6 +18,8 @@ class ProducerTable:
         self._groups: dict[str, dict[Connection, ConnectedClient]] = {}
         # By connection, so that the end of one costs what it has, not what there is.
         self._groups_of: dict[Connection, set[str]] = {}
+        # By client id: where replies are pushed to.
+        self._clients: dict[str, ConnectedClient] = {}
 
     # --- looking up ---
 
@@ -25,6 +27,10 @@ class ProducerTable:
         """The living members of a group."""
         members = self._groups.get(name)
         return None if members is None else list(members.values())
+
+    def find_client(self, client_id: str) -> ConnectedClient | None:
+        """The living producer with this id; of several the one that registered last."""
+        return self._clients.get(client_id)
 
     def groups(self) -> dict[str, list[ConnectedClient]]:
         """The living members of all groups, as a map of its own."""
@@ -49,6 +55,7 @@ class ProducerTable:
             known.last_seen_ms = client.last_seen_ms
             return
         members[client.connection] = client
+        self._clients[client.client_id] = client
         self._groups_of.setdefault(client.connection, set()).add(group)
         log.info("producer %s joined group %s", client, group)
 
@@ -83,6 +90,10 @@ class ProducerTable:
         groups.discard(group)
         if not groups:
             del self._groups_of[connection]
+            if (
+                latest := self._clients.get(client.client_id)
+            ) is not None and latest.connection is connection:
+                del self._clients[client.client_id]
         if not members:
             del self._groups[group]
         return True

@@ -30,13 +30,14 @@ class _Lock:
 
 
 class QueueLocks:
-    """At most one holder for each group and queue; a lock that is not renewed ends after `HOLD_SECONDS`.
+    """At most one holder for each group and queue; a lock that is not renewed ends after `hold_seconds`.
 
     `clock` gives seconds that never go back.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], hold_seconds: float = HOLD_SECONDS) -> None:
         self._clock = clock
+        self._hold_seconds = hold_seconds
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def counts(self) -> dict[str, int]:
@@ -106,4 +107,4 @@ class QueueLocks:
         return True
 
     def _is_expired(self, lock: _Lock) -> bool:
-        return self._clock() - lock.renewed_at > HOLD_SECONDS
+        return self._clock() - lock.renewed_at > self._hold_seconds

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.exposition import Histogram
-from rmq_remoting.message_properties import find_property
 
 from ..store.delay_levels import level_of_queue
 from ..store.errors import MessageRejected, StoreUnavailable
 from ..store.log.record import parse_record
 from ..store.queues.consume_queue import ENTRY, PLACEHOLDER_SIZE
 from ..store.reader import ColdRead, GetStatus
-from ..topics.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, has_illegal_characters
-from .inner_message import InnerMessage, read_message
+from ..topics.names import SCHEDULE_TOPIC
+from .home import send_home
+from .inner_message import read_message
+from .trouble import Trouble
 
 if TYPE_CHECKING:
     from ..persistence import ClockMs
@@ -44,7 +45,6 @@ _READ_RETRY_MS: Final = 10_000
 # The group that Apache counts deliveries for (MixAll).
 _GROUP: Final = "SCHEDULE_CONSUMER"
 LATENESS_BOUNDS_MS: Final = (10, 20, 50, 100, 200, 500, 1000, 5000, 60_000)
-_MOST_QUEUE_ID: Final = 65_535
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class DelayedMessages:
         self._statistics = statistics
         self._now_ms = now_ms
         self._levels: dict[int, _Level] = {}
-        self._trouble = ""
+        self._trouble = Trouble(log, "delayed messages")
 
     # --- life ---
 
@@ -271,19 +271,19 @@ class DelayedMessages:
             self._skip(level, entry, "its record is damaged")
             return True
         message = read_message(records, position).message
-        problem = _send_home(message)
+        problem = send_home(message)
         if problem:
             self._skip(level, entry, problem)
             return True
         try:
             self._writer.put_due(message)
         except StoreUnavailable as error:
-            self._tell_of_trouble(str(error))
+            self._trouble.tell(str(error))
             return False
         except MessageRejected as error:
             self._skip(level, entry, str(error))
             return True
-        self._tell_of_trouble("")
+        self._trouble.tell("")
         self._offsets.advance(level.level, entry.offset + 1)
         self.delivered += 1
         self.lateness_ms.observe(self._now_ms() - entry.due_ms)
@@ -302,30 +302,3 @@ class DelayedMessages:
             why,
         )
         self._offsets.advance(level.level, entry.offset + 1)
-
-    def _tell_of_trouble(self, reason: str) -> None:
-        """Say once that nothing can be delivered, and once that it can again."""
-        if bool(reason) != bool(self._trouble):
-            if reason:
-                log.warning("delayed messages wait, though they are due: %s", reason)
-            else:
-                log.info("delayed messages are delivered again")
-        self._trouble = reason
-
-
-def _send_home(message: InnerMessage) -> str:
-    """Give a message its own topic and queue; what is wrong where it tells none.
-
-    Its properties stay as they are, the level and its real topic among them (messageTimeUp).
-    """
-    topic = find_property(message.properties, b"REAL_TOPIC") or b""
-    queue_id = find_property(message.properties, b"REAL_QID") or b""
-    name = topic.decode("utf-8", "replace")
-    if not name or has_illegal_characters(name) or name == SCHEDULE_TOPIC:
-        return f"{name!r} is no topic that it can be for (property REAL_TOPIC)"
-    if name == TRANSACTION_HALF_TOPIC:
-        return "half messages cannot be delayed"
-    if not queue_id.isdigit() or int(queue_id) > _MOST_QUEUE_ID:
-        return f"{queue_id[:20]!r} is no queue (property REAL_QID)"
-    message.topic, message.queue_id = name, int(queue_id)
-    return ""

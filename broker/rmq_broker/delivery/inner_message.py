@@ -36,6 +36,8 @@ class InnerMessage:
     born_timestamp_ms: int
     born_host: bytes
     store_host: bytes
+    prepared_transaction_offset: int = 0  # of a committed message: where its half message is in the log
+    unique_key: bytes | None = None  # that of the properties, where it has been looked up already
 
     def set_properties(self, fields: Mapping[str, str]) -> None:
         """Replace the properties."""

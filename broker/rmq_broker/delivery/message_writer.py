@@ -1,38 +1,51 @@
 """Storing what the broker itself stores, at once or with a delay.
 
-This is where messages become delayed ones: whoever has a message that is to come later gives it here.
+This is where messages become delayed and timed ones: who has a message that is to come later gives it here.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_remoting.java_hash import tags_code
-from rmq_remoting.message_properties import decode_properties, find_property, properties_to_string
+from rmq_remoting.message_properties import (
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_DEL_UNIQKEY,
+    PROPERTY_TIMER_OUT_MS,
+    decode_properties,
+    find_property,
+    properties_to_string,
+)
 
 from ..store.delay_levels import DelayLevels, queue_of_level
 from ..store.errors import MessageRejected
 from ..store.log.record import RecordTemplate
-from ..topics.names import SCHEDULE_TOPIC
+from ..timers.admission import TIMER_PROPERTIES
+from ..timers.entry import TIMER_QUEUE_ID, TimerEntry
+from ..topics.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from ..statistics import BrokerStatistics
     from ..store.message_store import MessageStore
+    from ..timers.admission import Timed, TimerAdmission
     from .inner_message import InnerMessage
 
 
-# When a timer message is to come.
-TIMER_PROPERTIES: Final = ("TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC")
-
 _END_OF_PROPERTY: Final = 2
+_MAX_TEMPLATES: Final = 4096
+# Topic, queue id, flag, system flag, reconsume times, length of the born host, store host.
+_TemplateKey = tuple[str, int, int, int, int, int, bytes]
 
 
 class Placed(NamedTuple):
-    """Where a message was stored."""
+    """Where a message was stored; of one with a time, the slot that it waits in."""
 
     physical_offset: int
     queue_offset: int
     size: int
+    timer_out_ms: int | None = None
 
 
 class MessageWriter:
@@ -43,27 +56,69 @@ class MessageWriter:
         store: MessageStore,
         statistics: BrokerStatistics,
         levels: DelayLevels,
+        timers: TimerAdmission,
         *,
         append_crc: bool = False,
     ) -> None:
         self._store = store
+        self._timers = timers
         self._statistics = statistics
         self._append_crc = append_crc
+        self._templates: dict[_TemplateKey, RecordTemplate] = {}
         self.levels = levels
 
     def put(self, message: InnerMessage, delay_level: int = 0) -> Placed:
-        """Store a message in its topic, or, with a level above 0, for later.
+        """Store a message in its topic, or for later: with a level above 0, or with a time in its properties.
 
         Raises StoreUnavailable, MessageRejected.
         """
         if delay_level > 0:
             return self._put_delayed(message, self.levels.in_range(delay_level))
+        timed = self._timers.admit(message)
+        if timed is not None:
+            return self._put_timed(message, timed)
         return self._append(message, message.topic, message.queue_id, message.properties, None)
 
     def put_due(self, message: InnerMessage) -> None:
         """Store a message that has waited. Raises StoreUnavailable, MessageRejected."""
         placed = self.put(message)
         self._count_delayed(message.topic, placed.size)
+
+    def put_rolled(self, message: InnerMessage, entry: TimerEntry) -> None:
+        """Let a message that has waited go on waiting; `entry` is the one that it had.
+
+        Raises StoreUnavailable, MessageRejected.
+        """
+        placed = self._append(message, TIMER_TOPIC, TIMER_QUEUE_ID, message.properties, None)
+        self._timers.stored(
+            entry._replace(
+                queue_offset=placed.queue_offset, physical_offset=placed.physical_offset, size=placed.size
+            )
+        )
+
+    def _put_timed(self, message: InnerMessage, timed: Timed) -> Placed:
+        """Into the timer's queue; where it belongs and when its turn comes travel along.
+
+        (Apache RocketMQ 5.3.3, HookUtils.transformTimerMessage.)
+        """
+        fields = timed.fields
+        fields[PROPERTY_TIMER_OUT_MS] = str(timed.out_ms)
+        fields[PROPERTY_REAL_TOPIC] = message.topic
+        fields[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
+        properties = properties_to_string(fields).encode("utf-8", "replace")
+        placed = self._append(message, TIMER_TOPIC, TIMER_QUEUE_ID, properties, None)
+        self._count_delayed(TIMER_TOPIC, placed.size)
+        self._timers.stored(
+            TimerEntry(
+                placed.queue_offset,
+                placed.physical_offset,
+                placed.size,
+                timed.out_ms,
+                message.topic,
+                PROPERTY_TIMER_DEL_UNIQKEY in fields,
+            )
+        )
+        return placed._replace(timer_out_ms=timed.out_ms)
 
     def _put_delayed(self, message: InnerMessage, level: int) -> Placed:
         """Into the queue of the level; where it belongs travels along.
@@ -84,16 +139,7 @@ class MessageWriter:
     def _append(
         self, message: InnerMessage, topic: str, queue_id: int, properties: bytes, delay_ms: int | None
     ) -> Placed:
-        template = RecordTemplate(
-            topic,
-            queue_id,
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            reconsume_times=message.reconsume_times,
-            born_host_bytes=len(message.born_host),
-            store_host=message.store_host,
-            append_crc=self._append_crc,
-        )
+        template = self._template(message, topic, queue_id)
         if properties and properties[-1] != _END_OF_PROPERTY and self._append_crc:
             properties += b"\x02"  # the checksum is a property of its own behind them
         if len(properties) > template.max_properties_bytes:
@@ -109,7 +155,9 @@ class MessageWriter:
             tags_code=_tags_code_of(properties),
             born_timestamp_ms=message.born_timestamp_ms,
             born_host=message.born_host,
+            unique_key=message.unique_key,
             delay_ms=delay_ms,
+            prepared_transaction_offset=message.prepared_transaction_offset,
         )
         size = template.fixed_bytes + len(message.body) + len(properties)
         counted = self._statistics.of_topic(topic)
@@ -117,6 +165,32 @@ class MessageWriter:
         counted.put_bytes += size
         counted.put_sizes.observe(size)
         return Placed(physical_offset, queue_offset, size)
+
+    def _template(self, message: InnerMessage, topic: str, queue_id: int) -> RecordTemplate:
+        key = (
+            topic,
+            queue_id,
+            message.flag,
+            message.sys_flag,
+            message.reconsume_times,
+            len(message.born_host),
+            message.store_host,
+        )
+        template = self._templates.get(key)
+        if template is None:
+            if len(self._templates) >= _MAX_TEMPLATES:
+                self._templates.clear()
+            template = self._templates[key] = RecordTemplate(
+                topic,
+                queue_id,
+                flag=message.flag,
+                sys_flag=message.sys_flag,
+                reconsume_times=message.reconsume_times,
+                born_host_bytes=len(message.born_host),
+                store_host=message.store_host,
+                append_crc=self._append_crc,
+            )
+        return template
 
 
 def delayed_properties(message: InnerMessage, level: int) -> bytes:
@@ -132,4 +206,9 @@ def delayed_properties(message: InnerMessage, level: int) -> bytes:
 
 def _tags_code_of(properties: bytes) -> int:
     tags = find_property(properties, b"TAGS")
-    return tags_code(tags.decode("utf-8", "replace")) if tags else 0
+    return _hash_of(tags) if tags else 0
+
+
+@lru_cache(maxsize=4096)
+def _hash_of(tags: bytes) -> int:
+    return tags_code(tags.decode("utf-8", "replace"))

@@ -7,7 +7,6 @@ SendMessageProcessor.handleRetryAndDLQ, GroupRetryPolicy.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -18,12 +17,14 @@ from rmq_remoting.errors import CommandError
 
 from ..groups.names import group_name_problem
 from ..topics.names import RETRY_PREFIX, dead_letter_topic, retry_topic
+from ..topics.permissions import FLAG_UNIT_SUBSCRIPTION, WRITE
 
 if TYPE_CHECKING:
     from rmq_remoting.bodies.group import SubscriptionGroupConfig
     from rmq_remoting.bodies.topic import TopicConfig
 
     from ..groups.table import SubscriptionGroupTable
+    from ..statistics import BrokerStatistics
     from ..store.delay_levels import DelayLevels
     from ..topics.table import TopicTable
 
@@ -32,8 +33,6 @@ _VERSION_3_4_9: Final = 121
 # The first redelivery waits for the third level, the next for the fourth, and so on.
 _FIRST_RETRY_LEVEL: Final = 3
 _DEAD_LETTER_QUEUES: Final = 1
-_UNIT_SUBSCRIPTION: Final = 2  # a bit of a topic's system flag (TopicSysFlag)
-_PERM_WRITE: Final = 2
 _MOST_DOUBLINGS: Final = 32
 _DEFAULT_STEPS_MS: Final = tuple(CustomizedRetryPolicy().next)
 
@@ -68,16 +67,15 @@ class Retries:
         groups: SubscriptionGroupTable,
         topics: TopicTable,
         levels: DelayLevels,
+        statistics: BrokerStatistics,
         is_locked: Callable[[str], bool] = lambda group: False,
     ) -> None:
         """`is_locked` tells whether a member of a group holds queues, to consume them in order."""
         self._groups = groups
         self._topics = topics
         self._levels = levels
+        self._statistics = statistics
         self._is_locked = is_locked
-        # By group and topic: how many messages were sent back, and how many of those were dead.
-        self.sent_back: Counter[tuple[str, str]] = Counter()
-        self.dead_letters: Counter[tuple[str, str]] = Counter()
 
     def group_of(self, name: str) -> SubscriptionGroupConfig:
         """A group's configuration. Raises CommandError where there is none."""
@@ -100,7 +98,7 @@ class Retries:
             return None
         if failure.delay_level < 0 or failure.reconsume_times >= _most_times(config, failure):
             return self._dead_letter(failure.group)
-        sys_flag = _UNIT_SUBSCRIPTION if failure.unit_mode else 0
+        sys_flag = FLAG_UNIT_SUBSCRIPTION if failure.unit_mode else 0
         topic = self._topics.create_for_group(
             retry_topic(failure.group), config.retry_queue_nums, system_flag=sys_flag
         )
@@ -122,9 +120,9 @@ class Retries:
     def count(self, group: str, topic: str, *, is_dead_letter: bool) -> None:
         """A message of `topic` was stored for the group again."""
         name = topic if topic in self._topics else ""
-        self.sent_back[group, name] += 1
+        self._statistics.sent_back.add(group, name)
         if is_dead_letter:
-            self.dead_letters[group, name] += 1
+            self._statistics.dead_letters.add(group, name)
 
     # --- inside ---
 
@@ -177,7 +175,7 @@ def _most_times(config: SubscriptionGroupConfig, failure: Failure) -> int:
 
 
 def _check_writable(topic: TopicConfig) -> None:
-    if not topic.perm & _PERM_WRITE or topic.read_queue_nums <= 0:
+    if not topic.perm & WRITE or topic.read_queue_nums <= 0:
         raise CommandError(
             ResponseCode.NO_PERMISSION,
             f"topic {topic.topic_name} cannot be written to: change its permission or its queues",

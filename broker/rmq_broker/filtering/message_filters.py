@@ -33,7 +33,7 @@ class MessageFilter:
     properties: PropertyFilter | None = None
 
 
-_EVERYTHING: Final = MessageFilter()
+EVERYTHING: Final = MessageFilter()
 
 
 class MessageFilters:
@@ -48,9 +48,17 @@ class MessageFilters:
 
     def of_request(self, group: str, subscription: Subscription) -> MessageFilter:
         """Of a subscription that a request itself carries. Raises CommandError."""
+        if subscription.expression_type != TAG_EXPRESSION:
+            self.check_allowed(subscription)
+        return self.of_pop(group, subscription)
+
+    def of_pop(self, group: str, subscription: Subscription) -> MessageFilter:
+        """The same of a pop, whose expression needs no `enablePropertyFilter` (PopMessageProcessor).
+
+        Raises CommandError.
+        """
         if subscription.expression_type == TAG_EXPRESSION:
             return self._by_tags(group, subscription)
-        self.check_allowed(subscription)
         try:
             return _by_properties(self.compile(subscription))
         except ExpressionError as error:
@@ -73,7 +81,7 @@ class MessageFilters:
                 f"the filter of group {group} for {subscription.topic} that is known here is older than the "
                 "request's",
             )
-        return _EVERYTHING if subscription.class_filter_mode else _of_known(known)
+        return EVERYTHING if subscription.class_filter_mode else _of_known(known)
 
     def check_allowed(self, subscription: Subscription) -> None:
         """Raises CommandError where this broker does not filter by properties."""
@@ -93,7 +101,7 @@ class MessageFilters:
         if self._settings.filter_support_retry and subscription.topic.startswith(RETRY_PREFIX):
             properties = self._of_origin(group)
         if subscription.takes_all or subscription.class_filter_mode:
-            return _EVERYTHING if properties is None else MessageFilter(None, properties)
+            return EVERYTHING if properties is None else MessageFilter(None, properties)
         return MessageFilter(subscription.code_set, properties)
 
     def _of_origin(self, group: str) -> PropertyFilter:

@@ -6,9 +6,12 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from pydantic import Field
+
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rmq_remoting.bodies.topic import DataVersion
+from rmq_remoting.integers import Int32, Int64
 
 from ..persistence import ClockMs
 
@@ -31,6 +34,12 @@ OffsetsByQueue = dict[int, int]
 def broadcast_group(group: str) -> str:
     """The name under which the lowest offsets of a broadcasting group's members are kept; no group has it."""
     return f"{group}{_SEPARATOR}broadcast"
+
+
+class _SavedOffsets(ConsumerOffsetSerializeWrapper):
+    """As Apache's broker writes it, and the resets that it would forget: it passes over their name."""
+
+    reset_marks: dict[str, dict[Int32, Int64]] = Field(default_factory=dict)
 
 
 class ConsumerOffsetTable:
@@ -110,6 +119,10 @@ class ConsumerOffsetTable:
         """The offset up to which the group has been given messages; NO_OFFSET where it has not pulled yet."""
         return self._pulled.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id, NO_OFFSET)
 
+    def pulled_of(self, group: str, topic: str) -> OffsetsByQueue:
+        """The same of all queues of a topic, as a map of its own."""
+        return dict(self._pulled.get(f"{topic}{_SEPARATOR}{group}", {}))
+
     def topics_of(self, group: str) -> set[str]:
         """Topics that the group has offsets of."""
         return {topic for topic, name in self._names() if name == group}
@@ -130,7 +143,10 @@ class ConsumerOffsetTable:
     # --- resetting ---
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Have the group go on at `offset`: commits are refused until its next pull has taken notice."""
+        """Have the group go on at `offset`: commits are refused until its next pull has taken notice.
+
+        That is remembered over a restart: members that go on then with what they know would undo it.
+        """
         key = f"{topic}{_SEPARATOR}{group}"
         self._reset.setdefault(key, {})[queue_id] = offset
         self._pulled.get(key, {}).pop(queue_id, None)
@@ -151,10 +167,13 @@ class ConsumerOffsetTable:
         if not self._reset:
             return NO_OFFSET
         key = f"{topic}{_SEPARATOR}{group}"
-        offsets = self._reset.get(key, {})
-        offset = offsets.pop(queue_id, NO_OFFSET)
+        offsets = self._reset.get(key)
+        if offsets is None or queue_id not in offsets:
+            return NO_OFFSET
+        offset = offsets.pop(queue_id)
         if not offsets:
-            self._reset.pop(key, None)
+            del self._reset[key]
+        self.revision += 1
         return offset
 
     # --- removing and copying ---
@@ -183,19 +202,21 @@ class ConsumerOffsetTable:
         """The content of `consumerOffset.json`, also for slaves that ask for it."""
         encoded, table = self._encoded, self._table
         for key in self._changed:
-            offsets = ",".join([f"{queue_id}:{offset}" for queue_id, offset in table[key].items()])
-            encoded[key] = b"%b:{%b}" % (fastjson.dumps(key), offsets.encode())
+            encoded[key] = _entry(key, table[key])
         self._changed.clear()
-        return b'{"dataVersion":%b,"offsetTable":{%b}}' % (
+        marks = b",".join([_entry(key, offsets) for key, offsets in self._reset.items()])
+        return b'{"dataVersion":%b,"offsetTable":{%b}%b}' % (
             self.data_version.encode(),
             b",".join(encoded.values()),
+            b',"resetMarks":{%b}' % marks if marks else b"",
         )
 
     def decode(self, content: bytes) -> None:
         """Take over what `consumerOffset.json` holds; raises BodyError."""
-        wrapper = ConsumerOffsetSerializeWrapper.decode(content)
-        self._table = wrapper.offset_table
-        self.data_version = wrapper.data_version or self.data_version
+        saved = _SavedOffsets.decode(content)
+        self._table = saved.offset_table
+        self._reset = saved.reset_marks
+        self.data_version = saved.data_version or self.data_version
         self._encoded.clear()
         self._changed = set(self._table)
 
@@ -237,6 +258,11 @@ class ConsumerOffsetTable:
             before,
             f" (and {not_told} more commits have gone back)" if not_told else "",
         )
+
+
+def _entry(key: str, offsets: OffsetsByQueue) -> bytes:
+    listed = ",".join([f"{queue_id}:{offset}" for queue_id, offset in offsets.items()])
+    return b"%b:{%b}" % (fastjson.dumps(key), listed.encode())
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -24,6 +24,8 @@ from .orders import OrderAckProblem
 
 if TYPE_CHECKING:
     from ..persistence import ClockMs
+    from ..statistics import BrokerStatistics
+    from ..store.message_store import MessageStore
     from .in_flight import InFlight
     from .journal import Journal
     from .orders import OrderTable
@@ -54,6 +56,8 @@ class Acknowledging:
         orders: OrderTable,
         offsets: ConsumerOffsetTable,
         positions: Positions,
+        store: MessageStore,
+        statistics: BrokerStatistics,
         wake: Callable[[QueueKey], None],
         now_ms: ClockMs,
     ) -> None:
@@ -63,8 +67,11 @@ class Acknowledging:
         self._orders = orders
         self._offsets = offsets
         self._positions = positions
+        self._store = store
+        self._statistics = statistics
         self._wake = wake
         self._now_ms = now_ms
+        self._started_at_ms = now_ms()
 
     def ack(self, queue: QueueKey, receipt: Receipt, offsets: Collection[int]) -> None:
         """Messages were consumed; it is no error to say so twice. Raises CommandError."""
@@ -110,6 +117,7 @@ class Acknowledging:
         except (StoreUnavailable, MessageRejected) as error:
             raise _not_now(error) from error
         self._in_flight.add(successor)
+        self._statistics.check_points.add(queue.group, queue.topic)
         self._settle(point, [offset])
         return Hidden(key.pop_time, invisible_time_ms, point.revive_queue_id)
 
@@ -142,18 +150,20 @@ class Acknowledging:
             raise _not_now(error) from error
         for offset in offsets:
             self._in_flight.ack(point, offset)
+        self._statistics.acknowledgements.add(point.key.group, point.key.topic, len(offsets))
 
     # --- what was popped in order ---
 
     def _ack_in_order(self, queue: QueueKey, receipt: Receipt, offset: int) -> None:
         committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
-        if offset < committed:
+        if 0 <= offset < committed:
             return
         info = self._orders.get(queue)
-        if info is None and offset != max(committed, 0):
+        if info is None and not self._may_be_forgotten(queue, receipt, offset):
             raise CommandError(
                 ResponseCode.NO_MESSAGE,
-                f"nothing of {_text(queue)} is known to be popped in order: message {committed} is next",
+                f"nothing of {_text(queue)} is known to be popped in order: message {max(committed, 0)} is "
+                "next",
             )
         next_offset = self._orders.ack(queue, offset, receipt.pop_time)
         if isinstance(next_offset, OrderAckProblem):
@@ -166,10 +176,17 @@ class Acknowledging:
             self._positions.note_journaled(queue)
         except (StoreUnavailable, MessageRejected) as error:
             raise _not_now(error) from error
+        self._statistics.acknowledgements.add(queue.group, queue.topic)
         if not self._offsets.has_reset(queue.group, queue.topic, queue.queue_id):
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, next_offset)
         if not self._orders.is_blocked(queue, None, receipt.invisible_time_ms):
             self._wake(queue)
+
+    def _may_be_forgotten(self, queue: QueueKey, receipt: Receipt, offset: int) -> bool:
+        """Whether the group can have popped its next message before a crash: nothing is known of that."""
+        committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+        is_next = offset == max(committed, 0) and offset < self._store.max_offset(queue.topic, queue.queue_id)
+        return is_next and receipt.pop_time <= self._started_at_ms
 
     def _hide_in_order(
         self, queue: QueueKey, receipt: Receipt, offset: int, invisible_time_ms: int
@@ -183,6 +200,8 @@ class Acknowledging:
         problem = self._orders.hide(queue, offset, receipt.pop_time, visible_at_ms)
         if problem is not None:
             raise self._order_error(queue, offset, problem)
+        if not self._orders.is_blocked(queue, None, receipt.invisible_time_ms):
+            self._wake(queue)
         return Hidden(receipt.pop_time, visible_at_ms - receipt.pop_time, receipt.revive_queue_id)
 
     @staticmethod

@@ -22,6 +22,8 @@ class InFlight:
         # In the order of the journal: the first is the oldest.
         self._points: dict[CheckPointKey, CheckPoint] = {}
         self._due: list[tuple[int, int, CheckPoint]] = []
+        # What came out of `due` and may still be on its way back.
+        self._overdue: dict[CheckPointKey, CheckPoint] = {}
         self._numbers = count()
         self._messages: dict[QueueKey, int] = {}
         self._done: dict[CheckPointKey, CheckPoint] = {}
@@ -48,10 +50,29 @@ class InFlight:
         """How many messages there are in all."""
         return sum(self._messages.values())
 
+    def by_group(self) -> dict[tuple[str, str], int]:
+        """How many there are by group and topic."""
+        counts: dict[tuple[str, str], int] = {}
+        for key, messages in self._messages.items():
+            place = key.group, key.topic
+            counts[place] = counts.get(place, 0) + messages
+        return counts
+
     @property
     def oldest_journal_offset(self) -> int | None:
         """Where the journal has to be read from to know all of this; None where there is nothing."""
         return next((point.journal_offset for point in self._points.values()), None)
+
+    @property
+    def earliest_revive_time(self) -> int | None:
+        """No message is due earlier; None where there is nothing."""
+        overdue = self._overdue
+        while overdue and (key := next(iter(overdue))) not in self._points:
+            del overdue[key]
+        times = [point.revive_time for point in overdue.values()]
+        if self._due:
+            times.append(self._due[0][0])
+        return min(times, default=None)
 
     def add(self, point: CheckPoint) -> None:
         """Messages were popped. They have to come in the order of the journal."""
@@ -75,6 +96,7 @@ class InFlight:
         while self._due and self._due[0][0] <= now_ms:
             point = heapq.heappop(self._due)[2]
             if self._done.pop(point.key, None) is None and self._points.get(point.key) is point:
+                self._overdue[point.key] = point
                 yield point
 
     def look_again(self, point: CheckPoint, at_ms: int) -> None:

@@ -23,6 +23,7 @@ from rmq_remoting.message_errors import MessageDecodeError
 
 from ..persistence import ClockMs
 from ..store.log.record import RecordTemplate
+from ..timers.entry import TimerEntry
 from ..topics.names import TIMER_TOPIC
 from .check_point import CheckPoint, CheckPointKey
 
@@ -90,9 +91,12 @@ class Journal:
         revive_topic: str,
         store_host: bytes,
         now_ms: ClockMs,
+        tell_timer: Callable[[TimerEntry], None],
         *,
         append_crc: bool = False,
     ) -> None:
+        """`tell_timer` is told of each entry: it stands in the queue of what waits for a time."""
+        self._tell_timer = tell_timer
         self._store = store
         self._revive_topic = revive_topic
         self._store_host = store_host
@@ -204,8 +208,7 @@ class Journal:
         return self._put(_ACK, body, unique_key, now_ms, 0)
 
     def _put(self, tag: str, body: bytes, unique_key: str, due_ms: int, revive_queue_id: int) -> Written:
-        # The timer's whole second before; Apache keeps what is due already out of its timer.
-        out_ms = (due_ms - 1) // _TIMER_PRECISION_MS * _TIMER_PRECISION_MS
+        out_ms = _timer_second(due_ms)  # Apache keeps what is due already out of its timer
         key = unique_key.encode()
         properties = b"UNIQ_KEY\x01%b\x02TIMER_DELIVER_MS\x01%d\x02TIMER_OUT_MS\x01%d\x02%b" % (
             key,
@@ -225,6 +228,9 @@ class Journal:
             unique_key=key,
         )
         size = template.fixed_bytes + len(body) + len(properties)
+        self._tell_timer(
+            TimerEntry(queue_offset, physical_offset, size, out_ms, self._revive_topic, is_journal=True)
+        )
         return Written(queue_offset, physical_offset + size)
 
     def _property_tail(self, tag: str, revive_queue_id: int) -> bytes:
@@ -274,6 +280,16 @@ class Journal:
                 if entry is not None:
                     yield offset + index, entry
             offset += len(entries)
+
+
+def handed_over_at(revive_time: int) -> int:
+    """When the timer of Apache's broker hands a check point over that is due then."""
+    return _timer_second(revive_time - _AHEAD_MS)
+
+
+def _timer_second(due_ms: int) -> int:
+    """The timer's whole second before."""
+    return (due_ms - 1) // _TIMER_PRECISION_MS * _TIMER_PRECISION_MS
 
 
 def _ack_body(key: CheckPointKey, offset: int) -> bytes:

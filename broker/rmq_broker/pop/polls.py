@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
     from ..config import PopSettings
+    from ..delivery.arrivals import Arrivals
     from ..store.queues.consume_queue import ConsumeQueue
 
 ANY_QUEUE: Final = -1
@@ -46,9 +47,15 @@ class Polls(WaitingRequests[QueueKey, Poll]):
     """All waiting requests of one kind; `newest_first` says who is woken of those that wait for the same."""
 
     def __init__(
-        self, settings: PopSettings, clock: Callable[[], float], *, newest_first: bool = False
+        self,
+        settings: PopSettings,
+        arrivals: Arrivals,
+        clock: Callable[[], float],
+        *,
+        newest_first: bool = False,
     ) -> None:
         super().__init__(clock)
+        self._listen = arrivals.listener(self._arrived)
         self._settings = settings
         self._newest_first = newest_first
         # The queues waited for by topic; a pop waits for its retry topics, too.
@@ -75,6 +82,8 @@ class Polls(WaitingRequests[QueueKey, Poll]):
     ) -> asyncio.Future[Answer]:
         """Keep a request until it can be answered, `wait_seconds` at most; there has to be room for it."""
         if key not in self._by_key:
+            if not self._by_topic:
+                self._listen(True)
             for topic in _topics_of(key):
                 self._by_topic.setdefault(topic, {})[key] = None
         poll = Poll(connection, key, retry, self._last_tick(wait_seconds))
@@ -83,7 +92,7 @@ class Polls(WaitingRequests[QueueKey, Poll]):
 
     # --- what ends it ---
 
-    def arrived(self, queue: ConsumeQueue) -> None:
+    def _arrived(self, queue: ConsumeQueue) -> None:
         """A message came."""
         keys = self._by_topic.get(queue.topic)
         if keys:
@@ -129,6 +138,8 @@ class Polls(WaitingRequests[QueueKey, Poll]):
                 del keys[key]
                 if not keys:
                     del self._by_topic[topic]
+            if not self._by_topic:
+                self._listen(False)
 
 
 def _topics_of(key: QueueKey) -> tuple[str, ...]:

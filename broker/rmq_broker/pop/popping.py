@@ -41,7 +41,8 @@ log = logging.getLogger("rmq.broker.pop")
 
 START_AT_OLDEST: Final = 0
 
-_MISPLACED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
+# What was committed is not there (any more): the result says where the queue goes on.
+MISPLACED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
 _PASSED_OVER: Final = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
 _unpack_int32: Final = Struct(">i").unpack_from
 _unpack_int64: Final = Struct(">q").unpack_from
@@ -98,7 +99,7 @@ class Popping:
         now_ms: ClockMs,
     ) -> None:
         self._settings = settings
-        self.topics = topics
+        self._topics = topics
         self._store = store
         self._offsets = offsets
         self._journal = journal
@@ -140,12 +141,12 @@ class Popping:
         topic = pop_retry_topic(pop.topic, pop.group, version_2=settings.enable_retry_topic_v2)
         if settings.enable_retry_topic_v2 and settings.retrieve_from_retry_topic_v1:
             older = pop_retry_topic(pop.topic, pop.group, version_2=False)
-            if older in self.topics and (chance % 2 == 0 or topic not in self.topics):
+            if older in self._topics and (chance % 2 == 0 or topic not in self._topics):
                 topic = older
         yield from self._walk_topic(pop, topic, chance)
 
     def _walk_topic(self, pop: Pop, name: str, chance: int) -> Walk:
-        topic = self.topics.get(name)
+        topic = self._topics.get(name)
         queues = 0 if topic is None else topic.read_queue_nums
         for number in range(queues):
             yield from self._pop_from(pop, QueueKey(name, pop.group, (chance + number) % queues))
@@ -170,8 +171,7 @@ class Popping:
         self._locked.add(key)
         try:
             result = yield from self._read(pop, key, offset)
-            if result is not None and result.status in _MISPLACED:
-                # What was committed is not there (any more).
+            if result is not None and result.status in MISPLACED:
                 log.warning("%s went on at %d: %d is not there", key, result.next_offset, offset)
                 self._positions.reset(key, result.next_offset)
                 offset = result.next_offset
@@ -201,9 +201,14 @@ class Popping:
             pop.bodies += self._bodies(pop, key, offset, records, result.body)
             pop.count += len(offsets)
             statistics = self._statistics.of_group(key.group, key.topic)
+            statistics.answers += 1
             statistics.got_messages += len(offsets)
             statistics.got_bytes += len(result.body)
+            statistics.filtered_messages += result.next_offset - offset - len(offsets)
         elif result.status in _PASSED_OVER:
+            if result.status is GetStatus.NO_MATCHED_MESSAGE:
+                statistics = self._statistics.of_group(key.group, key.topic)
+                statistics.filtered_messages += result.next_offset - offset
             if pop.in_order:
                 self._offsets.commit(key.group, key.topic, key.queue_id, result.next_offset)
             else:
@@ -230,6 +235,7 @@ class Popping:
             return False
         self._in_flight.add(point)
         self._positions.advance(key, next_offset, written)
+        self._statistics.check_points.add(pop.group, pop.topic)
         return True
 
     def _bodies(

@@ -6,14 +6,12 @@ handed to the revive topic, and its revival has worked off there, are done with.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from struct import Struct
-from struct import error as StructError
 from typing import TYPE_CHECKING, Final
 
 from ..offsets.table import NO_OFFSET
+from ..timers.checkpoint import TimerCheckpoint
 from .check_point import CheckPoint, CheckPointKey, QueueKey
 from .journal import Acked, Entry, Journal, Reset
 
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
     from .orders import OrderTable
     from .positions import Positions
 
-log = logging.getLogger("rmq.broker.pop")
-
-_TIMER_CHECK_POINT: Final = Struct(">q")
 # The timer hands a check point over so long before its messages are due.
 _AHEAD_MS: Final = 1000
 
@@ -70,7 +65,8 @@ class Recovery:
                 entry.journal_offset = offset
             self._apply(points, entry, is_news=included != NO_OFFSET and offset >= included)
         left_over = self._handed_over(revive_topic, revive_queue_nums, recovered)
-        timer_read_ms = _timer_read_ms(timer_check_path)
+        # Up to when the timer of Apache's broker has worked; ours leaves check points alone.
+        timer_read_ms = TimerCheckpoint.load(timer_check_path).handed_over_ms
         for key, point in points.items():
             waits = key in left_over
             acked_there = left_over.pop(key, None)
@@ -108,6 +104,8 @@ class Recovery:
 
     def _move(self, key: QueueKey, next_offset: int) -> None:
         self._positions.note_journaled(key)
+        # Who has popped has taken notice of a reset.
+        self._offsets.take_reset(key.group, key.topic, key.queue_id)
         if next_offset > self._offsets.query(key.group, key.topic, key.queue_id):
             self._offsets.commit(key.group, key.topic, key.queue_id, next_offset)
 
@@ -138,14 +136,3 @@ def _ack(points: dict[CheckPointKey, CheckPoint], acked: Acked) -> None:
 def _was_handed_over(point: CheckPoint, timer_read_ms: int) -> bool:
     """Whether the timer of Apache's broker has got past the check point."""
     return point.key.pop_time <= timer_read_ms and point.revive_time - _AHEAD_MS < timer_read_ms
-
-
-def _timer_read_ms(path: Path) -> int:
-    """Up to when the timer of Apache's broker has worked; 0 where there never was one (TimerCheckpoint)."""
-    try:
-        return int(_TIMER_CHECK_POINT.unpack_from(path.read_bytes())[0])
-    except FileNotFoundError:
-        return 0
-    except StructError:
-        log.warning("%s is damaged: what was popped and not acknowledged may come twice", path)
-        return 0

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from ..persistence import ClockMs, ConfigFile
@@ -15,7 +15,7 @@ from ..topics.names import revive_topic
 from .acknowledging import Acknowledging
 from .check_point import QueueKey
 from .in_flight import InFlight
-from .journal import Journal, Reset
+from .journal import Journal, Reset, handed_over_at
 from .orders import OrderTable
 from .polls import Polls
 from .popping import Popping
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
     from ..config import BrokerSettings
+    from ..delivery.arrivals import Arrivals
     from ..delivery.message_writer import MessageWriter
     from ..groups.table import SubscriptionGroupTable
     from ..offsets.table import ConsumerOffsetTable
     from ..statistics import BrokerStatistics
     from ..store.message_store import MessageStore
-    from ..store.queues.consume_queue import ConsumeQueue
+    from ..timers.entry import TimerEntry
     from ..topics.table import TopicsChanged, TopicTable
 
 log = logging.getLogger("rmq.broker.pop")
@@ -52,9 +53,12 @@ class PopService:
         store: MessageStore,
         statistics: BrokerStatistics,
         writer: MessageWriter,
+        arrivals: Arrivals,
         store_host: bytes,
         now_ms: ClockMs,
+        tell_timer: Callable[[TimerEntry], None],
     ) -> None:
+        """`tell_timer` is told of each entry of the journal."""
         self._settings = settings
         self._store = store
         self._offsets = offsets
@@ -63,10 +67,15 @@ class PopService:
         self.positions = Positions(offsets)
         self.orders = OrderTable(topics, groups, now_ms)
         self.modes = RequestModes(settings)
-        self.polls = Polls(settings, time.monotonic)
-        self.notifications = Polls(settings, time.monotonic, newest_first=True)
+        self.polls = Polls(settings, arrivals, time.monotonic)
+        self.notifications = Polls(settings, arrivals, time.monotonic, newest_first=True)
         self.journal = Journal(
-            store, self._revive_topic, store_host, now_ms, append_crc=settings.append_properties_crc
+            store,
+            self._revive_topic,
+            store_host,
+            now_ms,
+            tell_timer,
+            append_crc=settings.append_properties_crc,
         )
         self.returns = Returns(settings, topics, offsets, writer, store_host)
         self.revival = Revival(self.in_flight, self.journal, self.returns, store, topics, groups, now_ms)
@@ -83,7 +92,15 @@ class PopService:
             now_ms,
         )
         self.acknowledging = Acknowledging(
-            self.journal, self.in_flight, self.orders, offsets, self.positions, self._free, now_ms
+            self.journal,
+            self.in_flight,
+            self.orders,
+            offsets,
+            self.positions,
+            store,
+            statistics,
+            self._free,
+            now_ms,
         )
         self.orders_file = ConfigFile(settings.config_dir / "consumerOrderInfo.json", self.orders)
         self.modes_file = ConfigFile(settings.config_dir / "messageRequestMode.json", self.modes)
@@ -181,6 +198,14 @@ class PopService:
         self._included_end = end if positions.is_settled else None
         self._settled_when_flushed_to = self._store.max_phy_offset()
 
+    def held_from_ms(self) -> int | None:
+        """The time of the timer from which on Apache's broker would have to hand check points over.
+
+        None where nothing is in consumers' hands.
+        """
+        earliest = self.in_flight.earliest_revive_time
+        return None if earliest is None else handed_over_at(earliest)
+
     def flush_orders(self) -> None:
         """Have `consumerOrderInfo.json` written if there is something new."""
         if self.orders.revision != self._written_revision:
@@ -188,11 +213,6 @@ class PopService:
             self.orders_file.changed()
 
     # --- what others tell ---
-
-    def arrived(self, queue: ConsumeQueue) -> None:
-        """A message came."""
-        self.polls.arrived(queue)
-        self.notifications.arrived(queue)
 
     def connection_closed(self, connection: Connection) -> None:
         """A client has gone."""

@@ -52,11 +52,17 @@ class QueueLockProcessor:
         return request.response(ResponseCode.SUCCESS, remark, body=response.encode())
 
     def unlock_batch(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """42: give up locks; what the client does not hold is passed over."""
+        """42: give up locks; what another client holds stays as it is, and the remark says so."""
         body = UnlockBatchRequestBody.decode(request.body)
         _check_client(body.client_id)
         self._locks.unlock(body.consumer_group, body.mq_set, body.client_id)
-        return request.response(ResponseCode.SUCCESS)
+        remark = None
+        for queue in body.mq_set:
+            holder = self._locks.holder(body.consumer_group, queue)
+            if holder is not None:
+                remark = f"{holder} holds {queue}: not unlocked"
+                break
+        return request.response(ResponseCode.SUCCESS, remark)
 
     def _is_here(self, queue: MessageQueue) -> bool:
         config = self._topics.get(queue.topic)

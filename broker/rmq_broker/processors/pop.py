@@ -1,21 +1,15 @@
-"""Popping and peeking: codes 200050, 200052 and 200055.
-
-Source: Apache RocketMQ 5.3.3, PopMessageProcessor, PeekMessageProcessor, PollingInfoProcessor.
-"""
+"""Popping: codes 200050 and 200055 (Apache RocketMQ 5.3.3, PopMessageProcessor, PollingInfoProcessor)."""
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.pop import (
-    PeekMessageRequestHeader,
     PollingInfoRequestHeader,
     PollingInfoResponseHeader,
     PopMessageRequestHeader,
@@ -25,22 +19,19 @@ from rmq_remoting.headers.pop import (
 from ..clients.parsed_subscriptions import ParsedSubscriptions
 from ..pop.check_point import QueueKey
 from ..pop.polls import AHEAD_MS, ANY_QUEUE
-from ..pop.popping import Pop, Read, Walk
-from ..pop.retry_topics import pop_retry_topic
+from ..pop.popping import Pop, Read
 from ..store.reader import ColdRead, GetResult, GetStatus
 from .pop_admission import PopAdmission
+from .pop_walks import Walks
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
-    from ..config import BrokerSettings
-    from ..delivery.cold_pulls import ColdPulls
     from ..filtering.message_filters import MessageFilters
     from ..persistence import ClockMs
     from ..pop.service import PopService
     from ..store.message_store import MessageStore
 
-_MAX_MESSAGES: Final = 32
 # A pop that comes so much later than its client waits for it would find nobody.
 _TOO_LATE_MS: Final = 500
 
@@ -50,21 +41,19 @@ class PopProcessor:
 
     def __init__(
         self,
-        settings: BrokerSettings,
         admission: PopAdmission,
         pops: PopService,
         store: MessageStore,
-        cold: ColdPulls,
+        walks: Walks,
         filters: MessageFilters,
         now_ms: ClockMs,
     ) -> None:
         self._filters = filters
         self._parsed = ParsedSubscriptions()
-        self._settings = settings
         self._admission = admission
         self._pops = pops
         self._store = store
-        self._cold = cold
+        self._walks = walks
         self._now_ms = now_ms
 
     # --- popping ---
@@ -79,11 +68,7 @@ class PopProcessor:
                 ResponseCode.POLLING_TIMEOUT,
                 f"the pop is {now_ms - born_ms} ms old, its client waited for {header.poll_time_ms} ms",
             )
-        if not 0 < header.max_msg_nums <= _MAX_MESSAGES:
-            raise CommandError(
-                ResponseCode.INVALID_PARAMETER,
-                f"{header.max_msg_nums} messages cannot be popped at once: it can be 1 to {_MAX_MESSAGES}",
-            )
+        self._admission.check_count(header.max_msg_nums)
         self._admission.check_invisible_time(header.invisible_time_ms, 1)
         ends_at_ms = born_ms + header.poll_time_ms
 
@@ -114,53 +99,17 @@ class PopProcessor:
             header.attempt_id,
             self._reader(header),
         )
-        return self._drive(connection, self._pops.popping.walk(pop), lambda: finish(pop))
+        return self._walks.finish(connection, self._pops.popping.walk(pop), lambda: finish(pop))
 
     def _reader(self, header: PopMessageRequestHeader) -> Read:
         """How messages are read that the group wants. Raises CommandError."""
         subscription = self._parsed.of(header.topic, header.expression, header.expression_type)
-        wanted = self._filters.of_request(header.consumer_group, subscription)
+        wanted = self._filters.of_pop(header.consumer_group, subscription)
 
         def read(topic: str, queue_id: int, offset: int, most: int) -> GetResult | ColdRead:
             return self._store.get_now(topic, queue_id, offset, most, wanted.tags_codes, 0, wanted.properties)
 
         return read
-
-    def _drive(self, connection: Connection, walk: Walk, then: Callable[[], Result]) -> Result:
-        """Have a walk end, at once or after what it has to read from the disk."""
-        try:
-            cold = next(walk)
-        except StopIteration:
-            return then()
-        return asyncio.get_running_loop().create_task(
-            self._drive_cold(connection, walk, cold, then), name="cold pop"
-        )
-
-    async def _drive_cold(
-        self, connection: Connection, walk: Walk, cold: ColdRead, then: Callable[[], Result]
-    ) -> Answer:
-        try:
-            while True:
-                result = await self._read_cold(connection, cold)
-                try:
-                    cold = walk.send(result)
-                except StopIteration:
-                    break
-        finally:
-            walk.close()
-        if connection.is_closed:
-            return None  # what was popped comes back
-        answer = then()
-        return await answer if isinstance(answer, asyncio.Future) else answer
-
-    async def _read_cold(self, connection: Connection, cold: ColdRead) -> GetResult | None:
-        """What is on the disk; None where too many wait for it: the other queues may have something."""
-        try:
-            if await self._cold.run(connection, cold.run, cold.read_ahead) is None:
-                return None
-        except CommandError:
-            return None
-        return self._store.reader.finish(cold)
 
     # --- waiting ---
 
@@ -219,45 +168,6 @@ class PopProcessor:
             return request.response(code_without, remark, header.encode())
         body = b"".join(pop.bodies)
         return request.response(ResponseCode.SUCCESS, GetStatus.FOUND.value, header.encode(), body)
-
-    # --- without hiding anything ---
-
-    def peek(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """200052: what a pop would give; everything stays as it is. Only what is in memory is seen."""
-        header = PeekMessageRequestHeader.decode(request.ext_fields)
-        queue_id = max(header.queue_id, ANY_QUEUE)
-        self._admission.check(header.consumer_group, header.topic, queue_id, connection.peer)
-        most = min(header.max_msg_nums, _MAX_MESSAGES)
-        bodies: list[bytes] = []
-        rest, count = 0, 0
-        for key in self._queues(header, queue_id):
-            offset = self._pops.popping.begin(key)
-            rest += max(0, self._store.max_offset(key.topic, key.queue_id) - offset)
-            if count >= most:
-                continue
-            result = self._store.get_now(key.topic, key.queue_id, offset, most - count, None)
-            if isinstance(result, GetResult) and result.status is GetStatus.FOUND:
-                bodies.append(result.body)
-                count += result.count
-        fields = PopMessageResponseHeader(rest_num=rest).encode()
-        if not count:
-            remark = GetStatus.NO_MESSAGE_IN_QUEUE.value
-            return request.response(ResponseCode.PULL_NOT_FOUND, remark, fields)
-        return request.response(ResponseCode.SUCCESS, GetStatus.FOUND.value, fields, b"".join(bodies))
-
-    def _queues(self, header: PeekMessageRequestHeader, queue_id: int) -> list[QueueKey]:
-        """The queues that a pop would look at, those of the retry topic last."""
-        topics, group = self._pops.popping.topics, header.consumer_group
-        version_2 = self._settings.enable_retry_topic_v2
-        found: list[QueueKey] = []
-        for topic in (header.topic, pop_retry_topic(header.topic, group, version_2=version_2)):
-            config = topics.get(topic)
-            count = 0 if config is None else config.read_queue_nums
-            first = random.randrange(count) if count else 0
-            found += [QueueKey(topic, group, (first + number) % count) for number in range(count)]
-        if queue_id == ANY_QUEUE:
-            return found
-        return [key for key in found if key.topic != header.topic or key.queue_id == queue_id]
 
     def polling_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """200055: how many pops wait for a queue."""

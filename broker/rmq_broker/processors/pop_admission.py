@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..topics.table import TopicTable
 
 _MS: Final = 1000
+MAX_MESSAGES: Final = 32
 
 
 class PopAdmission:
@@ -53,6 +54,14 @@ class PopAdmission:
         config = existing_topic(self._topics, topic, CREATE_IT)
         if not 0 <= queue_id < config.read_queue_nums:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, _bad_queue(config, queue_id, peer))
+
+    def check_count(self, messages: int) -> None:
+        """Is it a number of messages that can be asked for?"""
+        if not 0 < messages <= MAX_MESSAGES:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{messages} messages cannot be popped at once: it can be 1 to {MAX_MESSAGES}",
+            )
 
     def check_invisible_time(self, invisible_time_ms: int, least_ms: int) -> None:
         """Is it a time that messages may be hidden for?"""

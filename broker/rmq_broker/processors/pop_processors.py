@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..pop.peeking import Peeking
 from .ack import AckProcessor
 from .assignment import AssignmentProcessor, RequestModeProcessor
 from .change_invisible import ChangeInvisibleProcessor
 from .notification import NotificationProcessor
+from .peek import PeekProcessor
 from .pop import PopProcessor
 from .pop_admission import PopAdmission
+from .pop_walks import Walks
 
 if TYPE_CHECKING:
     from ..clients.consumers import ConsumerTable
@@ -30,6 +33,7 @@ class PopProcessors:
     """One for each family of requests."""
 
     pop: PopProcessor
+    peek: PeekProcessor
     ack: AckProcessor
     change_invisible: ChangeInvisibleProcessor
     notification: NotificationProcessor
@@ -53,8 +57,10 @@ class PopProcessors:
         """Wire them."""
         admission = PopAdmission(settings, topics, groups)
         acknowledging = pops.acknowledging
+        walks = Walks(store, cold)
         return cls(
-            pop=PopProcessor(settings, admission, pops, store, cold, filters, now_ms),
+            pop=PopProcessor(admission, pops, store, walks, filters, now_ms),
+            peek=PeekProcessor(admission, Peeking(settings, topics, store, pops.popping), walks),
             ack=AckProcessor(admission, acknowledging, store, settings.broker_name),
             change_invisible=ChangeInvisibleProcessor(admission, acknowledging, store),
             notification=NotificationProcessor(admission, pops, topics, store, now_ms),

@@ -26,9 +26,11 @@ from rmq_remoting.headers.pull import (
 from rmq_remoting.sys_flags import PullSysFlag
 
 from ..clients.parsed_subscriptions import ParsedSubscriptions
+from ..filtering.message_filters import EVERYTHING
 from ..groups.names import SYSTEM_GROUPS, is_system_group
 from ..offsets.table import NO_OFFSET
 from ..store.reader import ColdRead, GetResult, GetStatus
+from ..topics.permissions import READ
 from .refusals import CREATE_GROUP, CREATE_IT, existing_group, existing_topic
 
 if TYPE_CHECKING:
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from ..store.message_store import MessageStore
     from ..topics.table import TopicTable
 
-_PERM_READ: Final = 4
 _MASTER_ID: Final = 0
 # After so many looks through messages for others a held pull's client has to ask on: others wait, too.
 _MAX_LOOKS: Final = 2
@@ -68,6 +69,8 @@ _CODES: Final = {
     GetStatus.OFFSET_TOO_SMALL: int(ResponseCode.PULL_OFFSET_MOVED),
     GetStatus.OFFSET_RESET: int(ResponseCode.PULL_OFFSET_MOVED),
 }
+# What is not given of the messages that were looked through, the filter has kept back.
+_LOOKED_THROUGH: Final = (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE)
 _NOTHING_YET: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 
@@ -261,6 +264,8 @@ class PullProcessor:
             group_sys_flag=pull.group.group_sys_flag,
         )
         code = _response_code(result.status, header.queue_offset)
+        if pull.wanted is not EVERYTHING:
+            self._count_filtered(header, result)
         if code == ResponseCode.SUCCESS:
             self._statistics.pulls_found += 1
             statistics = self._statistics.of_group(header.consumer_group, header.topic)
@@ -271,6 +276,12 @@ class PullProcessor:
         self._statistics.pulls_missed += 1
         return request.response(code, result.status.value, response_header.encode())
 
+    def _count_filtered(self, header: PullMessageRequestHeader, result: GetResult) -> None:
+        if result.status in _LOOKED_THROUGH:
+            passed_over = result.next_offset - header.queue_offset - result.count
+            statistics = self._statistics.of_group(header.consumer_group, header.topic)
+            statistics.filtered_messages += max(0, passed_over)
+
     # --- admitting ---
 
     def _check(
@@ -278,7 +289,7 @@ class PullProcessor:
     ) -> SubscriptionGroupConfig:
         """May this group read this queue? Raises CommandError."""
         settings = self._settings
-        if not settings.broker_permission & _PERM_READ:
+        if not settings.broker_permission & READ:
             raise _forbidden(ForbiddenType.BROKER, "pulling messages from this broker is forbidden")
         if request.code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull_message_enable:
             raise _forbidden(
@@ -288,7 +299,7 @@ class PullProcessor:
         if not group.consume_enable:
             raise _forbidden(ForbiddenType.GROUP, f"consumer group {header.consumer_group} may not consume")
         topic = existing_topic(self._topics, header.topic, CREATE_IT)
-        if not topic.perm & _PERM_READ:
+        if not topic.perm & READ:
             raise _forbidden(ForbiddenType.TOPIC, f"pulling messages from topic {header.topic} is forbidden")
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise CommandError(
@@ -333,7 +344,7 @@ class PullProcessor:
                 ForbiddenType.BROADCASTING,
                 f"consumer group {header.consumer_group} may not consume by broadcast",
             )
-        if self._groups.forbidden(header.consumer_group, header.topic) & _PERM_READ:
+        if self._groups.forbidden(header.consumer_group, header.topic) & READ:
             raise _forbidden(
                 ForbiddenType.SUBSCRIPTION,
                 f"consumer group {header.consumer_group} may not read topic {header.topic}",

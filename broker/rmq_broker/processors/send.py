@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import IPv6Address, ip_address
 from struct import pack
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +26,7 @@ from rmq_remoting.headers.send import (
     SendTarget,
 )
 from rmq_remoting.message_properties import find_property
+from rmq_remoting.recall_handle import RecallHandle
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..delivery.inner_message import InnerMessage
@@ -36,10 +36,13 @@ from ..store.log.record import RecordTemplate, pack_host
 from ..store.message_store import MessageStore
 from ..store.queues.batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
 from ..store.queues.consume_queue import ConsumeQueue
+from ..timers.admission import TimerCongested, TimersOff
 from ..topics.names import RETRY_PREFIX
+from .born_host import BORN_HOST, born_host_of
 from .client_batch import read_batch
+from .message_types import check_type, check_types
 from .send_later import LaterSends
-from .send_properties import PropertiesEditor, transactions_unsupported
+from .send_properties import IN_TRANSACTION, PropertiesEditor, batch_in_transaction
 from .send_target import TargetChecker
 
 if TYPE_CHECKING:
@@ -49,14 +52,13 @@ if TYPE_CHECKING:
     from ..config import BrokerSettings
     from ..statistics import BrokerStatistics, TopicStatistics
 
-_BORN_HOST: Final = "born_host"
 # A batch that is one record, and that clients take apart.
 _UNIT_FLAGS: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 _MAX_ROUTES: Final = 65_536
 # A target with longer texts than that is decided about anew each time, or it could fill the memory.
 _MAX_REMEMBERED_CHARACTERS: Final = 4096
 # The settings that what is remembered depends on.
-_SETTINGS_THAT_COUNT: Final = ("regionId", "traceOn", "startAcceptSendRequestTimeStamp")
+_SETTINGS_THAT_COUNT: Final = ("regionId", "traceOn", "startAcceptSendRequestTimeStamp", "messageTypeCheck")
 # Where the message came from and where it is stored is the broker's to say.
 _HOST_BITS: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 
@@ -71,8 +73,10 @@ class _Route:
     template_v6: RecordTemplate
     sys_flag: int
     is_dead_letter: bool  # the target is a retry topic, and the message has come too often
+    goes_elsewhere: bool  # as a dead letter, or because the target is part of a transaction
     unit_template: Callable[[int], RecordTemplate] | None  # of batches that are stored as one record
     statistics: TopicStatistics
+    wanted_type: str | None  # what all messages must be, where that is to be checked
 
 
 class SendProcessor:
@@ -131,7 +135,7 @@ class SendProcessor:
             route = self._routes.get((target, queue_id))
             if route is None or route.table_version != self._checker.version:
                 route = self._resolve(target, queue_id, connection, request.version)
-            born_host = connection.attributes.get(_BORN_HOST) or _remember_born_host(connection)
+            born_host = connection.attributes.get(BORN_HOST) or born_host_of(connection)
             template = route.template if len(born_host) == 8 else route.template_v6
             if target.batch:
                 if route.unit_template is not None:
@@ -152,9 +156,11 @@ class SendProcessor:
         body = request.body
         if not 0 < len(body) <= self._settings.max_message_size:
             raise self._illegal_body(len(body))
+        if route.wanted_type is not None:
+            check_type(route.wanted_type, header.target.topic, header.properties)
         editor = self._editor
         properties, unique_key, delay_level = editor.stored(header.properties, header.target.reconsume_times)
-        if delay_level or route.is_dead_letter:
+        if delay_level or route.goes_elsewhere:
             return self._put_for_later(
                 request, header, route, born_host, (properties, unique_key, delay_level)
             )
@@ -193,7 +199,7 @@ class SendProcessor:
         born_host: bytes,
         edited: tuple[bytes, bytes, int],
     ) -> Result:
-        """A message that is stored elsewhere than it was sent to: delayed, or a dead letter by now.
+        """A message that is stored elsewhere than it was sent to: for later, or as a dead letter.
 
         The answer tells the queue that it was sent to, and the offset where it is now, as Apache's does.
         """
@@ -215,6 +221,8 @@ class SendProcessor:
         try:
             if route.is_dead_letter:
                 placed = self._later.put_dead_letter(target, message)
+            elif delay_level == IN_TRANSACTION or route.goes_elsewhere:
+                placed = self._later.put_half(target, message, unique_key)
             else:
                 placed = self._later.put_delayed(message, delay_level)
         except (StoreUnavailable, MessageRejected) as error:
@@ -222,10 +230,21 @@ class SendProcessor:
         self._put_times.add(int((self._clock() - began) * 1000))
         msg_id = b"%b%016X" % (self._msg_id_prefix, placed.physical_offset)
         queue_id = queue.queue_id if target.queue_id < 0 else target.queue_id
-        answer = self._encoder.encode(request, msg_id, queue_id, placed.queue_offset, unique_key)
+        if placed.timer_out_ms is None or target.topic.startswith(RETRY_PREFIX):
+            answer = self._encoder.encode(request, msg_id, queue_id, placed.queue_offset, unique_key)
+        else:
+            fields = self._encoder.fields(msg_id, queue_id, placed.queue_offset, unique_key)
+            fields["recallHandle"] = self._recall_handle(target.topic, placed.timer_out_ms, unique_key)
+            answer = request.response(ResponseCode.SUCCESS, ext_fields=fields)
         if self._store.flushes_each_message and _waits(properties):
             return self._when_flushed(answer)
         return answer
+
+    def _recall_handle(self, topic: str, out_ms: int, unique_key: bytes) -> str:
+        """What the message can be taken back with (SendMessageProcessor.attachRecallHandle)."""
+        # The next millisecond is in the slot that the message waits in.
+        handle = RecallHandle(topic, self._settings.broker_name, out_ms + 1, unique_key.decode())
+        return handle.encode()
 
     def _put_batch(
         self,
@@ -244,6 +263,8 @@ class SendProcessor:
                 f"a batch cannot be sent to the retry topic {header.target.topic}",
             )
         messages, has_keys = read_batch(body, self._editor.shared(header.properties), self._editor)
+        if route.wanted_type is not None:
+            check_types(route.wanted_type, header.target.topic, messages)
         unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
         try:
             packed, queue_offset = self._store.put_batch(
@@ -280,7 +301,10 @@ class SendProcessor:
         if not 0 < len(body) <= self._settings.max_message_size:
             raise self._illegal_body(len(body))
         properties = editor.shared(header.properties)
-        count = len(read_batch(body, properties, editor)[0].bodies)
+        messages = read_batch(body, properties, editor)[0]
+        if route.wanted_type is not None:
+            check_types(route.wanted_type, header.target.topic, messages)
+        count = len(messages.bodies)
         if count > LARGEST_BATCH:
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -379,8 +403,10 @@ class SendProcessor:
             template(20),
             sys_flag,
             redelivery is not None,
+            redelivery is not None or _is_prepared(target),
             partial(template, unit_flags=_UNIT_FLAGS) if isinstance(queue, BatchConsumeQueue) else None,
             self._statistics.of_topic(topic_name),
+            self._checker.wanted_type(topic),
         )
         # What is decided about a retry topic changes with its group, and with the locks of its members.
         is_retry = target.topic.startswith(RETRY_PREFIX)
@@ -393,6 +419,8 @@ class SendProcessor:
     def _put_error(self, error: StoreUnavailable | MessageRejected) -> CommandError:
         """The one table from what the store says to what travels."""
         self._statistics.put_failures += 1
+        if isinstance(error, (TimersOff, TimerCongested)):
+            return CommandError(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, MessageRejected):
             return CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error))
         return CommandError(
@@ -419,10 +447,12 @@ def _checked_sys_flag(target: SendTarget) -> int:
     """The system flag without bits that are not the producer's. Raises CommandError."""
     sys_flag = target.sys_flag
     transaction = MessageSysFlag.transaction_type(sys_flag)
-    if transaction in (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK):
-        raise transactions_unsupported()
+    if transaction == MessageSysFlag.TRANSACTION_ROLLBACK:
+        raise CommandError(
+            ResponseCode.MESSAGE_ILLEGAL, "a message cannot be sent as one that was rolled back"
+        )
     if transaction and target.batch:
-        raise CommandError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction")
+        raise batch_in_transaction()
     if sys_flag & MessageSysFlag.INNER_BATCH:
         raise CommandError(
             ResponseCode.MESSAGE_ILLEGAL,
@@ -431,15 +461,10 @@ def _checked_sys_flag(target: SendTarget) -> int:
     return sys_flag & ~_HOST_BITS
 
 
+def _is_prepared(target: SendTarget) -> bool:
+    return MessageSysFlag.transaction_type(target.sys_flag) == MessageSysFlag.TRANSACTION_PREPARED
+
+
 def _characters(target: SendTarget) -> int:
     texts = (target.producer_group, target.default_topic, target.broker_name or "")
     return sum(map(len, texts))
-
-
-def _remember_born_host(connection: Connection) -> bytes:
-    host, port = connection.remote_address
-    # Of a peer that has gone already the system may not know the address any more.
-    address = ip_address(host or "0.0.0.0")
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    born_host = connection.attributes[_BORN_HOST] = pack_host(str(mapped or address), port)
-    return born_host

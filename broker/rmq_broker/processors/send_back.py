@@ -21,6 +21,7 @@ from ..delivery.retries import Failure, Redelivery
 from ..store.errors import MessageRejected, StoreUnavailable
 from ..store.group_commit import WaitEnd
 from ..store.log.reading import ColdData
+from ..topics.permissions import WRITE
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker")
 
-_PERM_WRITE: Final = 2
 _NOT_SENT: Final = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK)
 
 
@@ -62,7 +62,7 @@ class SendBackProcessor:
         """Answered once the message is stored, and flushed where each message is."""
         header = ConsumerSendMsgBackRequestHeader.decode(request.ext_fields)
         config = self._retries.group_of(header.group)
-        if not self._settings.broker_permission & _PERM_WRITE:
+        if not self._settings.broker_permission & WRITE:
             raise CommandError(ResponseCode.NO_PERMISSION, "sending messages to this broker is forbidden")
         if config.retry_queue_nums <= 0:
             return request.response(ResponseCode.SUCCESS)  # the group wants nothing again

@@ -1,4 +1,6 @@
-"""Sends whose messages do not go where they were sent to: delayed ones, and those that came too often.
+"""Sends whose messages do not go where they were sent to.
+
+They are delayed, wait for the end of a transaction, or have come too often.
 
 Source: Apache RocketMQ 5.3.3, HookUtils, SendMessageProcessor.handleRetryAndDLQ.
 """
@@ -17,14 +19,16 @@ if TYPE_CHECKING:
     from ..delivery.inner_message import InnerMessage
     from ..delivery.message_writer import MessageWriter, Placed
     from ..delivery.retries import Redelivery, Retries
+    from ..transactions.preparing import Preparing
 
 
 class LaterSends:
     """The part of sending that looks after them."""
 
-    def __init__(self, writer: MessageWriter, retries: Retries) -> None:
+    def __init__(self, writer: MessageWriter, retries: Retries, preparing: Preparing) -> None:
         self._writer = writer
         self._retries = retries
+        self._preparing = preparing
 
     def redelivery(self, target: SendTarget, client_version: int) -> Redelivery | None:
         """Where a message goes instead that a consumer sends to its retry topic itself; else None.
@@ -45,8 +49,15 @@ class LaterSends:
         )
 
     def put_delayed(self, message: InnerMessage, level: int) -> Placed:
-        """Store a message for later. Raises StoreUnavailable, MessageRejected."""
+        """Store a message for later; with no level above 0, for the time that its properties say.
+
+        Raises StoreUnavailable, MessageRejected.
+        """
         return self._writer.put(message, level)
+
+    def put_half(self, target: SendTarget, message: InnerMessage, unique_key: bytes) -> Placed:
+        """Store a message of a transaction. Raises CommandError, StoreUnavailable, MessageRejected."""
+        return self._preparing.put(message, target.producer_group, unique_key)
 
     def put_dead_letter(self, target: SendTarget, message: InnerMessage) -> Placed:
         """Store a dead letter, whatever delay it was sent with. Raises StoreUnavailable, MessageRejected."""

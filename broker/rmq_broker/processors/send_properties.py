@@ -15,8 +15,8 @@ from rmq_remoting.errors import CommandError, shown
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import decode_properties, find_property, properties_to_string
 
-from ..delivery.message_writer import TIMER_PROPERTIES
 from ..store.log.record import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
+from ..timers.admission import TIMER_PROPERTIES
 
 _TAGS_MARK: Final = b"TAGS\x01"
 # Properties that send a message to the careful look. One search for them all takes 0.2 µs; asking for each
@@ -30,8 +30,16 @@ _CAREFUL_NAMES: Final = (
     b"__CRC32#\x01",
 )
 _find_careful: Final = re.compile(b"\x02(?:%b)" % b"|".join(_CAREFUL_NAMES)).search
+_TRANSACTION_MARK: Final = b"TRAN_MSG\x01"
+_find_other_careful: Final = re.compile(
+    b"(?:^|\x02)(?:%b)" % b"|".join(name for name in _CAREFUL_NAMES if name != _TRANSACTION_MARK)
+).search
 # What the broker says itself; a message that was consumed and is sent again brings it along.
 _BROKERS_OWN: Final = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "__CRC32#")
+# In the place of a delay level: the message waits for the end of its transaction.
+IN_TRANSACTION: Final = -1
+# The same: it says itself when it is to come.
+AT_A_TIME: Final = -2
 _MAX_REMEMBERED_TAGS: Final = 10_000
 _MAX_REMEMBERED_TAGS_BYTES: Final = 255
 
@@ -67,8 +75,9 @@ class PropertiesEditor:
     def stored(self, properties: bytes, reconsume_times: int = 0) -> tuple[bytes, bytes, int]:
         """The properties to store, the unique key among them, and the delay level: 0 for no delay.
 
-        `reconsume_times`: how often the message has been consumed before. Raises CommandError for what cannot
-        be honoured yet, or is too long.
+        The level of a message that is sent in a transaction is IN_TRANSACTION, of one that says when it is to
+        come AT_A_TIME. `reconsume_times`: how often the message has been consumed before. Raises CommandError
+        for what cannot be honoured, or is too long.
         """
         delay_level = 0
         if properties.startswith(_CAREFUL_NAMES) or _find_careful(properties):
@@ -98,6 +107,13 @@ class PropertiesEditor:
                     f"a batch cannot be delayed (property DELAY={shown(str(delay_level))}): send them "
                     "one by one",
                 )
+            if delay_level == IN_TRANSACTION:
+                raise batch_in_transaction()
+            if delay_level == AT_A_TIME:
+                raise CommandError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    "a batch cannot be sent for a time (properties TIMER_...): send its messages one by one",
+                )
         if properties and properties[-1] != 2:
             properties += b"\x02"
         properties += self._added
@@ -123,23 +139,29 @@ class PropertiesEditor:
 
 
 def _careful(properties: bytes, reconsume_times: int = 0) -> tuple[bytes, int]:
-    """The properties without what the broker says itself, and the delay level.
+    """The properties without what the broker says itself, and the delay level, IN_TRANSACTION or AT_A_TIME.
 
-    Raises CommandError for what is not there yet.
+    Raises CommandError.
     """
+    if not _find_other_careful(properties):
+        is_in_transaction = (find_property(properties, b"TRAN_MSG") or b"").lower() == b"true"
+        return properties, IN_TRANSACTION if is_in_transaction else 0
     fields = decode_properties(properties)
     delay_level = _delay_level(fields.get("DELAY", "0"))
-    for name in TIMER_PROPERTIES:
-        if name in fields and delay_level <= 0:  # otherwise the level counts
-            raise CommandError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                "timer messages are not supported by this broker yet (property "
-                f"{name}={shown(fields[name])}); send the message without a delivery time",
-            )
+    timer = next((name for name in TIMER_PROPERTIES if name in fields), None)
+    if timer is not None and delay_level <= 0:  # otherwise the level counts
+        delay_level = AT_A_TIME
     # Clients before 4.6.1 leave that on a message that they send to come again.
     comes_again = reconsume_times > 0 and delay_level > 0
     if fields.get("TRAN_MSG", "").lower() == "true" and not comes_again:
-        raise transactions_unsupported()
+        if delay_level != 0:
+            name: str = "DELAY" if timer is None or delay_level > 0 else timer
+            raise CommandError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "a message that is sent in a transaction cannot be delayed (property "
+                f"{name}={shown(fields[name])})",
+            )
+        delay_level = IN_TRANSACTION
     if not any(name in fields for name in _BROKERS_OWN):
         return properties, delay_level
     for name in _BROKERS_OWN:
@@ -163,9 +185,6 @@ def _too_long(properties: bytes, limit: int) -> CommandError:
     )
 
 
-def transactions_unsupported() -> CommandError:
-    """The refusal of a half message."""
-    return CommandError(
-        ResponseCode.MESSAGE_ILLEGAL,
-        "transactional messages are not supported by this broker yet; send the message without a transaction",
-    )
+def batch_in_transaction() -> CommandError:
+    """The refusal of a batch whose producer wants to commit it."""
+    return CommandError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction")

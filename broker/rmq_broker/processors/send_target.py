@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 
-from ..topics.names import is_send_prohibited, topic_name_problem
+from ..topics.names import RETRY_PREFIX, is_send_prohibited, topic_name_problem
+from ..topics.permissions import FLAG_UNIT, FLAG_UNIT_SUBSCRIPTION, WRITE
+from .message_types import wanted_type
 from .refusals import no_such_topic
 
 if TYPE_CHECKING:
@@ -18,9 +20,6 @@ if TYPE_CHECKING:
     from ..config import BrokerSettings
     from ..persistence import ClockMs
     from ..topics.table import TopicTable
-
-_PERM_WRITE = 2
-_RETRY_PREFIX = "%RETRY%"
 
 
 class TargetChecker:
@@ -35,6 +34,12 @@ class TargetChecker:
     def version(self) -> int:
         """Grows whenever an earlier decision may no longer hold."""
         return self._topics.version
+
+    def wanted_type(self, topic: TopicConfig) -> str | None:
+        """The type that all messages to a topic must have; None where any may come, or nobody looks."""
+        if not self._settings.message_type_check:
+            return None
+        return wanted_type(topic, is_system=topic.topic_name in self._topics.system_topics)
 
     def check(self, target: SendTarget, peer: str) -> TopicConfig:
         """The topic's configuration. Raises CommandError with what is wrong."""
@@ -54,11 +59,11 @@ class TargetChecker:
                 ResponseCode.NO_PERMISSION, f"sending messages to {name} is forbidden: the broker writes it"
             )
         topic = self._topics.get(name) or self._create(target, peer)
-        if not topic.perm & _PERM_WRITE:
+        if not topic.perm & WRITE:
             raise CommandError(ResponseCode.NO_PERMISSION, f"sending messages to topic {name} is forbidden")
         # A broker without write permission is drained by way of its routes; only where order counts does it
         # refuse at once, so that no queue gets messages behind those of its successor.
-        if topic.order and not self._settings.broker_permission & _PERM_WRITE:
+        if topic.order and not self._settings.broker_permission & WRITE:
             raise CommandError(ResponseCode.NO_PERMISSION, "sending messages to this broker is forbidden")
         queues = max(topic.write_queue_nums, topic.read_queue_nums)
         if target.queue_id >= queues:
@@ -72,11 +77,11 @@ class TargetChecker:
         name = target.topic
         sys_flag = 0
         if target.unit_mode:
-            sys_flag = 2 if name.startswith(_RETRY_PREFIX) else 1
+            sys_flag = FLAG_UNIT_SUBSCRIPTION if name.startswith(RETRY_PREFIX) else FLAG_UNIT
         topic = self._topics.create_for_send(
             name, target.default_topic, target.default_topic_queue_nums, sys_flag, peer
         )
-        if topic is None and name.startswith(_RETRY_PREFIX):
+        if topic is None and name.startswith(RETRY_PREFIX):
             topic = self._topics.create_for_group(name, 1, system_flag=sys_flag)
         if topic is None:
             raise no_such_topic(name, "create it, or start the broker with autoCreateTopicEnable=true")

@@ -76,12 +76,14 @@ class Appender:
         unique_key: bytes | None = None,
         messages: int = 1,
         delay_ms: int | None = None,
+        prepared_transaction_offset: int = 0,
     ) -> tuple[int, int]:
         """Append a message; returns its physical offset and its queue offset.
 
         `unique_key`: that of the properties, where the caller has it. `messages`: how many offsets it takes,
         more than one for a batch that is one record. `delay_ms`: how long a delayed message is to wait; when
-        it is due stands in its entry instead of the tags code. Raises StoreUnavailable, MessageRejected.
+        it is due stands in its entry instead of the tags code. `prepared_transaction_offset`: where the half
+        message of a committed one is. Raises StoreUnavailable, MessageRejected.
         """
         size = template.fixed_bytes + len(body) + len(properties)
         if self._health.refusal is not None:
@@ -107,6 +109,7 @@ class Appender:
             born_timestamp_ms=born_timestamp_ms,
             born_host=born_host,
             store_timestamp_ms=now_ms,
+            prepared_transaction_offset=prepared_transaction_offset,
         )
         file.append(record)
         self.last_timestamp_ms = now_ms

@@ -302,7 +302,7 @@ class MessageStore:
                 self.commit_log,
                 self.queues,
                 self.index,
-                self.appender.on_arrival,
+                self._arrived,
                 self._settings.delay_levels,
             )
         self._replica.append(offset, data)
@@ -404,11 +404,15 @@ class MessageStore:
         """Where messages lie that may have the key, newest first; see MessageIndex.query."""
         return self.index.query(topic, key, max_count, begin_ms, end_ms)
 
-    def record_now(self, physical_offset: int) -> bytes | None:
-        """As `record_at`, on the loop. Raises ColdData where it would have to wait for the disk, OSError."""
-        if not 0 <= physical_offset < self.entries_end:
+    def record_now(self, physical_offset: int, *, entered: bool = True, known_size: int = 0) -> bytes | None:
+        """As `record_at`, on the loop; without `entered` also of what is not on the disk and in a queue yet.
+
+        `known_size`: of a record that is known to be there. Raises ColdData where it would have to wait for
+        the disk, OSError.
+        """
+        if not 0 <= physical_offset < (self.entries_end if entered else self.commit_log.max_offset):
             return None
-        return self.reader.record_now(physical_offset)
+        return self.reader.record_now(physical_offset, known_size)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record that begins at a physical offset; None where no sound one does.
@@ -452,6 +456,10 @@ class MessageStore:
             "earliestMessageTimeStamp": str(self.commit_log.store_timestamp(self.commit_log.min_offset)),
             "flushBehindBytes": str(self.commit_log.unflushed_bytes),
         }
+
+    def _arrived(self, queue: ConsumeQueue) -> None:
+        """Tell whoever is told of arrivals now."""
+        self.appender.on_arrival(queue)
 
     def _store_time(self, queue: ConsumeQueue, offset: int) -> int:
         entry = queue.entry(offset)

@@ -197,13 +197,17 @@ class Reader:
         self.statistics.cold_bytes += cold.bytes_read
         return self._counted(cold.result)
 
-    def record_now(self, physical_offset: int) -> bytes | None:
+    def record_now(self, physical_offset: int, known_size: int = 0) -> bytes | None:
         """The record that begins at a physical offset; None where no sound one does.
 
-        Raises ColdData where it would have to wait for the disk, OSError.
+        `known_size`: of one that this process has written there; it is not looked at again. Raises ColdData
+        where it would have to wait for the disk, OSError.
         """
         if not self._warm.is_exact and not self.is_recent(physical_offset):
             raise ColdData
+        if known_size:
+            known = self._warm.read(physical_offset, known_size)
+            return None if known is None else bytes(known)
         head = self._warm.read(physical_offset, 4)
         size = 0 if head is None else int.from_bytes(head, "big")
         if size < MIN_RECORD_BYTES:

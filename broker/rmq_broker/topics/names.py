@@ -23,6 +23,7 @@ CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+_REVIVE_PREFIX: Final = f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_"
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 
@@ -77,8 +78,11 @@ def topic_name_problem(name: str) -> str | None:
 
 
 def is_send_prohibited(topic: str) -> bool:
-    """Whether clients cannot send to the topic: only the broker itself writes there."""
-    return topic in SEND_PROHIBITED_TOPICS
+    """Whether clients cannot send to the topic: only the broker itself writes there.
+
+    (Apache's broker lets clients write what its timer delivers to any topic, or stumbles over.)
+    """
+    return topic in SEND_PROHIBITED_TOPICS or topic == TIMER_TOPIC
 
 
 def retry_topic(group: str) -> str:
@@ -98,7 +102,12 @@ def reply_topic(cluster: str) -> str:
 
 def revive_topic(cluster: str) -> str:
     """Where POP keeps its checkpoints and acknowledgements."""
-    return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
+    return f"{_REVIVE_PREFIX}{cluster}"
+
+
+def is_revive_topic(topic: str) -> bool:
+    """Whether a topic is that of any cluster."""
+    return topic.startswith(_REVIVE_PREFIX)
 
 
 def member_group_topic(broker_name: str) -> str:

@@ -17,6 +17,7 @@ _OTHER_DEFAULTS = {
     "listenPort": "10911",  # BrokerStartup sets it
     "haListenPort": "0",  # BrokerStartup sets it; it then becomes listenPort + 1
     "metricsExporterType": "PROM",  # ours: an operator should not be blind
+    "transactionOpBatchInterval": "100",  # ours: a killed broker should not ask much again
     "brokerName": "<host name>",
     "brokerIP1": "<address of the interface that leads outside>",
     "brokerIP2": "<address of the interface that leads outside>",

@@ -21,7 +21,7 @@ def delivery(tmp_path: Path) -> Iterator[Delivery]:
 
 
 def _scrape(delivery: Delivery) -> dict[str, Family]:
-    collector = DeliveryCollector(delivery.delayed, delivery.retries, delivery.topics.system_topics)
+    collector = DeliveryCollector(delivery.delayed, delivery.statistics, delivery.topics.system_topics)
     found = {family.name: family for family in collector.collect()}
     assert all((family.kind == "counter") == name.endswith("_total") for name, family in found.items())
     return found

@@ -60,6 +60,7 @@ def broker(tmp_path: Path) -> Observed:
         statistics=BrokerStatistics(topics.system_topics, Clock()),
         store=MessageStore(settings, settings, settings),
         held_pulls=HeldPulls(lambda: 0.0),
+        popped=lambda: {("CG", "P"): 3},
         dispatcher=Dispatcher(),
     )
 
@@ -88,13 +89,31 @@ def test_the_lag_is_what_groups_have_not_committed(broker: Observed) -> None:
     }
 
 
+def test_what_groups_have_in_their_hands_is_told_apart(broker: Observed) -> None:
+    broker.groups.update(SubscriptionGroupConfig(group_name="CG"))
+    for topic in ("T", "P"):
+        broker.store.queues.get_or_create(topic, 0).max_offset = 10
+    broker.offsets.commit("CG", "T", 0, 4)
+    broker.offsets.note_pulled("CG", "T", 0, 9)
+    broker.offsets.commit("CG", "P", 0, 8)  # popped up to there
+
+    families = _families(broker)
+
+    def values(name: str) -> dict[str, object]:
+        return {labels[0]: value for labels, value in families[f"rocketmq_consumer_{name}_messages"].series}
+
+    assert values("lag") == {"T": 6, "P": 5}
+    assert values("inflight") == {"T": 5, "P": 3}
+    assert values("ready") == {"T": 1, "P": 2}
+
+
 def test_counters_of_topics_and_groups_become_series(broker: Observed) -> None:
     topic = broker.statistics.of_topic("T")
     topic.put_messages, topic.put_bytes = 3, 300
     topic.put_sizes.observe(100)
     broker.statistics.of_topic("TBW102").put_messages = 1
     group = broker.statistics.of_group("CG", "T")
-    group.got_messages, group.got_bytes = 2, 200
+    group.got_messages, group.got_bytes, group.filtered_messages = 2, 200, 7
 
     families = _families(broker)
 
@@ -105,6 +124,7 @@ def test_counters_of_topics_and_groups_become_series(broker: Observed) -> None:
     assert dict(families["rocketmq_throughput_in_total"].series)["T", "normal", "false"] == 300
     assert dict(families["rocketmq_messages_out_total"].series) == {("T", "CG", "false", "false"): 2}
     assert dict(families["rocketmq_throughput_out_total"].series) == {("T", "CG", "false", "false"): 200}
+    assert dict(families["rmq_messages_filtered_total"].series) == {("T", "CG", "false", "false"): 7}
 
 
 def test_delayed_messages_are_a_kind_of_their_own(broker: Observed) -> None:

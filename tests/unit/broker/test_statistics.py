@@ -67,6 +67,19 @@ def test_totals_never_fall() -> None:
     assert statistics.runtime_info()["msgGetTotalTodayNow"] == "4"
 
 
+def test_events_are_counted_by_group_and_topic_until_one_is_deleted() -> None:
+    statistics = _statistics()
+    events = statistics.acknowledgements
+    for group, topic, messages in (("CG", "T", 3), ("CG", "U", 2), ("CG2", "T", 1), ("CG", "T", 1)):
+        events.add(group, topic, messages)
+    assert events.counts() == {("CG", "T"): 4, ("CG", "U"): 2, ("CG2", "T"): 1}
+    statistics.forget_topic("T")
+    assert events.counts() == {("CG", "U"): 2}
+    assert statistics.event_series("GROUP_ACK_NUMS", "CG", "T") is None
+    statistics.forget_group("CG")
+    assert (events.counts(), events.total) == ({}, 7)
+
+
 def test_days_end_at_midnight_and_leave_system_topics_out() -> None:
     evening = datetime(2024, 3, 9, 23, 59, 58).astimezone()
     clock = Clock(int(evening.timestamp() * 1000))

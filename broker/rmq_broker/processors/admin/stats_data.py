@@ -47,10 +47,12 @@ class StatsDataProcessor:
     def _find(self, name: str, key: str) -> TimeSeries | None:
         if name in _OF_TOPICS:
             return self._statistics.topic_series(key)
+        if key == self._cluster_name:
+            return self._statistics.broker_series(name)
+        topic, _, group = key.partition("@")
         if name in _OF_GROUPS:
-            topic, _, group = key.partition("@")
             return self._statistics.group_series(group, topic)
-        return self._statistics.broker_series(name) if key == self._cluster_name else None
+        return self._statistics.event_series(name, group, topic)
 
 
 def _body(spans: Spans) -> BrokerStatsData:

@@ -22,6 +22,7 @@ from rmq_remoting.headers.topic import (
 from ...topics.attributes import MESSAGE_TYPE, AttributeProblem, parse_attribute_changes
 from ...topics.names import topic_name_problem
 from ...topics.permissions import is_valid
+from ..message_types import MIXED
 from ..refusals import existing_topic
 from .settling import Settle, answer_when_settled
 
@@ -36,7 +37,6 @@ log = logging.getLogger("rmq.broker.processors")
 
 # Apache sets no limit, but walks through all queues of a topic here and there.
 _MAX_QUEUE_NUMS: Final = 65_536
-_MIXED_TYPE: Final = "MIXED"
 
 
 class TopicAdminProcessor:
@@ -131,8 +131,9 @@ class TopicAdminProcessor:
         if not is_valid(config.perm):
             remark = f"topic {name}: {config.perm} is no permission; 6 is read and write, 4 read, 2 write"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
-        if changes.get(f"+{MESSAGE_TYPE}") == _MIXED_TYPE:
-            remark = f"topic {name}: {MESSAGE_TYPE}={_MIXED_TYPE} is not supported"
+        is_mixed = changes.get(f"+{MESSAGE_TYPE}") == MIXED
+        if is_mixed and not self._settings.enable_mixed_message_type:
+            remark = f"topic {name}: {MESSAGE_TYPE}={MIXED} is not supported without enableMixedMessageType"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
 
     def _refuse_system_topic(self, name: str) -> None:

@@ -124,6 +124,7 @@ class RecordTemplate:
         born_host: bytes,
         store_timestamp_ms: int,
         flag: int | None = None,
+        prepared_transaction_offset: int = 0,
     ) -> bytes:
         """The record's bytes; `size` is fixed_bytes and the lengths of body and properties.
 
@@ -145,7 +146,7 @@ class RecordTemplate:
                     store_timestamp_ms,
                     self._store_host,
                     self._reconsume_times,
-                    0,
+                    prepared_transaction_offset,
                     len(body),
                 ),
                 body,

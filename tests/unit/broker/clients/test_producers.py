@@ -53,3 +53,24 @@ async def test_a_client_is_who_its_request_says() -> None:
     assert body.client_addr == "192.0.2.1:40000"
     request.language = 99
     assert ConnectedClient.of(peer.connection, request, "me@1", 0).language is LanguageCode.OTHER
+
+
+async def test_a_producer_is_found_by_its_client_id() -> None:
+    table, first, again = ProducerTable(), Peer(), Peer()
+    assert table.find_client("1") is None
+    table.register("PG", _client(first, "1"))
+    table.register("Other", _client(first, "1"))
+    found = table.find_client("1")
+    assert found is not None
+    assert found.connection is first.connection
+    table.unregister("PG", first.connection)
+    assert table.find_client("1") is not None, "it is in another group still"
+
+    # The client has connected anew before the end of its old connection was noticed.
+    table.register("PG", _client(again, "1"))
+    table.connection_closed(first.connection)
+    found = table.find_client("1")
+    assert found is not None
+    assert found.connection is again.connection
+    table.expire(START_MS + 1)
+    assert table.find_client("1") is None

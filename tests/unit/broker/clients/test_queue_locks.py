@@ -46,6 +46,16 @@ def test_a_lock_that_is_not_renewed_can_be_taken_over() -> None:
     assert locks.lock("CG", _QUEUES[:1], "c1") == []
 
 
+def test_how_long_a_lock_lasts_can_be_set() -> None:
+    now = 0.0
+    locks = QueueLocks(lambda: now, 2.0)
+    locks.lock("CG", _QUEUES[:1], "c1")
+    now = 2.0
+    assert locks.lock("CG", _QUEUES[:1], "c2") == []
+    now = 2.1
+    assert locks.lock("CG", _QUEUES[:1], "c2") == _QUEUES[:1]
+
+
 def test_only_the_holder_unlocks() -> None:
     locks = _Locks()
     locks.lock("CG", _QUEUES, "c1")

@@ -15,7 +15,11 @@ from rmq_broker.processors.send_later import LaterSends
 from rmq_broker.statistics import BrokerStatistics
 from rmq_broker.store.log.record import pack_host
 from rmq_broker.store.message_store import MessageStore
+from rmq_broker.timers.backlog import TimerBacklog
+from rmq_broker.timers.timed_messages import TimedMessages
 from rmq_broker.topics.table import TopicTable
+from rmq_broker.transactions.half_messages import HalfMessages
+from rmq_broker.transactions.preparing import Preparing
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.message_properties import encode_properties
@@ -47,10 +51,14 @@ class Delivery:
         )
         self.store.open()
         levels = self.settings.delay_levels
-        self.writer = MessageWriter(self.store, self.statistics, levels)
+        self.timers = TimerBacklog(self.settings, self.settings, self.store, self.clock)
+        self.timers.load()
+        self.writer = MessageWriter(self.store, self.statistics, levels, self.timers.admission)
+        self.timed = TimedMessages(self.settings, self.store, self.timers, self.writer, self.clock)
         self.locked: set[str] = set()
-        self.retries = Retries(self.groups, self.topics, levels, self.locked.__contains__)
-        self.later = LaterSends(self.writer, self.retries)
+        self.retries = Retries(self.groups, self.topics, levels, self.statistics, self.locked.__contains__)
+        preparing = Preparing(self.settings, self.writer, HalfMessages(), self.clock)
+        self.later = LaterSends(self.writer, self.retries, preparing)
         self.offsets = DelayOffsets(self.clock)
         self.delayed = DelayedMessages(self.store, self.writer, self.offsets, self.statistics, self.clock)
 
@@ -58,6 +66,7 @@ class Delivery:
         """Let time pass, and what is due then be delivered."""
         self.clock.pass_seconds(seconds)
         await self.delayed.deliver_due()
+        await self.timed.deliver_due()
 
     def stored(self, topic: str, queue_id: int = 0) -> list[MessageExt]:
         """The messages of a queue; of one where nothing was stored, none."""
@@ -79,7 +88,11 @@ def later_sends(
     """What a SendProcessor leaves to others, without any group known yet."""
     levels = settings.delay_levels
     groups = SubscriptionGroupTable(settings, Clock())
-    return LaterSends(MessageWriter(store, statistics, levels), Retries(groups, topics, levels))
+    clock = Clock()
+    timers = TimerBacklog(settings, settings, store, clock)
+    writer = MessageWriter(store, statistics, levels, timers.admission)
+    preparing = Preparing(settings, writer, HalfMessages(), clock)
+    return LaterSends(writer, Retries(groups, topics, levels, statistics), preparing)
 
 
 def inner(

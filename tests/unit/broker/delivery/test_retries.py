@@ -248,5 +248,5 @@ def test_counts_are_by_topics_that_exist(delivery: Delivery) -> None:
     delivery.retries.count("g", "T", is_dead_letter=True)
     for number in range(10):
         delivery.retries.count("g", f"forged-{number}", is_dead_letter=True)
-    assert dict(delivery.retries.sent_back) == {("g", "T"): 2, ("g", ""): 10}
-    assert dict(delivery.retries.dead_letters) == {("g", "T"): 1, ("g", ""): 10}
+    assert delivery.statistics.sent_back.counts() == {("g", "T"): 2, ("g", ""): 10}
+    assert delivery.statistics.dead_letters.counts() == {("g", "T"): 1, ("g", ""): 10}

@@ -98,6 +98,15 @@ async def test_an_expression_in_the_request() -> None:
         assert refused.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
+async def test_a_pop_needs_no_setting() -> None:
+    filters = _Group(enablePropertyFilter=False).filters
+    wanted = filters.of_pop("CG", Subscription.parse("T", "a > 5", "SQL92"))
+    assert _takes(wanted, b"a\x017\x02") and not _takes(wanted, b"a\x015\x02")
+    with pytest.raises(CommandError, match="character") as refused:
+        filters.of_pop("CG", Subscription.parse("T", "a > 5)", "SQL92"))
+    assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
 async def test_tags() -> None:
     filters = _Group(enablePropertyFilter=False).filters
     assert filters.of_group("CG", Subscription("T"), 0) == MessageFilter()

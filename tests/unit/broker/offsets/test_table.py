@@ -72,6 +72,20 @@ def test_a_reset_is_no_commit_that_goes_back() -> None:
     assert table.pulled("CG", "T", 0) == NO_OFFSET
 
 
+def test_a_reset_that_nobody_has_noticed_is_kept_on_disk() -> None:
+    table, again = _table(), _table()
+    table.commit("CG", "T", 1, 7)
+    table.assign_reset("CG", "T", 0, 10)
+    again.decode(table.encode())
+    assert again.has_reset("CG", "T", 0) and not again.has_reset("CG", "T", 1)
+    assert ConsumerOffsetSerializeWrapper.decode(table.encode()).offset_table == {"T@CG": {0: 10, 1: 7}}
+    revision = again.revision
+    assert (again.take_reset("CG", "T", 1), again.revision) == (NO_OFFSET, revision)
+    assert again.take_reset("CG", "T", 0) == 10
+    assert again.revision > revision, "the file has to be written again"
+    assert b"resetMarks" not in again.encode()
+
+
 def test_what_was_pulled_is_known_beside_what_was_committed() -> None:
     table = _table()
     table.note_pulled("CG", "T", 1, 32)

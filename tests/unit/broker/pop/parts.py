@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rmq_broker.config import BrokerSettings
+from rmq_broker.delivery.arrivals import Arrivals
 from rmq_broker.delivery.message_writer import MessageWriter
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.pop.check_point import QueueKey
+from rmq_broker.pop.peeking import Peek
 from rmq_broker.pop.popping import Pop
 from rmq_broker.pop.service import PopService
 from rmq_broker.statistics import BrokerStatistics
@@ -18,6 +20,7 @@ from rmq_broker.store.delay_levels import DelayLevels
 from rmq_broker.store.log.record import RecordTemplate, pack_host
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.reader import ColdRead
+from rmq_broker.timers.backlog import TimerBacklog
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
@@ -52,6 +55,7 @@ class PopBroker:
         self.statistics = BrokerStatistics(self.topics.system_topics, self.clock)
         self.store = MessageStore(settings, settings, settings, lambda: self.clock() / 1000)
         self.store.open()
+        self.timers = TimerBacklog(settings, settings, self.store, self.clock)
         self.pops = PopService(
             settings,
             self.topics,
@@ -59,9 +63,11 @@ class PopBroker:
             self.offsets,
             self.store,
             self.statistics,
-            MessageWriter(self.store, self.statistics, DelayLevels.parse("1s 5s")),
+            MessageWriter(self.store, self.statistics, DelayLevels.parse("1s 5s"), self.timers.admission),
+            Arrivals(self.store.appender, lambda queue: None),
             HOST,
             self.clock,
+            self.timers.entering.told,
         )
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
         self.groups.update(SubscriptionGroupConfig(group_name=GROUP))
@@ -133,8 +139,8 @@ def pop_broker(folder: Path, clock: Clock | None = None, **keys: object) -> Iter
         broker.close()
 
 
-def messages_of(pop: Pop) -> list[MessageExt]:
-    """What was popped."""
+def messages_of(pop: Pop | Peek) -> list[MessageExt]:
+    """What was popped, or seen."""
     return decode_messages(b"".join(pop.bodies), check_crc=True)
 
 

@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from rmq_broker.delivery.arrivals import Arrivals
 from rmq_broker.delivery.waiting_requests import TICK_SECONDS
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.polls import Polls
+from rmq_broker.store.append import Arrival
 from rmq_broker.store.queues.consume_queue import ConsumeQueue
 from rmq_broker.store.queues.descriptors import QueueSupport
 from rmq_remoting.command import RemotingCommand
@@ -21,10 +23,16 @@ _ANY = QueueKey("T", "CG", -1)
 _FIRST = QueueKey("T", "CG", 0)
 
 
+def _nobody_waits(queue: ConsumeQueue) -> None:
+    pass
+
+
 class _Polls(Polls):
     def __init__(self, *, newest_first: bool = False, **keys: object) -> None:
         self.seconds = 1000.0
-        super().__init__(broker_settings(**keys), lambda: self.seconds, newest_first=newest_first)
+        self.on_arrival: Arrival
+        arrivals = Arrivals(self, _nobody_waits)
+        super().__init__(broker_settings(**keys), arrivals, lambda: self.seconds, newest_first=newest_first)
         self.looked: list[str] = []
         self.found: set[str] = set()
 
@@ -40,9 +48,21 @@ class _Polls(Polls):
     async def message(self, topic: str = "T", queue_id: int = 0) -> list[str]:
         """A message comes; who looked."""
         self.looked.clear()
-        self.arrived(ConsumeQueue("folder", topic, queue_id, 20_000, QueueSupport()))
+        self.on_arrival(ConsumeQueue("folder", topic, queue_id, 20_000, QueueSupport()))
         await loop_passes()
         return self.looked
+
+
+async def test_messages_cost_nothing_where_nobody_waits() -> None:
+    polls = _Polls()
+    assert polls.on_arrival is _nobody_waits
+    peers = [Peer(), Peer()]
+    for peer in peers:
+        polls.wait("a", peer=peer)
+    polls.connection_closed(peers[0].connection)
+    assert polls.on_arrival is not _nobody_waits
+    polls.connection_closed(peers[1].connection)
+    assert polls.on_arrival is _nobody_waits
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

@@ -294,12 +294,25 @@ def test_who_was_overtaken_in_order_is_told(broker: PopBroker) -> None:
 
 def test_a_forged_receipt_moves_no_order(broker: PopBroker) -> None:
     broker.put(3)
+    broker.clock.pass_seconds(1)
     pop = broker.pop(in_order=True)
     broker.pops.orders.clear(_QUEUE)
-    with pytest.raises(CommandError) as refused:
-        broker.ack(pop, 2)
-    assert refused.value.code == ResponseCode.NO_MESSAGE
+    for offset in (0, 2, 3, -1, 2**63 - 1):
+        with pytest.raises(CommandError, match="message 0 is next") as refused:
+            broker.ack(pop, offset)
+        assert refused.value.code == ResponseCode.NO_MESSAGE
+    assert broker.offsets.query(GROUP, "T", 0) == 0
+
+
+def test_a_receipt_from_before_the_start_is_good_for_what_is_next(broker: PopBroker) -> None:
+    """What was popped in order just before a crash is not known any more."""
+    broker.put(1)
+    pop = broker.pop(in_order=True)  # in the millisecond of the start
+    broker.pops.orders.clear(_QUEUE)
     broker.ack(pop, 0)
+    assert broker.offsets.query(GROUP, "T", 0) == 1
+    with pytest.raises(CommandError, match="message 1 is next"):
+        broker.ack(pop, 1)
     assert broker.offsets.query(GROUP, "T", 0) == 1
 
 

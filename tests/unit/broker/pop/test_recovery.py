@@ -88,6 +88,17 @@ async def test_a_reset_holds_though_what_was_popped_before_is_not_included(
         assert bodies_of(again.pop(most=2, in_order=in_order)) == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_a_reset_that_was_noticed_does_not_come_again(broker: PopBroker, in_order: bool) -> None:
+    broker.put(4)
+    broker.offsets.assign_reset(GROUP, "T", 0, 1)
+    offsets = broker.offsets.encode()
+    broker.ack(broker.pop(most=2, in_order=in_order), 1, 2)
+    async with _crashed(broker, offsets) as again:
+        assert not again.offsets.has_reset(GROUP, "T", 0)
+        assert bodies_of(again.pop(in_order=in_order)) == [b"3"]
+
+
 async def test_what_was_passed_over_and_what_came_after(broker: PopBroker) -> None:
     broker.put(1)
     broker.ack(broker.pop(), 0)

@@ -145,6 +145,16 @@ async def test_a_client_leaves() -> None:
         broker.clients.unregister(peer.connection, _request(RequestCode.UNREGISTER_CLIENT, {}))
 
 
+async def test_who_is_no_member_takes_nobody_away() -> None:
+    broker, member, stranger = _Broker(), Peer(), Peer()
+    broker.heartbeat(member, "T")
+    fields = {"clientID": "client@1", "producerGroup": "PG", "consumerGroup": "CG"}
+    response = broker.clients.unregister(stranger.connection, _request(RequestCode.UNREGISTER_CLIENT, fields))
+    assert response.code == ResponseCode.SUCCESS
+    group = broker.consumers.find_group("CG")
+    assert group is not None and list(group.members) == [member.connection]
+
+
 async def test_members_are_listed() -> None:
     broker, one, two = _Broker(), Peer(), Peer()
     request = _request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "CG"})

@@ -49,6 +49,8 @@ async def test_queues_are_locked_and_unlocked() -> None:
     broker = _Broker()
     assert broker.lock("c1", _QUEUES[:3]) == _QUEUES[:3]
     assert broker.lock("c2", _QUEUES) == _QUEUES[3:]
+    assert "c1 holds" in (broker.unlock("c2", _QUEUES[:1]).remark or "")
+    assert broker.locks.holder("CG", _QUEUES[0]) == "c1"
     assert broker.unlock("c1", _QUEUES).code == ResponseCode.SUCCESS
     assert broker.lock("c2", _QUEUES) == _QUEUES
 

@@ -209,3 +209,21 @@ async def test_only_settings_that_count_make_it_decide_anew(broker: _Broker) -> 
     assert broker.processor._routes == {}
     assert broker.send(send("T"), peer).ext_fields["MSG_REGION"] == "moon"
     assert [message.properties["MSG_REGION"] for message in broker.stored("T")] == ["DefaultRegion", "moon"]
+
+
+async def test_message_types_are_checked_where_that_is_wanted(broker: _Broker) -> None:
+    peer = Peer()
+    broker.topics.update(TopicConfig(topic_name="F"), {"+message.type": "FIFO"})
+    sharded, batch = {"__SHARDINGKEY": "k"}, [Message("F", b"1"), Message("F", b"2")]
+    assert broker.send(send("F"), peer).code == ResponseCode.SUCCESS
+    broker.settings.message_type_check = True
+    broker.processor.settings_changed(Change({"messageTypeCheck": ("false", "true")}, {}))
+
+    refused = broker.send(send("F"), peer)
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "F is for messages of type FIFO, and this one is NORMAL" in (refused.remark or "")
+    assert broker.send(send_batch("F", batch), peer).code == ResponseCode.MESSAGE_ILLEGAL
+    assert broker.send(send("F", properties=sharded), peer).code == ResponseCode.SUCCESS
+    assert broker.send(send("N"), peer).code == ResponseCode.SUCCESS
+    assert broker.send(send("N", properties={"DELAY": "1"}), peer).code == ResponseCode.MESSAGE_ILLEGAL
+    assert len(broker.stored("F")) == 2

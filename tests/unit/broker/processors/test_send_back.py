@@ -115,7 +115,7 @@ async def test_a_message_comes_again_after_ten_seconds(broker: _Broker) -> None:
     }
     assert (again.body, again.flag, again.reconsume_times) == (b"x", 7, 1)
     assert (again.born_timestamp, again.born_host) == (START_MS, ("10.1.2.3", 4567))
-    assert broker.retries.sent_back == {(GROUP, "T"): 1}
+    assert broker.statistics.sent_back.counts() == {(GROUP, "T"): 1}
 
 
 async def test_n_redeliveries_then_the_dead_letters_with_the_origin(broker: _Broker) -> None:
@@ -138,8 +138,8 @@ async def test_n_redeliveries_then_the_dead_letters_with_the_origin(broker: _Bro
     expected = {"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": origin_id, "UNIQ_KEY": "U", "DELAY": "0"}
     origin = {"DLQ_ORIGIN_TOPIC": "T", "DLQ_ORIGIN_MESSAGE_ID": "U"}
     assert dead.properties.items() >= (expected | origin).items()
-    assert broker.retries.dead_letters == {(GROUP, "T"): 1}
-    assert broker.retries.sent_back == {(GROUP, "T"): 4}
+    assert broker.statistics.dead_letters.counts() == {(GROUP, "T"): 1}
+    assert broker.statistics.sent_back.counts() == {(GROUP, "T"): 4}
 
 
 async def test_a_dead_letter_without_a_key_names_its_place(broker: _Broker) -> None:
@@ -261,7 +261,7 @@ async def test_a_full_disk(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> 
     error = await _refused(broker, send_back(place.physical_offset))
     assert error.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "Nothing was stored" in error.remark
-    assert not broker.retries.sent_back
+    assert not broker.statistics.sent_back.total
 
 
 @pytest.mark.parametrize("end", list(WaitEnd))
@@ -322,12 +322,12 @@ async def test_a_consumer_that_sends_to_its_retry_topic_itself(broker: _Broker, 
         message = _only(broker.stored(RETRY))
         assert message.properties["DELAY"] == "1"
         assert broker.stored(DEAD) == []
-        assert not broker.retries.dead_letters
+        assert not broker.statistics.dead_letters.total
     else:
         message = _only(broker.stored(DEAD))
         assert message.properties["DELAY"] == "-1"
         assert broker.stored(RETRY) == broker.stored(SCHEDULE) == []
-        assert broker.retries.dead_letters == {(GROUP, "T"): 1}
+        assert broker.statistics.dead_letters.counts() == {(GROUP, "T"): 1}
     assert (message.body, message.reconsume_times) == (b"x", times)
     assert message.properties.items() >= {"RETRY_TOPIC": "T", "UNIQ_KEY": "U"}.items()
 

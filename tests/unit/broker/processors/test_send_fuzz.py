@@ -21,6 +21,7 @@ from rmq_remoting.framing import encode_frame
 from rmq_remoting.message import Message
 from rmq_remoting.message_batch import encode_batch
 from rmq_remoting.message_codec import decode_messages
+from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.broker_requests import send
 from tests.support.frames import decode_one
 from tests.unit.broker.delivery.parts import later_sends
@@ -32,8 +33,13 @@ _PROPERTIES = st.one_of(
     _TEXT,
     st.lists(
         st.tuples(
-            st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "DELAY", "TRAN_MSG", "POP_CK", "CLUSTER", "a"]),
-            st.one_of(_TEXT, st.sampled_from(["1", "18", "9" * 30])),
+            st.sampled_from(
+                [
+                    *("TAGS", "KEYS", "UNIQ_KEY", "DELAY", "TRAN_MSG", "POP_CK", "CLUSTER", "a"),
+                    *("TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_OUT_MS"),
+                ]
+            ),
+            st.one_of(_TEXT, st.sampled_from(["1", "18", "true", "9" * 30])),
         ),
         max_size=4,
     ).map(lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs)),
@@ -145,6 +151,12 @@ def test_it_is_refused_or_can_be_read(broker: _Broker, command: RemotingCommand)
     sent_to = command.ext_fields.get("b") or command.ext_fields["topic"]
     if topic == "SCHEDULE_TOPIC_XXXX":
         assert "DELAY" in (command.ext_fields.get("i") or command.ext_fields["properties"])
+    elif topic == "rmq_sys_wheel_timer":
+        assert "TIMER_D" in (command.ext_fields.get("i") or command.ext_fields["properties"])
+    elif topic == "RMQ_SYS_TRANS_HALF_TOPIC":
+        sys_flag = int(command.ext_fields.get("f") or command.ext_fields["sysFlag"])
+        is_prepared = MessageSysFlag.transaction_type(sys_flag) == MessageSysFlag.TRANSACTION_PREPARED
+        assert is_prepared or "TRAN_MSG" in (command.ext_fields.get("i") or command.ext_fields["properties"])
     elif topic == "%DLQ%CG":
         assert sent_to == "%RETRY%CG"
     else:

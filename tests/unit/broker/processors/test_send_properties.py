@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_broker.processors.send_properties import PropertiesEditor
+from rmq_broker.processors.send_properties import AT_A_TIME, IN_TRANSACTION, PropertiesEditor
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.java_hash import tags_code
@@ -96,21 +96,33 @@ def test_a_message_that_comes_again_is_no_half_message_whatever_it_says() -> Non
     raw = b"TRAN_MSG\x01true\x02DELAY\x013\x02"
 
     assert _editor().stored(raw, 1)[2] == 3
-    for properties, reconsume_times in ((raw, 0), (b"TRAN_MSG\x01true\x02", 1)):
-        with pytest.raises(CommandError, match="transactional messages"):
-            _editor().stored(properties, reconsume_times)
+    assert _editor().stored(b"TRAN_MSG\x01true\x02", 1)[2] == IN_TRANSACTION
+    with pytest.raises(CommandError, match="cannot be delayed"):
+        _editor().stored(raw)
+
+
+@pytest.mark.parametrize("value", ["true", "TRUE"])
+def test_a_message_of_a_transaction_is_none_of_a_batch(value: str) -> None:
+    raw = encode_properties({"TRAN_MSG": value})
+    assert _editor().stored(raw)[2] == IN_TRANSACTION
+    with pytest.raises(CommandError, match="a batch cannot be part of a transaction"):
+        _editor().shared(raw)
 
 
 @pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"])
 @pytest.mark.parametrize("others_before", [0, 1, 5])
-def test_a_delivery_time_is_refused_wherever_it_stands(name: str, others_before: int) -> None:
+def test_a_delivery_time_is_found_wherever_it_stands(name: str, others_before: int) -> None:
     others = {f"other{number}": "x" for number in range(others_before)}
     raw = encode_properties({**others, name: "7", "last": "y"})
-    for edit in (_editor().stored, _editor().shared):
-        with pytest.raises(CommandError) as refused:
-            edit(raw)
+    assert _editor().stored(raw)[2] == AT_A_TIME
+    for refused_raw, remark in (
+        (raw, "a batch cannot be sent for a time"),
+        (raw + b"TRAN_MSG\x01true\x02", f"cannot be delayed .property {name}='7'"),
+    ):
+        edit = _editor().shared if refused_raw is raw else _editor().stored
+        with pytest.raises(CommandError, match=remark) as refused:
+            edit(refused_raw)
         assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
-        assert f"{name}='7'" in refused.value.remark
 
 
 def test_a_remark_shows_no_endless_value() -> None:

@@ -25,6 +25,11 @@ def _view(name: str, key: str) -> BrokerStatsData:
     group.got_bytes += 2000
     group.answers += 2
     statistics.of_topic("SYSTEM").put_messages += 10
+    statistics.sent_back.add("CG", "T")
+    statistics.dead_letters.add("CG", "T")
+    statistics.check_points.add("CG", "T")
+    statistics.acknowledgements.add("CG", "T", 8)
+    statistics.acknowledgements.add("CG", "T", 2)
     clock.pass_seconds(20)
     processor = StatsDataProcessor(statistics, "DefaultCluster", clock)
     fields = {"statsName": name, "statsKey": key}
@@ -39,6 +44,12 @@ def _view(name: str, key: str) -> BrokerStatsData:
         ("TOPIC_PUT_SIZE", "T", 4000, 100.0),
         ("GROUP_GET_NUMS", "T@CG", 20, 10.0),
         ("GROUP_GET_SIZE", "T@CG", 2000, 1000.0),
+        ("SNDBCK_PUT_NUMS", "T@CG", 1, 1.0),
+        ("DLQ_PUT_NUMS", "T@CG", 1, 1.0),
+        ("GROUP_CK_NUMS", "T@CG", 1, 1.0),
+        ("GROUP_ACK_NUMS", "T@CG", 10, 5.0),
+        ("BROKER_CK_NUMS", "DefaultCluster", 1, 0.0),
+        ("BROKER_ACK_NUMS", "DefaultCluster", 10, 0.0),
         ("BROKER_PUT_NUMS", "DefaultCluster", 50, 0.0),
         ("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", "DefaultCluster", 40, 0.0),
         ("BROKER_GET_NUMS", "DefaultCluster", 20, 0.0),
@@ -58,7 +69,8 @@ async def test_figures_by_name(name: str, key: str, total: int, per_call: float)
         ("GROUP_GET_NUMS", "T@unknown"),
         ("GROUP_GET_NUMS", "T"),
         ("BROKER_PUT_NUMS", "OtherCluster"),
-        ("SNDBCK_PUT_NUMS", "T@CG"),
+        ("SNDBCK_PUT_NUMS", "T@CG2"),
+        ("SNDBCK2DLQ_TIMES", "null@T@CG@SEND_BACK_TO_DLQ"),
         ("NONSENSE", "DefaultCluster"),
         ("", ""),
     ],

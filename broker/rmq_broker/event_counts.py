@@ -1,0 +1,62 @@
+"""What happened to messages of a topic in the hands of a group, counted: now, and in the last day."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .time_series import SeriesTable, TimeSeries, Totals
+
+if TYPE_CHECKING:
+    from .persistence import ClockMs
+
+GroupTopic = tuple[str, str]
+
+
+class EventCounts:
+    """One kind of event, by group and topic. Belongs to the loop's thread; others may read."""
+
+    def __init__(self, now_ms: ClockMs) -> None:
+        self.total = 0  # never falls, whatever is forgotten
+        self._now_ms = now_ms
+        # By group and topic: messages, and how many times some were counted.
+        self._counts: dict[GroupTopic, list[int]] = {}
+        self._series: SeriesTable[GroupTopic] = SeriesTable()
+
+    def add(self, group: str, topic: str, messages: int = 1) -> None:
+        """It happened to so many messages at once."""
+        counted = self._counts.get((group, topic))
+        if counted is None:
+            counted = self._begin((group, topic))
+        counted[0] += messages
+        counted[1] += 1
+        self.total += messages
+
+    def counts(self) -> dict[GroupTopic, int]:
+        """Messages by group and topic."""
+        return {key: counted[0] for key, counted in self._counts.copy().items()}
+
+    def series(self, group: str, topic: str) -> TimeSeries | None:
+        """What was counted in the last minute, hour and day."""
+        return self._series.find((group, topic))
+
+    def sample(self, now_ms: int) -> None:
+        """Note where the counts are now; to be called once a second."""
+        self._series.sample(now_ms)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted."""
+        self._forget([key for key in self._counts if key[1] == topic])
+
+    def forget_group(self, group: str) -> None:
+        """The group was deleted."""
+        self._forget([key for key in self._counts if key[0] == group])
+
+    def _forget(self, keys: list[GroupTopic]) -> None:
+        for key in keys:
+            del self._counts[key]
+            self._series.discard(key)
+
+    def _begin(self, key: GroupTopic) -> list[int]:
+        counted = self._counts[key] = [0, 0]
+        self._series.add(key, lambda: Totals(counted[0], 0, counted[1]), self._now_ms())
+        return counted

@@ -1,0 +1,83 @@
+"""Looking at what a group would be given next; everything stays as it is (PeekMessageProcessor)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ..store.reader import ColdRead, GetResult, GetStatus
+from .check_point import QueueKey
+from .popping import MISPLACED, Walk
+from .retry_topics import pop_retry_topic
+
+if TYPE_CHECKING:
+    from ..config import PopSettings
+    from ..store.message_store import MessageStore
+    from ..topics.table import TopicTable
+    from .popping import Popping
+
+# One peek of so many looks into the retry topic first: others may be full before they come to it.
+_RETRY_FIRST_EVERY: Final = 5
+
+
+@dataclass(slots=True)
+class Peek:
+    """One peek under way: what is asked for, and what was found so far."""
+
+    topic: str
+    group: str
+    queue_id: int  # negative: any
+    max_messages: int
+    count: int = 0
+    rest: int = 0  # messages that the group has not been given, those that were found included
+    bodies: list[bytes] = field(default_factory=list)
+
+
+class Peeking:
+    """Reads where groups would go on popping."""
+
+    def __init__(
+        self, settings: PopSettings, topics: TopicTable, store: MessageStore, popping: Popping
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._store = store
+        self._popping = popping
+        self._random = random.Random()
+
+    def walk(self, peek: Peek) -> Walk:
+        """Fill a peek; yields what has to be read from the disk, and wants the result of that."""
+        topic, group = peek.topic, peek.group
+        own = self._queues(topic, group) if peek.queue_id < 0 else [QueueKey(topic, group, peek.queue_id)]
+        retry_topic = pop_retry_topic(topic, group, version_2=self._settings.enable_retry_topic_v2)
+        retry = self._queues(retry_topic, group)
+        retry_first = self._random.randrange(_RETRY_FIRST_EVERY) == 0
+        for key in (*retry, *own) if retry_first else (*own, *retry):
+            yield from self._look_into(peek, key)
+
+    def _queues(self, topic: str, group: str) -> list[QueueKey]:
+        config = self._topics.get(topic)
+        count = 0 if config is None else config.read_queue_nums
+        first = self._random.randrange(count) if count else 0
+        return [QueueKey(topic, group, (first + number) % count) for number in range(count)]
+
+    def _look_into(self, peek: Peek, key: QueueKey) -> Walk:
+        offset = self._popping.begin(key)
+        peek.rest += max(0, self._store.max_offset(key.topic, key.queue_id) - offset)
+        if peek.count >= peek.max_messages:
+            return
+        result = yield from self._read(peek, key, offset)
+        if result is not None and result.status in MISPLACED:
+            result = yield from self._read(peek, key, result.next_offset)
+        if result is not None and result.status is GetStatus.FOUND:
+            peek.bodies.append(result.body)
+            peek.count += result.count
+
+    def _read(
+        self, peek: Peek, key: QueueKey, offset: int
+    ) -> Generator[ColdRead, GetResult | None, GetResult | None]:
+        most = peek.max_messages - peek.count
+        result = self._store.get_now(key.topic, key.queue_id, offset, most, None)
+        return (yield result) if isinstance(result, ColdRead) else result

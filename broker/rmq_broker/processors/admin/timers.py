@@ -1,0 +1,28 @@
+"""How far timed messages have been delivered, and how many wait: codes 60 and 61."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmq_remoting.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from rmq_remoting.command import RemotingCommand
+    from rmq_remoting.connection import Connection
+
+    from ...timers.backlog import TimerBacklog
+
+
+class TimerAdminProcessor:
+    """Shows the timer's files, for slaves."""
+
+    def __init__(self, timers: TimerBacklog) -> None:
+        self._timers = timers
+
+    def check_point(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """60: the seven values of `timercheck`."""
+        return request.response(ResponseCode.SUCCESS, body=self._timers.pending.checkpoint.values())
+
+    def counts(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """61: the content of `timermetrics`."""
+        return request.response(ResponseCode.SUCCESS, body=self._timers.counts.encode())

@@ -1,0 +1,46 @@
+"""Peeking: code 200052 (Apache RocketMQ 5.3.3, PeekMessageProcessor)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import Result
+from rmq_remoting.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
+
+from ..pop.peeking import Peek, Peeking
+from ..pop.polls import ANY_QUEUE
+from ..store.reader import GetStatus
+from .pop_admission import MAX_MESSAGES, PopAdmission
+from .pop_walks import Walks
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+
+
+class PeekProcessor:
+    """Tells what a pop would give."""
+
+    def __init__(self, admission: PopAdmission, peeking: Peeking, walks: Walks) -> None:
+        self._admission = admission
+        self._peeking = peeking
+        self._walks = walks
+
+    def peek(self, connection: Connection, request: RemotingCommand) -> Result:
+        """200052: what is next for a group; it is not counted as delivered. Raises CommandError."""
+        header = PeekMessageRequestHeader.decode(request.ext_fields)
+        queue_id = max(header.queue_id, ANY_QUEUE)
+        self._admission.check(header.consumer_group, header.topic, queue_id, connection.peer)
+        most = min(header.max_msg_nums, MAX_MESSAGES)
+        self._admission.check_count(most)
+        peek = Peek(header.topic, header.consumer_group, queue_id, most)
+        return self._walks.finish(connection, self._peeking.walk(peek), lambda: _respond(request, peek))
+
+
+def _respond(request: RemotingCommand, peek: Peek) -> RemotingCommand:
+    fields = PopMessageResponseHeader(rest_num=peek.rest).encode()
+    if not peek.count:
+        remark = GetStatus.NO_MESSAGE_IN_QUEUE.value
+        return request.response(ResponseCode.PULL_NOT_FOUND, remark, fields)
+    return request.response(ResponseCode.SUCCESS, GetStatus.FOUND.value, fields, b"".join(peek.bodies))

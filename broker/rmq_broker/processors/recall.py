@@ -1,0 +1,168 @@
+"""370: taking back a message that waits for its time.
+
+What takes it back is a message in the same slot of the timer, which is delivered to nobody; when their time
+comes the other one is not delivered either (Apache RocketMQ 5.3.3, RecallMessageProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.errors import CommandError
+from rmq_remoting.headers.admin import RecallMessageRequestHeader, RecallMessageResponseHeader
+from rmq_remoting.message_properties import (
+    PROPERTY_BORN_TIMESTAMP,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DEL_UNIQKEY,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    encode_properties,
+)
+from rmq_remoting.recall_handle import RecallHandle, RecallHandleError
+
+from ..delivery.inner_message import InnerMessage
+from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.group_commit import WaitEnd
+from ..topics.permissions import is_writeable
+from .born_host import born_host_of
+from .refusals import existing_topic
+
+if TYPE_CHECKING:
+    from rmq_remoting.command import RemotingCommand
+    from rmq_remoting.connection import Connection
+
+    from ..config import BrokerSettings
+    from ..delivery.message_writer import MessageWriter
+    from ..persistence import ClockMs
+    from ..store.message_store import MessageStore
+    from ..topics.table import TopicTable
+
+_TAG: Final = "_RECALL_TAG_"
+_BODY: Final = b"0"
+_MS: Final = 1000
+
+
+class RecallProcessor:
+    """Takes messages back by the handles that their sends were answered with."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        store: MessageStore,
+        writer: MessageWriter,
+        store_host: bytes,
+        now_ms: ClockMs,
+    ) -> None:
+        """`store_host`: this broker's address, as it stands in records."""
+        self._settings = settings
+        self._topics = topics
+        self._store = store
+        self._writer = writer
+        self._store_host = store_host
+        self._now_ms = now_ms
+
+    def recall(self, connection: Connection, request: RemotingCommand) -> Result:
+        """Answered once what takes the message back is stored, and flushed where each message is."""
+        header = RecallMessageRequestHeader.decode(request.ext_fields)
+        self._check_admission()
+        existing_topic(self._topics, header.topic)
+        handle = self._handle(header)
+        try:
+            self._writer.put(self._message(connection, header, handle))
+        except StoreUnavailable as error:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR, f"the message was not taken back: {error}"
+            ) from error
+        except MessageRejected as error:
+            raise CommandError(
+                ResponseCode.ILLEGAL_OPERATION, f"the message was not taken back: {error}"
+            ) from error
+        fields = RecallMessageResponseHeader(msg_id=handle.unique_key).encode()
+        answer = request.response(
+            ResponseCode.SUCCESS, ext_fields={**fields, "MSG_REGION": self._settings.region_id}
+        )
+        return self._when_flushed(answer) if self._store.flushes_each_message else answer
+
+    def _check_admission(self) -> None:
+        settings = self._settings
+        if not settings.recall_message_enable:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                "this broker does not take messages back: set recallMessageEnable=true there",
+            )
+        if self._now_ms() < settings.start_accept_send_request_timestamp_ms:
+            raise CommandError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "this broker takes no requests of producers yet (startAcceptSendRequestTimeStamp)",
+            )
+        if (
+            not is_writeable(settings.broker_permission)
+            and not settings.allow_recall_when_broker_not_writeable
+        ):
+            raise CommandError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "this broker may not be written to now (brokerPermission, allowRecallWhenBrokerNotWriteable)",
+            )
+
+    def _handle(self, header: RecallMessageRequestHeader) -> RecallHandle:
+        """The handle, checked. Raises CommandError."""
+        try:
+            handle = RecallHandle.decode(header.recall_handle)
+        except RecallHandleError as error:
+            raise CommandError(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
+        settings, left_ms = self._settings, handle.timestamp_ms - self._now_ms()
+        problem = ""
+        if handle.topic != header.topic:
+            problem = f"it is of topic {handle.topic}, not of {header.topic}"
+        elif handle.broker_name != settings.broker_name:
+            problem = f"it is of broker {handle.broker_name}, this is {settings.broker_name}"
+        elif left_ms <= 0:
+            problem = "the message has been due already"
+        elif left_ms >= settings.timer_max_delay_seconds * _MS:
+            problem = f"no message may be due in {left_ms} ms (timerMaxDelaySec)"
+        if problem:
+            raise CommandError(
+                ResponseCode.ILLEGAL_OPERATION, f"the recall handle cannot be used here: {problem}"
+            )
+        return handle
+
+    def _message(
+        self, connection: Connection, header: RecallMessageRequestHeader, handle: RecallHandle
+    ) -> InnerMessage:
+        now_ms = self._now_ms()
+        properties = {
+            PROPERTY_TAGS: _TAG,
+            PROPERTY_TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.unique_key}",
+            PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX: handle.unique_key,
+            PROPERTY_TIMER_DELIVER_MS: str(handle.timestamp_ms),
+            PROPERTY_BORN_TIMESTAMP: str(now_ms),
+        }
+        if header.producer_group:
+            properties[PROPERTY_PRODUCER_GROUP] = header.producer_group
+        return InnerMessage(
+            handle.topic,
+            0,
+            _BODY,
+            encode_properties(properties),
+            0,
+            0,
+            0,
+            now_ms,
+            born_host_of(connection),
+            self._store_host,
+        )
+
+    def _when_flushed(self, answer: RemotingCommand) -> Result:
+        def outcome(end: WaitEnd) -> Answer:
+            if end is WaitEnd.FLUSHED:
+                return answer
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                "the message may come all the same: that it was taken back is not on the disk yet",
+            )
+
+        return self._store.when_flushed(outcome)

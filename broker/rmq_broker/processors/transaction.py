@@ -1,0 +1,142 @@
+"""37: a transaction ends; 323: one that was given up is looked after again.
+
+Source: Apache RocketMQ 5.3.3, EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.errors import CommandError, HeaderError, shown
+from rmq_remoting.headers.transaction import (
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from rmq_remoting.message_errors import MessageIdError
+from rmq_remoting.message_ids import parse_offset_message_id
+from rmq_remoting.sys_flags import MessageSysFlag
+
+from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.group_commit import WaitEnd
+from ..store.log.reading import ColdData
+
+if TYPE_CHECKING:
+    from rmq_remoting.command import RemotingCommand
+    from rmq_remoting.connection import Connection
+
+    from ..delivery.cold_pulls import ColdPulls
+    from ..store.message_store import MessageStore
+    from ..transactions.service import TransactionService
+
+_ENDS: Final = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_ROLLBACK)
+
+
+class TransactionProcessor:
+    """Looks the half message up and has done with it what its producer, or an administrator, says."""
+
+    def __init__(self, transactions: TransactionService, store: MessageStore, cold: ColdPulls) -> None:
+        self._transactions = transactions
+        self._store = store
+        self._cold = cold
+
+    def end(self, connection: Connection, request: RemotingCommand) -> Result:
+        """Answered once it is on the disk, where each message is; most producers want no answer."""
+        header = EndTransactionRequestHeader.decode(request.ext_fields)
+        if header.commit_or_rollback == MessageSysFlag.TRANSACTION_NOT:
+            # The producer does not know: it will be asked (again). Apache does not answer.
+            return request.response(ResponseCode.SUCCESS)
+        if header.commit_or_rollback not in _ENDS:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"commitOrRollback={header.commit_or_rollback} is none of 8 (commit), 12 (rollback) and 0 "
+                "(not known yet)",
+            )
+
+        known = self._transactions.ending.known(header)
+        return self._with_record(
+            connection,
+            request,
+            header.commit_log_offset,
+            partial(self._transactions.ending.end, header),
+            0 if known is None else known.size,
+        )
+
+    def resume(self, connection: Connection, request: RemotingCommand) -> Result:
+        """Answered as `end` is."""
+        header = ResumeCheckHalfMessageRequestHeader.decode(request.ext_fields)
+        message_id = header.msg_id or ""
+        try:
+            offset = parse_offset_message_id(message_id).physical_offset
+        except MessageIdError as error:
+            raise HeaderError(f"msgId={shown(message_id)} is no message id that tells an offset") from error
+        return self._with_record(
+            connection,
+            request,
+            offset,
+            lambda record: self._transactions.resuming.resume(record, message_id),
+        )
+
+    def _with_record(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        offset: int,
+        act: Callable[[bytes | None], None],
+        known_size: int = 0,
+    ) -> Result:
+        """Have `act` done with what begins at a physical offset, read in a thread where it has to be."""
+        try:
+            # A producer may be asked, or may not wait, before its half message is on the disk.
+            record = self._store.record_now(offset, entered=False, known_size=known_size)
+        except ColdData:
+            return asyncio.get_running_loop().create_task(
+                self._when_read(connection, request, offset, act), name="transaction"
+            )
+        return self._act(request, record, act)
+
+    async def _when_read(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        offset: int,
+        act: Callable[[bytes | None], None],
+    ) -> Answer:
+        found: list[bytes | None] = []
+
+        def read() -> bool:
+            found.append(self._store.record_at(offset))
+            return True
+
+        if not await self._cold.run(connection, read, lambda: None):
+            return None  # the client has gone: another of its group will be asked
+        answer = self._act(request, found[0], act)
+        return await answer if isinstance(answer, asyncio.Future) else answer
+
+    def _act(
+        self, request: RemotingCommand, record: bytes | None, act: Callable[[bytes | None], None]
+    ) -> Result:
+        try:
+            act(record)
+        except StoreUnavailable as error:
+            raise CommandError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}. Nothing was stored"
+            ) from error
+        except MessageRejected as error:
+            raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        if request.is_oneway or not self._store.flushes_each_message:
+            return request.response(ResponseCode.SUCCESS)
+
+        def outcome(end: WaitEnd) -> Answer:
+            if end is WaitEnd.FLUSHED:
+                return request.response(ResponseCode.SUCCESS)
+            raise CommandError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "it was stored, but is not on the disk yet: if it is lost, the producer group will be asked",
+            )
+
+        return self._store.when_flushed(outcome)

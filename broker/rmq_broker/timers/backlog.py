@@ -1,0 +1,181 @@
+"""What waits for its time, put together: how it is opened, and what has to be done from time to time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ..delivery.inner_message import read_message
+from ..persistence import ConfigFile
+from ..topics.names import TIMER_TOPIC
+from .admission import TimerAdmission
+from .counts import TimerCounts
+from .entering import TimerEntering
+from .entry import TIMER_QUEUE_ID
+from .pending import PendingTimers, Snapshot
+from .timer_log import TimerLog, Unit
+from .wheel import TimerWheel
+
+if TYPE_CHECKING:
+    from ..config import TimerSettings
+    from ..persistence import ClockMs
+    from ..store.message_store import MessageStore
+    from ..store.settings import StoreSettings
+    from ..topics.table import TopicsChanged
+
+log = logging.getLogger("rmq.broker.timers")
+
+# How often files of the timer log are looked for that nobody needs any more.
+CLEAN_SECONDS: Final = 30.0
+# How often what waits is counted by when it comes, and the bounds that it is told in (TimerMetrics).
+COUNT_SECONDS: Final = 30.0
+BOUNDS_SECONDS: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
+_MS: Final = 1000
+
+
+class TimerBacklog:
+    """The parts; everything but `load` belongs to the loop."""
+
+    def __init__(
+        self, settings: TimerSettings, store_settings: StoreSettings, store: MessageStore, now_ms: ClockMs
+    ) -> None:
+        root = store_settings.store_path_root_dir
+        self._settings = settings
+        self._store = store
+        self._now_ms = now_ms
+        self.counts = TimerCounts(now_ms)
+        self.pending = PendingTimers(
+            TimerWheel(root / "timerwheel", settings.timer_precision_ms),
+            TimerLog(root / "timerlog", settings.timer_log_file_bytes),
+            store_settings.config_dir / "timercheck",
+            settings.timer_roll_window_slots,
+            now_ms,
+        )
+        self.entering = TimerEntering(store, self.pending, self.counts, now_ms)
+        self.admission = TimerAdmission(settings, self.pending.waiting_at, self.entering.told, now_ms)
+        self.counts_file = ConfigFile(store_settings.config_dir / "timermetrics", self.counts)
+        # Since when POP has check points that Apache's broker would have to hear of.
+        self.held_from_ms: Callable[[], int | None] = lambda: None
+        # By bound in seconds, how many messages come before it, and not before the bound below.
+        self.distribution: dict[int, int] = dict.fromkeys(BOUNDS_SECONDS, 0)
+        self._snapshot: Snapshot | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._is_failing = False
+
+    # --- life ---
+
+    def load(self) -> None:
+        """Take over what the last run left. Raises ConfigFileError, StoreError, OSError; blocks."""
+        self.counts_file.load()
+        newest = self.pending.load(self._store.max_phy_offset())
+        self.pending.queue_offset = self._next_queue_offset(newest)
+        if not self.pending.count:
+            self.counts.nothing_waits()
+        else:
+            log.info("%d messages wait for their time", self.pending.count)
+
+    def _next_queue_offset(self, newest: Unit | None) -> int:
+        """Where the queue is to be entered from: behind the newest entry of the timer log."""
+        begin = self._store.min_offset(TIMER_TOPIC, TIMER_QUEUE_ID)
+        end = self._store.max_offset(TIMER_TOPIC, TIMER_QUEUE_ID)
+        offset = self.pending.queue_offset
+        record = None if newest is None else self._store.record_at(newest.physical_offset)
+        if record is not None:
+            stored = read_message(record)
+            if stored.message.topic == TIMER_TOPIC:
+                offset = max(offset, stored.queue_offset + 1)
+        return min(max(offset, begin), end)
+
+    async def close(self, *, all_is_flushed: bool) -> None:
+        """Leave everything on the disk, if the commit log is. Raises OSError."""
+        try:
+            if self._writing is not None:
+                await asyncio.wait([self._writing])  # by whoever was cancelled in the middle of it
+            if all_is_flushed:
+                await self._write(self._snapshot)
+                await self._write(self._take_snapshot())
+        finally:
+            self.pending.timer_log.close()
+            await self.counts_file.close()
+
+    # --- from time to time ---
+
+    def flush_seconds(self) -> float:
+        """How often `flush` is to be called, by the setting in force."""
+        return self._settings.timer_flush_interval_ms / 1000
+
+    async def flush(self) -> None:
+        """Bring to the disk what is new, as soon as the commit log is there as far as that goes."""
+        if self._snapshot is None and self.pending.has_changed:
+            self._snapshot = self._take_snapshot()
+        snapshot = self._snapshot
+        if snapshot is None or snapshot.commit_log_end > self._store.commit_log.flushed_offset:
+            return
+        try:
+            await self._write(snapshot)
+        except OSError as error:
+            if not self._is_failing:
+                log.error("the timer's files cannot be written, trying again: %s", error)
+            self._is_failing = True
+        else:
+            self._is_failing = False
+
+    def _take_snapshot(self) -> Snapshot:
+        self.counts_file.changed()
+        return self.pending.snapshot(self._store.max_phy_offset(), self.held_from_ms())
+
+    async def _write(self, snapshot: Snapshot | None) -> None:
+        if snapshot is None:
+            return
+        self._writing = asyncio.get_running_loop().run_in_executor(None, self.pending.write, snapshot)
+        await asyncio.shield(self._writing)
+        self._writing = None
+        self.pending.written(snapshot)
+        self._snapshot = None
+
+    async def remove_old_files(self) -> None:
+        """Delete files of the timer log whose messages are gone. Raises OSError."""
+        remove = self.pending.remove_old_files
+        removed = await asyncio.get_running_loop().run_in_executor(None, remove, self._store.min_phy_offset)
+        if removed:
+            log.info("%d old files of the timer log removed", removed)
+
+    async def count_by_time(self) -> None:
+        """Count what waits by when it comes."""
+        if not self.pending.count:
+            self.distribution = dict.fromkeys(BOUNDS_SECONDS, 0)
+            return
+        loop = asyncio.get_running_loop()
+        self.distribution = await loop.run_in_executor(None, self._distribution)
+
+    def _distribution(self) -> dict[int, int]:
+        found = dict.fromkeys(BOUNDS_SECONDS, 0)
+        now_ms = self.pending.second_of(self._now_ms())
+        for slot in self.pending.wheel.in_use(now_ms):
+            place = bisect_right(BOUNDS_SECONDS, (slot.time_ms - now_ms) / _MS)
+            if place < len(BOUNDS_SECONDS):
+                found[BOUNDS_SECONDS[place]] += slot.waiting
+        return found
+
+    # --- what others tell ---
+
+    def topics_changed(self, change: TopicsChanged) -> None:
+        """Topics were made or removed."""
+        self.counts.forget_topics(change.removed)
+
+    # --- asking; other threads may ask, too ---
+
+    def read_behind_ms(self) -> int:
+        """For how long the slot whose turn is next has been due."""
+        return max(0, self._now_ms() - self.pending.read_ms - self.pending.wheel.precision_ms)
+
+    def runtime_info(self) -> dict[str, str]:
+        """What the admin tools show of it (AdminBrokerProcessor.prepareRuntimeInfo)."""
+        return {
+            "timerReadBehind": str(self.read_behind_ms() // _MS),
+            "timerOffsetBehind": str(self.entering.behind),
+            "timerCongestNum": str(self.pending.count),
+        }

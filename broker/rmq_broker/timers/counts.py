@@ -1,0 +1,97 @@
+"""What is told of the timer: counters, and how many messages wait for each topic.
+
+The latter are kept in `timermetrics` (Apache RocketMQ 5.3.3, TimerMetrics).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Final
+
+from rmq_remoting.bodies.timer import TimerMetric, TimerMetricsSerializeWrapper
+from rmq_remoting.bodies.topic import DataVersion
+from rmq_remoting.daemon.exposition import Histogram
+
+from ..persistence import ClockMs
+
+# Upper bounds in seconds of what Apache tells of how far ahead messages are sent.
+DELAY_BOUNDS_SECONDS: Final = (60, 600, 3600, 43_200, 86_400, 259_200)
+LATENESS_BOUNDS_MS: Final = (100, 200, 500, 1000, 1200, 2000, 5000, 60_000)
+
+
+class TimerCounts:
+    """Plain counters; belongs to the loop's thread."""
+
+    def __init__(self, now_ms: ClockMs) -> None:
+        self.lost = 0  # of what could not be read, or belongs nowhere
+        self.recalled = 0
+        self.rolled = 0
+        self.delivered: Counter[str] = Counter()
+        self.entered_total: Counter[str] = Counter()
+        self.lateness_ms = Histogram(LATENESS_BOUNDS_MS)
+        self.delays_seconds: dict[str, Histogram] = {}
+        self._now_ms = now_ms
+        # By topic, how many wait, and when that changed.
+        self._waiting: dict[str, int] = {}
+        self._changed_ms: dict[str, int] = {}
+        self._changes = 0
+        self._last_change_ms = now_ms()
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """By topic, how many messages wait, for each that ever had some."""
+        return self._waiting.copy()
+
+    def entered(self, topic: str, delay_ms: int, *, is_delete: bool) -> None:
+        """A message waits from now on, for so long; one that takes another back makes up for it."""
+        delays = self.delays_seconds.get(topic)
+        if delays is None:
+            delays = self.delays_seconds[topic] = Histogram(DELAY_BOUNDS_SECONDS)
+        delays.observe(max(0, delay_ms) // 1000)
+        self.entered_total[topic] += 1
+        self._change(topic, -1 if is_delete else 1)
+
+    def left(self, topic: str) -> None:
+        """A message was delivered, or is entered again."""
+        self._change(topic, -1)
+
+    def missed(self, topic: str) -> None:
+        """There was nothing to be taken back."""
+        self._change(topic, 1)
+
+    def nothing_waits(self) -> None:
+        """Whatever was counted."""
+        self._waiting = dict.fromkeys(self._waiting, 0)
+
+    def forget_topics(self, topics: Collection[str]) -> None:
+        """Topics were deleted."""
+        for topic in topics:
+            for counted in (self._waiting, self._changed_ms, self.delivered, self.entered_total):
+                counted.pop(topic, None)
+            self.delays_seconds.pop(topic, None)
+
+    def _change(self, topic: str, by: int) -> None:
+        self._waiting[topic] = self._waiting.get(topic, 0) + by
+        self._changed_ms[topic] = self._last_change_ms = self._now_ms()
+        self._changes += 1
+
+    # --- persistence ---
+
+    def encode(self) -> bytes:
+        """The content of `timermetrics`, also for slaves that ask for it."""
+        version = DataVersion(counter=self._changes, timestamp=self._last_change_ms)
+        counts = {
+            topic: TimerMetric(count=count, timestamp_ms=self._changed_ms.get(topic, 0))
+            for topic, count in self._waiting.items()
+        }
+        return TimerMetricsSerializeWrapper(data_version=version, timing_count=counts).encode()
+
+    def decode(self, content: bytes) -> None:
+        """Take over what `timermetrics` holds; raises BodyError."""
+        wrapper = TimerMetricsSerializeWrapper.decode(content)
+        self._waiting = {topic: metric.count for topic, metric in wrapper.timing_count.items()}
+        self._changed_ms = {topic: metric.timestamp_ms for topic, metric in wrapper.timing_count.items()}
+        if wrapper.data_version is not None:
+            self._changes = wrapper.data_version.counter
+            self._last_change_ms = wrapper.data_version.timestamp

@@ -1,0 +1,185 @@
+"""From the timer topic's queue into the wheel, in the order of the queue.
+
+Whoever writes into that queue tells what it wrote; what nobody told of is read: after a start, and where more
+came at once than is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.message_properties import find_property
+
+from ..delivery.inner_message import StoredMessage, read_message
+from ..store.log.record import parse_record
+from ..store.reader import ColdRead, GetStatus
+from ..topics.names import TIMER_TOPIC, is_revive_topic
+from .entry import TIMER_QUEUE_ID, TimerEntry
+
+if TYPE_CHECKING:
+    from ..persistence import ClockMs
+    from ..store.message_store import MessageStore
+    from ..store.reader import GetResult
+    from .counts import TimerCounts
+    from .pending import PendingTimers
+
+log = logging.getLogger("rmq.broker.timers")
+
+# So many are told of and not entered, at most.
+_MOST_TOLD: Final = 50_000
+# So many are entered before others have a turn.
+_SLICE: Final = 512
+_READ_COUNT: Final = 32
+_READ_BYTES: Final = 1 << 20
+_PHYSICAL_OFFSET_AT: Final = 28
+_HEAD_BYTES: Final = 36
+_unpack_int64: Final = Struct(">q").unpack_from
+# Times in the 23rd century have 13.
+_MOST_DIGITS: Final = 15
+
+
+class TimerEntering:
+    """Enters what was sent; belongs to the loop's thread."""
+
+    def __init__(
+        self, store: MessageStore, pending: PendingTimers, counts: TimerCounts, now_ms: ClockMs
+    ) -> None:
+        self._store = store
+        self._pending = pending
+        self._counts = counts
+        self._now_ms = now_ms
+        self._told: deque[TimerEntry] = deque()
+
+    def told(self, entry: TimerEntry) -> None:
+        """A message was written into the timer topic's queue."""
+        told = self._told
+        if len(told) < _MOST_TOLD and (not told or entry.queue_offset == told[-1].queue_offset + 1):
+            told.append(entry)
+
+    @property
+    def behind(self) -> int:
+        """How many messages of the queue are not entered yet."""
+        return max(0, self._end - self._pending.queue_offset)
+
+    def behind_ms(self) -> int:
+        """How old the first of them is; 0 where there is none."""
+        if not self.behind:
+            return 0
+        stored_ms = self._store.store_time_at(TIMER_TOPIC, TIMER_QUEUE_ID, self._pending.queue_offset)
+        return 0 if stored_ms < 0 else max(0, self._now_ms() - stored_ms)
+
+    @property
+    def _end(self) -> int:
+        return self._store.max_offset(TIMER_TOPIC, TIMER_QUEUE_ID)
+
+    async def enter_new(self, not_before_ms: int) -> None:
+        """Enter what has come; `not_before_ms`: the first slot that can still take something.
+
+        Raises OSError.
+        """
+        pending, end, entered = self._pending, self._end, 0
+        while pending.queue_offset < end:
+            entry = self._take_told()
+            if entry is not None:
+                entries, next_offset = [entry], entry.queue_offset + 1
+            else:
+                entries, next_offset = await self._read()
+            for each in entries:
+                if not self._enter(each, not_before_ms):
+                    return
+            pending.queue_offset = next_offset
+            entered += len(entries)
+            if entered >= _SLICE:
+                entered = 0
+                await asyncio.sleep(0)
+
+    def _enter(self, entry: TimerEntry, not_before_ms: int) -> bool:
+        pending = self._pending
+        if not pending.enter(entry, not_before_ms):
+            return False
+        pending.queue_offset = entry.queue_offset + 1
+        if not entry.is_journal:
+            delay_ms = entry.out_ms - self._now_ms()
+            self._counts.entered(entry.topic, delay_ms, is_delete=entry.is_delete)
+        return True
+
+    def _take_told(self) -> TimerEntry | None:
+        """What was told of the next message; None where it has to be read."""
+        told, offset = self._told, self._pending.queue_offset
+        while told and told[0].queue_offset < offset:
+            told.popleft()
+        return told.popleft() if told and told[0].queue_offset == offset else None
+
+    # --- what nobody told of ---
+
+    async def _read(self) -> tuple[list[TimerEntry], int]:
+        """The next messages of the queue, and the offset behind them. Raises OSError."""
+        offset = max(self._pending.queue_offset, self._store.min_offset(TIMER_TOPIC, TIMER_QUEUE_ID))
+        count = min(_READ_COUNT, self._told[0].queue_offset - offset) if self._told else _READ_COUNT
+        if count <= 0:
+            return [], offset
+        result = await self._get(offset, count)
+        entries = _entries_in(result.body)
+        if entries is None and count > 1:
+            result = await self._get(offset, 1)
+            entries = _entries_in(result.body)
+        if result.status not in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING):
+            raise OSError(f"the timer queue cannot be read at {offset}: {result.status.value}")
+        if entries is None:
+            self._counts.lost += 1
+            log.error("message %d of the timer queue is passed over: its record is damaged", offset)
+            return [], offset + 1
+        return [entry for entry in entries if self._is_for_the_wheel(entry)], result.next_offset
+
+    def _is_for_the_wheel(self, entry: TimerEntry) -> bool:
+        if entry.out_ms < 0 or not entry.topic:
+            self._counts.lost += 1
+            log.error(
+                "message %d of the timer queue is passed over: it says no time or no topic (properties "
+                "TIMER_OUT_MS, REAL_TOPIC)",
+                entry.queue_offset,
+            )
+            return False
+        return True
+
+    async def _get(self, offset: int, count: int) -> GetResult:
+        result = self._store.get_now(TIMER_TOPIC, TIMER_QUEUE_ID, offset, count, None, _READ_BYTES)
+        if not isinstance(result, ColdRead):
+            return result
+        await asyncio.get_running_loop().run_in_executor(None, result.run)
+        return self._store.reader.finish(result)
+
+
+def _entries_in(records: bytes) -> list[TimerEntry] | None:
+    """What stands in records one behind the other; None where one of them is damaged."""
+    entries = []
+    position = 0
+    while position < len(records):
+        if position + _HEAD_BYTES > len(records):
+            return None
+        (physical_offset,) = _unpack_int64(records, position + _PHYSICAL_OFFSET_AT)
+        if parse_record(records, position, physical_offset - position, check_crc=False) is None:
+            return None
+        stored = read_message(records, position)
+        entries.append(_entry_of(stored))
+        position += stored.size
+    return entries
+
+
+def _entry_of(stored: StoredMessage) -> TimerEntry:
+    properties = stored.message.properties
+    topic = (find_property(properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
+    out_ms = find_property(properties, b"TIMER_OUT_MS") or b""
+    return TimerEntry(
+        stored.queue_offset,
+        stored.physical_offset,
+        stored.size,
+        int(out_ms) if out_ms.isdigit() and len(out_ms) <= _MOST_DIGITS else -1,
+        topic,
+        find_property(properties, b"TIMER_DEL_UNIQKEY") is not None,
+        is_revive_topic(topic),
+    )

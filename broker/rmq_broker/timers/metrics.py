@@ -1,0 +1,106 @@
+"""Metrics of timed messages, with Apache's names where it has one (5.3.3, DefaultStoreMetricsManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+from rmq_remoting.daemon.exposition import Family, counter, gauge
+
+if TYPE_CHECKING:
+    from .backlog import TimerBacklog
+
+_STORE_LABELS: Final = ("storage_type", "storage_medium")
+_STORE: Final = ("local", "disk")
+_BY_TOPIC: Final = (*_STORE_LABELS, "topic")
+
+
+class TimerCollector:
+    """What waits, what is behind, what was delivered."""
+
+    def __init__(self, timers: TimerBacklog) -> None:
+        self._timers = timers
+
+    def collect(self) -> Iterable[Family]:
+        """All families of timed messages."""
+        yield from self._apaches()
+        yield from self._ours()
+
+    def _apaches(self) -> Iterator[Family]:
+        timers, counts = self._timers, self._timers.counts
+        for name, meaning, value in (
+            (
+                "rocketmq_timer_enqueue_lag",
+                "Messages that were sent for a time and are not in the wheel yet.",
+                timers.entering.behind,
+            ),
+            (
+                "rocketmq_timer_enqueue_latency_milliseconds",
+                "How old the first of them is.",
+                timers.entering.behind_ms(),
+            ),
+            (
+                "rocketmq_timer_dequeue_lag",
+                "Entries of the wheel whose time has not come, those of POP included.",
+                timers.pending.count,
+            ),
+            (
+                "rocketmq_timer_dequeue_latency_milliseconds",
+                "For how long what is next has been due.",
+                timers.read_behind_ms(),
+            ),
+        ):
+            yield Family(name, "gauge", meaning, [(_STORE, value)], _STORE_LABELS)
+        yield _by_topic(
+            "rocketmq_timing_messages", "gauge", "Messages that wait for their time.", counts.waiting
+        )
+        yield _by_topic(
+            "rocketmq_timer_enqueue_total", "counter", "Messages put into the wheel.", counts.entered_total
+        )
+        yield _by_topic(
+            "rocketmq_timer_dequeue_total", "counter", "Messages delivered at their time.", counts.delivered
+        )
+        yield Family(
+            "rocketmq_timer_message_snapshot",
+            "gauge",
+            "Messages that come within so many seconds, and not within the bound before.",
+            [((*_STORE, str(bound)), count) for bound, count in timers.distribution.items()],
+            (*_STORE_LABELS, "timer_bound_s"),
+        )
+        yield Family(
+            "rocketmq_delay_message_latency_seconds",
+            "histogram",
+            "How far ahead messages are sent.",
+            [((*_STORE, topic), delays) for topic, delays in counts.delays_seconds.copy().items()],
+            _BY_TOPIC,
+        )
+
+    def _ours(self) -> Iterator[Family]:
+        counts = self._timers.counts
+        yield counter("rmq_timer_recalled_total", "Messages taken back before their time.", counts.recalled)
+        yield counter(
+            "rmq_timer_rolled_total", "Messages entered again because they were too far ahead.", counts.rolled
+        )
+        yield counter(
+            "rmq_timer_lost_total",
+            "Messages that could not be read, or belong nowhere; the log says which.",
+            counts.lost,
+        )
+        yield gauge(
+            "rmq_timer_unwritten_bytes",
+            "Bytes of the timer log that are not on the disk yet.",
+            self._timers.pending.timer_log.end - self._timers.pending.timer_log.written,
+        )
+        yield Family(
+            "rmq_timer_lateness_milliseconds",
+            "histogram",
+            "How much later than due messages were delivered.",
+            [((), counts.lateness_ms)],
+        )
+
+
+def _by_topic(
+    name: str, kind: Literal["counter", "gauge"], meaning: str, counts: Mapping[str, int]
+) -> Family:
+    values = [((*_STORE, topic), count) for topic, count in dict(counts).items()]
+    return Family(name, kind, meaning, values, _BY_TOPIC)

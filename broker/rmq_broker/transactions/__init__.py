@@ -1,0 +1,1 @@
+"""Transactions: messages that consumers get only once their producer says so."""

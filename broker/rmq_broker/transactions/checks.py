@@ -1,0 +1,199 @@
+"""Looking after transactions that do not end: their producers are asked, and at last they are given up.
+
+Source: Apache RocketMQ 5.3.3, TransactionalMessageServiceImpl, DefaultTransactionalMessageCheckListener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.message_properties import (
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+    decode_properties,
+)
+
+from ..delivery.inner_message import InnerMessage, read_message
+from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.log.reading import ColdData
+from ..topics.names import TRANSACTION_CHECKED_OUT_TOPIC
+from .half_messages import End, HalfMessage
+
+if TYPE_CHECKING:
+    from ..config import BrokerSettings
+    from ..delivery.message_writer import MessageWriter
+    from ..persistence import ClockMs
+    from ..store.message_store import MessageStore
+    from ..topics.table import TopicTable
+    from .half_messages import HalfMessages
+    from .op_messages import OpMessages
+    from .questions import Questions
+
+log = logging.getLogger("rmq.broker.transactions")
+
+_CHECKED_OUT_QUEUES: Final = 1
+_HOUR_MS: Final = 3_600_000
+# So many transactions are looked at, or looked after, in a row before the loop goes on with other work.
+_LOOKS: Final = 1000
+_SLICE: Final = 16
+
+
+class Checks:
+    """One round every `transactionCheckInterval`; belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        store: MessageStore,
+        writer: MessageWriter,
+        halves: HalfMessages,
+        ops: OpMessages,
+        questions: Questions,
+        now_ms: ClockMs,
+    ) -> None:
+        self.given_up = 0
+        self.lost = 0  # of what could not be read any more
+        self._settings = settings
+        self._topics = topics
+        self._store = store
+        self._writer = writer
+        self._halves = halves
+        self._ops = ops
+        self._questions = questions
+        self._now_ms = now_ms
+
+    def period_seconds(self) -> float:
+        """How often `run` is to be called, by the setting in force."""
+        return self._settings.transaction_check_interval_ms / 1000
+
+    async def run(self) -> None:
+        """Look after each transaction that has been under way for too long."""
+        given_up = self.given_up
+        await self._round()
+        if self.given_up > given_up:
+            log.warning(
+                "%d transactions are given up, nobody said what became of them: their messages are in %s",
+                self.given_up - given_up,
+                TRANSACTION_CHECKED_OUT_TOPIC,
+            )
+
+    async def _round(self) -> None:
+        done = 0
+        for number, half in enumerate(self._halves.in_order(), 1):
+            if number % _LOOKS == 0:
+                await asyncio.sleep(0)
+            if not self._halves.is_current(half) or not self._is_due(half):
+                continue
+            try:
+                await self._look_after(half)
+            except StoreUnavailable as error:
+                log.warning("transactions are not looked after now: %s", error)
+                return
+            except OSError as error:
+                log.error("the half message at %d of the log cannot be read: %s", half.physical_offset, error)
+            done += 1
+            if done % _SLICE == 0:
+                await self._breathe()
+
+    async def _breathe(self) -> None:
+        """Give way to other work; where each message is flushed, no faster than the disk takes them."""
+        if self._store.flushes_each_message:
+            await self._store.when_flushed(lambda end: None)
+        else:
+            await asyncio.sleep(0)
+
+    def _is_due(self, half: HalfMessage) -> bool:
+        """Whether a transaction has been under way for `transactionTimeOut`, or the clock was set back."""
+        age_ms = self._now_ms() - half.since_ms
+        return not 0 <= age_ms < self._settings.transaction_timeout_ms
+
+    async def _look_after(self, half: HalfMessage) -> None:
+        message = await self._read(half)
+        if not self._halves.is_current(half):
+            return  # it ended while it was read
+        if message is None:
+            self._lose(half, "its half message is not in the log any more")
+            return
+        if self._is_over(half) or not self._append_again(half, message):
+            self._give_up(half, message)
+
+    async def _read(self, half: HalfMessage) -> InnerMessage | None:
+        """Raises OSError."""
+        try:
+            record = self._store.record_now(half.physical_offset)
+        except ColdData:
+            record = await asyncio.get_running_loop().run_in_executor(
+                None, self._store.record_at, half.physical_offset
+            )
+        return None if record is None else read_message(record).message
+
+    def _is_over(self, half: HalfMessage) -> bool:
+        """Whether it was asked about often enough, or is as old as messages get (needDiscard, needSkip)."""
+        age_ms = self._now_ms() - half.since_ms
+        return (
+            half.checks >= self._settings.transaction_check_max
+            or age_ms > self._settings.file_reserved_hours * _HOUR_MS
+        )
+
+    def _append_again(self, half: HalfMessage, message: InnerMessage) -> bool:
+        """And ask its producer, unless that wants to be left alone for longer; False where it is too long.
+
+        That one is appended again, too: its half message would hold up the progress of all others.
+        """
+        now_ms = self._now_ms()
+        is_immune = half.immune_ms is not None and now_ms - half.since_ms < half.immune_ms
+        checks = half.checks + (0 if is_immune else 1)
+        fields = decode_properties(message.properties)
+        if checks:
+            fields[PROPERTY_TRANSACTION_CHECK_TIMES] = str(checks)
+        fields[PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET] = str(half.first_offset)
+        checked = replace(message)
+        checked.set_properties(fields)
+        try:
+            placed = self._writer.put(checked)
+        except MessageRejected:
+            return False
+        again = replace(
+            half,
+            queue_offset=placed.queue_offset,
+            physical_offset=placed.physical_offset,
+            size=placed.size,
+            stored_ms=now_ms,
+            checks=checks,
+        )
+        self._halves.add(again)
+        self._ops.add(half.queue_offset)
+        if not is_immune:
+            self._questions.ask(again, checked)
+        return True
+
+    def _give_up(self, half: HalfMessage, message: InnerMessage) -> None:
+        """Nobody said what became of it: administrators find it, and can have it asked about again (323)."""
+        topic = self._topics.create_for_group(TRANSACTION_CHECKED_OUT_TOPIC, _CHECKED_OUT_QUEUES)
+        message.topic, message.queue_id = topic.topic_name, 0
+        try:
+            self._writer.put(message)
+        except MessageRejected as error:
+            self._lose(half, str(error))
+            return
+        self._end(half)
+        self.given_up += 1
+
+    def _lose(self, half: HalfMessage, why: str) -> None:
+        self.lost += 1
+        log.error(
+            "a transaction of group %s for topic %s (half message at %d of the log) is passed over: %s",
+            half.group,
+            half.topic,
+            half.physical_offset,
+            why,
+        )
+        self._end(half)
+
+    def _end(self, half: HalfMessage) -> None:
+        self._halves.end(half.first_offset, End.GIVEN_UP)
+        self._ops.add(half.queue_offset)

@@ -1,0 +1,74 @@
+"""Metrics of transactions, with Apache's names where it has one (5.3.3, BrokerMetricsManager)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.daemon.exposition import Family, counter
+
+if TYPE_CHECKING:
+    from .service import TransactionService
+
+_BY_TOPIC: Final = ("topic",)
+
+
+class TransactionCollector:
+    """What is under way, and how transactions end."""
+
+    def __init__(self, transactions: Callable[[], TransactionService | None]) -> None:
+        self._transactions = transactions
+
+    def collect(self) -> Iterable[Family]:
+        """All families of transactions."""
+        transactions = self._transactions()
+        if transactions is None:
+            return
+        ending, checks, questions = transactions.ending, transactions.checks, transactions.questions
+        yield Family(
+            "rocketmq_half_messages",
+            "gauge",
+            "Messages of transactions that have not ended.",
+            _series(transactions.halves.counts),
+            _BY_TOPIC,
+        )
+        for name, meaning, counts in (
+            ("rocketmq_commit_messages_total", "Transactions committed.", ending.committed),
+            ("rocketmq_rollback_messages_total", "Transactions rolled back.", ending.rolled_back),
+        ):
+            yield Family(name, "counter", meaning, _series(counts), _BY_TOPIC)
+        yield Family(
+            "rocketmq_finish_message_latency_milliseconds",
+            "histogram",
+            "From sending to committing; in spite of the name in seconds, as Apache's.",
+            [((topic,), latency) for topic, latency in ending.latency_seconds.copy().items()],
+            _BY_TOPIC,
+        )
+        yield counter(
+            "rmq_transaction_ends_refused_total",
+            "Commits and rollbacks refused: of another group, forged, too late; the debug log says why.",
+            ending.refused,
+        )
+        yield counter(
+            "rmq_transaction_checks_total", "Questions to producers about transactions.", questions.asked
+        )
+        yield counter(
+            "rmq_transaction_checks_unasked_total",
+            "Questions that nobody could be asked: no producer of the group was connected.",
+            questions.unasked,
+        )
+        yield counter(
+            "rmq_transactions_given_up_total",
+            "Transactions whose messages went to TRANS_CHECK_MAX_TIME_TOPIC.",
+            checks.given_up,
+        )
+        yield counter(
+            "rmq_transactions_lost_total",
+            "Transactions whose half messages could not be read any more; the log says which.",
+            checks.lost,
+        )
+
+
+def _series(counts: Counter[str]) -> list[tuple[tuple[str, ...], int]]:
+    return [((topic,), count) for topic, count in counts.copy().items()]

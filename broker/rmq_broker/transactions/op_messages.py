@@ -1,0 +1,122 @@
+"""Op messages: which half messages are done with, as `RMQ_SYS_TRANS_OP_HALF_TOPIC` tells it on disk.
+
+One op message names many half messages by their queue offsets (Apache RocketMQ 5.3.3,
+TransactionalMessageServiceImpl.batchSendOpMessage). They are read only at a start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from ..delivery.inner_message import InnerMessage
+from ..store.errors import MessageRejected, StoreUnavailable
+from ..topics.names import TRANSACTION_OP_TOPIC
+
+if TYPE_CHECKING:
+    from ..config import TransactionSettings
+    from ..delivery.message_writer import MessageWriter
+    from ..persistence import ClockMs
+    from ..store.message_store import MessageStore
+
+log = logging.getLogger("rmq.broker.transactions")
+
+OP_QUEUE_ID: Final = 0
+_REMOVE: Final = b"TAGS\x01d\x02"
+_SEPARATOR: Final = b","
+
+
+class OpMessages:
+    """Collects what is done with and writes it; belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        writer: MessageWriter,
+        store: MessageStore,
+        store_host: bytes,
+        now_ms: ClockMs,
+    ) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._store = store
+        self._store_host = store_host
+        self._now_ms = now_ms
+        self._unwritten: deque[bytes] = deque()
+        self._unwritten_bytes = 0
+        self._is_failing = False
+        # Of each op message that may still matter: its offset, and the highest offset that it names.
+        self._written: deque[tuple[int, int]] = deque()
+
+    def period_seconds(self) -> float:
+        """How often `write` is to be called, by the setting in force."""
+        return self._settings.transaction_op_batch_interval_ms / 1000
+
+    def add(self, half_offset: int) -> None:
+        """A half message is done with."""
+        text = b"%d" % half_offset
+        self._unwritten.append(text)
+        self._unwritten_bytes += len(text) + len(_SEPARATOR)
+        if self._unwritten_bytes > self._settings.transaction_op_message_max_bytes:
+            self.write()
+
+    def write(self) -> None:
+        """Write what has come together. What the store does not take now is tried again the next time."""
+        while self._unwritten:
+            offsets = self._next_batch()
+            body = _SEPARATOR.join([*offsets, b""])
+            message = InnerMessage(
+                TRANSACTION_OP_TOPIC,
+                OP_QUEUE_ID,
+                body,
+                _REMOVE,
+                0,
+                0,
+                0,
+                self._now_ms(),
+                self._store_host,
+                self._store_host,
+            )
+            try:
+                placed = self._writer.put(message)
+            except (StoreUnavailable, MessageRejected) as error:
+                if not self._is_failing:
+                    log.warning("transactions that have ended cannot be noted now: %s", error)
+                self._is_failing = True
+                return
+            self._is_failing = False
+            for _ in offsets:
+                self._unwritten.popleft()
+            self._unwritten_bytes -= len(body)
+            self.read(placed.queue_offset, map(int, offsets))
+
+    def _next_batch(self) -> list[bytes]:
+        batch: list[bytes] = []
+        size = 0
+        for text in self._unwritten:
+            batch.append(text)
+            size += len(text) + len(_SEPARATOR)
+            if size >= self._settings.transaction_op_message_max_bytes:
+                break
+        return batch
+
+    def read(self, op_offset: int, half_offsets: Iterable[int]) -> None:
+        """Note an op message that is on its way to the disk, or was found there."""
+        self._written.append((op_offset, max(half_offsets, default=-1)))
+
+    def done_before(self, half_offset: int) -> int:
+        """Up to where op messages do not matter any more when all half messages before that offset do not."""
+        written = self._written
+        while written and written[0][1] < half_offset:
+            written.popleft()
+        if written:
+            return written[0][0]
+        queue = self._store.queues.get(TRANSACTION_OP_TOPIC, OP_QUEUE_ID)
+        return 0 if queue is None else queue.next_offset
+
+
+def half_offsets_in(body: bytes) -> list[int]:
+    """What an op message says is done with; what is no number there is passed over."""
+    return [int(text) for text in body.split(_SEPARATOR) if text.isdigit() and len(text) < 19]

@@ -1,0 +1,131 @@
+"""Storing half messages: what is sent in a transaction goes into the queue of half messages.
+
+Source: Apache RocketMQ 5.3.3, SendMessageProcessor, TransactionalMessageBridge.parseHalfMessageInner.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+from rmq_remoting.message_properties import (
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_ID,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+    decode_properties,
+    find_property,
+)
+from rmq_remoting.sys_flags import MessageSysFlag
+
+from ..topics.names import TRANSACTION_HALF_TOPIC
+from .half_messages import HALF_QUEUE_ID, HalfMessage, immune_ms, property_text
+
+if TYPE_CHECKING:
+    from ..config import TransactionSettings
+    from ..delivery.inner_message import InnerMessage
+    from ..delivery.message_writer import MessageWriter, Placed
+    from ..persistence import ClockMs
+    from .half_messages import HalfMessages
+
+# What the broker says itself; a message that was consumed and is sent again brings it along.
+_BROKERS_OWN: Final = (
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+    PROPERTY_TRANSACTION_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_REAL_QUEUE_ID,
+)
+_find_delay: Final = re.compile(rb"(?:^|\x02)(?:TIMER_D|DELAY\x01[1-9])").search
+_find_own: Final = re.compile("|".join(_BROKERS_OWN).encode()).search
+
+
+class Preparing:
+    """Takes the messages of transactions; belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        writer: MessageWriter,
+        halves: HalfMessages,
+        now_ms: ClockMs,
+    ) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._halves = halves
+        self._now_ms = now_ms
+
+    def put(self, message: InnerMessage, producer_group: str, unique_key: bytes) -> Placed:
+        """Store a message until its transaction ends; it tells where it would have gone.
+
+        Raises CommandError, StoreUnavailable, MessageRejected.
+        """
+        self._check_admission()
+        if _find_delay(message.properties):
+            raise CommandError(
+                ResponseCode.MESSAGE_ILLEGAL, "a message that is sent in a transaction cannot be delayed"
+            )
+        if _find_own(message.properties):
+            fields = decode_properties(message.properties)
+            message.set_properties({name: fields[name] for name in fields if name not in _BROKERS_OWN})
+        group = property_text(message.properties, PROPERTY_PRODUCER_GROUP)
+        message.properties += _added(message, "" if group else producer_group, unique_key)
+        message.unique_key = unique_key
+        topic, queue_id = message.topic, message.queue_id
+        message.topic, message.queue_id = TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID
+        message.sys_flag = MessageSysFlag.with_transaction_type(
+            message.sys_flag, MessageSysFlag.TRANSACTION_NOT
+        )
+        placed = self._writer.put(message)
+        now_ms = self._now_ms()
+        self._halves.add(
+            HalfMessage(
+                placed.queue_offset,
+                placed.queue_offset,
+                placed.physical_offset,
+                placed.size,
+                now_ms,
+                now_ms,
+                immune_ms(message.properties),
+                0,
+                sys.intern(group or producer_group),
+                sys.intern(topic),
+                queue_id,
+            )
+        )
+        return placed
+
+    def _check_admission(self) -> None:
+        settings = self._settings
+        if settings.reject_transaction_message:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                "sending messages in transactions to this broker is forbidden (rejectTransactionMessage)",
+            )
+        limit = settings.transaction_pending_max
+        if len(self._halves) >= limit:
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY,
+                f"{limit} transactions have not ended yet (transactionPendingMax): end some, or send to "
+                "another broker",
+            )
+
+
+def _added(message: InnerMessage, missing_group: str, unique_key: bytes) -> bytes:
+    """What a half message has besides: its id, and where it belongs."""
+    added = b"__transactionId__\x01%b\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
+        unique_key,
+        message.topic.encode(),
+        message.queue_id,
+    )
+    if missing_group:
+        # Of a message without a group nobody could ever be asked.
+        added += b"PGROUP\x01%b\x02" % missing_group.encode()
+    if not find_property(message.properties, b"TRAN_MSG"):
+        added += b"TRAN_MSG\x01true\x02"
+    return added

@@ -1,0 +1,71 @@
+"""Having producers asked again about a transaction that was given up (request 323).
+
+Source: Apache RocketMQ 5.3.3, AdminBrokerProcessor.resumeCheckHalfMessage. That takes any message for one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+from rmq_remoting.message_properties import (
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+    decode_properties,
+)
+
+from ..delivery.inner_message import StoredMessage, read_message
+from ..topics.names import TRANSACTION_CHECKED_OUT_TOPIC, TRANSACTION_HALF_TOPIC
+from .half_messages import HALF_QUEUE_ID, End, HalfMessage
+
+if TYPE_CHECKING:
+    from ..delivery.message_writer import MessageWriter
+    from ..persistence import ClockMs
+    from .half_messages import HalfMessages
+
+
+class Resuming:
+    """Makes what was given up a half message again; belongs to the loop's thread."""
+
+    def __init__(self, writer: MessageWriter, halves: HalfMessages, now_ms: ClockMs) -> None:
+        self._writer = writer
+        self._halves = halves
+        self._now_ms = now_ms
+
+    def resume(self, record: bytes | None, message_id: str) -> None:
+        """`record`: what begins where the message id says. Raises CommandError, StoreUnavailable,
+        MessageRejected.
+        """
+        stored = None if record is None else read_message(record)
+        given_up = None
+        if stored is not None and stored.message.topic == TRANSACTION_CHECKED_OUT_TOPIC:
+            given_up = HalfMessage.of(stored)
+        if stored is None or given_up is None:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"message {message_id} is no transaction that was given up: take an id from "
+                f"{TRANSACTION_CHECKED_OUT_TOPIC}",
+            )
+        # Apache's broker does not tell by what it was known.
+        if PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET.encode() in stored.message.properties:
+            self._check_state(given_up.first_offset)
+        message = stored.message
+        fields = decode_properties(message.properties)
+        fields[PROPERTY_TRANSACTION_CHECK_TIMES] = "0"
+        message.set_properties(fields)
+        message.topic, message.queue_id = TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID
+        placed = self._writer.put(message)
+        half = HalfMessage.of(
+            StoredMessage(message, placed.size, placed.physical_offset, placed.queue_offset, self._now_ms())
+        )
+        assert half is not None
+        self._halves.add(half)
+
+    def _check_state(self, first_offset: int) -> None:
+        """Raises CommandError for a transaction that is asked about already, or was committed at last."""
+        if self._halves.get(first_offset) is not None:
+            raise CommandError(ResponseCode.ILLEGAL_OPERATION, "the transaction is under way again already")
+        ended = self._halves.ending_of(first_offset)
+        if ended is not None and ended is not End.GIVEN_UP:
+            raise CommandError(ResponseCode.ILLEGAL_OPERATION, f"the transaction was {ended.value} already")

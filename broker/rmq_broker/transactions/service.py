@@ -1,0 +1,78 @@
+"""Transactions put together: their parts, how they start, and what has to be done from time to time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ..persistence import ClockMs, ConfigFile
+from .checks import Checks
+from .ending import Ending
+from .half_messages import HalfMessages
+from .metrics_file import HalfCounts, HalfCountsKeeper
+from .op_messages import OpMessages
+from .preparing import Preparing
+from .progress import LOOK_SECONDS, Progress
+from .questions import Questions
+from .recovery import Recovery
+from .resuming import Resuming
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.tasks import TaskSupervisor
+
+    from ..clients.producers import ProducerTable
+    from ..config import BrokerSettings
+    from ..delivery.message_writer import MessageWriter
+    from ..offsets.table import ConsumerOffsetTable
+    from ..store.message_store import MessageStore
+    from ..topics.table import TopicTable
+
+
+class TransactionService:
+    """The parts, for who answers requests; everything but `load` belongs to the loop."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        producers: ProducerTable,
+        offsets: ConsumerOffsetTable,
+        store: MessageStore,
+        writer: MessageWriter,
+        store_host: bytes,
+        now_ms: ClockMs,
+    ) -> None:
+        """`store_host`: this broker's address, as it stands in records."""
+        self._store = store
+        self.halves = HalfMessages()
+        self.ops = OpMessages(settings, writer, store, store_host, now_ms)
+        self.progress = Progress(offsets, self.halves, self.ops, store)
+        self.preparing = Preparing(settings, writer, self.halves, now_ms)
+        self.ending = Ending(settings, topics, writer, self.halves, self.ops, now_ms)
+        self.questions = Questions(producers, settings.broker_name)
+        self.checks = Checks(settings, topics, store, writer, self.halves, self.ops, self.questions, now_ms)
+        self.resuming = Resuming(writer, self.halves, now_ms)
+        counts = HalfCounts(self.halves, now_ms)
+        self._counts_file = ConfigFile(settings.config_dir / "transactionMetrics", counts)
+        self._counts_keeper = HalfCountsKeeper(counts, self._counts_file, settings)
+
+    async def load(self) -> None:
+        """Know what is under way. Raises ConfigFileError, OSError."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._counts_file.load)
+        recovery = Recovery(self._store, self.halves, self.ops)
+        for offset in await loop.run_in_executor(None, recovery.run, *self.progress.begins()):
+            self.ops.add(offset)
+
+    def start_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Begin what has to be done from time to time."""
+        supervisor.every("transaction checks", self.checks.period_seconds, self.checks.run)
+        supervisor.every("transaction ends", self.ops.period_seconds, self.ops.write)
+        supervisor.every("transaction progress", LOOK_SECONDS, self.progress.look)
+        supervisor.every("transaction counts", self._counts_keeper.period_seconds, self._counts_keeper.write)
+
+    async def stop(self) -> None:
+        """Leave everything on disk; the offsets are written by their owner afterwards. Raises OSError."""
+        self.ops.write()
+        self.progress.finish()
+        await self._counts_keeper.close()

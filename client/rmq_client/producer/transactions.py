@@ -1,0 +1,290 @@
+"""Messages in transactions: sent now, given to consumers once they are committed.
+
+Source: Apache RocketMQ 5.3.3, DefaultMQProducerImpl.sendMessageInTransaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from rmq_remoting.errors import RequestError
+from rmq_remoting.framing import encode_frame
+from rmq_remoting.message import Message, MessageExt
+from rmq_remoting.message_ids import parse_offset_message_id
+from rmq_remoting.message_properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRANSACTION_PREPARED,
+)
+from rmq_remoting.message_queue import MessageQueue
+
+from ..callables import is_coroutine_function
+from ..errors import ClientError, TransactionNotBegun, UsageError, unanswered
+from ..instance import ClientInstance
+from ..tasks import uninterrupted
+from ..transactions import HalfPlace, TransactionState, end_request
+from .delivery import Delivery
+from .results import SendResult, SendStatus
+
+log = logging.getLogger("rmq.client.transactions")
+
+_DELAYS: Final = (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+)
+# Checks that run at the same time.
+_CHECKS_AT_ONCE: Final = 16
+
+Send = Callable[..., Coroutine[Any, Any, SendResult]]
+"""`Producer.send`."""
+
+TransactionCheck = (
+    Callable[[MessageExt], TransactionState] | Callable[[MessageExt], Awaitable[TransactionState]]
+)
+"""Tells what became of the transaction of a message, for brokers that ask. A function runs in a thread."""
+
+TransactionWork = Callable[[Message], TransactionState] | Callable[[Message], Awaitable[TransactionState]]
+"""What is done in a transaction; tells what is to become of the message. A function runs in a thread."""
+
+
+@dataclass(slots=True)
+class TransactionResult:
+    """Where a message of a transaction is, and what was said of it."""
+
+    sent: SendResult
+    state: TransactionState
+
+
+class Transaction:
+    """A message that consumers get only if this is committed. Made by `Producer.transaction`.
+
+    As an `async with` it commits at the end of the block, and rolls back where an exception leaves it. It can
+    be ended inside of the block, too; what is left open is asked about by the broker (`check_transaction`).
+    """
+
+    def __init__(self, transactions: Transactions, message: Message, where: dict[str, Any]) -> None:
+        self.message = message  # with its id
+        self.state: TransactionState | None = None  # what was said of it
+        self._transactions = transactions
+        self._where = where
+        self._sent: SendResult | None = None
+
+    @property
+    def sent(self) -> SendResult:
+        """Where the message waits. Raises UsageError before it was sent."""
+        if self._sent is None:
+            raise UsageError("the transaction has not begun: use `async with producer.transaction(message)`")
+        return self._sent
+
+    @property
+    def msg_id(self) -> str:
+        """The message's id, which is the transaction's."""
+        return self.message.unique_key or ""
+
+    async def begin(self) -> None:
+        """Send the message. Raises TransactionNotBegun, and ClientError as `send`."""
+        if self._sent is not None:
+            raise UsageError("a transaction begins once: make another one")
+        self._sent = await self._transactions.send_half(self.message, **self._where)
+        if self._sent.status is not SendStatus.SEND_OK:
+            await self.rollback(f"the message is not as safe as it should be: {self._sent.status.name}")
+            raise TransactionNotBegun(
+                f"the message to {self.message.topic} was stored, but not as safely as its broker should "
+                f"({self._sent.status.name}): it was rolled back"
+            )
+
+    async def commit(self) -> None:
+        """Let consumers have the message. Raises ClientError where the broker cannot be told."""
+        await self._end(TransactionState.COMMIT)
+
+    async def rollback(self, remark: str | None = None) -> None:
+        """Let nobody have the message; the remark is for the broker's log."""
+        await self._end(TransactionState.ROLLBACK, remark)
+
+    async def leave_open(self, remark: str | None = None) -> None:
+        """Say that it is not known yet: the broker will ask one of the group."""
+        await self._end(TransactionState.UNKNOWN, remark)
+
+    async def _end(self, state: TransactionState, remark: str | None = None) -> None:
+        if self.state not in (None, TransactionState.UNKNOWN):
+            raise UsageError(f"the transaction has ended already: {self.state.name}")
+        await self._transactions.tell(self.message.topic, self.sent, state, remark)
+        self.state = state
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.state is not None:
+            return
+        if error is None:
+            await uninterrupted(self.commit())
+        else:
+            await uninterrupted(self._fail(TransactionState.ROLLBACK, f"rolled back: {_described(error)}"))
+
+    async def _fail(self, state: TransactionState, remark: str) -> None:
+        """End it where there is an error already that its caller has to see."""
+        try:
+            await self._end(state, remark)
+        except ClientError as failure:
+            log.warning("%s of transaction %s was not sent: %s", state.name, self.msg_id, failure)
+
+    async def run(self, work: TransactionWork) -> TransactionResult:
+        """Send the message, do the work, and say what it says; an error of it leaves the transaction open."""
+        await self.begin()
+        try:
+            state = _checked(await _call(work, self.message))
+        except BaseException as error:
+            remark = f"the work of the transaction failed: {_described(error)}"
+            await uninterrupted(self._fail(TransactionState.UNKNOWN, remark))
+            raise
+        await uninterrupted(self._end(state))
+        return TransactionResult(self.sent, state)
+
+
+class Transactions:
+    """The transactions of one producer. Belongs to its loop."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        delivery: Delivery,
+        send: Send,
+        group: str,
+        check: TransactionCheck | None,
+    ) -> None:
+        self._instance = instance
+        self._delivery = delivery
+        self._send = send
+        self._group = group
+        self._check = check
+        self._loop = asyncio.get_running_loop()
+        self._crossing = instance.crossing()
+        self._checks_at_once = asyncio.Semaphore(_CHECKS_AT_ONCE)
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Have brokers' questions answered."""
+        if self._check is not None:
+            await self._instance.run(self._listen())
+
+    async def stop(self) -> None:
+        """Leave them to the others of the group."""
+        if self._check is not None:
+            await self._instance.run(self._listen_no_more())
+
+    async def _listen(self) -> None:
+        self._instance.transaction_checks.add(self._group, self._answer)
+
+    async def _listen_no_more(self) -> None:
+        self._instance.transaction_checks.remove(self._group, self._answer)
+
+    # --- one transaction ---
+
+    def new(self, message: Message, where: dict[str, Any]) -> Transaction:
+        """A transaction that has not begun. Raises UsageError for a message that no transaction can have."""
+        delays = [name for name in _DELAYS if name in message.properties]
+        if delays:
+            raise UsageError(
+                f"a message of a transaction cannot be delayed: property {delays[0]} is "
+                f"{message.properties[delays[0]]!r}"
+            )
+        half = Message(message.topic, message.body, flag=message.flag)
+        half.properties = {
+            **message.properties,
+            PROPERTY_TRANSACTION_PREPARED: "true",
+            PROPERTY_PRODUCER_GROUP: self._group,
+        }
+        half.unique_key = message.unique_key or self._instance.unique_keys.next_key()
+        return Transaction(self, half, where)
+
+    async def send_half(self, message: Message, **where: Any) -> SendResult:
+        """Send a message that waits for its transaction. Raises ClientError as `send`."""
+        return await self._send(message, **where)
+
+    async def tell(self, topic: str, sent: SendResult, state: TransactionState, remark: str | None) -> None:
+        """Tell the broker what became of a transaction.
+
+        Raises ClientError where that cannot be sent and the broker could not find out by asking.
+        """
+        place = HalfPlace(
+            topic,
+            sent.queue.broker_name,
+            parse_offset_message_id(sent.offset_msg_id).physical_offset,
+            sent.queue_offset,
+            sent.msg_id,
+            sent.msg_id,
+        )
+        request = end_request(
+            self._group, place, state, remark=remark, serialization=self._instance.settings.serialization
+        )
+        try:
+            await self._post(topic, sent.queue, encode_frame(request))
+        except ClientError as error:
+            if self._check is None:
+                raise
+            log.warning(
+                "%s of transaction %s was not sent, the broker will ask: %s", state.name, sent.msg_id, error
+            )
+
+    async def _post(self, topic: str, queue: MessageQueue, frame: bytes) -> None:
+        publishing = await self._delivery.publishing(topic, self._instance.settings.connect_timeout_seconds)
+        lane = self._delivery.lane_to(publishing, queue)
+        await self._delivery.connect(lane)
+        try:
+            await self._crossing.send_oneway(lane.address, frame)
+        except RequestError as error:
+            raise unanswered(error, f"end of a transaction on {lane.broker_name}") from error
+
+    # --- questions ---
+
+    async def _answer(self, message: MessageExt) -> tuple[TransactionState, str | None]:
+        """On the network loop: have the check called on the producer's."""
+        checking = self._checked_state(message)
+        try:
+            future = asyncio.run_coroutine_threadsafe(checking, self._loop)
+        except RuntimeError as error:
+            checking.close()
+            return TransactionState.UNKNOWN, f"the producer's loop has ended: {error}"
+        return await asyncio.wrap_future(future)
+
+    async def _checked_state(self, message: MessageExt) -> tuple[TransactionState, str | None]:
+        assert self._check is not None
+        async with self._checks_at_once:
+            try:
+                return _checked(await _call(self._check, message)), None
+            except Exception as error:
+                log.exception("the check of transaction %s failed", message.msg_id)
+                return TransactionState.UNKNOWN, f"the check failed: {_described(error)}"
+
+
+async def _call(function: Callable[[Any], Any], argument: object) -> object:
+    """A coroutine function is awaited, another runs in a thread."""
+    if is_coroutine_function(function):
+        return await function(argument)
+    return await asyncio.to_thread(function, argument)
+
+
+def _checked(state: object) -> TransactionState:
+    """Raises UsageError for what is no state."""
+    if not isinstance(state, TransactionState):
+        raise UsageError(f"a TransactionState has to be returned, not {state!r}")
+    return state
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

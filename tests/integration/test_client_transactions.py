@@ -1,0 +1,208 @@
+"""The SDK's transactions with a broker of ours in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rmq_client import (
+    Admin,
+    BatchPolicy,
+    Message,
+    MessageExt,
+    Producer,
+    PullConsumer,
+    TransactionNotBegun,
+    TransactionState,
+    UsageError,
+    blocking,
+)
+from rmq_client.producer.results import SendStatus
+from tests.support.brokers import RunningBroker, running_broker
+from tests.support.namesrv import running_namesrv
+from tests.support.waiting import until
+from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+
+@dataclass
+class _Cluster:
+    address: str
+    broker: RunningBroker
+
+    @property
+    def open(self) -> int:
+        """How many transactions have not ended."""
+        assert self.broker.broker.transactions is not None
+        return len(self.broker.broker.transactions.halves)
+
+    async def bodies(self, count: int) -> list[bytes]:
+        """What consumers have got, once it is so much."""
+        async with PullConsumer(self.address, group="g", consume_from="first") as reader:
+            await reader.assign(await reader.queues("T"))
+            found: list[bytes] = []
+            async with asyncio.timeout(5):
+                while len(found) < count:
+                    found += [message.body for message in await reader.poll()]
+        return found
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[_Cluster]:
+    async with (
+        running_namesrv(tmp_path) as namesrv,
+        running_broker(
+            tmp_path / "broker",
+            namesrvAddr=namesrv.address,
+            transactionTimeOut=1,
+            transactionCheckInterval=20,
+            transactionCheckMax=1000,
+        ) as broker,
+        Admin(namesrv.address) as admin,
+    ):
+        await admin.create_topic("T", queues=1)
+        yield _Cluster(namesrv.address, broker)
+
+
+async def test_the_end_of_the_block_commits(cluster: _Cluster) -> None:
+    async with Producer(cluster.address, group="p") as producer:
+        message = Message("T", b"yes", tags="a")
+        async with producer.transaction(message) as transaction:
+            assert cluster.open == 1
+            assert transaction.sent.msg_id == transaction.msg_id
+        assert transaction.state is TransactionState.COMMIT
+        assert message.unique_key is None, "the message can be sent again, as another one"
+        assert await cluster.bodies(1) == [b"yes"]
+    await until(lambda: cluster.open == 0)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), asyncio.CancelledError()])
+async def test_an_exception_rolls_back(cluster: _Cluster, error: BaseException) -> None:
+    async with Producer(cluster.address, group="p") as producer:
+        with pytest.raises(type(error)):
+            async with producer.transaction(Message("T", b"no")) as transaction:
+                raise error
+        assert transaction.state is TransactionState.ROLLBACK
+        await until(lambda: cluster.open == 0)
+        async with producer.transaction(Message("T", b"yes")):
+            pass
+        assert await cluster.bodies(1) == [b"yes"]
+
+
+async def test_a_block_can_end_it_before(cluster: _Cluster) -> None:
+    async with Producer(cluster.address, group="p") as producer:
+        async with producer.transaction(Message("T", b"1")) as transaction:
+            await transaction.commit()
+            with pytest.raises(UsageError, match="has ended already: COMMIT"):
+                await transaction.rollback()
+        async with producer.transaction(Message("T", b"2")) as transaction:
+            await transaction.rollback("not wanted")
+        assert await cluster.bodies(1) == [b"1"]
+
+
+async def test_what_is_left_open_is_asked_about(cluster: _Cluster) -> None:
+    states = iter([TransactionState.UNKNOWN, "nonsense", RuntimeError("later"), TransactionState.COMMIT])
+    asked: list[MessageExt] = []
+
+    async def check(message: MessageExt) -> TransactionState:
+        asked.append(message)
+        state = next(states)
+        if isinstance(state, RuntimeError):
+            raise state
+        return state  # type: ignore[return-value]
+
+    async with Producer(cluster.address, group="p", check_transaction=check) as producer:
+        async with producer.transaction(Message("T", b"yes")) as transaction:
+            await transaction.leave_open()
+        await until(lambda: len(asked) == 4)
+        assert await cluster.bodies(1) == [b"yes"]
+        assert {message.msg_id for message in asked} == {transaction.msg_id}
+        assert [message.properties["TRANSACTION_CHECK_TIMES"] for message in asked] == ["1", "2", "3", "4"]
+
+
+async def test_another_producer_of_the_group_is_asked(cluster: _Cluster) -> None:
+    async with (
+        Producer(cluster.address, group="p") as first,
+        first.transaction(Message("T", b"yes")) as transaction,
+    ):
+        await transaction.leave_open()
+    async with Producer(
+        cluster.address, group="p", check_transaction=lambda message: TransactionState.COMMIT
+    ) as second:
+        await second.queues("T")
+        await second.send(Message("T", b"now the broker knows it"))
+        assert set(await cluster.bodies(2)) == {b"yes", b"now the broker knows it"}
+
+
+async def test_work_says_what_becomes_of_it(cluster: _Cluster) -> None:
+    done: list[str | None] = []
+
+    def work(message: Message) -> TransactionState:
+        done.append(message.unique_key)
+        return TransactionState.COMMIT if message.body == b"yes" else TransactionState.ROLLBACK
+
+    async def fails(message: Message) -> TransactionState:
+        raise RuntimeError("it does")
+
+    async with Producer(cluster.address, group="p", batching=BatchPolicy()) as producer:
+        no = await producer.send_in_transaction(Message("T", b"no"), work)
+        yes = await producer.send_in_transaction(Message("T", b"yes"), work)
+        assert (no.state, yes.state) == (TransactionState.ROLLBACK, TransactionState.COMMIT)
+        assert done == [no.sent.msg_id, yes.sent.msg_id]
+        assert await cluster.bodies(1) == [b"yes"]
+        await until(lambda: cluster.open == 0)
+        with pytest.raises(RuntimeError, match="it does"):
+            await producer.send_in_transaction(Message("T", b"open"), fails)
+        assert cluster.open == 1
+
+
+async def test_a_message_that_is_not_safe_enough_is_rolled_back(
+    cluster: _Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Producer(cluster.address, group="p") as producer:
+        transaction = producer.transaction(Message("T", b"no"))
+        send_half = producer._transactions.send_half
+
+        async def unsafe(message: Message, **where: object) -> object:
+            sent = await send_half(message, **where)
+            sent.status = SendStatus.FLUSH_DISK_TIMEOUT
+            return sent
+
+        monkeypatch.setattr(producer._transactions, "send_half", unsafe)
+        with pytest.raises(TransactionNotBegun, match="FLUSH_DISK_TIMEOUT"):
+            async with transaction:
+                pytest.fail("the block must not begin")
+        await until(lambda: cluster.open == 0)
+
+
+async def test_mistakes_are_told(cluster: _Cluster) -> None:
+    async with Producer(cluster.address, group="p") as producer:
+        with pytest.raises(UsageError, match="cannot be delayed: property DELAY is '3'"):
+            producer.transaction(Message("T", b"x", delay_level=3))
+        transaction = producer.transaction(Message("T", b"x"))
+        with pytest.raises(UsageError, match="has not begun"):
+            await transaction.commit()
+        async with transaction:
+            pass
+        with pytest.raises(UsageError, match="begins once"):
+            await transaction.begin()
+
+
+async def test_the_blocking_face(cluster: _Cluster) -> None:
+    def use() -> str:
+        with blocking.Producer(cluster.address, group="p") as producer:
+            with pytest.raises(ValueError, match="no"), producer.transaction(Message("T", b"no")):
+                raise ValueError("no")
+            with producer.transaction(Message("T", b"yes")) as transaction:
+                assert transaction.message.body == b"yes"
+            result = producer.send_in_transaction(
+                Message("T", b"too"), lambda message: TransactionState.COMMIT
+            )
+            assert result.state is TransactionState.COMMIT
+            return transaction.sent.msg_id
+
+    await asyncio.to_thread(use)
+    assert await cluster.bodies(2) == [b"yes", b"too"]

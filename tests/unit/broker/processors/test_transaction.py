@@ -1,0 +1,112 @@
+"""The ends of transactions: read from the disk where they have to be, answered when they are there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.delivery.cold_pulls import ColdPulls
+from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.processors.transaction import TransactionProcessor
+from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.group_commit import WaitEnd
+from rmq_broker.store.log.reading import ColdData
+from rmq_broker.store.message_store import MessageStore
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.dispatch import Answer, PoolTier
+from rmq_remoting.errors import CommandError
+from tests.support.broker_requests import request
+from tests.unit.broker.parts import Peer, answer_of
+from tests.unit.broker.transactions.parts import COMMIT, GROUP, TOPIC, Transacting
+
+
+class _Broker(Transacting):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.tier = PoolTier("pull_cold", threads=1, capacity=10, max_wait_ms=5000)
+        self.processor = TransactionProcessor(self.service, self.store, ColdPulls(self.tier))
+
+    async def commit(self, place: Placed, peer: Peer | None = None) -> RemotingCommand:
+        command = request(
+            RequestCode.END_TRANSACTION,
+            producerGroup=GROUP,
+            tranStateTableOffset=place.queue_offset,
+            commitLogOffset=place.physical_offset,
+            commitOrRollback=COMMIT,
+            msgId="",
+        )
+        return await answer_of(self.processor.end((peer or Peer()).connection, command))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[_Broker]:
+    made = _Broker(tmp_path)
+    yield made
+    made.tier.stop()
+    made.store.close()
+
+
+def _cold(physical_offset: int, **options: object) -> bytes:
+    raise ColdData
+
+
+async def test_what_is_not_in_memory_is_read_in_a_thread(
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = broker.send(b"one")
+    monkeypatch.setattr(broker.store, "record_now", _cold)
+    assert (await broker.commit(place)).code == ResponseCode.SUCCESS
+    assert broker.bodies(TOPIC, 2) == [b"one"]
+
+
+async def test_who_has_gone_meanwhile_is_asked_later(
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, peer = broker.send(b"one"), Peer()
+    monkeypatch.setattr(broker.store, "record_now", _cold)
+    peer.connection.abort()
+    await asyncio.sleep(0)
+    with pytest.raises(AssertionError):  # there is no answer
+        await broker.commit(place, peer)
+    assert (broker.bodies(TOPIC, 2), len(broker.halves)) == ([], 1)
+
+
+async def test_a_full_disk_is_answered(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise StoreUnavailable("the disk is full")
+
+    place = broker.send()
+    monkeypatch.setattr(broker.writer, "put", refuse)
+    with pytest.raises(CommandError, match="the disk is full") as refused:
+        await broker.commit(place)
+    assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("end", WaitEnd)
+async def test_the_answer_waits_for_the_disk(
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch, end: WaitEnd
+) -> None:
+    place = broker.send(b"one")
+    asked: list[Callable[[WaitEnd], Answer]] = []
+
+    def when_flushed(outcome: Callable[[WaitEnd], Answer]) -> asyncio.Future[Answer]:
+        asked.append(outcome)
+        return asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(MessageStore, "flushes_each_message", True)
+    monkeypatch.setattr(broker.store, "when_flushed", when_flushed)
+    waiting = asyncio.ensure_future(broker.commit(place))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    (outcome,) = asked
+    if end is WaitEnd.FLUSHED:
+        answer = outcome(end)
+        assert isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS
+    else:
+        with pytest.raises(CommandError, match="is not on the disk yet"):
+            outcome(end)
+    assert broker.bodies(TOPIC, 2) == [b"one"]

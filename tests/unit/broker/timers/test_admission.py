@@ -1,0 +1,90 @@
+"""What is taken for a time, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmq_broker.store.errors import MessageRejected
+from rmq_broker.timers.admission import TimerAdmission, TimerCongested, TimersOff
+from rmq_broker.timers.entry import TimerEntry
+from tests.unit.broker.delivery.parts import inner
+from tests.unit.broker.parts import START_MS, Clock, broker_settings
+from tests.unit.broker.timers.parts import with_properties
+
+
+class _Admission(TimerAdmission):
+    """With so many messages in each slot already."""
+
+    def __init__(self, waiting: int = 0, chance: float = 0.5, **keys: object) -> None:
+        self.entries: list[TimerEntry] = []
+        super().__init__(
+            broker_settings(**keys), lambda slot: waiting, self.entries.append, Clock(), lambda: chance
+        )
+
+
+def _out_ms(admission: TimerAdmission, topic: str = "T", **properties: str) -> int | None:
+    timed = admission.admit(with_properties(properties, topic))
+    return None if timed is None else timed.out_ms
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"TIMER_DELAY_SEC": "soon"},
+        {"TIMER_DELAY_MS": "1.5"},
+        {"TIMER_DELIVER_MS": "²"},
+        {"TIMER_DELIVER_MS": "0x10"},
+        {"TIMER_DELAY_MS": "9" * 19},
+        {"TIMER_DELAY_SEC": "259201"},
+        {"TIMER_DELAY_SEC": "9" * 18},
+        {"TIMER_DELIVER_MS": str(START_MS + 259_200_001)},
+    ],
+)
+def test_what_is_no_time_or_too_far_away_is_refused(properties: dict[str, str]) -> None:
+    ((name, value),) = properties.items()
+    with pytest.raises(MessageRejected) as refused:
+        _Admission().admit(with_properties(properties))
+    assert f"{name}={value!r}"[:40] in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+def test_the_limit_itself_is_taken() -> None:
+    assert _out_ms(_Admission(), TIMER_DELAY_SEC="259200") == START_MS + 259_200_000 - 1000
+    with pytest.raises(MessageRejected, match=r"the limit is 10000 ms \(timerMaxDelaySec"):
+        _Admission(timerMaxDelaySec=10).admit(inner(TIMER_DELAY_SEC="11"))
+
+
+@pytest.mark.parametrize("topic", ["rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"])
+def test_what_waits_already_is_not_looked_at(topic: str) -> None:
+    assert _out_ms(_Admission(), topic, TIMER_DELAY_SEC="5") is None
+
+
+def test_pops_own_topic_takes_none() -> None:
+    with pytest.raises(MessageRejected, match="POP writes there"):
+        _Admission().admit(inner("rmq_sys_REVIVE_LOG_DefaultCluster", TIMER_DELAY_SEC="5"))
+
+
+def test_timers_switched_off() -> None:
+    admission = _Admission(timerWheelEnable=False)
+    with pytest.raises(TimersOff, match="timerWheelEnable=false"):
+        admission.admit(inner(TIMER_DELAY_SEC="5"))
+    assert _out_ms(admission, a="b") is None
+
+
+def test_what_is_taken_back_too_late_is_refused() -> None:
+    fields = {"TIMER_DEL_UNIQKEY": "T+K", "TIMER_DELIVER_MS": str(START_MS)}
+    with pytest.raises(MessageRejected, match="has been due already"):
+        _Admission().admit(with_properties(fields))
+
+
+@pytest.mark.parametrize(
+    ("waiting", "chance", "is_taken"),
+    [(10, 0.0, True), (11, 0.09, False), (11, 0.11, True), (19, 0.89, False), (20, 0.99, False)],
+)
+def test_the_fuller_a_second_is_the_more_are_refused(waiting: int, chance: float, is_taken: bool) -> None:
+    admission = _Admission(waiting, chance, timerCongestNumEachSlot=10)
+    if is_taken:
+        assert _out_ms(admission, TIMER_DELAY_SEC="5") == START_MS + 4000
+    else:
+        with pytest.raises(TimerCongested, match=f"{waiting} messages wait for the same second"):
+            admission.admit(inner(TIMER_DELAY_SEC="5"))

@@ -1,0 +1,60 @@
+"""`timercheck`, as both brokers write it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from rmq_broker.timers.checkpoint import TimerCheckpoint
+
+_OURS = TimerCheckpoint(
+    read_ms=5000,
+    log_end=520,
+    queue_offset=17,
+    timestamp_ms=1,
+    counter=4,
+    precision_ms=1000,
+    handed_over_ms=3000,
+    apaches_read_ms=4000,
+)
+
+
+def test_it_is_read_back(tmp_path: Path) -> None:
+    _OURS.save(tmp_path / "timercheck")
+    assert TimerCheckpoint.load(tmp_path / "timercheck") == _OURS
+
+
+def test_apaches_broker_finds_its_values(tmp_path: Path) -> None:
+    _OURS.save(tmp_path / "timercheck")
+    content = (tmp_path / "timercheck").read_bytes()
+    assert len(content) == 4096
+    assert content[:56] == pack(">qqqqqqq", 4000, 520, 17, 17, 0, 1, 4) == _OURS.values()
+
+
+def test_where_apaches_broker_was_its_values_count(tmp_path: Path) -> None:
+    path = tmp_path / "timercheck"
+    _OURS.save(path)
+    content = bytearray(path.read_bytes())
+    content[:56] = pack(">qqqqqqq", 9000, 1040, 30, 30, 0, 2, 5)
+    path.write_bytes(content)
+    found = TimerCheckpoint.load(path)
+    assert (found.read_ms, found.log_end, found.queue_offset) == (9000, 1040, 30)
+    assert (found.handed_over_ms, found.precision_ms) == (9000, 0)
+
+
+def test_without_a_file_nothing_is_known(tmp_path: Path) -> None:
+    assert TimerCheckpoint.load(tmp_path / "timercheck") == TimerCheckpoint()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 20, pack(">qqqq", -1, 0, 0, 0)])
+def test_what_is_damaged_says_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "timercheck").write_bytes(content)
+    assert TimerCheckpoint.load(tmp_path / "timercheck") == TimerCheckpoint()
+
+
+def test_an_old_brokers_file_has_no_version(tmp_path: Path) -> None:
+    (tmp_path / "timercheck").write_bytes(pack(">qqqq", 9000, 52, 3, 3))
+    found = TimerCheckpoint.load(tmp_path / "timercheck")
+    assert (found.read_ms, found.log_end, found.queue_offset, found.counter) == (9000, 52, 3, 0)

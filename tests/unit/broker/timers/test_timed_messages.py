@@ -1,0 +1,455 @@
+"""Timed messages, in virtual time: at their second, never early, none lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.delivery.inner_message import InnerMessage
+from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.store.errors import StoreUnavailable
+from rmq_remoting.java_hash import tags_code
+from tests.unit.broker.delivery.parts import Delivery
+from tests.unit.broker.parts import START_MS
+from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
+
+_DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.fixture
+async def delivery(tmp_path: Path) -> AsyncIterator[Delivery]:
+    made = opened(tmp_path)
+    yield made
+    made.store.close()
+
+
+def _at(
+    after_ms: int, topic: str = "T", body: bytes = b"x", queue_id: int = 0, **properties: str
+) -> InnerMessage:
+    deliver_ms = str(START_MS + after_ms)
+    return with_properties({"TIMER_DELIVER_MS": deliver_ms, **properties}, topic, body, queue_id)
+
+
+def _recall(placed: Placed, topic: str, key: str) -> InnerMessage:
+    assert placed.timer_out_ms is not None
+    fields = {"TIMER_DEL_UNIQKEY": f"{topic}+{key}", "TIMER_DELIVER_MS": str(placed.timer_out_ms + 1)}
+    return with_properties(fields, topic, b"0")
+
+
+# --- when they come ---
+
+
+async def test_a_message_comes_in_its_second(delivery: Delivery) -> None:
+    placed = delivery.writer.put(_at(2500, queue_id=3, TAGS="paid", UNIQ_KEY="K", a="b"))
+    assert placed.timer_out_ms == START_MS + 2000
+    (waiting,) = delivery.stored(TIMER)
+    assert waiting.properties == {
+        **{"TIMER_DELIVER_MS": str(START_MS + 2500), "TAGS": "paid", "UNIQ_KEY": "K", "a": "b"},
+        **{"TIMER_OUT_MS": str(START_MS + 2000), "REAL_TOPIC": "T", "REAL_QID": "3"},
+    }
+    await delivery.pass_seconds(2.9)
+    assert delivery.stored("T", 3) == []
+    assert delivery.timers.counts.waiting == {"T": 1}
+
+    await delivery.pass_seconds(0.1)
+
+    (came,) = delivery.stored("T", 3)
+    assert came.properties == {
+        **{"TIMER_DELIVER_MS": str(START_MS + 2500), "TAGS": "paid", "UNIQ_KEY": "K", "a": "b"},
+        **{"TIMER_OUT_MS": str(START_MS + 2000)},
+        **{"TIMER_ENQUEUE_MS": str(START_MS + 2000), "TIMER_DEQUEUE_MS": str(START_MS + 3000)},
+    }
+    assert (came.body, came.flag, came.born_timestamp) == (b"x", 7, START_MS)
+    (entry,) = delivery.store.queue_entries("T", 3, 0, 9) or []
+    assert entry[2] == tags_code("paid")
+    counts = delivery.timers.counts
+    assert (counts.waiting, counts.delivered, counts.lost) == ({"T": 0}, {"T": 1}, 0)
+    assert counts.lateness_ms.total == 500
+
+
+@pytest.mark.parametrize(
+    ("properties", "comes_after_ms"),
+    [
+        ({"TIMER_DELIVER_MS": str(START_MS + 3000)}, 3000),
+        ({"TIMER_DELIVER_MS": str(START_MS + 3001)}, 4000),
+        ({"TIMER_DELAY_MS": "1"}, 1000),
+        ({"TIMER_DELAY_SEC": "5"}, 5000),
+        # Which of several counts.
+        ({"TIMER_DELAY_SEC": "5", "TIMER_DELAY_MS": "2000", "TIMER_DELIVER_MS": "1"}, 5000),
+        ({"TIMER_DELAY_MS": "2000", "TIMER_DELIVER_MS": "1"}, 2000),
+        # The past is now, and so is what has waited already.
+        ({"TIMER_DELIVER_MS": str(START_MS)}, 0),
+        ({"TIMER_DELAY_MS": "-1"}, 0),
+        ({"TIMER_DELIVER_MS": str(START_MS + 3000), "TIMER_OUT_MS": "1"}, 0),
+        # A level counts more.
+        ({"TIMER_ENQUEUE_MS": "1"}, 0),
+    ],
+)
+async def test_when_it_comes(delivery: Delivery, properties: dict[str, str], comes_after_ms: int) -> None:
+    delivery.writer.put(with_properties(properties))
+    if comes_after_ms:
+        await delivery.pass_seconds((comes_after_ms - 1) / 1000)
+        assert delivery.stored("T") == []
+        await delivery.pass_seconds(0.001)
+    assert len(delivery.stored("T")) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_each_once_and_never_early(delivery: Delivery, seed: int) -> None:
+    chance = random.Random(seed)
+    due_ms: dict[bytes, int] = {}
+    for number in range(400):
+        body = b"%d" % number
+        after_ms = chance.choice([1, 300, 1000, 1500, 7000, chance.randrange(60_000)])
+        due_ms[body] = delivery.clock.now_ms + after_ms
+        delivery.writer.put(_at(due_ms[body] - START_MS, f"T{number % 3}", body))
+        await delivery.pass_seconds(chance.choice([0, 0, 0.001, 0.1, 0.7]))
+    while delivery.timers.pending.count:
+        await delivery.pass_seconds(0.1)
+
+    stored = [message for number in range(3) for message in delivery.stored(f"T{number}")]
+    assert sorted(message.body for message in stored) == sorted(due_ms)
+    for message in stored:
+        late_ms = message.store_timestamp - due_ms[message.body]
+        assert 0 <= late_ms <= 1700, (message.body, late_ms)  # what is entered before each look
+
+
+async def test_those_of_a_second_come_in_the_order_in_which_they_were_sent(delivery: Delivery) -> None:
+    bodies = [b"%d" % number for number in range(200)]
+    for body in bodies:
+        delivery.writer.put(_at(5500, "T", body))
+    await delivery.pass_seconds(6)
+    assert delivery.bodies("T") == bodies
+
+
+async def test_many_that_are_due_at_once_leave_room_for_others(delivery: Delivery) -> None:
+    for number in range(200):
+        delivery.writer.put(_at(500, "T", b"%d" % number))
+    delivery.clock.pass_seconds(1)
+    seen: list[int] = []
+
+    async def other() -> None:
+        while not seen or seen[-1] < 200:
+            seen.append(delivery.store.max_offset("T", 0))
+            await asyncio.sleep(0)
+
+    await asyncio.gather(delivery.timed.deliver_due(), other())
+    assert max(after - before for before, after in pairwise(seen)) <= 64
+
+
+async def test_a_message_that_is_sent_while_its_second_is_delivered(delivery: Delivery) -> None:
+    for number in range(100):
+        delivery.writer.put(_at(500, "T", b"%d" % number))
+    delivery.clock.pass_seconds(1)
+
+    async def other() -> None:
+        seen: list[int] = []
+        while not any(seen):
+            seen.append(delivery.store.max_offset("T", 0))
+            await asyncio.sleep(0)
+        # It was told a moment before, and is heard of only now.
+        delivery.clock.now_ms -= 600
+        delivery.writer.put(_at(500, "T", b"late"))
+        delivery.clock.now_ms += 600
+
+    await asyncio.gather(delivery.timed.deliver_due(), other())
+    assert delivery.bodies("T")[-1:] != [b"late"]
+    await delivery.pass_seconds(1)
+    assert delivery.bodies("T")[-1] == b"late"
+
+
+async def test_it_is_looked_again_at_the_end_of_the_second(delivery: Delivery) -> None:
+    assert delivery.timed.pause_seconds() == 0.1
+    delivery.clock.pass_seconds(0.95)
+    assert delivery.timed.pause_seconds() == 0.05
+
+
+# --- what is far away ---
+
+
+async def test_what_is_far_away_is_written_again_on_the_way(tmp_path: Path) -> None:
+    """Apache's rule: a window of ten slots; what is less than a third of it beyond goes half of it."""
+    delivery = opened(tmp_path, timerRollWindowSlot=10)
+    far, farther = _at(12_000, "T", b"far"), _at(25_000, "T", b"farther")
+    delivery.writer.put(far)
+    delivery.writer.put(farther)
+    for second in range(30):
+        await delivery.pass_seconds(1)
+        expected = [b"far"] * (second >= 11) + [b"farther"] * (second >= 24)
+        assert delivery.bodies("T") == expected, second
+    rolls = {message.body: message.properties["TIMER_ROLL_TIMES"] for message in delivery.stored("T")}
+    assert rolls == {b"far": "1", b"farther": "2"}
+    assert delivery.timers.counts.waiting == {"T": 0}
+    assert delivery.timers.counts.rolled == 3
+    delivery.store.close()
+
+
+async def test_what_is_far_away_can_be_taken_back(tmp_path: Path) -> None:
+    delivery = opened(tmp_path, timerRollWindowSlot=10)
+    placed = delivery.writer.put(_at(25_000, "T", b"x", UNIQ_KEY="K"))
+    await delivery.pass_seconds(3)
+    delivery.writer.put(_recall(placed, "T", "K"))
+    for _ in range(30):
+        await delivery.pass_seconds(1)
+    assert delivery.stored("T") == []
+    assert delivery.timers.counts.recalled == 1
+    delivery.store.close()
+
+
+# --- taken back ---
+
+
+async def test_what_was_taken_back_does_not_come(delivery: Delivery) -> None:
+    placed = delivery.writer.put(_at(5500, "T", b"1", UNIQ_KEY="K1"))
+    delivery.writer.put(_at(5600, "T", b"2", UNIQ_KEY="K2"))
+    delivery.writer.put(_at(5600, "U", b"3", UNIQ_KEY="K1"))
+    await delivery.pass_seconds(1)
+    assert delivery.timers.counts.waiting == {"T": 2, "U": 1}
+    delivery.writer.put(_recall(placed, "T", "K1"))
+    await delivery.pass_seconds(1)
+    assert delivery.timers.counts.waiting == {"T": 1, "U": 1}
+    assert delivery.timers.pending.count == 2
+
+    await delivery.pass_seconds(5)
+
+    assert (delivery.bodies("T"), delivery.bodies("U")) == ([b"2"], [b"3"])
+    counts = delivery.timers.counts
+    assert (counts.recalled, counts.waiting) == (1, {"T": 0, "U": 0})
+
+
+async def test_taking_back_what_is_not_there(delivery: Delivery) -> None:
+    placed = delivery.writer.put(_at(5500, "T", b"1", UNIQ_KEY="K1"))
+    delivery.writer.put(_recall(placed, "T", "K2"))
+    await delivery.pass_seconds(6)
+    assert delivery.bodies("T") == [b"1"]
+    assert delivery.timers.counts.waiting == {"T": 0}
+
+
+# --- what cannot be delivered ---
+
+
+async def test_a_full_disk_makes_them_wait(delivery: Delivery, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for number in range(3):
+        delivery.writer.put(_at(500, "T", b"%d" % number))
+    delivery.store.health.refuse("disk", "full")
+    await delivery.pass_seconds(1)
+    await delivery.pass_seconds(1)
+    assert delivery.timers.read_behind_ms() == 1000
+    assert delivery.stored("T") == []
+    delivery.store.health.allow("disk")
+    await delivery.pass_seconds(0.1)
+    assert delivery.bodies("T") == [b"0", b"1", b"2"]
+    told = [record.message for record in caplog.records if "timed messages" in record.message]
+    assert told == ["timed messages wait, though they are due: full", "timed messages are delivered again"]
+
+
+async def test_a_disk_that_cannot_be_read_is_tried_again(
+    delivery: Delivery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    delivery.writer.put(_at(500))
+
+    def fails(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delivery.timers.pending, "entries_of", fails)
+        for _ in range(5):
+            await delivery.pass_seconds(1)
+    assert len([record for record in caplog.records if "will try again" in record.message]) == 1
+    assert delivery.stored("T") == []
+    await delivery.pass_seconds(10)
+    assert len(delivery.stored("T")) == 1
+
+
+@pytest.mark.parametrize("digits", [1, 5000])
+async def test_properties_of_senders_that_only_look_like_the_brokers(delivery: Delivery, digits: int) -> None:
+    fields = dict.fromkeys(("TIMER_DELIVER_MS", "TIMER_ROLL_TIMES", "REAL_QID"), "9" * digits)
+    delivery.writer.put(with_properties({"TIMER_DELAY_MS": "500", **fields}))
+    await delivery.pass_seconds(1)
+    assert len(delivery.stored("T")) == 1
+    assert 0 <= delivery.timers.counts.lateness_ms.total < 1000
+
+
+async def test_what_belongs_nowhere_is_passed_over(delivery: Delivery) -> None:
+    for properties in (
+        {"TIMER_OUT_MS": str(START_MS), "REAL_TOPIC": TIMER, "REAL_QID": "0"},
+        {"TIMER_OUT_MS": str(START_MS), "REAL_TOPIC": "T", "REAL_QID": "x"},
+        {"TIMER_OUT_MS": "soon", "REAL_TOPIC": "T", "REAL_QID": "0"},
+        {"REAL_TOPIC": "T", "REAL_QID": "0"},
+        {"TIMER_OUT_MS": str(START_MS)},
+    ):
+        delivery.writer.put(with_properties(properties, TIMER))
+    delivery.writer.put(_at(500))
+    await delivery.pass_seconds(1)
+    assert delivery.timers.counts.lost == 5
+    assert len(delivery.stored("T")) == 1
+    assert delivery.timers.entering.behind == 0
+
+
+async def test_pops_journal_is_left_alone(delivery: Delivery) -> None:
+    """Its entries wait in the wheel, for Apache's broker, and are passed over here."""
+    revive = "rmq_sys_REVIVE_LOG_DefaultCluster"
+    fields = {"TIMER_OUT_MS": str(START_MS + 1000), "REAL_TOPIC": revive, "REAL_QID": "0"}
+    delivery.writer.put(with_properties(fields, TIMER))
+    delivery.writer.put(_at(1500))
+    await delivery.pass_seconds(0.5)
+    assert delivery.timers.pending.waiting_at(START_MS + 1000) == 2
+    await delivery.pass_seconds(2)
+    assert len(delivery.stored("T")) == 1
+    assert delivery.stored(revive) == []
+    assert delivery.timers.counts.waiting == {"T": 0}
+
+
+# --- settings ---
+
+
+async def test_stopped_for_now(tmp_path: Path) -> None:
+    delivery = opened(tmp_path, timerStopEnqueue=True)
+    delivery.writer.put(_at(500))
+    await delivery.pass_seconds(5)
+    assert (delivery.timers.entering.behind, delivery.timers.entering.behind_ms()) == (1, 5000)
+    delivery.settings.timer_stop_enqueue = False
+    delivery.settings.timer_stop_dequeue = True
+    await delivery.pass_seconds(5)
+    assert delivery.timers.pending.count == 1
+    delivery.settings.timer_stop_dequeue = False
+    await delivery.pass_seconds(1)
+    assert len(delivery.stored("T")) == 1
+    delivery.store.close()
+
+
+async def test_a_finer_precision(tmp_path: Path) -> None:
+    delivery = opened(tmp_path, timerPrecisionMs=100)
+    placed = delivery.writer.put(_at(250))
+    assert placed.timer_out_ms == START_MS + 200
+    await delivery.pass_seconds(0.299)
+    assert delivery.stored("T") == []
+    await delivery.pass_seconds(0.001)
+    assert len(delivery.stored("T")) == 1
+    delivery.store.close()
+
+
+# --- the clock ---
+
+
+async def test_a_clock_that_is_set_back(delivery: Delivery) -> None:
+    delivery.writer.put(_at(500, "T", b"before"))
+    await delivery.pass_seconds(3600)
+    delivery.clock.now_ms -= 3_600_000
+    delivery.writer.put(_at(2500, "T", b"after"))
+    await delivery.pass_seconds(2)
+    assert delivery.bodies("T") == [b"before"]
+    await delivery.pass_seconds(1)
+    assert delivery.bodies("T") == [b"before", b"after"]
+
+
+async def test_a_clock_that_is_set_back_in_the_middle_of_a_second(delivery: Delivery) -> None:
+    delivery.writer.put(_at(500, "T", b"before"))
+    delivery.store.health.refuse("disk", "full")
+    await delivery.pass_seconds(60)
+    delivery.clock.now_ms -= 59_500
+    delivery.store.health.allow("disk")
+    delivery.writer.put(_at(900, "T", b"after"))
+    await delivery.timed.deliver_due()
+    await delivery.pass_seconds(2)
+    assert delivery.bodies("T") == [b"before", b"after"]
+
+
+async def test_a_clock_that_jumps_ahead(delivery: Delivery) -> None:
+    delivery.writer.put(_at(500))
+    await delivery.pass_seconds(40 * 24 * 3600)
+    await delivery.pass_seconds(1)
+    assert len(delivery.stored("T")) == 1
+    delivery.writer.put(_at(40 * _DAY_MS + 2500))
+    await delivery.pass_seconds(2)
+    assert len(delivery.stored("T")) == 2
+
+
+# --- in whose memory it is ---
+
+
+async def test_what_nobody_told_of_is_read(delivery: Delivery) -> None:
+    for number in range(100):
+        delivery.writer.put(_at(500, "T", b"%d" % number))
+        if number % 7 < 4:
+            delivery.timers.entering._told.clear()
+    await delivery.pass_seconds(1)
+    assert delivery.bodies("T") == [b"%d" % number for number in range(100)]
+
+
+async def test_a_message_that_has_gone_from_the_log(tmp_path: Path) -> None:
+    delivery = opened(tmp_path, mappedFileSizeCommitLog=4096)
+    for number in range(30):
+        delivery.writer.put(_at(500, "T", b"%d" % number))
+    await delivery.pass_seconds(0.1)
+    files = delivery.store.commit_log.files
+    gone = [m for m in delivery.stored(TIMER) if m.physical_offset < files[1].start]
+    delivery.store.commit_log.remove_oldest()
+    await delivery.pass_seconds(1)
+    assert delivery.timers.counts.lost == len(gone) > 0
+    assert len(delivery.stored("T")) == 30 - len(gone)
+    delivery.store.close()
+
+
+async def test_each_message_is_on_the_disk_before_its_slot_is_done(
+    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(delivery.store), "flushes_each_message", True)
+    waits = 0
+
+    async def when_flushed(outcome: object) -> None:
+        nonlocal waits
+        waits += 1
+        assert delivery.timers.pending.waiting_at(START_MS) == 70
+
+    monkeypatch.setattr(delivery.store, "when_flushed", when_flushed)
+    for _ in range(70):
+        delivery.writer.put(_at(500))
+    await delivery.pass_seconds(1)
+    assert waits == 2
+
+
+# --- refused on the way out ---
+
+
+async def test_it_goes_on_behind_what_the_store_did_not_take(
+    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        delivery.writer.put(_at(500, "T", b"%d" % number))
+    put_due, taken = delivery.writer.put_due, 0
+
+    def takes_three(message: InnerMessage) -> None:
+        nonlocal taken
+        if taken == 3:
+            taken += 1
+            raise StoreUnavailable("not now")
+        taken += 1
+        put_due(message)
+
+    monkeypatch.setattr(delivery.writer, "put_due", takes_three)
+    await delivery.pass_seconds(1)
+    assert delivery.bodies("T") == [b"0", b"1", b"2"]
+    await delivery.pass_seconds(0.1)
+    assert delivery.bodies("T") == [b"%d" % number for number in range(5)]
+
+
+async def test_a_kill_in_the_middle_of_a_slot_brings_all_of_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = opened(tmp_path)
+    for number in range(5):
+        delivery.writer.put(_at(500, "T", b"%d" % number))
+    await delivery.pass_seconds(0.5)
+    await flushed(delivery)
+    await delivery.pass_seconds(0.5)
+    async with killed(delivery, tmp_path) as again:
+        await again.pass_seconds(0)
+        assert sorted(set(again.bodies("T"))) == [b"%d" % number for number in range(5)]
+        assert len(again.bodies("T")) == 10

@@ -1,0 +1,121 @@
+"""Transactions on a store of their own, in virtual time, and producers without sockets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmq_broker.clients.client import ConnectedClient
+from rmq_broker.clients.producers import ProducerTable
+from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.offsets.table import ConsumerOffsetTable
+from rmq_broker.transactions.service import TransactionService
+from rmq_remoting.bodies.topic import TopicConfig
+from rmq_remoting.codes import LanguageCode, RequestCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.headers.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from rmq_remoting.message import MessageExt
+from rmq_remoting.sys_flags import MessageSysFlag
+from tests.support.waiting import loop_passes
+from tests.unit.broker.delivery.parts import STORE_HOST, Delivery, inner
+from tests.unit.broker.parts import Clock, Peer
+
+HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+GROUP, TOPIC = "shop", "T"
+SYSTEM_GROUP = "CID_RMQ_SYS_TRANS"
+COMMIT, ROLLBACK = MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_ROLLBACK
+
+
+class Transacting(Delivery):
+    """A store, and transactions on it; `killed` gives the same again after a kill of the process."""
+
+    def __init__(self, folder: Path, clock: Clock | None = None, **keys: object) -> None:
+        super().__init__(folder, clock, **keys)
+        self.folder = folder
+        self.keys = keys
+        self.topics.update(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
+        self.producers = ProducerTable()
+        self.committed_offsets = ConsumerOffsetTable(self.clock)
+        self._make()
+
+    def _make(self) -> None:
+        self.service = TransactionService(
+            self.settings,
+            self.topics,
+            self.producers,
+            self.committed_offsets,
+            self.store,
+            self.writer,
+            STORE_HOST,
+            self.clock,
+        )
+        self.halves = self.service.halves
+
+    def send(self, body: bytes = b"body", *, queue_id: int = 2, **properties: str) -> Placed:
+        """Send a message in a transaction."""
+        fields = {"UNIQ_KEY": body.decode(), "PGROUP": GROUP, "TRAN_MSG": "true", **properties}
+        message = inner(TOPIC, body, queue_id=queue_id)
+        message.set_properties(fields)
+        return self.service.preparing.put(message, GROUP, fields["UNIQ_KEY"].encode())
+
+    def end(self, state: int, place: Placed, **fields: object) -> None:
+        """What became of it; raises as the broker refuses."""
+        header = EndTransactionRequestHeader(
+            **{
+                "commit_log_offset": place.physical_offset,
+                "commit_or_rollback": state,
+                "msg_id": "",
+                "producer_group": GROUP,
+                "tran_state_table_offset": place.queue_offset,
+                **fields,
+            }
+        )
+        record = self.store.record_at(header.commit_log_offset)
+        self.service.ending.end(header, record)
+
+    def join(self, group: str = GROUP) -> Peer:
+        """A producer of a group connects."""
+        peer = Peer()
+        client = ConnectedClient(peer.connection, "c", LanguageCode.JAVA, 0, self.clock.now_ms)
+        self.producers.register(group, client)
+        return peer
+
+    async def check_after(self, seconds: float) -> None:
+        """Let time pass, and then a round of checks be made."""
+        self.clock.pass_seconds(seconds)
+        await self.service.checks.run()
+        await loop_passes()
+
+    async def restarted(self, *, offsets_are_kept: bool = True) -> Transacting:
+        """The same after the process was killed; the offsets as they were, or as Apache's before any."""
+        self.store.close()
+        after = Transacting(self.folder, self.clock, **self.keys)
+        if offsets_are_kept:
+            after.committed_offsets = self.committed_offsets
+            after._make()
+        await after.service.load()
+        return after
+
+    def ops(self) -> list[bytes]:
+        """The bodies of all op messages."""
+        return self.bodies(OP)
+
+
+def question(peer: Peer) -> tuple[CheckTransactionStateRequestHeader, RemotingCommand]:
+    """The last question that a producer was asked."""
+    command = peer.received()[-1]
+    assert command.code == RequestCode.CHECK_TRANSACTION_STATE and command.is_oneway
+    return CheckTransactionStateRequestHeader.decode(command.ext_fields), command
+
+
+def place_of(header: CheckTransactionStateRequestHeader) -> Placed:
+    """Where a question says that the half message is."""
+    return Placed(header.commit_log_offset, header.tran_state_table_offset, 0)
+
+
+def without(message: MessageExt, *names: str) -> dict[str, str]:
+    """The properties of a message without some."""
+    return {name: value for name, value in message.properties.items() if name not in names}

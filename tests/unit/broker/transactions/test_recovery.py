@@ -1,0 +1,218 @@
+"""Transactions after a restart, a kill, and with what Apache's broker has left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq_broker.delivery.inner_message import read_message
+from rmq_broker.offsets.table import NO_OFFSET
+from rmq_remoting.errors import CommandError
+from tests.support.golden_store import SETTINGS, unpack
+from tests.unit.broker.delivery.parts import inner
+from tests.unit.broker.transactions.parts import (
+    COMMIT,
+    GROUP,
+    HALF,
+    OP,
+    ROLLBACK,
+    SYSTEM_GROUP,
+    TOPIC,
+    Transacting,
+    place_of,
+    question,
+)
+
+_LAYOUT = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue")
+
+
+def _positions(broker: Transacting) -> tuple[int, int]:
+    query = broker.committed_offsets.query
+    return query(SYSTEM_GROUP, HALF, 0), query(SYSTEM_GROUP, OP, 0)
+
+
+async def test_what_has_not_ended_is_known_again(tmp_path: Path) -> None:
+    broker = Transacting(tmp_path)
+    places = [broker.send(b"%d" % number) for number in range(4)]
+    broker.end(COMMIT, places[1])
+    broker.end(ROLLBACK, places[3])
+    broker.service.ops.write()
+
+    after = await broker.restarted()
+
+    assert [half.queue_offset for half in after.halves.in_order()] == [0, 2]
+    assert after.halves.counts == {TOPIC: 2}
+    after.end(COMMIT, places[0])
+    after.end(ROLLBACK, places[2])
+    assert after.bodies(TOPIC, 2) == [b"1", b"0"]
+    after.store.close()
+
+
+async def test_checks_go_on_where_they_were(tmp_path: Path) -> None:
+    broker = Transacting(tmp_path)
+    sent = broker.send(b"one")
+    for _ in range(3):
+        await broker.check_after(30)
+    broker.service.ops.write()
+
+    after = await broker.restarted()
+
+    (half,) = after.halves.in_order()
+    assert (half.first_offset, half.queue_offset, half.checks) == (0, 3, 3)
+    producer = after.join()
+    await after.check_after(30)
+    assert after.stored(HALF)[-1].properties["TRANSACTION_CHECK_TIMES"] == "4"
+    after.end(COMMIT, place_of(question(producer)[0]))
+    after.end(COMMIT, sent)
+    assert after.bodies(TOPIC, 2) == [b"one"]
+    after.store.close()
+
+
+async def test_how_old_a_transaction_is_does_not_depend_on_its_producers_clock(tmp_path: Path) -> None:
+    broker = Transacting(tmp_path)
+    message = inner(TOPIC, PGROUP=GROUP, UNIQ_KEY="U")
+    message.born_timestamp_ms = 1
+    broker.service.preparing.put(message, GROUP, b"U")
+    began_ms = broker.clock.now_ms
+    await broker.check_after(30)
+    broker.service.ops.write()
+
+    after = await broker.restarted()
+
+    assert [half.since_ms for half in after.halves.in_order()] == [began_ms]
+    after.store.close()
+
+
+async def test_a_crash_between_appending_again_and_noting_it(tmp_path: Path) -> None:
+    broker = Transacting(tmp_path)
+    broker.send(b"one")
+    await broker.check_after(30)  # no op message says yet that the first record is done with
+
+    after = await broker.restarted()
+
+    (half,) = after.halves.in_order()
+    assert (half.first_offset, half.queue_offset) == (0, 1)
+    after.service.ops.write()
+    assert after.ops() == [b"0,"]
+    after.store.close()
+
+
+async def test_progress_follows_the_disk(tmp_path: Path) -> None:
+    broker = Transacting(tmp_path)
+    progress = broker.service.progress
+    places = [broker.send(b"%d" % number) for number in range(3)]
+    broker.end(COMMIT, places[0])
+    broker.service.ops.write()
+    progress.look()
+    progress.look()
+    assert _positions(broker) == (NO_OFFSET, NO_OFFSET)
+
+    broker.store.commit_log.flush()
+    progress.look()
+    assert _positions(broker) == (1, 1)
+
+    broker.end(COMMIT, places[2])
+    broker.service.ops.write()
+    broker.store.commit_log.flush()
+    progress.look()
+    progress.look()
+    assert _positions(broker) == (1, 1)  # the second is under way
+    broker.end(COMMIT, places[1])
+    broker.service.ops.write()
+    broker.store.commit_log.flush()
+    progress.look()
+    progress.look()
+    assert _positions(broker) == (3, 3)
+
+    after = await broker.restarted()
+    assert len(after.halves) == 0
+    assert after.service.progress.begins() == (3, 3)
+    after.store.close()
+
+
+async def test_nothing_is_read_from_before_the_progress(tmp_path: Path) -> None:
+    broker = Transacting(tmp_path)
+    places = [broker.send() for _ in range(2)]
+    broker.end(ROLLBACK, places[0])
+    await broker.service.stop()
+    assert _positions(broker) == (1, 1)
+    after = await broker.restarted()
+    assert [half.queue_offset for half in after.halves.in_order()] == [1]
+    after.store.close()
+
+
+async def test_a_stop_leaves_the_counts_for_apaches_broker(tmp_path: Path) -> None:
+    broker = Transacting(tmp_path)
+    (tmp_path / "config").mkdir()
+    broker.send()
+    await broker.service.stop()
+    content = (tmp_path / "config" / "transactionMetrics").read_text()
+    assert '"transactionCount":{"T":{"count":1,"timeStamp":' in content
+    assert content.startswith('{"dataVersion":{"counter":1,')
+    broker.store.close()
+
+
+async def test_offsets_beyond_what_is_there_are_brought_back(tmp_path: Path) -> None:
+    """As after a power cut that has taken the end of the log."""
+    broker = Transacting(tmp_path)
+    broker.send()
+    broker.committed_offsets.commit(SYSTEM_GROUP, HALF, 0, 100)
+    broker.committed_offsets.commit(SYSTEM_GROUP, OP, 0, 100)
+    assert broker.service.progress.begins() == (1, 0)
+    broker.store.close()
+
+
+async def test_rubbish_in_both_queues_is_passed_over(tmp_path: Path) -> None:
+    broker = Transacting(tmp_path)
+    for topic, body in ((OP, b"x,,-1,99999999999999999999,0"), (OP, b"?"), (HALF, b"no half message")):
+        broker.writer.put(inner(topic, body))
+    place = broker.send()
+
+    after = await broker.restarted()
+
+    assert [half.queue_offset for half in after.halves.in_order()] == [place.queue_offset]
+    after.store.close()
+
+
+async def test_copies_that_apaches_broker_made_are_of_one_transaction(tmp_path: Path) -> None:
+    """As after a kill: its copies do not say what they are copies of, and its progress is an old one."""
+    broker = Transacting(tmp_path)
+    still_open, ended = broker.send(b"open"), broker.send(b"ended")
+    for body, checks in ((b"open", 1), (b"ended", 1), (b"open", 2)):
+        copy = inner(HALF, body)
+        fields = {"UNIQ_KEY": body.decode(), "__transactionId__": body.decode(), "PGROUP": GROUP}
+        copy.set_properties(
+            {**fields, "REAL_TOPIC": TOPIC, "REAL_QID": "2", "TRANSACTION_CHECK_TIMES": str(checks)}
+        )
+        broker.writer.put(copy)
+    broker.writer.put(inner(OP, b"3,", TAGS="d"))
+
+    after = await broker.restarted()
+
+    (half,) = after.halves.in_order()
+    assert (half.first_offset, half.queue_offset, half.checks) == (still_open.queue_offset, 4, 2)
+    after.end(COMMIT, still_open)
+    assert after.bodies(TOPIC, 2) == [b"open"]
+    with pytest.raises(CommandError, match="has ended already"):
+        after.end(COMMIT, ended)
+    after.store.close()
+
+
+@pytest.mark.parametrize(("name", "count"), [("clean", 1), ("killed", 0)])
+async def test_what_apaches_broker_left_is_taken_over(name: str, count: int, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    layout: dict[str, Any] = {key: SETTINGS[key] for key in _LAYOUT}
+    broker = Transacting(folder, **layout)
+    broker.committed_offsets.decode((folder / "config" / "consumerOffset.json").read_bytes())
+    await broker.service.load()
+
+    for half in broker.halves.in_order():
+        record = broker.store.record_at(half.physical_offset)
+        assert record is not None
+        properties = read_message(record).message.properties
+        assert b"TX_UNKNOWN" in properties
+        assert half.checks > 0
+    assert len(broker.halves) == count
+    broker.store.close()
