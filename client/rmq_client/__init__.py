@@ -25,8 +25,11 @@ from .consumer.pull import PullConsumer
 from .consumer.pull_client import PullSettings, PullStatus
 from .consumer.pulling import ConsumerTiming
 from .consumer.push import PushConsumer
+from .consumer.share_changes import ShareChange, ShareListener
 from .consumer.simple import SimpleConsumer
 from .consumer.statistics import TopicStatistics
+from .consumer.subscription import Sql
+from .credentials import Credentials
 from .errors import (
     BrokerError,
     BrokerUnreachable,
@@ -34,6 +37,9 @@ from .errors import (
     ClientError,
     NameServerUnreachable,
     NoQueue,
+    NoReply,
+    NotAuthenticated,
+    NotAuthorized,
     NotFound,
     NotRunning,
     PermissionDenied,
@@ -42,23 +48,32 @@ from .errors import (
     RouteError,
     SubscriptionError,
     TimedOut,
+    TlsFailed,
     TooMuchUnderWay,
     TopicNotFound,
     TopicNotOnBroker,
+    TransactionNotBegun,
     Unavailable,
     UnreachableError,
     UsageError,
 )
 from .producer.backpressure import InFlightLimits
 from .producer.batching import BatchPolicy
+from .producer.fault_tolerance import FaultTolerance, LastResort
+from .producer.hooks import SendContext, SendHook
 from .producer.policies import Compression, RetryPolicy
 from .producer.producer import Producer
 from .producer.results import SendResult, SendStatus
 from .producer.selection import by_key_hash, by_random
+from .producer.transactions import Transaction, TransactionResult
 from .queries import QueryResult
 from .raw_pulls import PullWish, RawPull, RawPuller
+from .replies import reply_to
 from .routing import TopicRoute
 from .settings import ClientSettings
+from .tls import TlsSettings
+from .trace.dispatcher import Tracing
+from .transactions import TransactionState
 
 __all__ = [
     "Admin",
@@ -75,10 +90,13 @@ __all__ = [
     "ConsumeHook",
     "ConsumeResult",
     "ConsumerTiming",
+    "Credentials",
+    "FaultTolerance",
     "FlowControl",
     "HookContext",
     "InFlightLimits",
     "InvalidPropertyError",
+    "LastResort",
     "Listener",
     "Message",
     "MessageEncodeError",
@@ -86,6 +104,9 @@ __all__ = [
     "MessageQueue",
     "NameServerUnreachable",
     "NoQueue",
+    "NoReply",
+    "NotAuthenticated",
+    "NotAuthorized",
     "NotFound",
     "NotRunning",
     "OrderlyContext",
@@ -104,17 +125,29 @@ __all__ = [
     "Rejected",
     "RetryPolicy",
     "RouteError",
+    "SendContext",
+    "SendHook",
     "SendResult",
     "SendStatus",
     "Serialization",
+    "ShareChange",
+    "ShareListener",
     "SimpleConsumer",
+    "Sql",
     "SubscriptionError",
     "TimedOut",
+    "TlsFailed",
+    "TlsSettings",
     "TooMuchUnderWay",
     "TopicNotFound",
     "TopicNotOnBroker",
     "TopicRoute",
     "TopicStatistics",
+    "Tracing",
+    "Transaction",
+    "TransactionNotBegun",
+    "TransactionResult",
+    "TransactionState",
     "Unavailable",
     "UnreachableError",
     "UsageError",
@@ -126,4 +159,5 @@ __all__ = [
     "by_machine_room",
     "by_random",
     "nearby",
+    "reply_to",
 ]

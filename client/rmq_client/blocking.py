@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from rmq_remoting.message import MessageExt
+from rmq_remoting.message import Message, MessageExt
 
 from . import admin as _admin
 from . import raw_pulls as _raw_pulls
@@ -29,9 +29,12 @@ from .consumer import simple as _simple
 from .lifetime import Lifetime
 from .loop_thread import LoopThread
 from .producer import producer as _producer
+from .producer import results as _results
+from .producer import transactions as _transactions
 
 P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F")
 
 
 A = TypeVar("A", bound=Lifetime)
@@ -138,6 +141,54 @@ def _at_once(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[Any
     return call
 
 
+def _at_once_as(
+    face: Callable[[T], F], method: Callable[Concatenate[B, P], T]
+) -> Callable[Concatenate[Any, P], F]:
+    """The same for one that gives an asyncio object; `face` makes the blocking one of it."""
+    call = _at_once(method)
+
+    @functools.wraps(method)
+    def make(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> F:
+        return face(call(self, *args, **kwargs))
+
+    return make
+
+
+class Transaction:
+    """A message that consumers get only if this is committed; see rmq_client.Transaction."""
+
+    def __init__(self, transaction: _transactions.Transaction) -> None:
+        self._asyncio = transaction
+
+    commit = _waiting(_transactions.Transaction.commit)
+    rollback = _waiting(_transactions.Transaction.rollback)
+    leave_open = _waiting(_transactions.Transaction.leave_open)
+
+    @property
+    def message(self) -> Message:
+        """The message, with its id."""
+        return self._asyncio.message
+
+    @property
+    def msg_id(self) -> str:
+        """The message's id, which is the transaction's."""
+        return self._asyncio.msg_id
+
+    @property
+    def sent(self) -> _results.SendResult:
+        """Where the message waits. Raises UsageError before it was sent."""
+        return self._asyncio.sent
+
+    def __enter__(self) -> Self:
+        _background.run(self._asyncio.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _background.run(self._asyncio.__aexit__(kind, error, trace))
+
+
 class Producer(_Face[_producer.Producer]):
     """Sends messages; see rmq_client.Producer."""
 
@@ -148,7 +199,12 @@ class Producer(_Face[_producer.Producer]):
     send = _waiting(_producer.Producer.send)
     send_oneway = _waiting(_producer.Producer.send_oneway)
     send_batch = _waiting(_producer.Producer.send_batch)
+    send_in_transaction = _waiting(_producer.Producer.send_in_transaction)
+    request = _waiting(_producer.Producer.request)
+    reply = _waiting(_producer.Producer.reply)
+    recall = _waiting(_producer.Producer.recall)
     queues = _waiting(_producer.Producer.queues)
+    transaction = _at_once_as(Transaction, _producer.Producer.transaction)
 
 
 class PushConsumer(_Face[_push.PushConsumer]):

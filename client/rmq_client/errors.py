@@ -6,15 +6,20 @@ ClientError
 ├── RouteError             where a topic is cannot be told
 │   ├── TopicNotFound      the name servers do not know the topic
 │   └── NoQueue            the topic is there, but no queue of it can be written (or read)
+├── TransactionNotBegun    a transaction's message is not as safe as it should be: it was rolled back
 ├── TooMuchUnderWay        this process has too much under way itself: nothing was sent
 ├── UnreachableError       no answer: nobody there, or the connection ended
 │   ├── NameServerUnreachable
 │   ├── BrokerUnreachable
+│   ├── TlsFailed          the server's certificate is not trusted, or it does not speak TLS
 │   └── TimedOut           no answer in time; whether the server acted on the request is unknown
+│       └── NoReply        a request was sent, and nobody has replied to it in time
 └── BrokerError            a server refused the request; has its code and remark, and whether to try again
     ├── Busy               it has too much to do, or limits us: later it may work
     ├── Unavailable        this broker cannot now, another one may: being stopped, a slave, a full disk
     ├── PermissionDenied   the topic or the broker may not be written (or read)
+    │   ├── NotAuthenticated   no access key was sent, or a wrong one: see ClientSettings.credentials
+    │   └── NotAuthorized      the user of the access key has no right to do that
     ├── NotFound           no such group, offset or message on that broker
     │   ├── TopicNotOnBroker   nor such a topic, yet
     │   └── ReceiptExpired     a popped message that is not this consumer's any more: it may come again
@@ -24,16 +29,31 @@ ClientError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Final
 
 from rmq_remoting.codes import ResponseCode
-from rmq_remoting.errors import BodyError, HeaderError, RequestError, RequestTimeout, TooManyRequests
+from rmq_remoting.errors import (
+    BodyError,
+    ConnectError,
+    HeaderError,
+    RequestError,
+    RequestTimeout,
+    TlsError,
+    TooManyRequests,
+)
 
 
 class ClientError(Exception):
-    """Root of all errors of this package."""
+    """Root of all errors of this package.
+
+    `is_outcome_unknown`: a server may have done what was asked for all the same: a message that a send failed
+    for may have been stored. Where it is false, it was not.
+    """
+
+    is_outcome_unknown: bool = False
 
 
 class UsageError(ClientError, ValueError):
@@ -60,6 +80,10 @@ class TooMuchUnderWay(ClientError):
     """This process has too much under way itself; nothing was sent."""
 
 
+class TransactionNotBegun(ClientError):
+    """A broker has stored a transaction's message, but not as safely as it should: it was rolled back."""
+
+
 class UnreachableError(ClientError):
     """A request got no answer."""
 
@@ -72,8 +96,16 @@ class BrokerUnreachable(UnreachableError):
     """A broker cannot be reached, or its connection ended before it answered."""
 
 
+class TlsFailed(UnreachableError):
+    """No TLS with the server: its certificate is not trusted, or it does not speak TLS as this side does."""
+
+
 class TimedOut(UnreachableError):
     """No answer came in time; whether the server acted on the request is unknown."""
+
+
+class NoReply(TimedOut):
+    """A request reached a broker, and no reply came in time: nobody consumes it, or it takes longer."""
 
 
 class BrokerError(ClientError):
@@ -83,14 +115,18 @@ class BrokerError(ClientError):
     """
 
     retryable: ClassVar[bool] = False
+    advice: ClassVar[str] = ""
 
     def __init__(self, code: int, remark: str | None, address: str, about: str = "") -> None:
         self.code = code
         self.remark = remark or ""
         self.address = address
+        self.is_outcome_unknown = code in _SAYS_LITTLE
         name = ResponseCode(code).name if code in _KNOWN_CODES else "unknown code"
         what = f"{about}: " if about else ""
-        super().__init__(f"{what}{address} answered {code} ({name}): {self.remark or 'without a remark'}")
+        said = self.remark or "without a remark"
+        advice = f" ({self.advice})" if self.advice else ""
+        super().__init__(f"{what}{address} answered {code} ({name}): {said}{advice}")
 
 
 class Busy(BrokerError):
@@ -109,6 +145,18 @@ class PermissionDenied(BrokerError):
     """The topic or the broker may not be used like this. Another broker of the topic may allow it."""
 
     retryable = True
+
+
+class NotAuthenticated(PermissionDenied):
+    """The server wants an access key that it knows, and a signature: ClientSettings.credentials make it."""
+
+    advice = "check access key and secret key: the user has to be known there, and enabled"
+
+
+class NotAuthorized(PermissionDenied):
+    """The user of the access key has no right to do that. Another broker's users may differ."""
+
+    advice = "have the right granted to the user, as by mqadmin createAcl or updateAcl"
 
 
 class NotFound(BrokerError):
@@ -133,6 +181,11 @@ class SubscriptionError(BrokerError):
     """The broker's idea of the group's subscription does not fit the request."""
 
 
+# What may have happened before the server came to answer so: a failed flush, an error of its own, an answer
+# that cannot be read.
+_SAYS_LITTLE: Final = frozenset(
+    {ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}
+)
 _KNOWN_CODES: Final = frozenset(int(code) for code in ResponseCode)
 
 # What is worth another attempt follows Apache RocketMQ 5.3.3, DefaultMQProducer.retryResponseCodes.
@@ -163,9 +216,23 @@ _CLASSES: Final[dict[int, type[BrokerError]]] = {
 }
 
 
+# Access control has no codes of its own. The remarks are those of Apache RocketMQ 5.3.3 (classes
+# DefaultAuthenticationHandler, AbstractAuthenticationStrategy, AclAuthorizationHandler and the like).
+_NOT_AUTHENTICATED: Final = re.compile(
+    "check signature failed|username cannot be null|Authentication failed|User:.* (is )?(not found|disabled)"
+)
+_NOT_AUTHORIZED: Final = re.compile("has no permission to access |^Authorization failed")
+
+
 def refusal(code: int, remark: str | None, address: str, about: str = "") -> BrokerError:
     """The error for a response code that says 'no'. `about` names what was asked for."""
-    return _CLASSES.get(code, BrokerError)(code, remark, address, about)
+    kind = _CLASSES.get(code, BrokerError)
+    if kind is PermissionDenied and remark is not None:
+        if _NOT_AUTHENTICATED.match(remark):
+            kind = NotAuthenticated
+        elif _NOT_AUTHORIZED.search(remark):
+            kind = NotAuthorized
+    return kind(code, remark, address, about)
 
 
 @contextmanager
@@ -182,4 +249,10 @@ def unanswered(error: RequestError, about: str = "") -> ClientError:
     text = f"{about}: {error}" if about else str(error)
     if isinstance(error, TooManyRequests):
         return TooMuchUnderWay(text)
-    return TimedOut(text) if isinstance(error, RequestTimeout) else BrokerUnreachable(text)
+    failure: UnreachableError
+    if isinstance(error, TlsError):
+        failure = TlsFailed(text)
+    else:
+        failure = TimedOut(text) if isinstance(error, RequestTimeout) else BrokerUnreachable(text)
+    failure.is_outcome_unknown = not isinstance(error, ConnectError)
+    return failure

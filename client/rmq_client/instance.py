@@ -37,9 +37,12 @@ from .links import BrokerLinks
 from .loop_thread import LoopThread
 from .members import ConsumerMember, Members
 from .name_servers import NameServers
+from .replies import PendingReplies
 from .routing import RouteTable, TopicRoute
 from .server_requests import ServerRequests
-from .settings import ClientSettings, name_server_list
+from .settings import ClientSettings, is_address_server, name_server_list
+from .tls import client_tls
+from .transactions import TransactionChecks
 
 log = logging.getLogger("rmq.client.instance")
 
@@ -58,13 +61,17 @@ class ClientInstance:
     """What the producers and consumers of one process share. Made by `acquire`, given back by `release`."""
 
     def __init__(self, addresses: tuple[str, ...], settings: ClientSettings) -> None:
+        """Raises UsageError where the files for TLS cannot be used."""
         self.settings = settings
         self.addresses = addresses
+        self._tls = client_tls(settings.tls)
         ip = local_address().strip("[]")
         mark = settings.instance_name if settings.instance_name != "DEFAULT" else str(time.time_ns())
         self.client_id = f"{ip}@{os.getpid()}#{mark}"
         self.unique_keys = UniqueKeyGenerator(ip, os.getpid(), secrets.randbits(32), now_ms)
         self.thread = LoopThread(f"rmq-client-{addresses[0]}")
+        self.replies = PendingReplies(settings.max_unpacked_body_bytes, now_ms)
+        self.transaction_checks = TransactionChecks(settings.serialization, settings.max_unpacked_body_bytes)
         self._users = 0
         self._crossings: dict[int, tuple[asyncio.AbstractEventLoop, Crossing]] = {}
         # Made on the network loop, by _start.
@@ -83,7 +90,10 @@ class ClientInstance:
 
     @classmethod
     async def acquire(cls, namesrv: str | Sequence[str] | None, settings: ClientSettings) -> ClientInstance:
-        """The running instance for these name servers and settings. Raises UsageError for a bad address."""
+        """The running instance for these name servers and settings.
+
+        Raises UsageError for a bad address, and for files for TLS that cannot be used.
+        """
         addresses = name_server_list(namesrv)
         with _registry.lock:
             instance = _registry.instances.get((addresses, settings))
@@ -185,7 +195,7 @@ class ClientInstance:
         )
 
     def _is_broker(self, address: str) -> bool:
-        return address not in self.addresses
+        return address not in self.name_servers.addresses
 
     async def _start(self) -> None:
         settings = self.settings
@@ -193,10 +203,14 @@ class ClientInstance:
         self.members = Members(self.client_id)
         dispatcher = Dispatcher()
         ServerRequests(self.members).register(dispatcher)
+        self.replies.register(dispatcher)
+        self.transaction_checks.register(dispatcher)
         self._client = RemotingClient(
             dispatcher,
             settings=settings.connection,
             connect_timeout_seconds=settings.connect_timeout_seconds,
+            signer=None if settings.credentials is None else settings.credentials.signer(),
+            tls=self._tls,
         )
         self.name_servers = NameServers(self.addresses, self._client, settings)
         self.routes = RouteTable(self.name_servers, settings.route_refresh_seconds)
@@ -206,6 +220,8 @@ class ClientInstance:
         self.links = BrokerLinks(self._client, self.heartbeats.greet)
         self.api = BrokerApi(self.links, settings)
         self._start_task(_restarting(self.routes.keep_fresh), "refresh routes")
+        if is_address_server(self.addresses[0]):
+            self._start_task(_restarting(self.name_servers.keep_looking_up), "look name servers up")
         self._start_task(_restarting(lambda: self.heartbeats.keep_beating(self.links)), "heartbeats")
         log.info("client %s uses name servers %s", self.client_id, self.name_servers)
 
@@ -215,6 +231,7 @@ class ClientInstance:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_STOP_TIMEOUT_SECONDS)
+        await self.transaction_checks.stop()
         await self.routes.stop()
         await self.links.stop()
         await self._client.stop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from rmq_remoting.client import RemotingClient
@@ -23,7 +24,17 @@ _GREETING: Final = "rmq_client.greeting"
 # Requests that wait for one connection to be made.
 _MAX_WAITING: Final = 16_384
 
-_Waiting = tuple[int, bytes, float, Reply]
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that waits for the connection. `due`: when its time is over, by the loop's clock."""
+
+    opaque: int
+    frame: bytes
+    timeout_seconds: float
+    due: float
+    reply: Reply
+    timer: asyncio.TimerHandle | None = None
 
 
 class BrokerLinks:
@@ -63,6 +74,7 @@ class BrokerLinks:
     def post(self, address: str, opaque: int, frame: bytes, timeout_seconds: float, reply: Reply) -> None:
         """Send an encoded request now, or as soon as there is a connection; `reply` gets the outcome.
 
+        The time runs while it waits: a host that does not answer at all costs no more than one that hangs.
         Raises RequestError where it cannot even wait.
         """
         connection = self._client.existing(address)
@@ -75,7 +87,10 @@ class BrokerLinks:
             self._start(self._connect_and_send(address), f"connect {address}")
         elif len(waiting) >= _MAX_WAITING:
             raise TooManyRequests(f"{_MAX_WAITING} requests wait for a connection to {address}; slow down")
-        waiting.append((opaque, frame, timeout_seconds, reply))
+        loop = asyncio.get_running_loop()
+        request = _Waiting(opaque, frame, timeout_seconds, loop.time() + timeout_seconds, reply)
+        request.timer = loop.call_later(timeout_seconds, _give_up, address, request)
+        waiting.append(request)
 
     def post_oneway(self, address: str, frame: bytes) -> None:
         """Send an encoded request that gets no answer. Raises RequestError where there is no connection."""
@@ -102,15 +117,18 @@ class BrokerLinks:
         except RequestError as failed:
             error = failed
         finally:
-            waiting = self._waiting.pop(address)
-            for opaque, frame, timeout_seconds, reply in waiting:
+            now = asyncio.get_running_loop().time()
+            for request in self._waiting.pop(address):
+                if request.timer is None:
+                    continue  # given up
+                request.timer.cancel()
                 try:
                     if connection is None:
                         raise error
-                    connection.send_frame(opaque, frame, timeout_seconds, reply)
+                    connection.send_frame(request.opaque, request.frame, request.due - now, request.reply)
                 except RequestError as failed:
-                    if not reply.done():
-                        reply.set_exception(failed)
+                    if not request.reply.done():
+                        request.reply.set_exception(failed)
         if connection is not None:
             await self.connect(address)
 
@@ -126,3 +144,12 @@ class BrokerLinks:
         if not task.cancelled() and (error := task.exception()) is not None:
             level = logging.INFO if isinstance(error, RequestError) else logging.ERROR
             log.log(level, "%s failed", task.get_name(), exc_info=error)
+
+
+def _give_up(address: str, request: _Waiting) -> None:
+    request.timer = None
+    if not request.reply.done():
+        seconds = request.timeout_seconds
+        request.reply.set_exception(
+            ConnectError(f"no connection to {address} within {seconds:.3g} s: not sent")
+        )

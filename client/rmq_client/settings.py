@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,14 +12,16 @@ from rmq_remoting.command import Serialization
 from rmq_remoting.connection import ConnectionSettings
 from rmq_remoting.errors import ConnectError
 
+from .credentials import Credentials
 from .errors import UsageError
+from .tls import TlsSettings
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """How this process talks to one cluster; producers and consumers with equal settings share connections.
 
-    Defaults follow Apache RocketMQ 5.3.3 (ClientConfig).
+    Defaults follow Apache RocketMQ 5.3.3 (ClientConfig). Raises UsageError.
     """
 
     # Tells apart instances of one process, for what must not share a client id: two consumers of one group.
@@ -34,12 +37,29 @@ class ClientSettings:
     max_unpacked_body_bytes: int = 128 * 1024 * 1024
     # Bounds of each connection; the default admits 65,535 requests under way.
     connection: ConnectionSettings = field(default_factory=ConnectionSettings, hash=False)
+    # For servers with access control.
+    credentials: Credentials | None = None
+    # True is TLS with the default TlsSettings; a context of the standard library is taken as it is.
+    tls: bool | TlsSettings | ssl.SSLContext = False
+
+    def __post_init__(self) -> None:
+        # What was given may be a secret: messages do not repeat it.
+        if self.credentials is not None and not isinstance(self.credentials, Credentials):
+            raise UsageError(
+                f"credentials have to be Credentials(access_key=..., secret_key=...), not a "
+                f"{type(self.credentials).__name__}"
+            )
+        if not isinstance(self.tls, (bool, TlsSettings, ssl.SSLContext)):
+            raise UsageError(
+                f"tls has to be True, TlsSettings(...) or an ssl.SSLContext, not a {type(self.tls).__name__}"
+            )
 
 
 def name_server_list(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
     """Name server addresses out of `host:port;host:port`, a sequence, or the variable NAMESRV_ADDR for None.
 
-    Raises UsageError.
+    The address of an address server (`http://...`) stands alone, and is given back as it is. Raises
+    UsageError.
     """
     if namesrv is None:
         namesrv = os.environ.get("NAMESRV_ADDR", "")
@@ -51,9 +71,18 @@ def name_server_list(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
     addresses = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
     if not addresses:
         raise UsageError("the list of name servers is empty: pass namesrv='host:9876;otherhost:9876'")
+    if any(map(is_address_server, addresses)):
+        if len(addresses) > 1:
+            raise UsageError(f"name servers {'; '.join(addresses)}: an address server has to stand alone")
+        return addresses
     for address in addresses:
         try:
             split_address(address)
         except ConnectError as error:
             raise UsageError(f"name server {error}") from error
     return addresses
+
+
+def is_address_server(address: str) -> bool:
+    """Whether this is where the name servers' addresses can be asked for, and not one of them."""
+    return address.startswith(("http://", "https://"))

@@ -48,9 +48,13 @@ class Message:
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         delay_level: int = 0,
+        delay_ms: int = 0,
+        deliver_at_ms: int = 0,
     ) -> None:
-        """`properties` are the user's own. Raises InvalidPropertyError for what could not be read back, and
-        TypeError for a body that is a text.
+        """`properties` are the user's own. A message that is to come later has one of the last three.
+
+        Raises InvalidPropertyError for what could not be read back, or comes at two times, and TypeError for
+        a body that is a text.
         """
         self.topic = topic
         self.body = body if type(body) is bytes else _body_bytes(body)
@@ -62,6 +66,14 @@ class Message:
             self.keys = keys
         if delay_level:
             self.delay_level = delay_level
+        if delay_ms or deliver_at_ms:
+            if bool(delay_level) + bool(delay_ms) + bool(deliver_at_ms) > 1:
+                raise InvalidPropertyError(
+                    f"delay_level={delay_level}, delay_ms={delay_ms}, deliver_at_ms={deliver_at_ms}: a "
+                    "message comes at one time, set one of them"
+                )
+            self.delay_ms = delay_ms
+            self.deliver_at_ms = deliver_at_ms
         if properties:
             for name, value in properties.items():
                 check_user_property(name, value)
@@ -107,6 +119,7 @@ class Message:
 
     @delay_ms.setter
     def delay_ms(self, delay_ms: int) -> None:
+        _check_time("delay_ms", delay_ms)
         self._set(PROPERTY_TIMER_DELAY_MS, str(delay_ms) if delay_ms else None)
 
     @property
@@ -116,6 +129,7 @@ class Message:
 
     @deliver_at_ms.setter
     def deliver_at_ms(self, deliver_at_ms: int) -> None:
+        _check_time("deliver_at_ms", deliver_at_ms)
         self._set(PROPERTY_TIMER_DELIVER_MS, str(deliver_at_ms) if deliver_at_ms else None)
 
     @property
@@ -228,6 +242,12 @@ class MessageExt(Message):
             f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r}, body=<{len(self.body)} bytes>, "
             f"reconsume_times={self.reconsume_times}, properties={self.properties!r})"
         )
+
+
+def _check_time(name: str, value_ms: int) -> None:
+    """Raises InvalidPropertyError."""
+    if not isinstance(value_ms, int) or value_ms < 0:
+        raise InvalidPropertyError(f"{name} is {value_ms!r}: it is a whole number of ms, 0 for none")
 
 
 def _body_bytes(body: object) -> bytes:

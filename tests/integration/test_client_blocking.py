@@ -48,6 +48,23 @@ def test_sending_and_reading(cluster: FakeCluster) -> None:
         assert admin.topics() == ["T", "U"]
 
 
+def test_asking_and_replying(cluster: FakeCluster) -> None:
+    cluster.broker.topics["DefaultCluster_REPLY_TOPIC"] = 1
+
+    def listen(messages: list[MessageExt]) -> None:
+        for message in messages:
+            message.properties["CLUSTER"] = "DefaultCluster"  # which a real broker adds
+            producer.reply(message, b"re: " + message.body)
+
+    with (
+        blocking.Producer(cluster.address, group="p") as producer,
+        blocking.PushConsumer(
+            cluster.address, group="g", topics=["T"], listener=listen, consume_from="first"
+        ),
+    ):
+        assert producer.request(Message("T", b"ping")).body == b"re: ping"
+
+
 def test_listening(cluster: FakeCluster) -> None:
     got: list[MessageExt] = []
     consumer = blocking.PushConsumer(

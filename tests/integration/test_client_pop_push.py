@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -28,23 +29,34 @@ from rmq_client import (
     UsageError,
     by_consistent_hash,
 )
-from tests.support.brokers import running_broker
+from rmq_remoting.bodies.assignment import MessageRequestMode
+from tests.support.broker_requests import succeeded
+from tests.support.brokers import RunningBroker, running_broker
 from tests.support.namesrv import running_namesrv
+from tests.support.pop_requests import set_mode
 from tests.support.waiting import until
+from tests.unit.client.consuming import until_assigned
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _BROKERS = ("broker-a", "broker-b")
+_POPPED = [MessageQueue("T", name, -1) for name in _BROKERS]
+_PULLED = [MessageQueue("T", name, number) for name in _BROKERS for number in range(2)]
+_LONG_SECONDS = 40.0
 _QUICK = ConsumerTiming(rebalance_seconds=1.0, rebalance_again_seconds=0.05)
 
 
 @asynccontextmanager
-async def _cluster(folder: Path, **keys: object) -> AsyncIterator[str]:
-    """The name server of two brokers, which have topic T with two queues each."""
+async def _cluster(
+    folder: Path, brokers: list[RunningBroker] | None = None, **keys: object
+) -> AsyncIterator[str]:
+    """The name server of two brokers, which have topic T with two queues each; `brokers` is filled."""
     async with AsyncExitStack() as stack:
         namesrv = await stack.enter_async_context(running_namesrv(folder))
         for name in _BROKERS:
             settings = {"namesrvAddr": namesrv.address, "brokerName": name, **keys}
-            await stack.enter_async_context(running_broker(folder / name, **settings))
+            broker = await stack.enter_async_context(running_broker(folder / name, **settings))
+            if brokers is not None:
+                brokers.append(broker)
         admin = await stack.enter_async_context(Admin(namesrv.address))
         await admin.create_topic("T", queues=2)
         yield namesrv.address
@@ -76,6 +88,12 @@ async def _send(address: str, *bodies: bytes, tags: str | None = None) -> None:
             await producer.send(Message("T", body, tags=tags))
 
 
+async def _until_assigned(consumer: PushConsumer, expected: list[MessageQueue]) -> None:
+    async with asyncio.timeout(10):
+        while await consumer.assigned_queues() != expected:  # noqa: ASYNC110  # another thread rebalances
+            await asyncio.sleep(0.01)
+
+
 async def _left(address: str, seconds: float = 0.3) -> list[MessageExt]:
     """What the group still has to consume, and nobody has."""
     async with SimpleConsumer(
@@ -103,7 +121,7 @@ async def test_each_message_comes_once(address: str, coroutine: bool) -> None:
     async with _consumer(
         address, listen_async if coroutine else listen, consume_message_batch_max_size=4
     ) as consumer:
-        assert await consumer.assigned_queues() == [MessageQueue("T", name, -1) for name in _BROKERS]
+        await _until_assigned(consumer, _POPPED)
         await _send(address, *bodies[100:])
         await until(lambda: len(got) >= len(bodies))
         statistics = (await consumer.statistics())["T"]
@@ -182,17 +200,17 @@ async def test_members_share_and_topics_come_and_go(address: str) -> None:
     settings = {name: ClientSettings(instance_name=name) for name in got}
     async with (
         _consumer(address, listener("one"), settings=settings["one"], pop=few, workers=2) as one,
-        _consumer(address, listener("two"), settings=settings["two"], pop=few, workers=2),
+        _consumer(address, listener("two"), settings=settings["two"], pop=few, workers=2) as two,
     ):
+        for member in (one, two):
+            await _until_assigned(member, _POPPED)
         bodies = [b"%d" % number for number in range(200)]
         await _send(address, *bodies)
         await until(lambda: sum(map(len, got.values())) >= len(bodies))
         assert sorted(got["one"] + got["two"]) == sorted(bodies)
         assert min(map(len, got.values())) > 20
         await one.unsubscribe("T")
-        async with asyncio.timeout(5):
-            while await one.assigned_queues():  # noqa: ASYNC110  # another thread rebalances
-                await asyncio.sleep(0.01)
+        await _until_assigned(one, [])
 
 
 async def test_a_consumer_that_is_suspended_pops_nothing(address: str) -> None:
@@ -209,17 +227,200 @@ async def test_a_consumer_that_is_suspended_pops_nothing(address: str) -> None:
         await until(lambda: len(got) == 8)
 
 
-async def test_a_group_that_is_to_pull_is_told(tmp_path: Path) -> None:
+# --- pulling, where the brokers say so ---
+
+
+async def _set_mode(brokers: list[RunningBroker], mode: MessageRequestMode) -> None:
+    for broker in brokers:
+        async with broker.client() as client:
+            succeeded(await client.ask(set_mode("T", "g", mode)))
+
+
+def _subscribed(broker: RunningBroker) -> set[str]:
+    """The topics that the group subscribes to, as its heartbeats say."""
+    group = broker.broker.consumers.find_group("g")
+    return set() if group is None else set(group.subscriptions)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_what_is_to_be_pulled_is_pulled(tmp_path: Path, orderly: bool) -> None:
+    got: list[bytes] = []
+
+    def listen(messages: list[MessageExt]) -> None:
+        got.extend(message.body for message in messages)
+
+    bodies = [b"%d" % number for number in range(40)]
     async with _cluster(tmp_path) as address:
-        with pytest.raises(UsageError, match="setConsumeMode -m POP -t T -g g"):
-            async with _consumer(address, print):
-                pass
+        async with _consumer(address, listen, orderly=orderly) as consumer:
+            await _until_assigned(consumer, _PULLED)
+            await _send(address, *bodies)
+            await until(lambda: len(got) == len(bodies))
+            async with _consumer(
+                address, listen, orderly=orderly, settings=ClientSettings(instance_name="second")
+            ) as second:
+                for member in (consumer, second):
+                    await until_assigned(member, 2, timeout_seconds=10)
+            await _until_assigned(consumer, _PULLED)
+        assert sorted(got) == sorted(bodies)
+        async with Admin(address) as admin:
+            offsets = [await admin.committed_offset("g", queue) for queue in _PULLED]
+            assert sum(offset or 0 for offset in offsets) == len(bodies)
+
+
+async def test_a_group_changes_between_popping_and_pulling(tmp_path: Path) -> None:
+    """Nothing is lost on the way: neither what was refused while it was popped nor while it was pulled."""
+    got: Counter[bytes] = Counter()
+    refuse = {b"popped", b"pulled"}
+
+    async def listen(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
+        (message,) = messages
+        assert message.topic == "T"
+        got[message.body] += 1
+        context.delay_level = 1
+        return ConsumeResult.LATER if message.body in refuse else ConsumeResult.SUCCESS
+
+    async with AsyncExitStack() as stack:
+        brokers: list[RunningBroker] = []
+        address = await stack.enter_async_context(
+            _cluster(tmp_path, brokers, loadBalancePollNameServerInterval=100)
+        )
+        async with Producer(address, group="p") as producer:
+            await producer.send(Message("T", b"before"))
+        consumer = await stack.enter_async_context(
+            _consumer(address, listen, pop=PopSettings(invisible_seconds=2))
+        )
+        await until(lambda: got[b"before"] == 1, _LONG_SECONDS)
+
+        await _set_mode(brokers, MessageRequestMode.POP)
+        await _until_assigned(consumer, _POPPED)
+        await _send(address, b"popped", b"one")
+        await until(lambda: got[b"popped"] and got[b"one"], _LONG_SECONDS)
+
+        await _set_mode(brokers, MessageRequestMode.PULL)
+        await _until_assigned(consumer, _PULLED)
+        seen = got[b"popped"]
+        refuse.discard(b"popped")
+        await _send(address, b"pulled", b"two")
+        await until(lambda: got[b"popped"] > seen, _LONG_SECONDS)
+        await until(lambda: got[b"pulled"] and got[b"two"], _LONG_SECONDS)
+
+        await _set_mode(brokers, MessageRequestMode.POP)
+        refuse.discard(b"pulled")
+        await until(lambda: got[b"pulled"] >= 2, _LONG_SECONDS)
+        subscribed = {topic for broker in brokers for topic in _subscribed(broker)}
+        assert subscribed == {"T", "%RETRY%g"}, "what was pulled is not asked for any more"
+    assert got[b"before"] == 1
+
+
+# --- in order ---
+
+
+class _Order:
+    """Notes what comes of each queue, and that no two calls for one queue overlap."""
+
+    def __init__(self) -> None:
+        self.got: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self.overlaps = 0
+        self._busy: set[tuple[str, int]] = set()
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.got.values()))
+
+    async def listen(self, messages: list[MessageExt]) -> None:
+        place = (messages[0].broker_name, messages[0].queue_id)
+        self.overlaps += place in self._busy
+        self._busy.add(place)
+        await asyncio.sleep(0.001)
+        self._busy.discard(place)
+        self.got[place] += [message.queue_offset for message in messages]
+
+    def check(self, count: int) -> None:
+        assert self.overlaps == 0
+        assert self.count == count
+        for offsets in self.got.values():
+            assert offsets == list(range(len(offsets)))
+
+
+async def test_members_pop_in_order_and_share_the_queues(address: str) -> None:
+    order = _Order()
+    calls: Counter[str] = Counter()
+
+    def listener(name: str) -> Any:
+        async def listen(messages: list[MessageExt]) -> None:
+            calls[name] += 1
+            await order.listen(messages)
+
+        return listen
+
+    options: dict[str, Any] = {"orderly": True, "pop": PopSettings(batch_size=4, max_unsettled=4)}
+    names = [b"%d" % number for number in range(200)]
+    async with (
+        _consumer(address, listener("one"), **options, settings=ClientSettings(instance_name="one")) as one,
+        _consumer(address, listener("two"), **options, settings=ClientSettings(instance_name="two")) as two,
+    ):
+        for member in (one, two):
+            await _until_assigned(member, _POPPED)
+        await _send(address, *names[:150])
+        await until(lambda: order.count >= 150, _LONG_SECONDS)
+        assert min(calls["one"], calls["two"]) > 0
+        await two.stop()
+        await _send(address, *names[150:])
+        await until(lambda: order.count >= 200, _LONG_SECONDS)
+    order.check(200)
+
+
+async def test_a_message_refused_in_order_is_repeated_before_the_next(address: str) -> None:
+    got: list[tuple[bytes, int]] = []
+
+    def listen(messages: list[MessageExt]) -> ConsumeResult:
+        (message,) = messages
+        got.append((message.body, message.reconsume_times))
+        return ConsumeResult.LATER if message.body == b"bad" else ConsumeResult.SUCCESS
+
+    queue = MessageQueue("T", "broker-a", 0)
+    async with Producer(address, group="p") as producer:
+        for body in (b"bad", b"good"):
+            await producer.send(Message("T", body), queue=queue)
+    async with _consumer(
+        address, listen, orderly=True, max_reconsume_times=2, suspend_current_queue_time_ms=20
+    ):
+        await until(lambda: len(got) == 4)
+    assert got == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0)]
+    async with Admin(address) as admin:
+        assert await admin.committed_offset("g", queue) == 2
+        assert "%DLQ%g" in await admin.topics()
+
+
+async def test_who_stops_gives_back_what_it_has_not_begun_in_order(address: str) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    order = _Order()
+
+    async def listen(messages: list[MessageExt]) -> None:
+        begun.set()
+        await go_on.wait()
+        await order.listen(messages)
+
+    queue = MessageQueue("T", "broker-a", 1)
+    async with Producer(address, group="p") as producer:
+        for number in range(10):
+            await producer.send(Message("T", b"%d" % number), queue=queue)
+    settings = ClientSettings(instance_name="other")
+    async with (
+        _consumer(address, listen, orderly=True) as consumer,
+        _consumer(address, order.listen, orderly=True, settings=settings),
+    ):
+        await until(lambda: begun.is_set() or order.count == 10)
+        asyncio.get_running_loop().call_later(0.05, go_on.set)
+        await consumer.stop()
+        # Sooner than the messages become visible by themselves, and than a held question ends.
+        await until(lambda: order.count == 10, timeout_seconds=8)
+    order.check(10)
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"orderly": True},
         {"broadcasting": True},
         {"allocation": by_consistent_hash()},
         {"consume_from": "then"},

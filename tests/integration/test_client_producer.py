@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -12,9 +14,11 @@ from rmq_client import (
     Admin,
     BatchPolicy,
     BrokerUnreachable,
+    ClientError,
     ClientSettings,
     Compression,
     CompressionType,
+    FaultTolerance,
     InFlightLimits,
     Message,
     MessageQueue,
@@ -35,6 +39,7 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import Serialization as HeaderForm
 from rmq_remoting.compression import decompress
 from tests.support.ports import free_port
+from tests.support.proxy import FaultProxy, fault_proxy
 from tests.support.waiting import until
 from tests.unit.client.fake_cluster import FakeCluster, Fault
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
@@ -334,6 +339,13 @@ async def test_messages_that_no_broker_takes() -> None:
             await producer.send(Message("T", b"x" * 11))
         with pytest.raises(UsageError, match="32767 are allowed"):
             await producer.send(Message("T", b"x", properties={"p": "v" * 32_750}))
+        with pytest.raises(UsageError, match=r"flag of a message to T is 2147483648: it must fit 32 bits"):
+            await producer.send(Message("T", b"x", flag=1 << 31))
+        for level in (-1, "soon"):
+            wrong = Message("T", b"x")
+            wrong.properties["DELAY"] = str(level)
+            with pytest.raises(UsageError, match=f"delay_level .* '{level}': it must be a number from 0"):
+                await producer.send(wrong)
         assert cluster.broker.seen == []
         assert producer.in_flight == 0
 
@@ -414,7 +426,7 @@ async def test_one_timeout_bounds_all_attempts() -> None:
         Producer(cluster.address, group="g", timeout_seconds=0.3) as producer,
     ):
         for broker in cluster.brokers.values():
-            broker.order(_SEND, Fault(silent=True))
+            broker.order(_SEND, *(Fault(silent=True) for _ in range(3)))
         began = time.monotonic()
         with pytest.raises(TimedOut, match="no answer from"):
             await producer.send(Message("T", b"x"))
@@ -610,3 +622,171 @@ async def test_admin_creates_topics() -> None:
         cluster.brokers["broker-a"].listed = False
         with pytest.raises(Exception, match="created on broker-a, but the name servers do not know"):
             await admin.create_topic("W", timeout_seconds=0.2)
+
+
+# --- high availability ---
+
+
+async def test_a_broker_that_hangs_does_not_use_up_the_time() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster,
+        Producer(cluster.address, group="g", timeout_seconds=3.0) as producer,
+    ):
+        cluster.brokers["broker-a"].order(_SEND, *(Fault(silent=True) for _ in range(10)))
+        results = await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(10)))
+        assert {result.queue.broker_name for result in results} == {"broker-b"}
+
+
+async def test_an_attempt_avoids_all_who_failed_in_this_send() -> None:
+    brokers = {name: {"T": 4} for name in ("broker-a", "broker-b", "broker-c")}
+    async with FakeCluster(brokers) as cluster, Producer(cluster.address, group="g") as producer:
+        for name in ("broker-a", "broker-b"):
+            cluster.brokers[name].order(_SEND, *(Fault(code=ResponseCode.SYSTEM_BUSY) for _ in range(100)))
+        for _ in range(12):
+            assert (await producer.send(Message("T", b"x"))).queue.broker_name == "broker-c"
+
+
+async def test_a_broker_that_failed_is_left_alone_for_a_while() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster,
+        Producer(cluster.address, group="g", fault_tolerance=FaultTolerance.v5()) as producer,
+    ):
+        bad = cluster.brokers["broker-a"]
+        bad.order(_SEND, Fault(code=ResponseCode.SERVICE_NOT_AVAILABLE))
+        for _ in range(20):
+            await producer.send(Message("T", b"x"))
+        assert len(bad.requests(_SEND)) == 1
+        for _ in range(5):
+            await producer.send_oneway(Message("T", b"x"))
+        await until(lambda: len(cluster.brokers["broker-b"].bodies) == 25)
+        chosen = MessageQueue("T", "broker-a", 0)
+        assert (await producer.send(Message("T", b"x"), queue=chosen)).queue == chosen, "who chooses gets it"
+
+
+async def test_a_refusal_that_is_the_messages_own_fault_does_not_count() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster,
+        Producer(cluster.address, group="g", fault_tolerance=FaultTolerance.v5()) as producer,
+    ):
+        for broker in cluster.brokers.values():
+            broker.order(_SEND, Fault(code=ResponseCode.MESSAGE_ILLEGAL))
+        for _ in range(2):
+            with pytest.raises(Rejected):
+                await producer.send(Message("T", b"x"))
+        results = [await producer.send(Message("T", b"x")) for _ in range(4)]
+        assert {result.queue.broker_name for result in results} == set(cluster.brokers)
+
+
+async def test_the_detector_finds_who_answers_again() -> None:
+    tolerance = FaultTolerance(
+        avoidance=((0, 0), (10_000, 200)), start_detector=True, detect_interval_ms=20, detect_timeout_ms=500
+    )
+    async with (
+        FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster,
+        Producer(cluster.address, group="g", fault_tolerance=tolerance) as producer,
+    ):
+        bad = cluster.brokers["broker-a"]
+        bad.order(_SEND, Fault(cut=True))
+        bad.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.SYSTEM_ERROR))
+        for _ in range(2):
+            await producer.send(Message("T", b"x"))
+        await until(lambda: len(bad.requests(RequestCode.GET_MAX_OFFSET)) == 2)
+        before = len(bad.bodies)
+        async with asyncio.timeout(5):
+            while len(bad.bodies) == before:
+                await producer.send(Message("T", b"x"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_unknown", "is_stored"),
+    [
+        (Fault(cut=True), True, False),
+        (Fault(cut=True, after=True), True, True),
+        (Fault(silent=True), True, False),
+        (Fault(silent=True, after=True), True, True),
+        (Fault(code=ResponseCode.SYSTEM_BUSY), False, False),
+        (Fault(code=ResponseCode.MESSAGE_ILLEGAL), False, False),
+        (Fault(code=ResponseCode.SYSTEM_ERROR), True, False),
+    ],
+)
+async def test_who_sends_learns_whether_it_may_have_been_stored(
+    fault: Fault, is_unknown: bool, is_stored: bool
+) -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        Producer(cluster.address, group="g", retry=RetryPolicy(retries=0), timeout_seconds=0.3) as producer,
+    ):
+        cluster.broker.order(_SEND, fault)
+        with pytest.raises(ClientError) as caught:
+            await producer.send(Message("T", b"x"))
+        assert caught.value.is_outcome_unknown == is_unknown
+        assert (cluster.broker.bodies == [b"x"]) == is_stored
+
+
+async def test_what_is_unknown_stays_so_whatever_comes_after() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        Producer(cluster.address, group="g", retry=RetryPolicy(retries=1)) as producer,
+    ):
+        cluster.broker.order(_SEND, Fault(cut=True, after=True), Fault(code=ResponseCode.SYSTEM_BUSY))
+        with pytest.raises(ClientError, match="SYSTEM_BUSY") as caught:
+            await producer.send(Message("T", b"x"))
+        assert caught.value.is_outcome_unknown
+
+
+async def test_nothing_was_sent_where_nobody_listens() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        Producer(cluster.address, group="g") as producer,
+    ):
+        await producer.queues("T")
+        await cluster.broker.close()
+        with pytest.raises(BrokerUnreachable) as caught:
+            await producer.send(Message("T", b"x"))
+        assert not caught.value.is_outcome_unknown
+
+
+@asynccontextmanager
+async def _behind_proxy(cluster: FakeCluster) -> AsyncIterator[FaultProxy]:
+    host, port = cluster.broker.address.split(":")
+    async with fault_proxy(host, int(port)) as proxy:
+        cluster.broker.announced = proxy.address
+        yield proxy
+
+
+async def test_the_network_is_cut_before_a_send_arrives() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        _behind_proxy(cluster) as proxy,
+        Producer(cluster.address, group="g", retry=RetryPolicy(retries=0)) as producer,
+    ):
+        await producer.send(Message("T", b"first"))
+        proxy.stall()
+        sending = asyncio.ensure_future(producer.send(Message("T", b"x" * 3_000_000), timeout_seconds=10))
+        instance = producer._instance
+        assert instance is not None
+        connection = instance._client.existing(proxy.address)
+        assert connection is not None
+        await until(lambda: connection.pending_requests)
+        proxy.cut()
+        with pytest.raises(BrokerUnreachable) as caught:
+            await sending
+        assert caught.value.is_outcome_unknown
+        proxy.resume()
+        assert (await producer.send(Message("T", b"next"))).status is SendStatus.SEND_OK
+        assert cluster.broker.bodies == [b"first", b"next"]
+
+
+async def test_the_network_is_cut_in_the_middle_of_the_answer() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        _behind_proxy(cluster) as proxy,
+        Producer(cluster.address, group="g", retry=RetryPolicy(retries=0)) as producer,
+    ):
+        await producer.send(Message("T", b"first"))
+        proxy.cut_after_bytes = 10
+        with pytest.raises(BrokerUnreachable) as caught:
+            await producer.send(Message("T", b"x"))
+        assert caught.value.is_outcome_unknown
+        assert cluster.broker.bodies == [b"first", b"x"]
+        assert (await producer.send(Message("T", b"next"))).status is SendStatus.SEND_OK

@@ -186,10 +186,11 @@ async def test_assigning_anew_keeps_positions_and_drops_the_rest() -> None:
             await reader.assign([MessageQueue("Nowhere", "broker-a", 0)])
 
 
-async def test_no_more_is_fetched_ahead_than_is_allowed() -> None:
+@pytest.mark.parametrize("limits", [FlowControl(max_messages=20), FlowControl(max_topic_messages=20)])
+async def test_no_more_is_fetched_ahead_than_is_allowed(limits: FlowControl) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         _put(cluster, 100)
-        limits, pull = FlowControl(max_messages=20), PullSettings(batch_size=10)
+        pull = PullSettings(batch_size=10)
         async with _reader(cluster, buffer=limits, pull=pull) as reader:
             await reader.assign([_Q0])
             await until(lambda: len(cluster.broker.requests(RequestCode.PULL_MESSAGE)) == 2)

@@ -23,7 +23,7 @@ from rmq_client import (
 from rmq_remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, HeartbeatData
 from rmq_remoting.codes import RequestCode
 from tests.support.waiting import until
-from tests.unit.client.consuming import QUICK, Inbox, consumer_of, put
+from tests.unit.client.consuming import QUICK, Inbox, consumer_of, put, until_assigned
 from tests.unit.client.fake_cluster import BORN_MS, FakeCluster
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
@@ -261,6 +261,32 @@ async def test_no_more_is_pulled_than_may_wait() -> None:
             assert len(cluster.broker.requests(RequestCode.PULL_MESSAGE)) == 3
             release.set()
             await until(lambda: len(inbox.messages) == 200)
+
+
+async def test_the_queues_of_a_topic_share_what_may_wait_of_it() -> None:
+    async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
+        put(cluster, 400)
+        release = threading.Event()
+        inbox = Inbox()
+
+        def listen(messages: list[MessageExt]) -> None:
+            release.wait()
+            inbox(messages)
+
+        def pulled() -> set[int]:
+            requests = cluster.broker.requests(RequestCode.PULL_MESSAGE)
+            return {int(request.ext_fields["queueOffset"]) for request in requests}
+
+        limits = FlowControl(max_topic_messages=40)
+        pull = PullSettings(batch_size=4)
+        async with consumer_of(cluster, listen, workers=2, flow_control=limits, pull=pull) as consumer:
+            await until_assigned(consumer, 4)
+            # 10 of each queue may wait, and a pull brings 4 more.
+            await until(lambda: max(pulled(), default=0) == 8)
+            await asyncio.sleep(0.1)
+            assert max(pulled()) == 8
+            release.set()
+            await until(lambda: len(inbox.messages) == 400)
 
 
 async def test_one_stuck_message_bounds_how_far_the_others_go() -> None:

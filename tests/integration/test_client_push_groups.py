@@ -14,8 +14,10 @@ from rmq_client import (
     ConsumerTiming,
     Message,
     MessageExt,
+    MessageQueue,
     Producer,
     PullSettings,
+    ShareChange,
     UsageError,
 )
 from rmq_remoting.codes import RequestCode
@@ -44,6 +46,37 @@ async def test_consumers_of_a_group_share_the_queues() -> None:
                 assert len(one.messages) == len(two.messages) == 20
                 assert not set(one.bodies) & set(two.bodies)
             await until_assigned(first_consumer, 8)
+
+
+async def test_a_consumer_is_told_of_changes_of_its_share() -> None:
+    def queues(*numbers: int) -> tuple[MessageQueue, ...]:
+        return tuple(MessageQueue("T", "broker-a", number) for number in numbers)
+
+    async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
+        told: list[ShareChange] = []
+        threads: set[str] = set()
+
+        def listen(change: ShareChange) -> None:
+            threads.add(threading.current_thread().name)
+            told.append(change)
+            raise RuntimeError("no matter")
+
+        second = ClientSettings(instance_name="second")
+        async with consumer_of(cluster, Inbox(), share_listener=listen) as consumer:
+            await until(lambda: told)
+            assert told == [ShareChange("T", queues(0, 1, 2, 3), queues(0, 1, 2, 3), (), queues(0, 1, 2, 3))]
+            async with consumer_of(cluster, Inbox(), settings=second) as other:
+                await until_assigned(other, 2)
+                await until(lambda: len(told) > 1)
+                left = told[-1].queues
+                assert told[-1].given_up == tuple(sorted(set(queues(0, 1, 2, 3)) - set(left)))
+                assert (len(left), told[-1].taken) == (2, ())
+            await until(lambda: len(told) > 2)
+            assert (told[-1].queues, len(told[-1].taken)) == (queues(0, 1, 2, 3), 2)
+            await consumer.unsubscribe("T")
+            await until(lambda: len(told) > 3)
+            assert (told[-1].queues, told[-1].given_up) == ((), queues(0, 1, 2, 3))
+        assert threads == {threading.current_thread().name}
 
 
 async def test_a_group_has_one_consumer_in_a_client() -> None:

@@ -240,6 +240,25 @@ async def test_oneway_request_to_a_peer_that_does_not_read_is_not_sent() -> None
     assert len(peer.received) == 2
 
 
+async def test_requests_to_a_peer_that_does_not_read_are_bounded() -> None:
+    settings = ConnectionSettings(write_high_bytes=1000, write_low_bytes=100, max_unsent_bytes=5000)
+    peer = Peer(settings=settings, taking=False)
+    waiting = []
+    for _ in range(3):
+        waiting.append(peer.connection.send_request(request(body=bytes(2000)), 3.0))
+        await loop_passes()
+
+    with pytest.raises(TooManyRequests, match=r"192\.0\.2\.1:40000 does not read: 6\d\d\d bytes wait for it"):
+        peer.connection.send_request(request(), 3.0)
+
+    peer.transport.take()
+    waiting.append(peer.connection.send_request(request(), 3.0))
+    await loop_passes()
+    assert len(peer.received) == 4
+    for future in waiting:
+        future.cancel()
+
+
 @pytest.mark.parametrize("how", ["close", "abort", "lose"])
 async def test_nothing_can_be_sent_after_the_end(how: str) -> None:
     peer = Peer()

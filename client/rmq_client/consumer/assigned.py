@@ -75,6 +75,10 @@ class AssignedQueues:
         """The queues that are this consumer's now, in order."""
         return sorted(self._assigned)
 
+    def count(self, topic: str) -> int:
+        """How many queues of the topic are this consumer's now."""
+        return sum(queue.topic == topic for queue in self._assigned)
+
     def process_queues(self) -> list[ProcessQueue]:
         """What is held of them."""
         return [assigned.process_queue for assigned in self._assigned.values()]

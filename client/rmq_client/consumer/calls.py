@@ -65,6 +65,10 @@ class Work:
             return False
         return True
 
+    def overran(self, limit_seconds: float) -> bool:
+        """Whether the call, which is over, took too long."""
+        return self.elapsed_seconds >= limit_seconds
+
     def skip(self) -> None:
         """It will not be done."""
         self.skipped = True
@@ -148,7 +152,7 @@ class Caller:
             return CallStatus.EXCEPTION
         if work.result is None and self.kind.none_means is ConsumeResult.LATER:
             return CallStatus.RETURNNULL
-        if work.elapsed_seconds >= self._timeout_seconds:
+        if work.overran(self._timeout_seconds):
             return CallStatus.TIME_OUT
         if work.result in (ConsumeResult.LATER, ConsumeResult.ROLLBACK):
             return CallStatus.FAILED

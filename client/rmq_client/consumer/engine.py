@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from rmq_remoting.message_queue import MessageQueue
 from ..errors import BrokerUnreachable
 from ..instance import ClientInstance, now_ms
 from .assigned import AssignedQueues, StartOffset
+from .calls import Work
 from .concurrent import ConcurrentService, ConcurrentSettings
 from .engine_settings import EngineSettings
 from .listener import DEAD_LETTER
@@ -27,14 +28,16 @@ from .local_offsets import LocalOffsetStore
 from .membership import GroupMembership
 from .offset_store import OffsetStore, RemoteOffsetStore
 from .orderly import OrderlyService, OrderlySettings
-from .process_queue import ProcessQueue
+from .process_queue import FlowControl, ProcessQueue
 from .pull_client import PullClient
 from .pulling import QueuePuller
 from .queue_locks import QueueLocks
-from .rebalance import Rebalancer
+from .rebalance import Rebalancer, Share, Shares
 from .reports import running_info
+from .runners import Runner
 from .send_back import RetryRules, SendBack
 from .service import ConsumeService
+from .share_changes import ShareNews
 from .start_position import beginning
 from .statistics import SAMPLE_SECONDS
 from .subscription import Subscription
@@ -53,8 +56,10 @@ class ConsumerEngine(GroupMembership):
         settings: EngineSettings,
         instance: ClientInstance,
         subscriptions: Mapping[str, Subscription],
+        share_news: ShareNews | None = None,
     ) -> None:
         super().__init__(settings, instance, subscriptions)
+        self._share_news = share_news
         self._rules = RetryRules(settings.group, settings.max_reconsume_times)
         if not settings.broadcasting:
             retries = Subscription(self._rules.retry_topic, None, now_ms())
@@ -65,14 +70,7 @@ class ConsumerEngine(GroupMembership):
             self._rules, instance.api, instance.links, instance.routes, instance.settings
         )
         self.service = self._make_service()
-        self._rebalancer = Rebalancer(
-            settings.group,
-            instance.client_id,
-            routes=instance.routes,
-            api=instance.api,
-            allocation=None if settings.broadcasting else settings.allocation,
-            announce=instance.announce,
-        )
+        self._shares = self._make_shares()
         locks = None
         if self._is_locking:
             locks = QueueLocks(settings.group, instance.client_id, instance.api, self._address_of)
@@ -112,6 +110,14 @@ class ConsumerEngine(GroupMembership):
 
     # --- life ---
 
+    def attach(self, runner: Runner) -> None:
+        """Where the listener runs; its outcomes come to `done`."""
+        self.service.attach(runner)
+
+    def done(self, work: Work) -> None:
+        """A call of the listener has ended, or was given up before it began."""
+        self.service.done(work)
+
     async def start(self) -> None:
         """Join the group.
 
@@ -132,16 +138,19 @@ class ConsumerEngine(GroupMembership):
             self._start(self._repeat(self._renew_locks, renewal, first), "renew locks")
 
     async def stop(self) -> None:
-        """Pull no more, wait for the listener, commit, leave the group."""
+        """Consume no more, wait for the listener, commit, leave the group."""
+        await self._end()
+        await self._leave()
+
+    async def _end(self) -> None:
         stopping = asyncio.ensure_future(self._assigned.stop(self.settings.timing.stop_grace_seconds))
         await asyncio.sleep(0)  # nothing is taken from here on
         self._cancel_tasks()
         await stopping
-        await self._leave()
 
     def assigned_queues(self) -> list[MessageQueue]:
         """The queues that are this consumer's now, without those of the group's retries."""
-        return [queue for queue in self._assigned.queues() if queue.topic != self._rules.retry_topic]
+        return [queue for queue in self._assigned.queues() if not self._is_retry_topic(queue.topic)]
 
     async def commit(self) -> None:
         """Tell the brokers how far this consumer is."""
@@ -153,12 +162,30 @@ class ConsumerEngine(GroupMembership):
         unwanted = [queue for queue in self._assigned.queues() if queue.topic not in self.subscriptions]
         await self._assigned.give_up(unwanted)
         for topic in list(self.subscriptions):
-            share = await self._rebalancer.share(topic)
-            if share is None or not await self._assigned.apply(topic, share):
+            share = await self._shares.share(topic)
+            if topic not in self.subscriptions:
+                continue  # any more
+            if share is None or not await self._apply(topic, share):
                 balanced = False
+        if self._share_news is not None:
+            self._share_news.compare(self.assigned_queues())
         return balanced
 
+    async def _apply(self, topic: str, share: Share) -> bool:
+        return await self._assigned.apply(topic, share)
+
     # --- parts ---
+
+    def _make_shares(self) -> Shares:
+        instance, settings = self._instance, self.settings
+        return Rebalancer(
+            settings.group,
+            instance.client_id,
+            routes=instance.routes,
+            api=instance.api,
+            allocation=None if settings.broadcasting else settings.allocation,
+            announce=instance.announce,
+        )
 
     @property
     def _is_locking(self) -> bool:
@@ -183,19 +210,24 @@ class ConsumerEngine(GroupMembership):
         settings = self.settings
         alone = settings.broadcasting
         if settings.kind.orderly:
-            orderly = OrderlySettings(
-                settings.batch_size,
-                settings.timing.retry_seconds,
-                settings.suspend_ms,
-                settings.max_reconsume_times,
-            )
             bury = None if alone else self._bury
-            return OrderlyService(settings.kind, self._offsets, self._loop, orderly, self._relock, bury)
+            return OrderlyService(
+                settings.kind, self._offsets, self._loop, self._orderly_settings(), self._relock, bury
+            )
         concurrent = ConcurrentSettings(
             settings.batch_size, settings.timing.retry_seconds, settings.timing.consume_timeout_seconds
         )
         give_back = None if alone else self._give_back
         return ConcurrentService(settings.kind, self._offsets, self._loop, concurrent, self._rules, give_back)
+
+    def _orderly_settings(self) -> OrderlySettings:
+        settings = self.settings
+        return OrderlySettings(
+            settings.batch_size,
+            settings.timing.retry_seconds,
+            settings.suspend_ms,
+            settings.max_reconsume_times,
+        )
 
     def _pull(
         self, process_queue: ProcessQueue, start_offset: StartOffset | None, takeover_seconds: float
@@ -205,16 +237,12 @@ class ConsumerEngine(GroupMembership):
         async def where_the_group_is() -> int:
             return await self._start_offset(queue)
 
-        flow_control = self.settings.flow_control
-        if self.settings.kind.orderly:
-            # What is done with is always a whole beginning: the span bounds nothing that would come twice.
-            flow_control = replace(flow_control, max_span=sys.maxsize)
         puller = QueuePuller(
             process_queue,
             client=self._client,
             routes=self._instance.routes,
             offsets=self._offsets,
-            flow_control=flow_control,
+            flow_control=self._make_flow_control(queue.topic),
             timing=self.settings.timing,
             subscription=lambda: self.subscriptions.get(queue.topic),
             consume=self._consume,
@@ -226,6 +254,20 @@ class ConsumerEngine(GroupMembership):
             commit_with_pulls=not self._is_locking,
         )
         return puller.run(takeover_seconds)
+
+    def _make_flow_control(self, topic: str) -> Callable[[], FlowControl]:
+        """The bounds of a queue, which may change with the number of the topic's queues."""
+        bounds = self.settings.flow_control
+        if self.settings.kind.orderly:
+            # What is done with is always a whole beginning: the span bounds nothing that would come twice.
+            bounds = replace(bounds, max_span=sys.maxsize)
+        if not bounds.is_per_topic:
+            return lambda: bounds
+        return lambda: bounds.for_queues(self._assigned.count(topic))
+
+    def _is_retry_topic(self, topic: str) -> bool:
+        """Whether it is one of the group's own."""
+        return topic == self._rules.retry_topic
 
     def _consume(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         if process_queue.queue.topic == self._rules.retry_topic:
@@ -255,7 +297,7 @@ class ConsumerEngine(GroupMembership):
 
     async def _start_offset(self, queue: MessageQueue) -> int:
         consume_from = self.settings.consume_from
-        if queue.topic == self._rules.retry_topic:
+        if self._is_retry_topic(queue.topic):
             consume_from = "first"  # what the group itself sent there
         committed = await self._offsets.read(queue, zero_for_young_queues=consume_from == "last")
         if committed is not None:

@@ -42,15 +42,17 @@ class FetchedQueue:
         self,
         queue: MessageQueue,
         source: Source,
-        buffer: FlowControl,
+        limits: Callable[[], FlowControl],
         arrived: Callable[[FetchedQueue], None],
     ) -> None:
-        """`arrived` is told when there is something to take again, or a failure to tell of."""
+        """`limits` gives the bounds of now; `arrived` is told when there is something to take again, or a
+        failure to tell of.
+        """
         self.queue = queue
         self.position: int | None = None
         self.failure: ClientError | None = None
         self._source = source
-        self._limits = buffer
+        self._limits = limits
         self._arrived = arrived
         self._messages: deque[MessageExt] = deque()
         self._bytes = 0
@@ -130,7 +132,8 @@ class FetchedQueue:
                 self._take_in(result)
 
     def _is_full(self) -> bool:
-        return len(self._messages) >= self._limits.max_messages or self._bytes >= self._limits.max_bytes
+        limits = self._limits()
+        return len(self._messages) >= limits.max_messages or self._bytes >= limits.max_bytes
 
     def _take_in(self, result: PullResult) -> None:
         self.failure = None

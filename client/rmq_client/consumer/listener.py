@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
+from ..callables import is_coroutine_function
 from ..errors import UsageError
 
 # Straight to the dead letters (Apache RocketMQ 5.3.3, ConsumeConcurrentlyContext).
@@ -119,16 +119,8 @@ def inspect_listener(
         raise UsageError(f"none_means must be ConsumeResult.SUCCESS or LATER, not {none_means!r}")
     if not callable(listener):
         raise UsageError(f"the listener must be a function or a coroutine function, not {listener!r}")
-    return ListenerKind(listener, _is_coroutine(listener), _takes_context(listener), orderly, none_means)
-
-
-def _is_coroutine(listener: object) -> bool:
-    function: object = listener
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  # its kind is asked, not whether it is there
-    )
+    is_coroutine = is_coroutine_function(listener)
+    return ListenerKind(listener, is_coroutine, _takes_context(listener), orderly, none_means)
 
 
 def _takes_context(listener: Callable[..., Any]) -> bool:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION, ConsumerData, ConsumeType, MessageModel
+from rmq_remoting.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 
 from ..instance import ClientInstance, now_ms
 from ..members import ConsumerMember
@@ -150,7 +150,7 @@ class GroupMembership(ConsumerMember):
     async def _check_expression(self, subscription: Subscription) -> None:
         """Brokers are asked only about what can be wrong: not about tags."""
         route = self._instance.routes.existing.get(subscription.topic)
-        if subscription.data.expression_type != TAG_EXPRESSION and route is not None:
+        if subscription.is_by_properties and route is not None:
             await self._instance.check_expression(self.group, subscription.data, route)
 
     def _route_changed(self, topic: str) -> None:

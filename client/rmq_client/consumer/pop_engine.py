@@ -1,4 +1,4 @@
-"""The network side of a push consumer whose messages are popped: brokers say where, by the group's mode.
+"""The network side of a push consumer whose queues the brokers divide: they say whether it pulls or pops.
 
 Nothing here waits for a listener. (Apache RocketMQ 5.3.3, DefaultMQPushConsumerImpl and RebalanceImpl with
 clientRebalance=false.)
@@ -6,261 +6,215 @@ clientRebalance=false.)
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from rmq_remoting.bodies.assignment import MessageQueueAssignment, MessageRequestMode
-from rmq_remoting.bodies.running_info import (
-    ConsumeMessageDirectlyResult,
-    ConsumerRunningInfo,
-    PopProcessQueueInfo,
-)
+from rmq_remoting.bodies.running_info import ConsumerRunningInfo, PopProcessQueueInfo
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
+from rmq_remoting.pop_receipt import pop_retry_topics
 
-from ..errors import ClientError, RouteError, UsageError
 from ..instance import ClientInstance, now_ms
 from .acks import AckSender
+from .broker_shares import BrokerShares
+from .calls import Work
+from .engine import ConsumerEngine
 from .engine_settings import EngineSettings
-from .membership import GroupMembership
 from .pop_client import PopClient, PopSource
+from .pop_orderly import PopOrderlyService, PoppedQueue
 from .pop_pulling import SourcePopper
-from .pop_service import NoOffsets, PopQueue, PopService, PopSettings
+from .pop_service import PopQueue, PopService, PopSettings
 from .pop_settling import PopSettling
-from .reports import running_info
-from .send_back import RetryRules, SendBack
-from .statistics import SAMPLE_SECONDS
+from .poppers import Poppers
+from .process_queue import ProcessQueue
+from .rebalance import Share, Shares
+from .runners import Runner
+from .share_changes import ShareNews
 from .subscription import Subscription
 
-log = logging.getLogger("rmq.client.consumer")
-
-_PULL_HINT: Final = (
-    "the brokers have group {group} pull topic {topic}: have it pop with "
-    "`mqadmin setConsumeMode -m POP -t {topic} -g {group}`, or leave client_rebalance as it is"
-)
+# What is popped in order is kept from others anew so often in its invisible time.
+_KEPT_TIMES: Final = 6
 
 
-@dataclass(slots=True, eq=False)
-class _Running:
-    popper: SourcePopper
-    task: asyncio.Task[None]
-
-
-class PopEngine(GroupMembership):
-    """Consumes from the sources that brokers give it. Belongs to the network loop."""
-
-    service: PopService
+class PopEngine(ConsumerEngine):
+    """Consumes the queues and sources that brokers give it. Belongs to the network loop."""
 
     def __init__(
         self,
         settings: EngineSettings,
         pop_settings: PopSettings,
-        strategy_name: str,
         instance: ClientInstance,
         subscriptions: Mapping[str, Subscription],
+        share_news: ShareNews | None = None,
     ) -> None:
-        """`strategy_name`: how brokers are to divide queues, by Apache's names."""
-        super().__init__(settings, instance, subscriptions)
         self._pop_settings = pop_settings
-        self._strategy_name = strategy_name
-        self._running: dict[PopSource, _Running] = {}
-        self._to_be_pulled: set[str] = set()
         from_newest = settings.consume_from == "last"
-        self._client = PopClient(
+        self._pop_client = PopClient(
             instance.links, settings.group, instance.settings, now_ms, from_newest=from_newest
         )
-        rules = RetryRules(settings.group, settings.max_reconsume_times)
+        super().__init__(settings, instance, subscriptions, share_news)
         self._settling = PopSettling(
-            self._client,
-            AckSender(self._client),
-            instance.routes,
-            SendBack(rules, instance.api, instance.links, instance.routes, instance.settings),
+            self._pop_client, AckSender(self._pop_client), instance.routes, self._send_back
         )
-        self.service = PopService(
-            settings.kind,
-            self._loop,
-            pop_settings,
-            self._settling,
-            call_size=settings.batch_size,
-            max_reconsume_times=settings.max_reconsume_times,
-        )
+        self._popping = self._make_pop_service()
+        self._popping.statistics = self.service.statistics
+        self._poppers = Poppers(settings.group, self._popping, self._make_popper, self._start)
+        # Where the brokers put what came back while a topic was popped, for topics that are pulled now.
+        self._pop_retries: dict[str, str] = {}
 
     # --- ConsumerMember ---
 
-    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Brokers know themselves where the group goes on."""
-
-    def positions(self, topic: str) -> dict[MessageQueue, int]:
-        """Known only to the brokers."""
-        return {}
-
-    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """Give this one message to the listener, apart from all queues."""
-        return await self.service.consume_directly(message)
-
     def running_info(self) -> ConsumerRunningInfo:
         """Everything that an administrator may want to know."""
+        info = super().running_info()
         now = self._loop.time()
-        info = running_info(
-            self.settings,
-            self.subscriptions.values(),
-            (),
-            NoOffsets(),
-            self.service.statistics,
-            addresses=self._instance.addresses,
-            started_ms=self._started_ms,
-            now=now,
-        )
         info.mq_pop_table = {
-            source.queue: PopProcessQueueInfo(
-                dropped=running.popper.queue.dropped,
-                last_pop_timestamp=now_ms() - round((now - running.popper.queue.last_pull_at) * 1000),
-                wait_ack_count=running.popper.queue.unsettled,
+            queue.queue: PopProcessQueueInfo(
+                dropped=queue.dropped,
+                last_pop_timestamp=now_ms() - round((now - queue.last_pull_at) * 1000),
+                wait_ack_count=queue.unsettled,
             )
-            for source, running in self._running.items()
+            for queue in self._poppers.queues()
         }
         return info
 
     # --- life ---
 
+    def attach(self, runner: Runner) -> None:
+        """Where the listener runs; its outcomes come to `done`."""
+        super().attach(runner)
+        self._popping.attach(runner)
+
+    def done(self, work: Work) -> None:
+        """A call of the listener has ended, or was given up before it began."""
+        if isinstance(work.process_queue, (PopQueue, PoppedQueue)):
+            self._popping.done(work)
+        else:
+            super().done(work)
+
     async def start(self) -> None:
-        """Join the group.
+        """Join the group. Raises as ConsumerEngine.start."""
+        await super().start()
+        if isinstance(self._popping, PopOrderlyService):
+            self._start(
+                self._repeat(self._popping.keep, self._pop_settings.invisible_seconds / _KEPT_TIMES),
+                "keep what was popped in order",
+            )
 
-        Raises UsageError where this client has a consumer of the group already, or brokers have the group
-        pull a topic; BrokerError for an expression that a broker cannot filter by.
-        """
-        await self._join()
-        balanced = await self.rebalance()
-        if self._to_be_pulled:
-            raise UsageError(_PULL_HINT.format(group=self.group, topic=min(self._to_be_pulled)))
-        self._start(self._keep_balanced(balanced), "rebalance")
-        self._start(self._repeat(self._sample, SAMPLE_SECONDS), "statistics")
-
-    async def stop(self) -> None:
-        """Pop no more, wait for the listener, give back what it has not begun, leave the group."""
-        stopping = [self._close(source) for source in list(self._running)]
-        self._cancel_tasks()
-        await asyncio.gather(*stopping)
-        await self.service.stop(self.settings.timing.stop_grace_seconds)
+    async def _end(self) -> None:
+        timing = self.settings.timing
+        await self._poppers.stop()
+        await super()._end()
+        await self._popping.finish_chores(timing.stop_grace_seconds)
         await self._settling.drain(self._instance.settings.request_timeout_seconds)
-        await self._leave()
-
-    async def commit(self) -> None:
-        """Brokers know themselves how far the group is."""
 
     def assigned_queues(self) -> list[MessageQueue]:
-        """Where it pops; the queue id -1 stands for all of a broker's queues."""
-        return sorted(source.queue for source in self._running)
+        """The queues that are this consumer's now; the queue id -1 stands for all of a broker's queues."""
+        return sorted([*super().assigned_queues(), *(source.queue for source in self._poppers.sources())])
 
-    # --- where to pop ---
+    async def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer."""
+        self._pull_no_retries(topic)
+        await super().unsubscribe(topic)
+
+    # --- pulling and popping ---
 
     async def rebalance(self) -> bool:
-        """Pop where brokers say; whether all could be asked."""
-        wanted: set[PopSource] = set()
-        is_whole = True
-        for topic in list(self.subscriptions):
-            sources = await self._sources(topic)
-            if sources is None:
-                is_whole = False
-                sources = {source for source in self._running if source.topic == topic}
-            wanted |= sources
-        given_up = [
-            source for source, running in self._running.items() if source not in wanted or running.task.done()
-        ]
-        await asyncio.gather(*(self._close(source) for source in given_up))
-        for source in wanted - self._running.keys():
-            if source.topic in self.subscriptions:
-                self._open(source)
-        return is_whole
+        """Pull and pop where brokers say; whether that is reached."""
+        await self._poppers.close(lambda source: source.topic not in self.subscriptions)
+        return await super().rebalance()
 
-    async def _sources(self, topic: str) -> set[PopSource] | None:
-        """Where to pop a topic; None where that cannot be told now."""
-        try:
-            assignments = await self._assignments(topic)
-        except RouteError as error:
-            log.info("group %s waits for its topic: %s", self.group, error)
-            return None
-        except ClientError as error:
-            log.warning("group %s cannot be rebalanced: %s", self.group, error)
-            return None
-        if assignments is None:
-            await self._instance.announce()  # the broker does not know this consumer yet
-            return None
-        queues = [one.message_queue for one in assignments if one.mode is MessageRequestMode.POP]
-        if len(queues) < len(assignments):
-            if topic not in self._to_be_pulled:
-                log.error("%s; nothing of it is consumed", _PULL_HINT.format(group=self.group, topic=topic))
-            self._to_be_pulled.add(topic)
+    async def _apply(self, topic: str, share: Share) -> bool:
+        await self._poppers.close(lambda source: source.topic == topic and source not in share.sources)
+        is_reached = await super()._apply(topic, share)
+        if topic in self.subscriptions and not self._is_retry_topic(topic):
+            self._poppers.open(share.sources)
+            await self._follow_mode(topic, share)
+        return is_reached
+
+    async def _follow_mode(self, topic: str, share: Share) -> None:
+        """Who pops gets what comes back along with the rest; who pulls now has to pull it, too."""
+        if share.sources:
+            is_changed = self._pull_no_retries(topic)
         else:
-            self._to_be_pulled.discard(topic)
-        return {
-            PopSource(queue.topic, queue.broker_name, queue.queue_id) for queue in queues if queue is not None
-        }
+            is_changed = bool(share.queues) and self._pull_retries(topic)
+        if is_changed:
+            await self._instance.announce()
+            self.rebalance_soon()
 
-    async def _assignments(self, topic: str) -> list[MessageQueueAssignment] | None:
-        """Any broker of the topic knows the group. Raises ClientError if none answers."""
-        route = await self._instance.routes.route(topic)
-        names = list(route.brokers)
-        random.shuffle(names)
-        failure: ClientError = RouteError(f"topic {topic} has no broker")
-        for name in names:
-            address = route.broker_address(name)
-            if address is None:
-                continue
-            try:
-                return await self._client.assignments(
-                    address, topic, self._instance.client_id, self._strategy_name
-                )
-            except ClientError as error:
-                failure = error
-        self._instance.routes.request_failed(topic)
-        raise failure
+    def _pull_retries(self, topic: str) -> bool:
+        """Whether that changes anything."""
+        if topic in self._pop_retries.values():
+            return False
+        for retry_topic in pop_retry_topics(topic, self.group):
+            self._pop_retries[retry_topic] = topic
+            self.subscriptions[retry_topic] = Subscription(retry_topic, None, now_ms())
+            self._instance.routes.watch(retry_topic)
+        return True
 
-    def _open(self, source: PopSource) -> None:
-        queue = PopQueue(source, self._loop.time())
-        popper = SourcePopper(
-            queue,
-            client=self._client,
-            service=self.service,
+    def _pull_no_retries(self, topic: str) -> bool:
+        """Whether that changes anything."""
+        retry_topics = [one for one, origin in self._pop_retries.items() if origin == topic]
+        for retry_topic in retry_topics:
+            del self._pop_retries[retry_topic]
+            self.subscriptions.pop(retry_topic, None)
+        return bool(retry_topics)
+
+    def _is_retry_topic(self, topic: str) -> bool:
+        return topic in self._pop_retries or super()._is_retry_topic(topic)
+
+    def _consume(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        origin = self._pop_retries.get(process_queue.queue.topic)
+        if origin is not None:
+            for message in messages:
+                message.topic = origin
+        super()._consume(process_queue, messages)
+
+    # --- parts ---
+
+    def _make_shares(self) -> Shares:
+        instance, settings = self._instance, self.settings
+        return BrokerShares(
+            settings.group,
+            instance.client_id,
+            routes=instance.routes,
+            client=self._pop_client,
+            allocation=settings.allocation,
+            announce=instance.announce,
+        )
+
+    def _make_pop_service(self) -> PopService | PopOrderlyService:
+        settings = self.settings
+        if settings.kind.orderly:
+            return PopOrderlyService(
+                settings.kind,
+                self._loop,
+                self._orderly_settings(),
+                self._pop_settings,
+                self._settling,
+                consume_timeout_seconds=settings.timing.consume_timeout_seconds,
+            )
+        return PopService(
+            settings.kind,
+            self._loop,
+            self._pop_settings,
+            self._settling,
+            call_size=settings.batch_size,
+            max_reconsume_times=settings.max_reconsume_times,
+        )
+
+    def _make_popper(self, source: PopSource) -> SourcePopper:
+        return SourcePopper(
+            PopQueue(source, self._loop.time()),
+            client=self._pop_client,
+            service=self._popping,
             routes=self._instance.routes,
             settings=self._pop_settings,
             timing=self.settings.timing,
             subscription=lambda: self.subscriptions.get(source.topic),
             is_suspended=lambda: self.suspended,
         )
-        self._running[source] = _Running(popper, self._start(popper.run(), f"pop {source.queue}"))
-        log.info("group %s: messages are popped from %s", self.group, source.queue)
-
-    async def _close(self, source: PopSource) -> None:
-        """Pop there no more. What the listener has not begun goes back; the rest is settled as ever."""
-        running = self._running.pop(source)
-        running.popper.queue.closing = True
-        running.task.cancel()
-        await asyncio.wait([running.task])
-        await running.popper.finish()
-
-    # --- in the background ---
-
-    async def _keep_balanced(self, balanced: bool) -> None:
-        timing = self.settings.timing
-        while True:
-            seconds = timing.rebalance_seconds if balanced else timing.rebalance_again_seconds
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._rebalance_wanted.wait()
-            except TimeoutError:
-                pass
-            self._rebalance_wanted.clear()
-            try:
-                balanced = await self.rebalance()
-            except Exception:
-                log.exception("group %s could not be rebalanced", self.group)
-                balanced = False
-            await asyncio.sleep(timing.rebalance_again_seconds)
 
     def _task_failed(self) -> None:
+        """What ended is to be begun anew."""
         self.rebalance_soon()

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from rmq_remoting.message import MessageExt
 
 from ..errors import BrokerUnreachable, Busy, ClientError, UnreachableError
 from ..routing import RouteTable
 from .pop_client import PopClient
-from .pop_service import PopQueue, PopService, PopSettings
+from .pop_service import PopQueue, PopSettings
+from .process_queue import ProcessQueue
 from .pulling import ConsumerTiming
+from .statistics import ConsumerStatistics
 from .subscription import Subscription
 
 log = logging.getLogger("rmq.client.pop")
@@ -23,6 +28,28 @@ _FIRST_PAUSE_SECONDS: Final = 0.005
 _MOST_DOUBLINGS: Final = 7
 # A question that is answered 'nothing' at once is not repeated sooner.
 _LEAST_SECONDS: Final = 1.0
+
+
+class PopConsumption(Protocol):
+    """Who has the listener called for what was popped."""
+
+    statistics: ConsumerStatistics
+
+    @property
+    def in_order(self) -> bool:
+        """Whether it is to be popped in order."""
+
+    def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Have messages of the last pop consumed."""
+
+    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+        """These messages are done with."""
+
+    def give_back(self, queue: PopQueue, messages: list[MessageExt]) -> None:
+        """These messages are to come again, here or elsewhere."""
+
+    def close(self, queue: PopQueue) -> None:
+        """Begin nothing more of it."""
 
 
 class SourcePopper:
@@ -37,7 +64,7 @@ class SourcePopper:
         queue: PopQueue,
         *,
         client: PopClient,
-        service: PopService,
+        service: PopConsumption,
         routes: RouteTable,
         settings: PopSettings,
         timing: ConsumerTiming,
@@ -53,6 +80,7 @@ class SourcePopper:
         self._subscription = subscription
         self._is_suspended = is_suspended
         self._in_vain = 0
+        self._attempt_id: str | None = None
         self._popping: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
@@ -100,9 +128,20 @@ class SourcePopper:
             return False
         loop = asyncio.get_running_loop()
         queue.last_pull_at = began = loop.time()
+        in_order = self._service.in_order
+        if in_order and self._attempt_id is None:
+            # Kept until an answer comes: the broker would hold back what one that is lost has brought.
+            self._attempt_id = uuid.uuid4().hex
         popped = await self._client.pop(
-            self._address(), source, subscription, self._settings.batch_size, self._settings.invisible_ms
+            self._address(),
+            source,
+            subscription,
+            self._settings.batch_size,
+            self._settings.invisible_ms,
+            in_order=in_order,
+            attempt_id=self._attempt_id,
         )
+        self._attempt_id = None
         self._service.acknowledge(popped.unwanted)
         if not popped.messages:
             return bool(popped.unwanted)
@@ -117,7 +156,8 @@ class SourcePopper:
     async def _wait(self) -> float:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if await self._client.has_news(self._address(), self.queue.source, _HOLD_MS):
+        source, in_order = self.queue.source, self._service.in_order
+        if await self._client.has_news(self._address(), source, _HOLD_MS, in_order=in_order):
             pause = _FIRST_PAUSE_SECONDS * 2 ** min(self._in_vain, _MOST_DOUBLINGS) if self._in_vain else 0.0
             self._in_vain += 1
             return pause

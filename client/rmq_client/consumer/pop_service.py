@@ -89,9 +89,15 @@ class PopWork(Work):
         self.skip()
         return False
 
+    def overran(self, limit_seconds: float) -> bool:
+        """Whether others may have got the messages before the call was over."""
+        return self.started_at is not None and self.started_at + self.elapsed_seconds >= self.expires_at
+
 
 class PopService(ConsumeService):
     """Cuts what was popped into calls of the listener. Belongs to the network loop."""
+
+    in_order: Final = False
 
     def __init__(
         self,
@@ -114,7 +120,7 @@ class PopService(ConsumeService):
 
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Have messages of the last pop consumed."""
-        queue = _pop_queue(process_queue)
+        queue = pop_queue(process_queue)
         expires_at = queue.last_pull_at + self._settings.invisible_seconds
         size = self._call_size
         works: list[Work] = [
@@ -129,20 +135,20 @@ class PopService(ConsumeService):
             queue.unsettled -= len(work.messages)
             self.give_back(queue, work.messages, _FULL_SECONDS)
 
+    def close(self, queue: PopQueue) -> None:
+        """Begin nothing more of it: what waits for the listener goes back when it comes to its turn."""
+        queue.closing = True
+
     def give_back(self, queue: PopQueue, messages: list[MessageExt], seconds: float = 0.0) -> None:
         """These messages are to come again, here or elsewhere, after that time."""
-        self._start_chore(queue, self._again(messages, seconds))
+        self._start_chore(queue, self._settling.give_back(messages, seconds))
 
     def acknowledge(self, messages: Iterable[MessageExt]) -> None:
         """These messages are done with."""
-        for message in messages:
-            try:
-                self._settling.ack(message)
-            except ClientError as error:
-                log.warning("message %s is not acknowledged and comes again: %s", message.msg_id, error)
+        self._settling.acknowledge(messages)
 
     def _judge(self, work: Work, process_queue: ProcessQueue) -> None:
-        queue = _pop_queue(process_queue)
+        queue = pop_queue(process_queue)
         messages = work.messages
         queue.unsettled -= len(messages)
         queue.room.set()
@@ -180,19 +186,11 @@ class PopService(ConsumeService):
         try:
             if delay_level <= DEAD_LETTER or (limit is not None and message.reconsume_times >= limit):
                 await self._settling.bury(message)
+                self._settling.ack(message)
             else:
                 await self._settling.retry_later(message, retry_seconds(message, delay_level))
         except ClientError as error:
             log.warning("message %s comes again when its invisible time ends: %s", message.msg_id, error)
-
-    async def _again(self, messages: list[MessageExt], seconds: float) -> None:
-        async def give_back(message: MessageExt) -> None:
-            try:
-                await self._settling.retry_later(message, seconds)
-            except ClientError as error:
-                log.info("message %s comes again when its invisible time ends: %s", message.msg_id, error)
-
-        await asyncio.gather(*(give_back(message) for message in messages))
 
 
 class NoOffsets(OffsetStore):
@@ -207,6 +205,6 @@ class NoOffsets(OffsetStore):
         return True
 
 
-def _pop_queue(process_queue: ProcessQueue) -> PopQueue:
+def pop_queue(process_queue: ProcessQueue) -> PopQueue:
     assert isinstance(process_queue, PopQueue), "what is popped comes from such a queue"
     return process_queue

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Iterable
 from typing import Final
 
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
-from ..errors import BrokerUnreachable
+from ..errors import BrokerUnreachable, ClientError
 from ..routing import RouteTable
 from .acks import AckSender, log_failure
 from .listener import DEAD_LETTER
 from .pop_client import PopClient
 from .send_back import FIRST_RETRY_LEVEL, SendBack
+
+log = logging.getLogger("rmq.client.consume")
 
 # How long the delay levels of brokers take, level 1 first (Apache RocketMQ 5.3.3, MessageStoreConfig).
 _LEVEL_SECONDS: Final[tuple[int, ...]] = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)
@@ -44,16 +49,34 @@ class PopSettling:
         acked = self._acks.post(self._address(message), message.topic, self._client.held(message))
         acked.add_done_callback(log_failure)
 
+    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+        """The same for messages that simply come again where it cannot be done."""
+        for message in messages:
+            try:
+                self.ack(message)
+            except ClientError as error:
+                log.warning("message %s is not acknowledged and comes again: %s", message.msg_id, error)
+
+    async def give_back(self, messages: Iterable[MessageExt], seconds: float = 0.0) -> None:
+        """The messages are to come again, here or elsewhere, after that time."""
+
+        async def give_back(message: MessageExt) -> None:
+            try:
+                await self.retry_later(message, seconds)
+            except ClientError as error:
+                log.info("message %s comes again when its invisible time ends: %s", message.msg_id, error)
+
+        await asyncio.gather(*(give_back(message) for message in messages))
+
     async def retry_later(self, message: MessageExt, seconds: float) -> None:
         """The message comes again after that time. Raises ClientError."""
         held = self._client.held(message)
         await self._client.change_invisible_time(self._address(message), held, round(seconds * 1000))
 
     async def bury(self, message: MessageExt) -> None:
-        """The message becomes a dead letter. Raises ClientError."""
+        """A copy of the message becomes a dead letter; then it is to be acknowledged. Raises ClientError."""
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
         await self._send_back.send_back(message, queue, DEAD_LETTER)
-        self.ack(message)
 
     async def drain(self, timeout_seconds: float) -> None:
         """Wait until all acknowledgements are answered."""

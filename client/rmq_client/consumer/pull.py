@@ -174,8 +174,8 @@ class PullConsumer(Lifetime):
     async def assign(self, queues: Iterable[MessageQueue], expression: str | Mapping[str, str] = "*") -> None:
         """Read these queues from now on, and no others; queues that stay keep their position.
 
-        `expression`: tags such as `paid || sent`, for all topics or by topic. Raises ClientError, UsageError
-        for a consumer that shares the queues of topics.
+        `expression`: tags such as `paid || sent`, or an `Sql` expression, for all topics or by topic. Raises
+        ClientError, UsageError for a consumer that shares the queues of topics.
         """
         instance = self._running()
         if self._sharing.topics:
@@ -193,7 +193,7 @@ class PullConsumer(Lifetime):
             fetched = self._fetched.get(queue)
             if fetched is None:
                 self._read(queue)
-            elif known[queue.topic].tags != fresh[queue.topic].tags:
+            elif not known[queue.topic].wants_as(fresh[queue.topic]):
                 await fetched.restart(fetched.position)
 
     async def subscribe(self, topic: str, expression: str = "*") -> None:
@@ -208,7 +208,7 @@ class PullConsumer(Lifetime):
         fresh = {**known, topic: Subscription(topic, expression, now_ms())}
         await instance.run(self._member.subscribe(instance, list(fresh.values())))
         self._subscriptions = fresh
-        if topic in known and known[topic].tags != fresh[topic].tags:
+        if topic in known and not known[topic].wants_as(fresh[topic]):
             for fetched in [one for queue, one in self._fetched.items() if queue.topic == topic]:
                 await fetched.restart(fetched.position)
         await self._sharing.begin(topic)
@@ -394,8 +394,15 @@ class PullConsumer(Lifetime):
             self._read(queue)
 
     def _read(self, queue: MessageQueue) -> None:
-        fetched = self._fetched[queue] = FetchedQueue(queue, self, self._buffer, self._offer)
+        fetched = FetchedQueue(queue, self, lambda: self._limits(queue.topic), self._offer)
+        self._fetched[queue] = fetched
         fetched.start(None)
+
+    def _limits(self, topic: str) -> FlowControl:
+        """How much of one queue of the topic is fetched ahead."""
+        if not self._buffer.is_per_topic:
+            return self._buffer
+        return self._buffer.for_queues(sum(queue.topic == topic for queue in self._fetched))
 
     def _positions(self) -> dict[MessageQueue, int]:
         """Up to where messages have been given."""

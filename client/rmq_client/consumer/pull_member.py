@@ -46,11 +46,16 @@ class PullMember:
         return self._group
 
     async def subscribe(self, instance: ClientInstance, subscriptions: list[Subscription]) -> None:
-        """These are read now; the brokers are told. Raises ClientError for a topic without a route."""
-        self._subscriptions = subscriptions
+        """These are read now; the brokers are told.
+
+        Raises ClientError for a topic without a route, and for an expression that a broker cannot filter by.
+        """
         for subscription in subscriptions:
             instance.routes.watch(subscription.topic)
-            await instance.routes.route(subscription.topic)
+            route = await instance.routes.route(subscription.topic)
+            if subscription.is_by_properties:
+                await instance.check_expression(self._group, subscription.data, route)
+        self._subscriptions = subscriptions
         await instance.announce()
 
     def heartbeat_data(self) -> ConsumerData:

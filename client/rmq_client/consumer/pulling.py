@@ -49,7 +49,7 @@ class QueuePuller:
         client: PullClient,
         routes: RouteTable,
         offsets: OffsetStore,
-        flow_control: FlowControl,
+        flow_control: Callable[[], FlowControl],
         timing: ConsumerTiming,
         subscription: Callable[[], Subscription | None],
         consume: Callable[[ProcessQueue, list[MessageExt]], None],
@@ -60,9 +60,10 @@ class QueuePuller:
         pulled: Callable[[str, int, float], None] | None = None,
         commit_with_pulls: bool = True,
     ) -> None:
-        """`offset_illegal` is told where to go on when the broker does not have the offset that was asked
-        for; `announce` tells the brokers of this consumer when one does not know its subscription; `pulled`
-        counts: topic, messages and seconds. `commit_with_pulls`: pulls tell the broker how far the group is.
+        """`flow_control` gives the bounds of now; `offset_illegal` is told where to go on when the broker
+        does not have the offset that was asked for; `announce` tells the brokers of this consumer when one
+        does not know its subscription; `pulled` counts: topic, messages and seconds. `commit_with_pulls`:
+        pulls tell the broker how far the group is.
         """
         self.process_queue = process_queue
         self._client = client
@@ -97,7 +98,7 @@ class QueuePuller:
     def _reason_to_wait(self) -> float | None:
         if self._is_suspended():
             return self._timing.suspended_pause_seconds
-        excess = self.process_queue.excess(self._flow_control)
+        excess = self.process_queue.excess(self._flow_control())
         if excess is None:
             return None
         # Said once in a thousand times: at 50 ms a pause, about once a minute.

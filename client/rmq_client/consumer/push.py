@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION
 from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import NotRunning, UsageError
 from ..instance import ClientInstance, now_ms
 from ..lifetime import Lifetime
 from ..names import check_group
+from ..producer.producer import trace_producer
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
-from .allocation import Allocation, averagely, by_circle
+from ..trace.dispatcher import Tracing
+from ..trace.tracer import Tracer
+from .allocation import Allocation, averagely
+from .broker_shares import STRATEGY_NAMES
 from .calls import Caller
 from .engine import ConsumerEngine
 from .engine_settings import EngineSettings
@@ -29,6 +33,7 @@ from .process_queue import FlowControl
 from .pull_client import PullSettings
 from .pulling import ConsumerTiming
 from .runners import make_runner
+from .share_changes import ShareListener, ShareNews
 from .start_position import ConsumeFrom, check_consume_from
 from .statistics import TopicStatistics
 from .subscription import Subscription
@@ -38,9 +43,6 @@ _DEFAULT_FLOW_CONTROL: Final = FlowControl()
 _DEFAULT_TIMING: Final = ConsumerTiming()
 _DEFAULT_POP: Final = PopSettings()
 _DEFAULT_SETTINGS: Final = ClientSettings()
-
-# How brokers can divide queues, by their names for it (Apache RocketMQ 5.3.3, QueryAssignmentProcessor).
-_STRATEGY_NAMES: Final[dict[Allocation, str]] = {averagely: "AVG", by_circle: "AVG_BY_CIRCLE"}
 
 
 class PushConsumer(Lifetime):
@@ -62,8 +64,8 @@ class PushConsumer(Lifetime):
 
     `orderly`: the messages of a queue come one after the other; one that is refused is repeated before the
     next one comes. `broadcasting`: every consumer of the group gets every message; refused ones do not come
-    again, and each consumer keeps on its own disk how far it is. Without `client_rebalance` messages are
-    popped, where the brokers say.
+    again, and each consumer keeps on its own disk how far it is. Without `client_rebalance` the brokers
+    divide the queues, and say whether messages are pulled or popped.
     """
 
     def __init__(
@@ -82,41 +84,47 @@ class PushConsumer(Lifetime):
         suspend_current_queue_time_ms: int = 1_000,
         none_means: ConsumeResult = ConsumeResult.SUCCESS,
         hooks: Sequence[ConsumeHook] = (),
+        trace: Tracing | None = None,
         offsets_folder: str | Path = DEFAULT_FOLDER,
         pull: PullSettings = _DEFAULT_PULL,
         flow_control: FlowControl = _DEFAULT_FLOW_CONTROL,
         allocation: Allocation = averagely,
+        share_listener: ShareListener | None = None,
         client_rebalance: bool = True,
         pop: PopSettings = _DEFAULT_POP,
         timing: ConsumerTiming = _DEFAULT_TIMING,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """`topics`: names, or names with tag expressions such as `paid || sent` (`*` is all).
+        """`topics`: names, or names with tags such as `paid || sent` (`*` is all), or an `Sql` expression.
 
         `consume_from` counts for queues that the group has never consumed. `consume_message_batch_max_size`:
         how many messages one call of the listener gets at most. `max_reconsume_times`: None leaves it to the
         group's configuration on the broker, and has an orderly listener repeat a message for ever.
         `suspend_current_queue_time_ms`: how long a queue rests before an orderly listener gets a refused
         message again. `none_means`: what a listener says that returns nothing. `offsets_folder`: where a
-        broadcasting consumer keeps its offsets. `client_rebalance=False`: brokers divide the queues among the
-        group, which they must have pop its topics (`mqadmin setConsumeMode -m POP`); `pop` says how, and
-        `pull` and `flow_control` count for nothing. Raises UsageError.
+        broadcasting consumer keeps its offsets. `share_listener` is told when this consumer has got other
+        queues. `trace` has it told what becomes of messages. `client_rebalance=False`: brokers divide the
+        queues among the group, which pops the topics that it is to pop (`mqadmin setConsumeMode -m POP`) as
+        `pop` says, and pulls the others as `pull` and `flow_control` say. Raises UsageError.
         """
         check_group(group)
         if consume_message_batch_max_size < 1:
             raise UsageError("consume_message_batch_max_size must be at least 1")
         if max_reconsume_times is not None and max_reconsume_times < 0:
             raise UsageError(f"max_reconsume_times {max_reconsume_times} must be at least 0")
-        if not client_rebalance and (orderly or broadcasting):
-            raise UsageError("client_rebalance=False is for neither orderly nor broadcasting consumers")
+        if not client_rebalance and broadcasting:
+            raise UsageError("client_rebalance=False is not for broadcasting, which takes all queues")
         if not client_rebalance and consume_from not in ("first", "last"):
             raise UsageError("client_rebalance=False: consume_from can be 'first' or 'last'")
-        if not client_rebalance and allocation not in _STRATEGY_NAMES:
+        if not client_rebalance and allocation not in STRATEGY_NAMES:
             raise UsageError("client_rebalance=False: brokers know the allocations averagely and by_circle")
         self.group = group
         self._pop = None if client_rebalance else pop
+        self._share_listener = share_listener
         self._namesrv = namesrv
         self._hooks = hooks
+        self._tracing = trace
+        self._tracer: Tracer | None = None
         self._settings = settings
         self._engine_settings = EngineSettings(
             group=group,
@@ -138,7 +146,7 @@ class PushConsumer(Lifetime):
             topic: Subscription(topic, expression, now_ms()) for topic, expression in expressions.items()
         }
         self._instance: ClientInstance | None = None
-        self._engine: ConsumerEngine | PopEngine | None = None
+        self._engine: ConsumerEngine | None = None
         self._stopped: asyncio.Event
 
     async def start(self) -> None:
@@ -150,9 +158,11 @@ class PushConsumer(Lifetime):
         self._stopped = asyncio.Event()
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         try:
-            self._engine = await instance.run(self._start_engine(instance, asyncio.get_running_loop()))
+            hooks = await self._start_hooks(instance)
+            loop = asyncio.get_running_loop()
+            self._engine = await instance.run(self._start_engine(instance, loop, hooks))
         except BaseException:
-            await uninterrupted(instance.release())
+            await uninterrupted(self._release(instance))
             raise
         self._instance = instance
 
@@ -164,22 +174,37 @@ class PushConsumer(Lifetime):
         self._instance = self._engine = None
         await uninterrupted(self._stop(instance, engine))
 
-    async def _stop(self, instance: ClientInstance, engine: ConsumerEngine | PopEngine) -> None:
+    async def _stop(self, instance: ClientInstance, engine: ConsumerEngine) -> None:
         try:
             await instance.run(engine.stop())
         finally:
-            await instance.release()
+            await self._release(instance)
             self._stopped.set()
+
+    async def _release(self, instance: ClientInstance) -> None:
+        tracer, self._tracer = self._tracer, None
+        try:
+            if tracer is not None:
+                await tracer.stop()
+        finally:
+            await instance.release()
+
+    async def _start_hooks(self, instance: ClientInstance) -> list[ConsumeHook]:
+        """Those of the trace, and the application's, which run in the context that the message carries."""
+        if self._tracing is None:
+            return list(self._hooks)
+        sender = partial(trace_producer, self._namesrv, self._settings)
+        self._tracer = Tracer(self._tracing, instance, self.group, sender)
+        await self._tracer.start()
+        return [*self._tracer.consume_hooks(), *self._hooks]
 
     async def wait_stopped(self) -> None:
         """Wait until somebody stops this consumer."""
         await self._stopped.wait()
 
-    async def subscribe(
-        self, topic: str, expression: str = "*", *, expression_type: str = TAG_EXPRESSION
-    ) -> None:
+    async def subscribe(self, topic: str, expression: str = "*") -> None:
         """Consume a topic, or another part of it, from now on. Raises ClientError."""
-        subscription = Subscription(topic, expression, now_ms(), expression_type)
+        subscription = Subscription(topic, expression, now_ms())
         self._subscriptions[topic] = subscription
         if self._instance is not None and self._engine is not None:
             await self._instance.run(self._engine.subscribe(subscription))
@@ -225,28 +250,35 @@ class PushConsumer(Lifetime):
         return await instance.run(ask())
 
     async def _start_engine(
-        self, instance: ClientInstance, application_loop: asyncio.AbstractEventLoop
-    ) -> ConsumerEngine | PopEngine:
+        self,
+        instance: ClientInstance,
+        application_loop: asyncio.AbstractEventLoop,
+        hooks: Sequence[ConsumeHook],
+    ) -> ConsumerEngine:
         """On the network loop."""
         settings = self._engine_settings
-        engine: ConsumerEngine | PopEngine
-        timeout_seconds = settings.timing.consume_timeout_seconds
+        news = None
+        if self._share_listener is not None:
+            news = ShareNews(self._share_listener, instance.routes, application_loop)
         if self._pop is None:
-            engine = ConsumerEngine(settings, instance, self._subscriptions)
+            engine = ConsumerEngine(settings, instance, self._subscriptions, news)
         else:
-            strategy = _STRATEGY_NAMES[settings.allocation]
-            engine = PopEngine(settings, self._pop, strategy, instance, self._subscriptions)
-            timeout_seconds = self._pop.invisible_seconds
-        caller = Caller(settings.kind, self.group, self._hooks, timeout_seconds=timeout_seconds)
+            engine = PopEngine(settings, self._pop, instance, self._subscriptions, news)
+        caller = Caller(
+            settings.kind,
+            self.group,
+            hooks,
+            timeout_seconds=settings.timing.consume_timeout_seconds,
+        )
         runner = make_runner(
             caller,
             settings.workers,
             f"rmq-{self.group}",
             application_loop,
             instance.loop,
-            engine.service.done,
+            engine.done,
         )
-        engine.service.attach(runner)
+        engine.attach(runner)
         try:
             await engine.start()
         except BaseException:
@@ -254,7 +286,7 @@ class PushConsumer(Lifetime):
             raise
         return engine
 
-    def _running(self) -> tuple[ClientInstance, ConsumerEngine | PopEngine]:
+    def _running(self) -> tuple[ClientInstance, ConsumerEngine]:
         if self._instance is None or self._engine is None:
             raise NotRunning(f"consumer {self.group} is not running: use `async with PushConsumer(...)`")
         return self._instance, self._engine

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rmq_remoting.message_queue import MessageQueue
 
@@ -14,39 +16,34 @@ from ..errors import ClientError, RouteError
 from ..names import RETRY_TOPIC_PREFIX
 from ..routing import RouteTable, TopicRoute
 from .allocation import Allocation
+from .pop_client import PopSource
 
 log = logging.getLogger("rmq.client.rebalance")
+
+T = TypeVar("T")
+Announce = Callable[[], Awaitable[None]]
+"""Tells all brokers of this consumer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The queues of one topic that are this consumer's; `alone`: nobody else can have had them just now."""
+    """What is this consumer's of one topic: queues to pull, and where to pop.
+
+    `alone`: nobody else can have had the queues just now.
+    """
 
     queues: frozenset[MessageQueue]
     alone: bool
+    sources: frozenset[PopSource] = frozenset()
 
 
-class Rebalancer:
-    """Computes shares. Changes nothing: the consumer takes and gives up queues by what it says."""
+class Shares(ABC):
+    """Tells shares. Changes nothing: the consumer takes and gives up by what it says."""
 
-    def __init__(
-        self,
-        group: str,
-        client_id: str,
-        *,
-        routes: RouteTable,
-        api: BrokerApi,
-        allocation: Allocation | None,
-        announce: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`announce` tells all brokers of this consumer. Without `allocation`, in broadcasting, all queues
-        are its own.
-        """
+    def __init__(self, group: str, client_id: str, *, routes: RouteTable, announce: Announce) -> None:
         self._group = group
         self._client_id = client_id
         self._routes = routes
-        self._api = api
-        self._allocation = allocation
         self._announce = announce
         self._missing: set[str] = set()
 
@@ -65,11 +62,57 @@ class Rebalancer:
             log.warning("group %s cannot be rebalanced: %s", self._group, error)
             return None
         self._missing.discard(topic)
+        try:
+            return await self._share(route)
+        except ClientError as error:
+            log.warning("group %s cannot be rebalanced: %s", self._group, error)
+            return None
+
+    @abstractmethod
+    async def _share(self, route: TopicRoute) -> Share | None:
+        """The share of a topic whose route is known. Raises ClientError."""
+
+    async def _ask_any_broker(self, route: TopicRoute, ask: Callable[[str], Awaitable[T]]) -> T:
+        """Any broker of the topic knows the group: the answer of one. Raises ClientError."""
+        names = list(route.brokers)
+        random.shuffle(names)
+        failure: ClientError = RouteError(f"topic {route.topic} has no broker")
+        for name in names:
+            address = route.broker_address(name)
+            if address is None:
+                continue
+            try:
+                return await ask(address)
+            except ClientError as error:
+                failure = error
+        self._routes.request_failed(route.topic)
+        raise failure
+
+
+class Rebalancer(Shares):
+    """Shares that the members of a group compute, all in the same way."""
+
+    def __init__(
+        self,
+        group: str,
+        client_id: str,
+        *,
+        routes: RouteTable,
+        api: BrokerApi,
+        allocation: Allocation | None,
+        announce: Announce,
+    ) -> None:
+        """Without `allocation`, in broadcasting, all queues are this consumer's."""
+        super().__init__(group, client_id, routes=routes, announce=announce)
+        self._api = api
+        self._allocation = allocation
+
+    async def _share(self, route: TopicRoute) -> Share | None:
         if self._allocation is None:
             return Share(frozenset(route.read_queues), alone=True)
-        client_ids = await self._client_ids(route)
-        if client_ids is None:
-            return None
+        client_ids = await self._ask_any_broker(
+            route, lambda address: self._api.consumer_ids(address, self._group)
+        )
         if self._client_id not in client_ids:
             log.info("group %s: the broker does not know this consumer yet", self._group)
             await self._announce()
@@ -78,23 +121,6 @@ class Rebalancer:
         try:
             share = self._allocation(self._client_id, queues, sorted(client_ids))
         except Exception:  # the application's own strategy, say
-            log.exception("group %s: the queues of %s could not be allocated", self._group, topic)
+            log.exception("group %s: the queues of %s could not be allocated", self._group, route.topic)
             return None
         return Share(frozenset(share), alone=len(client_ids) == 1)
-
-    async def _client_ids(self, route: TopicRoute) -> list[str] | None:
-        """Any broker of the topic knows the group."""
-        names = list(route.brokers)
-        random.shuffle(names)
-        failure: ClientError | None = None
-        for name in names:
-            address = route.broker_address(name)
-            if address is None:
-                continue
-            try:
-                return await self._api.consumer_ids(address, self._group)
-            except ClientError as error:
-                failure = error
-        self._routes.request_failed(route.topic)
-        log.warning("group %s cannot be rebalanced: %s", self._group, failure or "its topic has no broker")
-        return None

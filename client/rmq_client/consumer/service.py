@@ -133,6 +133,10 @@ class ConsumeService(ABC):
         """Wait for the calls under way and for what they make necessary."""
         if self._runner is not None:
             await self._runner.stop(grace_seconds)
+        await self.finish_chores(grace_seconds)
+
+    async def finish_chores(self, grace_seconds: float) -> None:
+        """Wait for what calls that are over make necessary."""
         if self._chores:
             await asyncio.wait(list(self._chores), timeout=grace_seconds)
         for task in list(self._chores):

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from rmq_remoting.bodies.heartbeat import TAG_EXPRESSION, ConsumeType
+from rmq_remoting.bodies.heartbeat import ConsumeType
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_properties import PROPERTY_POP_CK
@@ -74,7 +74,7 @@ class SimpleConsumer(Lifetime):
         await_seconds: float = 15.0,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """`subscriptions`: topics, or topics with tag expressions such as `paid || sent` (`*` is all).
+        """`subscriptions`: topics, or some with tags, as `paid || sent` (`*` is all), or an `Sql` expression.
 
         `consume_from` counts for queues that the group has never consumed. `invisible_seconds` and
         `await_seconds` are what `receive` uses where it is not told, and what iterating uses. Raises
@@ -154,12 +154,10 @@ class SimpleConsumer(Lifetime):
 
     # --- what is consumed ---
 
-    async def subscribe(
-        self, topic: str, expression: str = "*", *, expression_type: str = TAG_EXPRESSION
-    ) -> None:
+    async def subscribe(self, topic: str, expression: str = "*") -> None:
         """Take messages of a topic, or of another part of it, from now on. Raises ClientError."""
         known = self._subscriptions
-        self._subscriptions = {**known, topic: Subscription(topic, expression, now_ms(), expression_type)}
+        self._subscriptions = {**known, topic: Subscription(topic, expression, now_ms())}
         if self._instance is not None:
             try:
                 await self._announce(self._instance)
@@ -174,15 +172,7 @@ class SimpleConsumer(Lifetime):
             await self._announce(self._instance)
 
     async def _announce(self, instance: ClientInstance) -> None:
-        subscriptions = list(self._subscriptions.values())
-        await instance.run(self._member.subscribe(instance, subscriptions))
-        for subscription in subscriptions:
-            if subscription.data.expression_type != TAG_EXPRESSION:
-                await instance.run(self._check_expression(instance, subscription))
-
-    async def _check_expression(self, instance: ClientInstance, subscription: Subscription) -> None:
-        route = await instance.routes.route(subscription.topic)
-        await instance.check_expression(self.group, subscription.data, route)
+        await instance.run(self._member.subscribe(instance, list(self._subscriptions.values())))
 
     # --- messages ---
 

@@ -9,7 +9,7 @@ from rmq_remoting.bodies.heartbeat import ConsumeFromWhere
 from rmq_remoting.message_queue import MessageQueue
 
 from ..brokers import BrokerApi
-from ..errors import UsageError
+from ..errors import NotAuthorized, UsageError
 
 ConsumeFrom: TypeAlias = Literal["first", "last"] | datetime
 """At the oldest message, after the newest, or at the first message of a time (naive: local time)."""
@@ -48,7 +48,12 @@ async def start_offset(
 async def beginning(api: BrokerApi, address: str, queue: MessageQueue, consume_from: ConsumeFrom) -> int:
     """Where `consume_from` is in this queue now. Raises ClientError."""
     if consume_from == "first":
-        return max(0, await api.min_offset(address, queue))
+        try:
+            return max(0, await api.min_offset(address, queue))
+        except NotAuthorized:
+            # To ask takes the right `Get` beside the `Sub` of consumers. Who pulls from 0 is told where the
+            # queue begins: that is all that Apache's client does (5.3.3, RebalancePushImpl).
+            return 0
     if consume_from == "last":
         return await api.max_offset(address, queue)
     return await api.search_offset(address, queue, int(consume_from.timestamp() * 1000))

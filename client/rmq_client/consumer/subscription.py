@@ -1,11 +1,16 @@
-"""What of a topic a consumer wants: tags, as an expression `TagA || TagB`, or `*`."""
+"""What of a topic a consumer wants: tags, as an expression `TagA || TagB`, or `*`; or an SQL92 expression."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
 
-from rmq_remoting.bodies.heartbeat import SUBSCRIBE_ALL, TAG_EXPRESSION, SubscriptionData
+from rmq_remoting.bodies.heartbeat import (
+    SQL92_EXPRESSION,
+    SUBSCRIBE_ALL,
+    TAG_EXPRESSION,
+    SubscriptionData,
+)
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message import MessageExt
 
@@ -13,6 +18,15 @@ from ..errors import UsageError
 from ..names import RETRY_TOPIC_PREFIX, check_topic
 
 _OR: Final = "||"
+
+
+class Sql(str):
+    """An expression on properties, `Sql("amount > 5 AND region = 'eu'")`, wherever tags can stand.
+
+    Brokers evaluate it, if they have `enablePropertyFilter=true`.
+    """
+
+    __slots__ = ()
 
 
 class Subscription:
@@ -24,9 +38,7 @@ class Subscription:
 
     __slots__ = ("data", "tags", "topic")
 
-    def __init__(
-        self, topic: str, expression: str | None, version_ms: int, expression_type: str = TAG_EXPRESSION
-    ) -> None:
+    def __init__(self, topic: str, expression: str | None, version_ms: int) -> None:
         """`version_ms`: when it was made; brokers use the newest that they hear of. Raises UsageError."""
         if not topic.startswith(RETRY_TOPIC_PREFIX):  # a group's name may be longer than a topic's
             check_topic(topic)
@@ -36,13 +48,11 @@ class Subscription:
             topic=topic,
             sub_string=expression or SUBSCRIBE_ALL,
             sub_version=version_ms,
-            expression_type=expression_type,
+            expression_type=SQL92_EXPRESSION if isinstance(expression, Sql) else TAG_EXPRESSION,
         )
-        if expression_type != TAG_EXPRESSION:
-            if not expression:
-                raise UsageError(
-                    f"subscription to {topic}: an expression of type {expression_type} is needed"
-                )
+        if isinstance(expression, Sql):
+            if not expression.strip():
+                raise UsageError(f"subscription to {topic}: the SQL92 expression is empty; all is '*'")
         elif self.data.sub_string != SUBSCRIBE_ALL:
             # Apache RocketMQ 5.3.3, FilterAPI.buildSubscriptionData.
             tags = list(
@@ -53,6 +63,17 @@ class Subscription:
             self.tags = frozenset(tags)
             self.data.tags_set = tags
             self.data.code_set = list(dict.fromkeys(tags_code(tag) for tag in tags))
+
+    @property
+    def is_by_properties(self) -> bool:
+        """Whether the brokers alone can tell what is wanted."""
+        return self.data.expression_type != TAG_EXPRESSION
+
+    def wants_as(self, other: Subscription) -> bool:
+        """Whether another subscription to the topic wants the same messages, as far as can be seen."""
+        if self.is_by_properties or other.is_by_properties:
+            return self.data.sub_string == other.data.sub_string
+        return self.tags == other.tags
 
     def select(self, messages: Iterable[MessageExt]) -> list[MessageExt]:
         """The messages that are wanted."""

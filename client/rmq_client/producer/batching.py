@@ -16,6 +16,7 @@ from typing import Final
 from rmq_remoting.message import Message
 from rmq_remoting.message_properties import (
     PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_MESSAGE_TYPE,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
@@ -36,6 +37,7 @@ _MIN_ITEM_BYTES: Final = _ITEM.size + 2
 _NOT_IN_BATCHES: Final = frozenset(
     {
         PROPERTY_DELAY_TIME_LEVEL,
+        PROPERTY_MESSAGE_TYPE,
         PROPERTY_TIMER_DELAY_MS,
         PROPERTY_TIMER_DELAY_SEC,
         PROPERTY_TIMER_DELIVER_MS,

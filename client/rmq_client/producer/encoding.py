@@ -8,7 +8,7 @@ rmq_remoting, which finds it again by the same pieces.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Final
 
@@ -17,6 +17,7 @@ from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.errors import HeaderError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, SendTarget
+from rmq_remoting.message_properties import PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH
 from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.serialization.binary import encode_ext_fields
 
@@ -32,6 +33,8 @@ _BORN_KEY: Final = b"\x00\x01g\x00\x00\x00\x0d"
 _BORN_LENGTH: Final = 13
 _PROPERTIES_KEY: Final = b"\x00\x01i"
 _PYTHON: Final = int(LanguageCode.PYTHON)
+# Of a broker that does not say (MixAll.DEFAULT_TRACE_REGION_ID).
+_DEFAULT_REGION: Final = "DefaultRegion"
 
 # What comes before the time, between it and the properties, and the length of all but the properties.
 _Pieces = tuple[bytes, bytes, int]
@@ -39,13 +42,14 @@ _Pieces = tuple[bytes, bytes, int]
 
 @dataclass(slots=True)
 class Outgoing:
-    """One send, ready but for the queue that it goes to."""
+    """One send, ready but for the queue that it goes to; `reply`: to somebody's request."""
 
     body: bytes
     properties: bytes
     sys_flag: int = 0
     flag: int = 0
     batch: bool = False
+    reply: bool = False
 
 
 class Lane:
@@ -65,17 +69,19 @@ class Lane:
         self._plain = self._prepare(0, 0, False)
 
     def frame(self, opaque: int, born_ms: int, outgoing: Outgoing, oneway: bool = False) -> bytes:
-        """The frame of a send (code 310, for a batch 320). `born_ms`: milliseconds since 1970 UTC."""
+        """The frame of a send (code 310, batch 320, reply 325). `born_ms`: milliseconds since 1970 UTC."""
         if self._serialization is not Serialization.BINARY:
             return self._json_frame(opaque, born_ms, outgoing, oneway)
         code = 310
-        if outgoing.sys_flag or outgoing.flag or outgoing.batch:
+        if outgoing.sys_flag or outgoing.flag or outgoing.batch or outgoing.reply:
             key = (outgoing.sys_flag, outgoing.flag, outgoing.batch)
             pieces = self._pieces.get(key)
             if pieces is None:
                 pieces = self._prepare(*key)
             if outgoing.batch:
                 code = 320
+            elif outgoing.reply:
+                code = 325
         else:
             pieces = self._plain
         before, between, length = pieces
@@ -121,8 +127,13 @@ class Lane:
     def _json_frame(self, opaque: int, born_ms: int, outgoing: Outgoing, oneway: bool) -> bytes:
         target = replace(self._target, sys_flag=outgoing.sys_flag, flag=outgoing.flag, batch=outgoing.batch)
         header = SendMessageRequestHeader(target, born_ms, outgoing.properties)
+        code = RequestCode.SEND_MESSAGE_V2
+        if outgoing.batch:
+            code = RequestCode.SEND_BATCH_MESSAGE
+        elif outgoing.reply:
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
         command = RemotingCommand(
-            RequestCode.SEND_BATCH_MESSAGE if outgoing.batch else RequestCode.SEND_MESSAGE_V2,
+            code,
             FLAG_ONEWAY if oneway else 0,
             opaque,
             ext_fields=header.encode_v2(),
@@ -140,6 +151,7 @@ _STATUSES: Final[dict[int, SendStatus]] = {
 }
 _status_of: Final[Callable[[int], SendStatus | None]] = _STATUSES.get
 
+_RECALL_HANDLE: Final = b"recallHandle"
 _MSG_ID_KEY: Final = b"\x00\x05msgId\x00\x00\x00"
 _QUEUE_ID_KEY: Final = b"\x00\x07queueId\x00\x00\x00"
 _QUEUE_OFFSET_KEY: Final = b"\x00\x0bqueueOffset\x00\x00\x00"
@@ -149,13 +161,34 @@ _QUEUE_OFFSET_KEY: Final = b"\x00\x0bqueueOffset\x00\x00\x00"
 class Stored:
     """What a broker answers to a send: the place, and how safe it is there.
 
-    `offset_msg_ids` is one id, or those of a batch with commas between.
+    `offset_msg_ids` is one id, or those of a batch with commas between. `answer` is all that it said.
     """
 
     status: SendStatus
     offset_msg_ids: str
     queue_id: int
     queue_offset: int
+    answer: RemotingCommand | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def traced_region(self) -> str | None:
+        """The broker's region, where it wants traces (Apache RocketMQ 5.3.3, MQClientAPIImpl)."""
+        if self.answer is None:
+            return None
+        fields = self.answer.ext_fields
+        if fields.get(PROPERTY_TRACE_SWITCH) == "false":
+            return None
+        return fields.get(PROPERTY_MSG_REGION) or _DEFAULT_REGION
+
+    @property
+    def recall_handle(self) -> str | None:
+        """What the message can be taken back with, if it waits for its time."""
+        if self.answer is None:
+            return None
+        raw = self.answer.raw_ext
+        if raw is not None and _RECALL_HANDLE not in raw:  # of most answers: not worth taking apart
+            return None
+        return self.answer.ext_fields.get("recallHandle")
 
 
 def decode_send_response(response: RemotingCommand, lane: Lane) -> Stored:
@@ -179,6 +212,7 @@ def decode_send_response(response: RemotingCommand, lane: Lane) -> Stored:
                         raw[11:id_end].decode("ascii"),
                         int(raw[queue_start:queue_end]),
                         int(raw[offset_start:offset_end]),
+                        response,
                     )
                 except ValueError:
                     pass  # the careful way below tells what is wrong
@@ -188,7 +222,7 @@ def decode_send_response(response: RemotingCommand, lane: Lane) -> Stored:
         raise BrokerError(
             response.code, f"unreadable answer: {error}", lane.address, f"send to {_text(lane.queue)}"
         ) from error
-    return Stored(status, header.msg_id, header.queue_id, header.queue_offset)
+    return Stored(status, header.msg_id, header.queue_id, header.queue_offset, response)
 
 
 def _text(queue: MessageQueue) -> str:

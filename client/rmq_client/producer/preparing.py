@@ -12,11 +12,15 @@ from rmq_remoting.message_errors import MessageEncodeError
 from rmq_remoting.message_ids import UniqueKeyGenerator
 from rmq_remoting.message_properties import (
     MAX_PROPERTIES_BYTES,
+    PROPERTY_MESSAGE_TYPE,
+    PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     encode_properties,
 )
+from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..errors import UsageError
+from ..replies import REPLY_TYPE
 from .encoding import Outgoing
 from .policies import Compression
 
@@ -50,17 +54,21 @@ class Preparer:
         """The message as it is sent, and its id. Raises UsageError."""
         properties, msg_id = self.properties(message)
         body = message.body
+        reply = bool(message.properties) and message.properties.get(PROPERTY_MESSAGE_TYPE) == REPLY_TYPE
+        is_half = bool(message.properties) and PROPERTY_TRANSACTION_PREPARED in message.properties
+        sys_flag = MessageSysFlag.TRANSACTION_PREPARED if is_half else MessageSysFlag.TRANSACTION_NOT
         compression = self._compression
         if compression is None or len(body) < self.compress_from_bytes:
-            return Outgoing(body, properties, 0, message.flag), msg_id
+            return Outgoing(body, properties, sys_flag, message.flag, False, reply), msg_id
         if len(body) < _COMPRESS_IN_THREAD_BYTES:
             packed = compress(body, compression.type, compression.level)
         else:
             loop = asyncio.get_running_loop()
             packed = await loop.run_in_executor(None, compress, body, compression.type, compression.level)
         if len(packed) >= len(body):  # random data grows, maybe beyond what brokers take
-            return Outgoing(body, properties, 0, message.flag), msg_id
-        return Outgoing(packed, properties, compression.type.sys_flag, message.flag), msg_id
+            return Outgoing(body, properties, sys_flag, message.flag, False, reply), msg_id
+        sys_flag |= compression.type.sys_flag
+        return Outgoing(packed, properties, sys_flag, message.flag, False, reply), msg_id
 
 
 def _encode(properties: Mapping[str, str], own: bytes) -> bytes:

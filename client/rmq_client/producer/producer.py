@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
-from rmq_remoting.message import Message
+from rmq_remoting.message import Message, MessageExt
 from rmq_remoting.message_properties import PROPERTY_WAIT_STORE_MSG_OK
 from rmq_remoting.message_queue import MessageQueue
 
@@ -17,19 +18,29 @@ from ..lifetime import Lifetime
 from ..names import check_group
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
+from ..trace.dispatcher import Tracing
+from ..trace.tracer import Tracer
 from .backpressure import BackPressure, InFlightLimits
 from .batching import Batch, Batcher, BatchPolicy, batch_item, can_batch
 from .delivery import Delivery
 from .encoding import Lane, Outgoing, Stored
+from .fault_tolerance import FaultTolerance
+from .hooks import SendContext, SendHook, SendHooks, as_sent
 from .policies import Compression, RetryPolicy
 from .preparing import Preparer
 from .publishing import Publishing
+from .recalls import Recalls
+from .requests import Requests
 from .results import SendResult
 from .selection import QueueSelector, by_key_hash
+from .transactions import Transaction, TransactionCheck, TransactionResult, Transactions, TransactionWork
+from .validation import check_extras, check_size
 
 log = logging.getLogger("rmq.client.producer")
 
 _NOT_WAITING: Final = f"{PROPERTY_WAIT_STORE_MSG_OK}\x01false\x02".encode()
+# Apache RocketMQ 5.3.3, AsyncTraceDispatcher.
+_TRACE_TIMEOUT_SECONDS: Final = 5.0
 _DEFAULT_RETRY: Final = RetryPolicy()
 _DEFAULT_COMPRESSION: Final = Compression()
 _DEFAULT_LIMITS: Final = InFlightLimits()
@@ -54,16 +65,23 @@ class Producer(Lifetime):
         group: str,
         timeout_seconds: float = 3.0,
         retry: RetryPolicy = _DEFAULT_RETRY,
+        fault_tolerance: FaultTolerance | None = None,
         batching: BatchPolicy | None = None,
+        check_transaction: TransactionCheck | None = None,
         compression: Compression | None = _DEFAULT_COMPRESSION,
         limits: InFlightLimits = _DEFAULT_LIMITS,
+        hooks: Sequence[SendHook] = (),
+        trace: Tracing | None = None,
         max_message_bytes: int = 4 * 1024 * 1024,
         new_topic_queues: int = 4,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
         """`namesrv`: `host:port;host:port` (without one: the variable NAMESRV_ADDR).
 
-        `timeout_seconds` bounds a whole send, all attempts together. `batching` turns automatic batching on.
+        `timeout_seconds` bounds a whole send, all attempts together. `fault_tolerance` leaves brokers alone
+        for a while that are slow or do not answer. `batching` turns automatic batching on.
+        `check_transaction` tells brokers what became of transactions of the group, also of other processes'.
+        `hooks` see every message; `trace` has it told what became of them.
         `new_topic_queues`: how many queues a broker gives a topic that it creates for the first message.
         Raises UsageError for a bad group name.
         """
@@ -73,16 +91,27 @@ class Producer(Lifetime):
         self._settings = settings
         self._timeout_seconds = timeout_seconds
         self._retry = retry
+        self._fault_tolerance = fault_tolerance
         self._batch_policy = batching
+        self._check_transaction = check_transaction
         self._compression = compression
         self._max_message_bytes = max_message_bytes
         self._new_topic_queues = new_topic_queues
+        self._send_hooks = tuple(hooks)
+        self._tracing = trace
+        self._limits = limits
         self._pressure = BackPressure(limits)
         self._running = False
         self._instance: ClientInstance | None = None
         # Made by start().
         self._delivery: Delivery
         self._preparer: Preparer
+        self._requests: Requests
+        self._transactions: Transactions
+        self._recalls: Recalls
+        self._tracer: Tracer | None = None
+        # None where there are none: what is not looked at costs nothing.
+        self._hooks: SendHooks | None = None
         self._batcher: Batcher | None = None
         self._loop: asyncio.AbstractEventLoop
 
@@ -94,17 +123,37 @@ class Producer(Lifetime):
             raise UsageError(f"producer {self.group} has been started already")
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         self._loop = asyncio.get_running_loop()
-        self._delivery = Delivery(instance, self.group, self._retry, self._new_topic_queues)
+        self._delivery = Delivery(
+            instance, self.group, self._retry, self._new_topic_queues, self._fault_tolerance
+        )
         self._preparer = Preparer(instance.unique_keys, self._compression)
+        self._requests = Requests(instance, self._delivery, self.send, self._limits.max_messages)
+        self._transactions = Transactions(
+            instance, self._delivery, self.send, self.group, self._check_transaction
+        )
+        self._recalls = Recalls(instance, self._delivery, self.group)
         if self._batch_policy is not None:
             self._batcher = Batcher(self._batch_policy, self._deliver_batch)
         try:
+            await self._start_hooks(instance)
+            await self._transactions.start()
             await uninterrupted(instance.run(instance.add_producer(self.group)))
         except BaseException:
             await uninterrupted(self._leave(instance))
             raise
+        self._delivery.start()
         self._instance = instance
         self._running = True
+
+    async def _start_hooks(self, instance: ClientInstance) -> None:
+        """The application's, and those of the trace: they see what the others have made of a message."""
+        hooks = list(self._send_hooks)
+        if self._tracing is not None:
+            sender = partial(trace_producer, self._namesrv, self._settings)
+            self._tracer = Tracer(self._tracing, instance, self.group, sender)
+            await self._tracer.start()
+            hooks += self._tracer.send_hooks()
+        self._hooks = SendHooks(self.group, hooks) if hooks else None
 
     async def stop(self) -> None:
         """Wait for what is under way, leave the group, give the connections back."""
@@ -118,10 +167,17 @@ class Producer(Lifetime):
             self._batcher.flush()
         # Every send ends within its timeout, and so does this.
         await self._pressure.wait_idle()
+        await self._delivery.stop()
+        await self._transactions.stop()
         await self._leave(instance)
 
     async def _leave(self, instance: ClientInstance) -> None:
-        await instance.release_after(instance.remove_producer(self.group))
+        tracer, self._tracer = self._tracer, None
+        try:
+            if tracer is not None:
+                await tracer.stop()
+        finally:
+            await instance.release_after(instance.remove_producer(self.group))
 
     # --- sending ---
 
@@ -153,18 +209,37 @@ class Producer(Lifetime):
             queue = _select(publishing, message, queue, selector, key)
         if not self._pressure.try_acquire(size):
             timeout_seconds = await self._wait_for_admission(size, timeout_seconds)
+        hooks, context = self._hooks, None
         try:
+            if hooks is not None:
+                context = hooks.begin(message)
+                message = as_sent(context)
             if self._batcher is not None and size < self._preparer.compress_from_bytes and can_batch(message):
                 properties, msg_id = self._preparer.properties(message)
                 item = batch_item(message.flag, message.body, properties)
-                return await self._batcher.add(message, queue, item, msg_id)
-            outgoing, msg_id = await self._preparer.outgoing(message)
-            lane, stored = await delivery.send(publishing, queue, outgoing, timeout_seconds)
+                result = await self._batcher.add(message, queue, item, msg_id)
+            else:
+                outgoing, msg_id = await self._preparer.outgoing(message)
+                lane, stored = await delivery.send(publishing, queue, outgoing, timeout_seconds)
+                result = SendResult(
+                    stored.status,
+                    msg_id,
+                    _queue_of(lane, stored),
+                    stored.queue_offset,
+                    stored.offset_msg_ids,
+                    lane.address,
+                    None if hooks is None else stored.traced_region,
+                    stored.recall_handle,
+                )
+        except BaseException as error:
+            if hooks is not None and context is not None:
+                hooks.end(context, None, error)
+            raise
         finally:
             self._pressure.release(size)
-        return SendResult(
-            stored.status, msg_id, _queue_of(lane, stored), stored.queue_offset, stored.offset_msg_ids
-        )
+        if hooks is not None and context is not None:
+            hooks.end(context, result)
+        return result
 
     async def send_oneway(
         self,
@@ -182,12 +257,23 @@ class Producer(Lifetime):
         publishing = await self._delivery.publishing(message.topic, self._timeout_seconds)
         if selector is not None or key is not None:
             queue = _select(publishing, message, queue, selector, key)
-        outgoing, msg_id = await self._preparer.outgoing(message)
-        lane = publishing.rotation.take() if queue is None else self._delivery.lane_to(publishing, queue)
-        await self._delivery.connect(lane)
-        if not self._pressure.try_acquire(size):
-            await self._wait_for_admission(size, self._timeout_seconds)
-        written = self._delivery.post(lane, outgoing)
+        delivery, hooks, context = self._delivery, self._hooks, None
+        lane = delivery.choose(publishing) if queue is None else delivery.lane_to(publishing, queue)
+        try:
+            if hooks is not None:
+                context = hooks.begin(message)
+                message = as_sent(context)
+            outgoing, msg_id = await self._preparer.outgoing(message)
+            await delivery.connect(lane)
+            if not self._pressure.try_acquire(size):
+                await self._wait_for_admission(size, self._timeout_seconds)
+        except BaseException as error:
+            if hooks is not None and context is not None:
+                hooks.end(context, None, error)
+            raise
+        written = delivery.post(lane, outgoing)
+        if hooks is not None and context is not None:
+            hooks.end(context, None)
         written.add_done_callback(lambda ended: self._oneway_written(ended, size))
         return msg_id
 
@@ -205,7 +291,12 @@ class Producer(Lifetime):
         """
         if timeout_seconds is None:
             timeout_seconds = self._timeout_seconds
-        batch = self._make_batch(list(messages), queue)
+        hooks, contexts = self._hooks, list[SendContext]()
+        messages = list(messages)
+        if hooks is not None:
+            contexts = [hooks.begin(message) for message in messages]
+            messages = [as_sent(context) for context in contexts]
+        batch = self._make_batch(messages, queue)
         size = batch.size_bytes
         if size > self._max_message_bytes:
             raise UsageError(
@@ -214,9 +305,99 @@ class Producer(Lifetime):
         if not self._pressure.try_acquire(size):
             timeout_seconds = await self._wait_for_admission(size, timeout_seconds)
         try:
-            return await self._send_batch(batch, timeout_seconds)
+            results = await self._send_batch(batch, timeout_seconds)
+        except BaseException as error:
+            if hooks is not None:
+                hooks.end_all(contexts, [None] * len(contexts), error)
+            raise
         finally:
             self._pressure.release(size)
+        if hooks is not None:
+            hooks.end_all(contexts, results)
+        return results
+
+    def transaction(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = None,
+        timeout_seconds: float | None = None,
+    ) -> Transaction:
+        """A transaction, for `async with`: the message is sent as the block begins, and committed at its end.
+
+        An exception that leaves the block rolls it back. Where it goes is chosen as by `send`. Raises
+        UsageError for a delayed message; where it begins TransactionNotBegun, and ClientError as `send`.
+        """
+        self._check(message)
+        where = {"queue": queue, "selector": selector, "key": key, "timeout_seconds": timeout_seconds}
+        return self._transactions.new(message, where)
+
+    async def send_in_transaction(
+        self,
+        message: Message,
+        work: TransactionWork,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = None,
+        timeout_seconds: float | None = None,
+    ) -> TransactionResult:
+        """Send a message, have `work` done with it, and commit it or not, as that says.
+
+        Where `work` raises, the transaction stays open and the error is raised here: the broker will ask
+        `check_transaction`. Raises as `transaction`, too.
+        """
+        transaction = self.transaction(
+            message, queue=queue, selector=selector, key=key, timeout_seconds=timeout_seconds
+        )
+        return await transaction.run(work)
+
+    async def recall(self, handle: str, *, timeout_seconds: float | None = None) -> str:
+        """Take back a message that waits for its time; returns its id.
+
+        `handle` is the `recall_handle` of its SendResult. The broker says nothing of a message that is not
+        there: whoever takes one back at the last moment may see it come all the same. Raises UsageError for
+        what is no handle, PermissionDenied where the broker does not take messages back
+        (`recallMessageEnable`), and ClientError as `send`.
+        """
+        self._check_running()
+        if timeout_seconds is None:
+            timeout_seconds = self._timeout_seconds
+        return await self._recalls.recall(handle, timeout_seconds)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = None,
+        timeout_seconds: float | None = None,
+    ) -> MessageExt:
+        """Send a request and wait for the reply of who consumes it; where it goes is chosen as by `send`.
+
+        `timeout_seconds` bounds both. Raises NoReply where the request was sent and no reply came in time,
+        and ClientError as `send`.
+        """
+        self._check(message)
+        if timeout_seconds is None:
+            timeout_seconds = self._timeout_seconds
+        return await self._requests.request(message, timeout_seconds, queue=queue, selector=selector, key=key)
+
+    async def reply(
+        self, request: Message, body: bytes, *, timeout_seconds: float | None = None
+    ) -> SendResult:
+        """Reply to a message that somebody waits for a reply to; returns when that has it.
+
+        Raises UsageError where nobody waits for one, and ClientError as `send`: Unavailable where no broker
+        knows the requester (any more).
+        """
+        self._check_running()
+        if timeout_seconds is None:
+            timeout_seconds = self._timeout_seconds
+        return await self._requests.reply(request, body, timeout_seconds)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that messages of `topic` can go to now. Raises ClientError."""
@@ -232,17 +413,11 @@ class Producer(Lifetime):
 
     def _check(self, message: Message) -> int:
         """The body's size. Raises UsageError."""
-        size = len(message.body)
         if not self._running or asyncio.get_running_loop() is not self._loop:
             self._check_running()
-        if not size:
-            raise UsageError(f"a message to {message.topic} has an empty body: brokers do not take that")
-        if size > self._max_message_bytes:
-            raise UsageError(
-                f"a message to {message.topic} has {size} bytes, {self._max_message_bytes} are allowed: "
-                "raise max_message_bytes here and maxMessageSize at the broker, or send a reference"
-            )
-        return size
+        if message.properties or message.flag:
+            check_extras(message)
+        return check_size(message, self._max_message_bytes)
 
     def _check_running(self) -> None:
         if not self._running:
@@ -300,7 +475,8 @@ class Producer(Lifetime):
         # into every message in the place of the message's: not so here.)
         outgoing = Outgoing(b"".join(batch.items), b"" if batch.wait_store_ok else _NOT_WAITING, batch=True)
         lane, stored = await self._delivery.send(publishing, batch.queue, outgoing, timeout_seconds)
-        return _batch_results(batch, _queue_of(lane, stored), stored)
+        region = None if self._hooks is None else stored.traced_region
+        return _batch_results(batch, lane, stored, region)
 
     async def _deliver_batch(self, batch: Batch) -> None:
         """For the batcher: send, and tell everybody who waits."""
@@ -318,6 +494,13 @@ class Producer(Lifetime):
         for future, result in zip(batch.waiting, results, strict=True):
             if not future.done():
                 future.set_result(result)
+
+
+def trace_producer(namesrv: str | Sequence[str] | None, settings: ClientSettings, group: str) -> Producer:
+    """What sends spans. It is not traced itself, and does not spend time on making its messages smaller."""
+    return Producer(
+        namesrv, group=group, timeout_seconds=_TRACE_TIMEOUT_SECONDS, compression=None, settings=settings
+    )
 
 
 def _select(
@@ -342,13 +525,13 @@ def _queue_of(lane: Lane, stored: Stored) -> MessageQueue:
     return MessageQueue(queue.topic, queue.broker_name, stored.queue_id)
 
 
-def _batch_results(batch: Batch, queue: MessageQueue, stored: Stored) -> list[SendResult]:
-    status, first = stored.status, stored.queue_offset
+def _batch_results(batch: Batch, lane: Lane, stored: Stored, region: str | None) -> list[SendResult]:
+    status, first, queue = stored.status, stored.queue_offset, _queue_of(lane, stored)
     offset_ids = stored.offset_msg_ids.split(",")
     if len(offset_ids) != len(batch.msg_ids):
         # A topic that stores a batch as one record: all of it has one place.
         offset_ids = offset_ids[:1] * len(batch.msg_ids)
     return [
-        SendResult(status, msg_id, queue, first + index, offset_id)
+        SendResult(status, msg_id, queue, first + index, offset_id, lane.address, region)
         for index, (msg_id, offset_id) in enumerate(zip(batch.msg_ids, offset_ids, strict=True))
     ]

@@ -26,7 +26,9 @@ class SendResult:
     """Where a message is.
 
     `msg_id` is the id that this client gave the message, and that its consumers see; `offset_msg_id` tells
-    the broker's address and the place in its log, `queue_offset` the place in the queue.
+    the broker's address and the place in its log, `queue_offset` the place in the queue. `region_id` is the
+    broker's region, told to hooks where the broker wants traces. `recall_handle`: what a message that waits
+    for its time can be taken back with (`Producer.recall`).
     """
 
     status: SendStatus
@@ -34,3 +36,6 @@ class SendResult:
     queue: MessageQueue
     queue_offset: int
     offset_msg_id: str
+    broker_address: str = ""
+    region_id: str | None = None
+    recall_handle: str | None = None

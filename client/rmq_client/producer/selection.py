@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from rmq_remoting.java_hash import string_hash_code
@@ -53,13 +53,19 @@ L = TypeVar("L", bound=OnBroker)
 
 
 class Rotation(Generic[L]):
-    """Takes one after the other, beginning anywhere, so that many producers do not march in step."""
+    """Takes one after the other, beginning anywhere, so that many producers do not march in step.
 
-    __slots__ = ("_next", "items")
+    What is left out is passed over in its turn, so that the others stay even among each other. May be used
+    from several threads.
+    """
+
+    __slots__ = ("_next", "broker_names", "has_other_brokers", "items")
 
     def __init__(self, items: Sequence[L], start: int | None = None) -> None:
         """`items` is not empty."""
         self.items = tuple(items)
+        self.broker_names = tuple(dict.fromkeys(item.broker_name for item in self.items))
+        self.has_other_brokers = len(self.broker_names) > 1
         first = random.randrange(len(self.items)) if start is None else start
         self._next = itertools.count(first).__next__
 
@@ -68,10 +74,14 @@ class Rotation(Generic[L]):
         items = self.items
         return items[self._next() % len(items)]
 
-    def take_off(self, broker_name: str) -> L:
-        """The next one that is not on `broker_name`; if all are, just the next one."""
+    def take_where(self, accepts: Callable[[L], bool]) -> L | None:
+        """The next one that is accepted; None where none is."""
         for _ in self.items:
             item = self.take()
-            if item.broker_name != broker_name:
+            if accepts(item):
                 return item
-        return self.take()
+        return None
+
+    def take_off(self, broker_names: Collection[str]) -> L | None:
+        """The next one that is not on these brokers; None where all are."""
+        return self.take_where(lambda item: item.broker_name not in broker_names)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from ..errors import HeaderError, shown
+
+
+class TypedHeader(Protocol):
+    """Any header, a `Header` or one of those that travel with every message and have a codec of their own."""
+
+    def encode(self) -> dict[str, str]:
+        """The ext fields."""
 
 
 class Header(BaseModel):

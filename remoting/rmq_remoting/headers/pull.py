@@ -13,8 +13,9 @@ from typing import Final
 
 from ..codes import FLAG_RESPONSE, VERSION_5_3_3, LanguageCode
 from ..command import RemotingCommand, Serialization
-from ..errors import HeaderError, shown
+from ..errors import HeaderError
 from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from .problems import header_error
 from .raw_fields import places_of
 
 _REQUIRED_TEXTS: Final = ("consumerGroup", "topic")
@@ -197,21 +198,9 @@ class PullHeaderDecoder:
 
 def _header_error(fields: Mapping[str, str]) -> HeaderError:
     """What is wrong with a request header that could not be read."""
-    problems = [f"required field {name} is missing" for name in _REQUIRED_TEXTS if name not in fields]
-    for names, lowest, highest in _INTEGER_FIELDS:
-        for name in names:
-            text = fields.get(name)
-            if text is None:
-                if name not in _OPTIONAL_INTEGERS:
-                    problems.append(f"required field {name} is missing")
-                continue
-            try:
-                fits = lowest <= int(text) <= highest
-            except ValueError:
-                fits = False
-            if not fits:
-                problems.append(f"{name} must be an integer from {lowest} to {highest}, got {shown(text)}")
-    return HeaderError(f"PullMessageRequestHeader: {'; '.join(problems)}")
+    return header_error(
+        "PullMessageRequestHeader", fields, _REQUIRED_TEXTS, _INTEGER_FIELDS, _OPTIONAL_INTEGERS
+    )
 
 
 @dataclass(slots=True)

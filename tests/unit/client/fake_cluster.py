@@ -32,6 +32,7 @@ from rmq_remoting.headers.offsets import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rmq_remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rmq_remoting.headers.reply import ReplyMessageRequestHeader
 from rmq_remoting.headers.send import SendHeaderDecoder, SendMessageRequestHeader
 from rmq_remoting.headers.topic import CreateTopicRequestHeader
 from rmq_remoting.message import MessageExt
@@ -208,7 +209,8 @@ class FakeNamesrv(_Server):
 
     @staticmethod
     def _data(broker: FakeBroker) -> BrokerData:
-        return BrokerData(broker_name=broker.name, broker_addrs={0: broker.address}, cluster="DefaultCluster")
+        address = broker.announced or broker.address
+        return BrokerData(broker_name=broker.name, broker_addrs={0: address}, cluster="DefaultCluster")
 
 
 @dataclass(slots=True)
@@ -250,12 +252,15 @@ class FakeBroker(_Server):
         self.topics = topics
         self.permissions: dict[str, int] = {}
         self.listed = True
+        # Where clients are told to connect to; None: where it is.
+        self.announced: str | None = None
         self.auto_create = False
         self.queues: dict[tuple[str, int], FakeQueue] = defaultdict(FakeQueue)
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.clients: dict[str, FakeClient] = {}
         self.sends: list[SendMessageRequestHeader] = []
         self.bodies: list[bytes] = []
+        self.replies: list[SendMessageRequestHeader] = []
         self.notify = True
         # Locks of ordered consumers: who has each queue, by group. They do not expire.
         self.locks: dict[tuple[str, MessageQueue], str] = {}
@@ -270,6 +275,7 @@ class FakeBroker(_Server):
         return {
             RequestCode.SEND_MESSAGE_V2: self.send,
             RequestCode.SEND_BATCH_MESSAGE: self.send,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
             RequestCode.PULL_MESSAGE: self.pull,
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
@@ -339,6 +345,35 @@ class FakeBroker(_Server):
             "queueOffset": str(stored[0].queue_offset),
         }
         return request.response(ResponseCode.SUCCESS, ext_fields=fields)
+
+    def reply(self, connection: Connection, request: RemotingCommand) -> Answer | asyncio.Future[Answer]:
+        header = self._decoder.decode(request)
+        self.replies.append(header)
+        client = self.clients.get(decode_properties(header.properties).get("REPLY_TO_CLIENT", ""))
+        if client is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, "the requester is not connected here")
+        return asyncio.ensure_future(self._push_reply(client, request, header))
+
+    async def _push_reply(
+        self, client: FakeClient, request: RemotingCommand, header: SendMessageRequestHeader
+    ) -> Answer:
+        fields = ReplyMessageRequestHeader(
+            born_host=f"{LOOPBACK}:1",
+            born_timestamp=header.born_timestamp_ms,
+            default_topic="",
+            default_topic_queue_nums=4,
+            flag=header.target.flag,
+            producer_group=header.target.producer_group,
+            properties=header.properties.decode(),
+            queue_id=header.target.queue_id,
+            store_host=self.address,
+            sys_flag=header.target.sys_flag,
+            topic=header.target.topic,
+        ).encode()
+        push = RemotingCommand.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, request.body)
+        answer = await client.connection.send_request(push, 5.0)
+        place = {"msgId": "0", "queueId": "0", "queueOffset": "0"}
+        return request.response(answer.code, answer.remark, place)
 
     def _store(
         self,

@@ -70,6 +70,30 @@ class TestMessage:
         message.wait_store_ok = True
         assert message.properties == {}
 
+    @pytest.mark.parametrize(
+        ("times", "properties"),
+        [
+            ({"delay_ms": 5}, {"TIMER_DELAY_MS": "5"}),
+            ({"deliver_at_ms": 6}, {"TIMER_DELIVER_MS": "6"}),
+            ({"delay_ms": 0, "deliver_at_ms": 0}, {}),
+        ],
+    )
+    def test_a_message_that_comes_later(self, times: dict[str, int], properties: dict[str, str]) -> None:
+        assert Message("t", **times).properties == properties  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("times", "problem"),
+        [
+            ({"delay_ms": -1}, "delay_ms is -1: it is a whole number of ms"),
+            ({"deliver_at_ms": 1.5}, "deliver_at_ms is 1.5"),
+            ({"delay_ms": 5, "deliver_at_ms": 6}, "a message comes at one time"),
+            ({"delay_ms": 5, "delay_level": 1}, "a message comes at one time"),
+        ],
+    )
+    def test_a_time_that_is_none(self, times: dict[str, int], problem: str) -> None:
+        with pytest.raises(InvalidPropertyError, match=problem):
+            Message("t", **times)  # type: ignore[arg-type]
+
     def test_numbers_of_other_programs_that_are_none(self) -> None:
         message = Message("t")
         message.properties["DELAY"] = "soon"

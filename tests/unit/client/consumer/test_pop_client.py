@@ -87,6 +87,19 @@ async def test_messages_of_retry_topics_are_told_by_their_own() -> None:
         assert _client(_Broker()).held(message).topic == "%RETRY%g_T"
 
 
+async def test_what_is_popped_in_order_has_its_counts() -> None:
+    fields = {**_HEADER.encode(), "reviveQid": "999", "orderCountInfo": "0 qo1%10 2;0 1 1;nonsense"}
+    body = _stored(
+        MessageExt("T", b"1", queue_id=1, queue_offset=10), MessageExt("T", b"2", queue_id=1, queue_offset=12)
+    )
+    broker = _Broker(fields=fields, body=body)
+    client = _client(broker)
+    popped = await client.pop("a", _SOURCE, _ALL, 32, 60_000, in_order=True, attempt_id="x")
+    assert [message.reconsume_times for message in popped.messages] == [2, 1]
+    assert client.held(popped.messages[0]).receipt.is_order
+    assert (broker.asked[0].ext_fields["order"], broker.asked[0].ext_fields["attemptId"]) == ("true", "x")
+
+
 async def test_a_receipt_that_a_producer_wrote_is_none() -> None:
     for forged in ("9 1 60000 3 0 b 1 9", "nonsense"):
         message = MessageExt("T", b"1", queue_id=1, queue_offset=10, properties={"POP_CK": forged})

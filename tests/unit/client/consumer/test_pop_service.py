@@ -109,6 +109,7 @@ async def test_dead_letters() -> None:
     assert (bench.settling.buried, bench.settling.later) == ([], [(0, 30)])
     await bench.finish(bench.submit(1, reconsume_times=2)[-1], ConsumeResult.LATER)
     assert bench.settling.buried == [0]
+    assert bench.settling.acked == [0]
     at_once = ConsumeContext(QUEUE, delay_level=-1)
     await bench.finish(bench.submit(1)[-1], ConsumeResult.LATER, context=at_once)
     assert bench.settling.buried == [0, 0]
@@ -120,7 +121,9 @@ async def test_a_result_that_comes_too_late_counts_for_nothing() -> None:
     (work,) = bench.submit(1)
     assert work.begin(bench.loop.time())
     await asyncio.sleep(_INVISIBLE_SECONDS)
+    work.elapsed_seconds = _INVISIBLE_SECONDS
     bench.service.done(work)
+    assert work.overran(1e9), "it took longer than it could, however long calls may take"
     assert bench.settling.acked == []
     assert bench.queue.unsettled == 0
     assert bench.service.statistics.topics["T"].counts.refused == 1

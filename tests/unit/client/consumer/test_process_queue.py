@@ -87,8 +87,20 @@ def test_bounds(limits: FlowControl, problem: str | None) -> None:
 
 
 def test_bounds_that_would_let_nothing_through() -> None:
-    with pytest.raises(UsageError):
-        FlowControl(max_span=0)
+    for bad in ({"max_span": 0}, {"max_topic_messages": 0}, {"max_topic_bytes": -1}):
+        with pytest.raises(UsageError):
+            FlowControl(**bad)
+
+
+def test_the_queues_of_a_topic_share_its_bounds() -> None:
+    limits = FlowControl(max_topic_messages=10, max_topic_bytes=1_000)
+    assert limits.is_per_topic
+    for count, messages, size_bytes in ((0, 10, 1_000), (1, 10, 1_000), (4, 2, 250), (2_000, 1, 1)):
+        of_queue = limits.for_queues(count)
+        assert (of_queue.max_messages, of_queue.max_bytes) == (messages, size_bytes)
+    of_queue = FlowControl(max_bytes=77, max_topic_messages=10).for_queues(5)
+    assert (of_queue.max_messages, of_queue.max_bytes, of_queue.max_span) == (2, 77, 2_000)
+    assert not FlowControl().is_per_topic
 
 
 def test_messages_are_taken_in_order_and_come_again_in_order() -> None:

@@ -76,7 +76,7 @@ class _Bench:
             client=self.client,  # type: ignore[arg-type]
             routes=self.routes,  # type: ignore[arg-type]
             offsets=self.offsets,
-            flow_control=flow_control,
+            flow_control=lambda: flow_control,
             timing=ConsumerTiming(),
             subscription=lambda: Subscription("T", "*", 1),
             consume=lambda _, messages: self.consumed.extend(messages),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmq_client import UsageError
+from rmq_client import Sql, UsageError
 from rmq_client.consumer.subscription import Subscription
 from rmq_remoting.message import MessageExt
 from tests.support.golden import json_file
@@ -40,9 +40,20 @@ def test_the_retry_topic_of_a_group_with_a_long_name() -> None:
         Subscription("t" * 128, None, 1)
 
 
-def test_other_kinds_of_expressions_go_to_the_broker_as_they_are() -> None:
-    subscription = Subscription("T", "a > 5", 1, "SQL92")
+def test_expressions_on_properties_go_to_the_broker_as_they_are() -> None:
+    subscription = Subscription("T", Sql("a > 5"), 1)
     assert (subscription.data.expression_type, subscription.data.sub_string) == ("SQL92", "a > 5")
     assert subscription.data.tags_set == []
-    with pytest.raises(UsageError, match="an expression of type SQL92 is needed"):
-        Subscription("T", "", 1, "SQL92")
+    assert subscription.is_by_properties
+    with pytest.raises(UsageError, match="the SQL92 expression is empty"):
+        Subscription("T", Sql(" "), 1)
+
+
+def test_whether_two_subscriptions_want_the_same() -> None:
+    tags, others = Subscription("T", "a || b", 1), Subscription("T", "b||a", 2)
+    sql = Subscription("T", Sql("a > 5"), 3)
+    assert tags.wants_as(others)
+    assert not tags.wants_as(Subscription("T", "*", 4))
+    assert sql.wants_as(Subscription("T", Sql("a > 5"), 5))
+    assert not sql.wants_as(Subscription("T", Sql("a > 6"), 6))
+    assert not sql.wants_as(tags)

@@ -13,6 +13,7 @@ from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.framing import FrameDecoder, encode_frame
 from rmq_remoting.headers.send import SendHeaderDecoder, SendResponseEncoder, SendTarget
 
+_HANDLE = "djEgVCBicm9rZXItYSAxIEs="
 _QUEUE = MessageQueue("Töpic", "broker-a", 3)
 _TARGET = SendTarget("group", "Töpic", "TBW102", 4, 3, broker_name="broker-a")
 _BORN_MS = 1_700_000_000_123
@@ -148,3 +149,14 @@ def test_answers_that_cannot_be_read(serialization: Serialization, fields: dict[
     answer = _request(serialization).response(0, ext_fields=fields)
     with pytest.raises(BrokerError, match="unreadable answer"):
         decode_send_response(_received(answer), _lane())
+
+
+@pytest.mark.parametrize("serialization", list(Serialization))
+@pytest.mark.parametrize("handle", [None, _HANDLE])
+def test_what_a_message_can_be_taken_back_with(serialization: Serialization, handle: str | None) -> None:
+    request = RemotingCommand.request(310, {}, serialization=serialization)
+    fields = {"msgId": "00", "queueId": "3", "queueOffset": "7", "MSG_REGION": "r"}
+    if handle is not None:
+        fields["recallHandle"] = handle
+    answer = encode_frame(request.response(ResponseCode.SUCCESS, ext_fields=fields))
+    assert decode_send_response(_decoded(answer), _lane()).recall_handle == handle

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
@@ -55,6 +57,30 @@ def test_rotation_takes_one_after_the_other() -> None:
 
 def test_rotation_avoids_a_broker_where_it_can() -> None:
     rotation = Rotation([_Item("a", 0), _Item("a", 1), _Item("b", 2)], start=0)
-    assert rotation.take_off("a").number == 2
-    assert rotation.take_off("b").number == 0
-    assert Rotation([_Item("a", 0)]).take_off("a").number == 0
+    assert rotation.broker_names == ("a", "b")
+    assert rotation.has_other_brokers
+    taken = rotation.take_off({"a"}), rotation.take_off({"b"})
+    assert [item.number for item in taken if item is not None] == [2, 0]
+    assert rotation.take_off({"a", "b"}) is None
+    assert not Rotation([_Item("a", 0)]).has_other_brokers
+
+
+def test_rotation_is_even_whoever_takes() -> None:
+    rotation = Rotation([_Item("a", number) for number in range(7)], start=3)
+    taken: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: taken.extend(rotation.take().number for _ in range(700)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(Counter(taken).values()) == {400}
+
+
+def test_what_is_left_out_leaves_the_others_even() -> None:
+    rotation = Rotation([_Item(name, number) for name in "abc" for number in range(4)], start=0)
+    taken = Counter(item for _ in range(800) if (item := rotation.take_off({"b"})))
+    assert set(taken.values()) == {100}
+    assert len(taken) == 8

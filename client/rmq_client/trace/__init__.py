@@ -1,0 +1,1 @@
+"""Message traces: what became of which message, kept in a topic of its own."""

@@ -1,0 +1,140 @@
+"""Spans on their way to the trace topic: collected, sent many at a time, and dropped rather than waited for.
+
+Source of the format: Apache RocketMQ 5.3.3, AsyncTraceDispatcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rmq_remoting.message import Message
+
+from ..errors import ClientError, UsageError
+from .spans import Span
+
+log = logging.getLogger("rmq.client.trace")
+
+# What a trace message has at most: Apache's limit for the body, and keys that fit into the properties.
+_MAX_BODY_CHARACTERS: Final = 128_000
+_MAX_KEY_CHARACTERS: Final = 16_000
+# Trace messages under way at the same time.
+_SIDE_BY_SIDE: Final = 4
+_STOP_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """How a producer or a consumer tells what becomes of messages.
+
+    Spans go to `topic` in messages of at most `batch_size`, at the latest after `linger_seconds`. More than
+    `max_waiting` are dropped: tracing never holds up what is traced. `open_telemetry`: messages carry the
+    OpenTelemetry context besides, where opentelemetry-api is installed.
+    """
+
+    topic: str = "RMQ_SYS_TRACE_TOPIC"
+    batch_size: int = 100
+    linger_seconds: float = 1.0
+    max_waiting: int = 10_000
+    open_telemetry: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if not self.topic or self.batch_size < 1 or self.linger_seconds <= 0 or self.max_waiting < 1:
+            raise UsageError(f"{self}: a topic is needed, and the bounds must be above 0")
+
+
+class TraceDispatcher:
+    """Sends spans in the background. `append` may be called from any thread, the rest on the loop of `start`.
+
+    `dropped` counts the spans that nobody will see.
+    """
+
+    def __init__(self, tracing: Tracing, send: Callable[[Message], Coroutine[Any, Any, object]]) -> None:
+        self.dropped = 0
+        self._tracing = tracing
+        self._send = send
+        self._spans: deque[Span] = deque()
+        self._wake_is_due = False
+        self._is_ending = False
+        self._loop: asyncio.AbstractEventLoop
+        self._wake: asyncio.Event
+        self._task: asyncio.Task[None] | None = None
+
+    def append(self, span: Span) -> None:
+        """Take a span in, or drop it."""
+        spans = self._spans
+        if len(spans) >= self._tracing.max_waiting:
+            self._drop(1, "too many wait to be sent")
+            return
+        spans.append(span)
+        if len(spans) >= self._tracing.batch_size and not self._wake_is_due:
+            self._wake_is_due = True
+            with suppress(RuntimeError):  # the loop has ended, and nobody sends any more
+                self._loop.call_soon_threadsafe(self._wake.set)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._task = asyncio.create_task(self._keep_sending(), name="rmq traces")
+
+    async def stop(self) -> None:
+        """Send what is there, as far as that goes quickly, and end."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._is_ending = True
+        self._wake.set()
+        done, _ = await asyncio.wait([task], timeout=_STOP_SECONDS)
+        if not done:
+            task.cancel()
+            await asyncio.wait([task])
+            self._drop(len(self._spans), "they could not be sent in time")
+            self._spans.clear()
+
+    async def _keep_sending(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._tracing.linger_seconds):
+                    await self._wake.wait()
+            is_last = self._is_ending
+            self._wake.clear()
+            self._wake_is_due = False
+            await self._send_all()
+            if is_last:
+                return
+
+    async def _send_all(self) -> None:
+        while self._spans:
+            batches = [batch for _ in range(_SIDE_BY_SIDE) if (batch := list(self._next_batch()))]
+            await asyncio.gather(*map(self._send_batch, batches))
+
+    def _next_batch(self) -> Iterator[tuple[str, Span]]:
+        spans, body, keys = self._spans, 0, 0
+        for _ in range(min(self._tracing.batch_size, len(spans))):
+            line = spans[0].line()
+            body += len(line)
+            keys += len(spans[0].msg_id) + len(spans[0].keys or "") + 2
+            if body > len(line) and (body > _MAX_BODY_CHARACTERS or keys > _MAX_KEY_CHARACTERS):
+                return
+            yield line, spans.popleft()
+
+    async def _send_batch(self, batch: list[tuple[str, Span]]) -> None:
+        # By these a trace is found: the ids of the messages, and their own keys.
+        keys = {key for _, span in batch for key in (span.msg_id, *(span.keys or "").split()) if key}
+        message = Message(self._tracing.topic, "".join(line for line, _ in batch).encode(), keys=sorted(keys))
+        try:
+            await self._send(message)
+        except ClientError as error:
+            self._drop(len(batch), str(error))
+
+    def _drop(self, count: int, reason: str) -> None:
+        if count and not self.dropped:
+            log.warning("%d spans were not sent, and others may follow: %s", count, reason)
+        self.dropped += count

@@ -1,0 +1,150 @@
+"""What is traced: hooks of producers and of consumers that make spans of what they see.
+
+Source of the rules: Apache RocketMQ 5.3.3, SendMessageTraceHookImpl and ConsumeMessageTraceHookImpl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from rmq_remoting.message import Message, MessageExt
+from rmq_remoting.message_properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_MSG_REGION,
+    PROPERTY_SHARDING_KEY,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRACE_SWITCH,
+    PROPERTY_TRANSACTION_PREPARED,
+)
+
+from ..consumer.hooks import CallStatus, ConsumeHook, HookContext
+from ..producer.hooks import SendContext, SendHook
+from ..producer.results import SendStatus
+from .dispatcher import TraceDispatcher
+from .spans import ConsumeEndSpan, ConsumeStartSpan, SendSpan, TracedType
+
+_BEGAN: Final = "rmq.trace.began_ms"
+_CALL: Final = "rmq.trace.call"
+_DELAYS: Final = frozenset(
+    {
+        PROPERTY_DELAY_TIME_LEVEL,
+        PROPERTY_TIMER_DELAY_MS,
+        PROPERTY_TIMER_DELAY_SEC,
+        PROPERTY_TIMER_DELIVER_MS,
+    }
+)
+# The order of Apache's ConsumeReturnType.
+_CODES: Final[dict[CallStatus | None, int]] = {status: code for code, status in enumerate(CallStatus)}
+
+
+class SendTraceHook(SendHook):
+    """Makes a span of every message that was sent, where its broker wants traces."""
+
+    def __init__(self, dispatcher: TraceDispatcher, trace_topic: str, now_ms: Callable[[], int]) -> None:
+        self._dispatcher = dispatcher
+        self._trace_topic = trace_topic
+        self._now_ms = now_ms
+
+    def before(self, context: SendContext) -> None:
+        """Note the time."""
+        context.notes[_BEGAN] = self._now_ms()
+
+    def after(self, context: SendContext) -> None:
+        """Make the span."""
+        result, message = context.result, context.message
+        if result is None or result.region_id is None or message.topic == self._trace_topic:
+            return
+        properties = message.properties
+        began_ms = context.notes[_BEGAN]
+        assert isinstance(began_ms, int)
+        self._dispatcher.append(
+            SendSpan(
+                result.msg_id,
+                properties.get(PROPERTY_KEYS),
+                properties.get(PROPERTY_TAGS),
+                message.topic,
+                context.group,
+                result.region_id,
+                result.broker_address,
+                len(message.body),
+                began_ms,
+                self._now_ms() - began_ms,
+                _traced_type(message),
+                result.offset_msg_id,
+                result.status is SendStatus.SEND_OK,
+            )
+        )
+
+
+class ConsumeTraceHook(ConsumeHook):
+    """Makes spans of every call of a listener, for the messages whose brokers want traces."""
+
+    def __init__(
+        self, dispatcher: TraceDispatcher, new_call_id: Callable[[], str], now_ms: Callable[[], int]
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._new_call_id = new_call_id
+        self._now_ms = now_ms
+
+    def before(self, context: HookContext) -> None:
+        """A span for each message that the listener is given."""
+        traced = [message for message in context.messages if _wants_traces(message)]
+        if not traced:
+            return
+        call_id, now = self._new_call_id(), self._now_ms()
+        context.notes[_CALL] = (call_id, traced)
+        for message in traced:
+            self._dispatcher.append(
+                ConsumeStartSpan(
+                    message.msg_id,
+                    message.properties.get(PROPERTY_KEYS),
+                    message.properties.get(PROPERTY_MSG_REGION),
+                    context.group,
+                    call_id,
+                    now,
+                    message.reconsume_times,
+                )
+            )
+
+    def after(self, context: HookContext) -> None:
+        """A span for each of them."""
+        noted = context.notes.get(_CALL)
+        if noted is None:
+            return
+        assert isinstance(noted, tuple)
+        call_id, traced = noted
+        cost_ms = int(context.elapsed_seconds * 1000 / len(context.messages))
+        now = self._now_ms()
+        for message in traced:
+            self._dispatcher.append(
+                ConsumeEndSpan(
+                    message.msg_id,
+                    message.properties.get(PROPERTY_KEYS),
+                    context.group,
+                    call_id,
+                    now,
+                    cost_ms,
+                    context.success,
+                    _CODES.get(context.status, 0),
+                )
+            )
+
+
+def _wants_traces(message: MessageExt) -> bool:
+    return message.properties.get(PROPERTY_TRACE_SWITCH) != "false"
+
+
+def _traced_type(message: Message) -> TracedType:
+    properties = message.properties
+    if not properties:
+        return TracedType.NORMAL
+    if not _DELAYS.isdisjoint(properties):
+        return TracedType.DELAY
+    if properties.get(PROPERTY_TRANSACTION_PREPARED) == "true":
+        return TracedType.TRANSACTION_HALF
+    return TracedType.ORDER if PROPERTY_SHARDING_KEY in properties else TracedType.NORMAL

@@ -1,0 +1,71 @@
+"""The tracer of one producer or consumer: its hooks, and the producer that sends the spans."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from rmq_remoting.message import Message
+
+from ..consumer.hooks import ConsumeHook
+from ..instance import ClientInstance, now_ms
+from ..producer.hooks import SendHook
+from .dispatcher import TraceDispatcher, Tracing
+from .hooks import ConsumeTraceHook, SendTraceHook
+from .open_telemetry import CarryOnConsume, CarryOnSend, propagation
+
+# Apache RocketMQ 5.3.3, TraceConstants.GROUP_NAME_PREFIX.
+_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
+_MAX_GROUP_CHARACTERS: Final = 200
+
+_numbers = itertools.count(1)
+
+
+class SpanSender(Protocol):
+    """The producer of the spans."""
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def stop(self) -> None:
+        """End."""
+
+    async def send(self, message: Message) -> Any:
+        """Send a message. Raises ClientError."""
+
+
+class Tracer:
+    """Started before what it traces, and stopped after it. Belongs to the loop of its start."""
+
+    def __init__(
+        self, tracing: Tracing, instance: ClientInstance, group: str, make_sender: Callable[[str], SpanSender]
+    ) -> None:
+        """`make_sender` makes an untraced producer of the given group."""
+        self._tracing = tracing
+        self._instance = instance
+        self._sender = make_sender(f"{_GROUP_PREFIX}-{group[:_MAX_GROUP_CHARACTERS]}-{next(_numbers)}")
+        self.dispatcher = TraceDispatcher(tracing, self._sender.send)
+        self._propagation = propagation() if tracing.open_telemetry else None
+
+    def send_hooks(self) -> list[SendHook]:
+        """For a producer."""
+        hooks: list[SendHook] = [SendTraceHook(self.dispatcher, self._tracing.topic, now_ms)]
+        return hooks if self._propagation is None else [CarryOnSend(self._propagation), *hooks]
+
+    def consume_hooks(self) -> list[ConsumeHook]:
+        """For a push consumer."""
+        hooks: list[ConsumeHook] = [
+            ConsumeTraceHook(self.dispatcher, self._instance.unique_keys.next_key, now_ms)
+        ]
+        return hooks if self._propagation is None else [CarryOnConsume(self._propagation), *hooks]
+
+    async def start(self) -> None:
+        """Begin. Raises ClientError."""
+        await self._sender.start()
+        self.dispatcher.start()
+
+    async def stop(self) -> None:
+        """Send what is there, and end."""
+        await self.dispatcher.stop()
+        await self._sender.stop()

@@ -1,0 +1,173 @@
+"""Requests and replies of the SDK, against brokers in memory: every way in which a reply does not come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rmq_client import (
+    BrokerError,
+    InFlightLimits,
+    Message,
+    MessageExt,
+    NoReply,
+    Producer,
+    Rejected,
+    TooMuchUnderWay,
+    UsageError,
+    reply_to,
+)
+from rmq_remoting.codes import RequestCode, ResponseCode
+from tests.support.waiting import until
+from tests.unit.client.fake_cluster import FakeBroker, FakeCluster, Fault
+from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+_REPLIES = "DefaultCluster_REPLY_TOPIC"
+_SEND = RequestCode.SEND_MESSAGE_V2
+
+
+@asynccontextmanager
+async def _cluster(*names: str) -> AsyncIterator[FakeCluster]:
+    async with FakeCluster({name: {"T": 1, _REPLIES: 1} for name in names or ("broker-a",)}) as cluster:
+        yield cluster
+
+
+def _requests(broker: FakeBroker) -> list[MessageExt]:
+    """What consumers would get; real brokers name their cluster."""
+    for message in broker.queues["T", 0].records:
+        message.properties["CLUSTER"] = "DefaultCluster"
+        message.broker_name = broker.name
+    return broker.queues["T", 0].records
+
+
+async def test_a_request_gets_its_reply() -> None:
+    async with (
+        _cluster() as cluster,
+        Producer(cluster.address, group="asking") as asker,
+        Producer(cluster.address, group="answering") as answerer,
+    ):
+        asked = asyncio.ensure_future(asker.request(Message("T", b"ping", tags="a", flag=3)))
+        await until(lambda: _requests(cluster.broker))
+        (request,) = _requests(cluster.broker)
+        assert (request.body, request.tags, request.flag) == (b"ping", "a", 3)
+        assert request.properties["TTL"] == "3000"
+        await answerer.reply(request, b"pong")
+
+        reply = await asked
+        assert (reply.body, reply.topic) == (b"pong", _REPLIES)
+        assert reply.properties["CORRELATION_ID"] == request.properties["CORRELATION_ID"]
+        assert "ARRIVE_TIME" in reply.properties
+        assert f"{reply.store_host[0]}:{reply.store_host[1]}" == cluster.broker.address
+        assert asker.in_flight == 0
+
+
+async def test_many_requests_get_each_its_own() -> None:
+    async with (
+        _cluster() as cluster,
+        Producer(cluster.address, group="asking") as asker,
+        Producer(cluster.address, group="answering") as answerer,
+    ):
+        asked = [asyncio.ensure_future(asker.request(Message("T", b"%d" % number))) for number in range(20)]
+        await until(lambda: len(_requests(cluster.broker)) == 20)
+        for request in reversed(_requests(cluster.broker)):
+            await answerer.reply(request, b"to " + request.body)
+        replies = [await each for each in asked]
+        assert [reply.body for reply in replies] == [b"to %d" % number for number in range(20)]
+
+
+async def test_a_large_reply_is_compressed_on_its_way() -> None:
+    async with _cluster() as cluster, Producer(cluster.address, group="asking") as producer:
+        asked = asyncio.ensure_future(producer.request(Message("T", b"ping")))
+        await until(lambda: _requests(cluster.broker))
+        body = b"pong" * 10_000
+        await producer.reply(_requests(cluster.broker)[0], body)
+        assert (await asked).body == body
+        (sent,) = cluster.broker.requests(RequestCode.SEND_REPLY_MESSAGE_V2)
+        assert len(sent.body) < len(body)
+
+
+async def test_nobody_replies() -> None:
+    async with _cluster() as cluster, Producer(cluster.address, group="asking") as producer:
+        with pytest.raises(NoReply, match=r"to topic T was sent, but no reply came within 0.1 s") as caught:
+            await producer.request(Message("T", b"ping"), timeout_seconds=0.1)
+        assert not caught.value.is_outcome_unknown
+        late = await producer.reply(_requests(cluster.broker)[0], b"late")
+        assert late.offset_msg_id == "0", "who asked has given up, and takes it all the same"
+
+
+async def test_a_request_that_is_refused() -> None:
+    async with _cluster() as cluster, Producer(cluster.address, group="asking") as producer:
+        cluster.broker.order(_SEND, Fault(code=ResponseCode.MESSAGE_ILLEGAL, remark="bad"))
+        with pytest.raises(Rejected, match="bad"):
+            await producer.request(Message("T", b"ping"))
+        with pytest.raises(UsageError, match="empty body"):
+            await producer.request(Message("T"))
+
+
+async def test_the_reply_counts_where_the_answer_to_the_request_got_lost() -> None:
+    async with _cluster() as cluster, Producer(cluster.address, group="asking") as producer:
+        await producer.send(Message("T", b"first"))
+        cluster.broker.queues["T", 0].records.clear()
+        for _ in range(3):
+            cluster.broker.order(_SEND, Fault(after=True, silent=True))
+        asked = asyncio.ensure_future(producer.request(Message("T", b"ping"), timeout_seconds=0.5))
+        await until(lambda: _requests(cluster.broker))
+        await producer.reply(_requests(cluster.broker)[0], b"pong")
+        assert (await asked).body == b"pong"
+
+
+async def test_waiting_requests_are_bounded() -> None:
+    async with (
+        _cluster() as cluster,
+        Producer(cluster.address, group="asking", limits=InFlightLimits(max_messages=1)) as producer,
+    ):
+        asked = asyncio.ensure_future(producer.request(Message("T", b"ping")))
+        await until(lambda: _requests(cluster.broker))
+        with pytest.raises(TooMuchUnderWay, match="1 requests wait for their replies already"):
+            await producer.request(Message("T", b"another"))
+        await producer.reply(_requests(cluster.broker)[0], b"pong")
+        assert (await asked).body == b"pong"
+
+
+async def test_a_reply_goes_through_another_broker_where_it_has_to() -> None:
+    async with (
+        _cluster("broker-a", "broker-b") as cluster,
+        Producer(cluster.address, group="asking") as producer,
+    ):
+        asked = asyncio.ensure_future(producer.request(Message("T", b"ping")))
+        await until(lambda: any(_requests(broker) for broker in cluster.brokers.values()))
+        (first,) = [broker for broker in cluster.brokers.values() if _requests(broker)]
+        (other,) = [broker for broker in cluster.brokers.values() if broker is not first]
+        faults = [Fault(code=ResponseCode.SYSTEM_ERROR) for _ in range(3)]
+        first.order(RequestCode.SEND_REPLY_MESSAGE_V2, *faults)
+        await producer.reply(_requests(first)[0], b"pong")
+        assert (await asked).body == b"pong"
+        assert first.codes().count(RequestCode.SEND_REPLY_MESSAGE_V2) >= 1, (
+            "who has the requester is asked first"
+        )
+        assert not first.replies
+        assert len(other.replies) == 1
+
+
+async def test_a_reply_to_somebody_who_is_gone() -> None:
+    async with _cluster() as cluster, Producer(cluster.address, group="answering") as answerer:
+        async with Producer(cluster.address, group="asking") as asker:
+            with pytest.raises(NoReply):
+                await asker.request(Message("T", b"ping"), timeout_seconds=0.05)
+        (request,) = _requests(cluster.broker)
+        request.properties["REPLY_TO_CLIENT"] = "long gone"
+        with pytest.raises(BrokerError, match="the requester is not connected here"):
+            await answerer.reply(request, b"pong")
+
+
+def test_only_a_request_can_be_replied_to() -> None:
+    message = Message("T", b"x")
+    with pytest.raises(UsageError, match="no property CORRELATION_ID, REPLY_TO_CLIENT, CLUSTER"):
+        reply_to(message, b"pong")
+    message.properties |= {"CORRELATION_ID": "c", "REPLY_TO_CLIENT": "me", "CLUSTER": "C"}
+    reply = reply_to(message, b"pong")
+    assert reply.topic == "C_REPLY_TOPIC"
+    assert reply.properties == {"MSG_TYPE": "reply", "CORRELATION_ID": "c", "REPLY_TO_CLIENT": "me"}

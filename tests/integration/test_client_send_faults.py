@@ -1,0 +1,28 @@
+"""One of three brokers becomes slow, freezes or stops: no send fails, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+from rmq_client import FaultTolerance, Producer
+from tests.support.send_faults import BrokerFault, PacedSends, three_brokers
+from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+_PER_SECOND = 100
+# Far below what a send takes that waits for the broker that fails, far above what one takes that does not.
+_SOON_SECONDS = 0.4
+
+
+async def test_no_send_fails() -> None:
+    tolerance = FaultTolerance.v5(start_detector=True)
+    async with three_brokers() as cluster:
+        async with Producer(cluster.address, group="g", fault_tolerance=tolerance) as producer:
+            sends = PacedSends(producer, _PER_SECOND)
+            for fault in BrokerFault:
+                await sends.run(0.3)
+                await cluster.break_one(fault)
+                await sends.run(1.2)
+                later = await sends.run(0.5)
+                await sends.end()
+                await cluster.mend(fault)
+                assert sends.failures == [], fault
+                assert sends.median_seconds(later, later + 0.5) < _SOON_SECONDS, fault
+        assert sends.acknowledged <= set(await cluster.stored(sends.acknowledged))

@@ -1,0 +1,201 @@
+"""Hooks of producers, and traces, against brokers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rmq_client import (
+    BatchPolicy,
+    ConsumeResult,
+    Message,
+    MessageExt,
+    Producer,
+    PushConsumer,
+    Rejected,
+    SendContext,
+    SendHook,
+    Tracing,
+    UsageError,
+)
+from rmq_remoting.codes import RequestCode, ResponseCode
+from tests.support.waiting import until
+from tests.unit.client.fake_cluster import FakeCluster, Fault
+from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+_TRACES = "RMQ_SYS_TRACE_TOPIC"
+_QUICK = Tracing(linger_seconds=0.01, open_telemetry=False)
+
+
+@asynccontextmanager
+async def _cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster({"broker-a": {"T": 1, _TRACES: 1}}) as cluster:
+        yield cluster
+
+
+def _lines(cluster: FakeCluster) -> list[list[str]]:
+    records = cluster.broker.queues[_TRACES, 0].records
+    lines = [line for record in records for line in record.body.decode().split("\x02") if line]
+    return [line.split("\x01") for line in lines]
+
+
+class _Hook(SendHook):
+    """Notes what it sees, marks messages, and refuses those that say so."""
+
+    def __init__(self) -> None:
+        self.ended: list[SendContext] = []
+
+    def before(self, context: SendContext) -> None:
+        if context.message.tags == "refuse":
+            raise UsageError("not this one")
+        context.properties["mark"] = context.group
+
+    def after(self, context: SendContext) -> None:
+        self.ended.append(context)
+        if context.message.tags == "late":
+            raise ValueError("as ordered by the test")
+
+
+# --- hooks ---
+
+
+async def test_hooks_see_every_way_of_sending() -> None:
+    hook = _Hook()
+    async with _cluster() as cluster, Producer(cluster.address, group="g", hooks=[hook]) as producer:
+        message = Message("T", b"1")
+        result = await producer.send(message)
+        batch = await producer.send_batch([Message("T", b"2"), Message("T", b"3")])
+        await producer.send_oneway(Message("T", b"4"))
+        await until(lambda: len(cluster.broker.bodies) == 4)
+        assert {record.properties["mark"] for record in cluster.broker.queues["T", 0].records} == {"g"}
+        assert message.properties == {}
+        assert [context.result for context in hook.ended] == [result, *batch, None]
+        assert all(context.error is None for context in hook.ended)
+        assert result.broker_address == cluster.broker.address
+
+
+async def test_hooks_see_automatic_batches() -> None:
+    hook = _Hook()
+    async with (
+        _cluster() as cluster,
+        Producer(cluster.address, group="g", hooks=[hook], batching=BatchPolicy()) as producer,
+    ):
+        result = await producer.send(Message("T", b"1"))
+        assert cluster.broker.codes().count(RequestCode.SEND_BATCH_MESSAGE) == 1
+        assert [context.result for context in hook.ended] == [result]
+
+
+async def test_a_hook_can_refuse_a_message() -> None:
+    hook = _Hook()
+    async with _cluster() as cluster, Producer(cluster.address, group="g", hooks=[hook]) as producer:
+        refused = Message("T", b"1", tags="refuse")
+        with pytest.raises(UsageError, match="not this one"):
+            await producer.send(refused)
+        with pytest.raises(UsageError, match="not this one"):
+            await producer.send_oneway(refused)
+        with pytest.raises(UsageError, match="not this one"):
+            await producer.send_batch([refused])
+        assert cluster.broker.bodies == []
+        assert producer.in_flight == 0
+
+
+async def test_hooks_learn_of_failures_and_their_own_harm_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    hook = _Hook()
+    async with _cluster() as cluster, Producer(cluster.address, group="g", hooks=[hook]) as producer:
+        for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            cluster.broker.order(code, Fault(code=ResponseCode.MESSAGE_ILLEGAL))
+        with pytest.raises(Rejected):
+            await producer.send(Message("T", b"1"))
+        with pytest.raises(Rejected):
+            await producer.send_batch([Message("T", b"2")])
+        assert [type(context.error) for context in hook.ended] == [Rejected, Rejected]
+        await producer.send(Message("T", b"3", tags="late"))
+        assert "failed after a send" in caplog.text
+
+
+# --- traces ---
+
+
+async def test_what_was_sent_is_traced() -> None:
+    tracing = Tracing(linger_seconds=3600, open_telemetry=False)  # sent at the end
+    async with _cluster() as cluster:
+        async with Producer(cluster.address, group="g", trace=tracing) as producer:
+            results = [
+                await producer.send(Message("T", b"12345", tags="paid", keys=["k1", "k2"], delay_level=1)),
+                *await producer.send_batch([Message("T", b"1"), Message("T", b"2")]),
+            ]
+            await producer.send_oneway(Message("T", b"unknown"))
+            await until(lambda: b"unknown" in cluster.broker.bodies)
+            cluster.broker.order(RequestCode.SEND_MESSAGE_V2, Fault(code=ResponseCode.MESSAGE_ILLEGAL))
+            with pytest.raises(Rejected):
+                await producer.send(Message("T", b"refused"))
+        lines = _lines(cluster)
+        assert [line[5] for line in lines] == [result.msg_id for result in results]
+        first = lines[0]
+        assert first[0] == "Pub"
+        assert first[2:10] == [
+            "DefaultRegion",
+            "g",
+            "T",
+            results[0].msg_id,
+            "paid",
+            "k1 k2",
+            cluster.broker.address,
+            "5",
+        ]
+        assert first[11:] == ["3", results[0].offset_msg_id, "true"]
+        (trace, *_) = cluster.broker.queues[_TRACES, 0].records
+        assert {results[0].msg_id, "k1", "k2"} <= set(trace.keys)
+        groups = {
+            header.target.producer_group for header in cluster.broker.sends if header.target.topic == _TRACES
+        }
+        assert len(groups) == 1
+        assert groups.pop().startswith("_INNER_TRACE_PRODUCER-g-")
+
+
+async def test_what_a_listener_did_is_traced() -> None:
+    refused: list[MessageExt] = []
+
+    async def listen(messages: list[MessageExt]) -> ConsumeResult:
+        if messages[0].body == b"bad" and not refused:
+            refused.extend(messages)
+            return ConsumeResult.LATER
+        return ConsumeResult.SUCCESS
+
+    async with _cluster() as cluster:
+        good = cluster.broker.put("T", b"good", tags="a")
+        good.properties |= {"UNIQ_KEY": "GOOD", "KEYS": "k1", "MSG_REGION": "R"}
+        cluster.broker.put("T", b"bad").properties["UNIQ_KEY"] = "BAD"
+        silent = cluster.broker.put("T", b"silent")
+        silent.properties |= {"UNIQ_KEY": "SILENT", "TRACE_ON": "false"}
+        async with PushConsumer(
+            cluster.address, group="cg", topics=["T"], listener=listen, consume_from="first", trace=_QUICK
+        ):
+            await until(lambda: len(_lines(cluster)) >= 6)
+        by_id = {name: [line for line in _lines(cluster) if name in line] for name in ("GOOD", "BAD")}
+        before, after = by_id["GOOD"]
+        assert (before[0], before[2:4], before[5:]) == ("SubBefore", ["R", "cg"], ["GOOD", "0", "k1"])
+        assert (after[0], after[1], after[2]) == ("SubAfter", before[4], "GOOD")
+        assert (after[4:7], after[8]) == (["true", "k1", "0"], "cg")
+        first_try, refusal = by_id["BAD"][:2]
+        assert (refusal[4], refusal[6]) == ("false", "4")
+        assert first_try[6] == "0"
+        assert not any("SILENT" in line for line in _lines(cluster))
+
+
+async def test_a_trace_topic_that_is_not_there_is_in_nobodys_way(caplog: pytest.LogCaptureFixture) -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        async with Producer(cluster.address, group="g", trace=_QUICK) as producer:
+            await producer.send(Message("T", b"1"))
+            await until(lambda: "spans were not sent" in caplog.text)
+            await producer.send(Message("T", b"2"))
+        assert cluster.broker.bodies == [b"1", b"2"]
+
+
+async def test_nothing_is_traced_unless_asked_for() -> None:
+    async with _cluster() as cluster, Producer(cluster.address, group="g") as producer:
+        result = await producer.send(Message("T", b"1"))
+        assert result.region_id is None
+    assert _lines(cluster) == []

@@ -1,0 +1,157 @@
+"""Spans on their way: many at a time, bounded, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rmq_client import Message, TimedOut, Tracing, UsageError
+from rmq_client.trace.dispatcher import TraceDispatcher
+from rmq_client.trace.spans import ConsumeEndSpan
+from tests.support.waiting import until
+
+
+class _Sent:
+    """Takes what is sent; waits, or fails, where a test says so."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+        self.fails = False
+        self.side_by_side = 0
+        self._under_way = 0
+
+    async def __call__(self, message: Message) -> None:
+        self._under_way += 1
+        self.side_by_side = max(self.side_by_side, self._under_way)
+        await self.flowing.wait()
+        self._under_way -= 1
+        if self.fails:
+            raise TimedOut("no answer")
+        self.messages.append(message)
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for message in self.messages for line in message.body.decode().split("\x02") if line]
+
+
+def _span(number: int, keys: str | None = None) -> ConsumeEndSpan:
+    return ConsumeEndSpan(f"ID{number}", keys, "G", "CALL", 1, 1, True, 0)
+
+
+@asynccontextmanager
+async def _dispatcher(tracing: Tracing, sent: _Sent) -> AsyncIterator[TraceDispatcher]:
+    dispatcher = TraceDispatcher(tracing, sent)
+    dispatcher.start()
+    try:
+        yield dispatcher
+    finally:
+        await dispatcher.stop()
+
+
+async def test_a_full_batch_goes_at_once() -> None:
+    sent = _Sent()
+    async with _dispatcher(Tracing(batch_size=10, linger_seconds=3600), sent) as dispatcher:
+        for number in range(9):
+            dispatcher.append(_span(number))
+        await asyncio.sleep(0)
+        assert not sent.messages
+        dispatcher.append(_span(9, "k1 k2"))
+        await until(lambda: sent.messages)
+        (message,) = sent.messages
+        assert message.topic == "RMQ_SYS_TRACE_TOPIC"
+        assert len(sent.lines) == 10
+        assert set(message.keys) == {*(f"ID{number}" for number in range(10)), "k1", "k2"}
+
+
+async def test_a_few_wait_no_longer_than_said() -> None:
+    sent = _Sent()
+    async with _dispatcher(Tracing(linger_seconds=0.01), sent) as dispatcher:
+        dispatcher.append(_span(1))
+        await until(lambda: sent.messages)
+
+
+async def test_the_end_sends_what_is_there() -> None:
+    sent = _Sent()
+    async with _dispatcher(Tracing(linger_seconds=3600), sent) as dispatcher:
+        for number in range(5):
+            dispatcher.append(_span(number))
+    assert len(sent.lines) == 5
+
+
+async def test_more_than_is_allowed_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    sent = _Sent()
+    async with _dispatcher(Tracing(linger_seconds=3600, max_waiting=3), sent) as dispatcher:
+        for number in range(10):
+            dispatcher.append(_span(number))
+        assert dispatcher.dropped == 7
+    assert len(sent.lines) == 3
+    assert caplog.text.count("too many wait to be sent") == 1
+
+
+async def test_what_cannot_be_sent_is_counted() -> None:
+    sent = _Sent()
+    sent.fails = True
+    async with _dispatcher(Tracing(batch_size=2, linger_seconds=3600), sent) as dispatcher:
+        dispatcher.append(_span(1))
+        dispatcher.append(_span(2))
+        await until(lambda: dispatcher.dropped == 2)
+
+
+async def test_a_broker_that_hangs_holds_up_nobody() -> None:
+    sent = _Sent()
+    sent.flowing.clear()
+    tracing = Tracing(batch_size=1, linger_seconds=0.01, max_waiting=20)
+    async with _dispatcher(tracing, sent) as dispatcher:
+        for number in range(100):
+            dispatcher.append(_span(number))
+        await until(lambda: sent.side_by_side == 4)
+        assert dispatcher.dropped == 80
+        sent.flowing.set()
+    assert len(sent.lines) == 20
+
+
+async def test_messages_stay_within_their_bounds() -> None:
+    sent = _Sent()
+    async with _dispatcher(Tracing(batch_size=1000, linger_seconds=3600), sent) as dispatcher:
+        for number in range(200):
+            dispatcher.append(_span(number, f"{number:0300}"))
+    assert len(sent.lines) == 200
+    assert len(sent.messages) > 1
+    for message in sent.messages:
+        assert len(message.body) <= 128_000
+        assert len(" ".join(message.keys)) <= 16_000
+
+
+async def test_spans_come_from_any_thread() -> None:
+    sent = _Sent()
+    async with _dispatcher(Tracing(batch_size=10, linger_seconds=3600), sent) as dispatcher:
+
+        def trace() -> None:
+            for number in range(100):
+                dispatcher.append(_span(number))
+
+        threads = [threading.Thread(target=trace) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        await until(lambda: not any(thread.is_alive() for thread in threads))
+    assert len(sent.lines) == 400
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Tracing(topic=""),
+        lambda: Tracing(batch_size=0),
+        lambda: Tracing(linger_seconds=0),
+        lambda: Tracing(max_waiting=0),
+    ],
+)
+def test_settings_that_make_no_sense(make: Callable[[], Tracing]) -> None:
+    with pytest.raises(UsageError, match="a topic is needed, and the bounds must be above 0"):
+        make()

@@ -1,0 +1,73 @@
+"""The OpenTelemetry context in message properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rmq_client import HookContext, Message, MessageExt, SendContext
+from rmq_client.trace.open_telemetry import CarryOnConsume, CarryOnSend, propagation
+
+
+class _Propagation:
+    """Stands in for opentelemetry-api."""
+
+    def __init__(self) -> None:
+        self.current: list[str | None] = [None]
+
+    def inject(self, carrier: dict[str, str]) -> None:
+        if self.current[-1] is not None:
+            carrier["traceparent"] = self.current[-1]
+
+    def attach(self, carrier: Mapping[str, str]) -> object:
+        self.current.append(carrier.get("traceparent"))
+        return len(self.current)
+
+    def detach(self, token: Any) -> None:
+        assert token == len(self.current)
+        self.current.pop()
+
+
+def test_a_message_carries_the_context_of_its_send() -> None:
+    known = _Propagation()
+    context = SendContext("G", Message("T", b"x"))
+    CarryOnSend(known).before(context)
+    assert context.properties == {}
+    known.current = ["00-trace-span-01"]
+    CarryOnSend(known).before(context)
+    assert context.properties == {"traceparent": "00-trace-span-01"}
+
+
+def test_the_listener_runs_in_the_context_that_the_message_carries() -> None:
+    known = _Propagation()
+    hook = CarryOnConsume(known)
+    message = MessageExt("T", b"x", 0, {"traceparent": "00-trace-span-01"})
+    context = HookContext("G", None, [message])
+    hook.before(context)
+    assert known.current == [None, "00-trace-span-01"]
+    hook.after(context)
+    assert known.current == [None]
+
+
+def test_a_call_that_never_began_is_not_left() -> None:
+    known = _Propagation()
+    CarryOnConsume(known).after(HookContext("G", None, [MessageExt("T", b"x", 0, {})]))
+    assert known.current == [None]
+
+
+def test_opentelemetry_itself() -> None:
+    trace = pytest.importorskip("opentelemetry.trace", reason="opentelemetry-api is not installed")
+    known = propagation()
+    assert known is not None
+    carrier = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    token = known.attach(carrier)
+    try:
+        assert trace.get_current_span().get_span_context().span_id == 0xB7AD6B7169203331
+        again: dict[str, str] = {}
+        known.inject(again)
+        assert again["traceparent"] == carrier["traceparent"]
+    finally:
+        known.detach(token)
+    assert not trace.get_current_span().get_span_context().is_valid

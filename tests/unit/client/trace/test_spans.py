@@ -1,0 +1,28 @@
+"""Spans as Apache's tools read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmq_client.trace.spans import ConsumeEndSpan, ConsumeStartSpan, SendSpan, Span, TracedType
+
+# The order of the fields is that of Apache RocketMQ 5.3.3, TraceDataEncoder.
+_SEND = (
+    SendSpan(
+        "ID", "k1 k2", "paid", "T", "G", "R", "h:1", 9, 1_700_000_000_000, 5, TracedType.DELAY, "OID", True
+    ),
+    "Pub|1700000000000|R|G|T|ID|paid|k1 k2|h:1|9|5|3|OID|true",
+)
+_SEND_BARE = (
+    SendSpan("ID", None, None, "T", "G", "R", "h:1", 9, 1, 0, TracedType.NORMAL, "OID", False),
+    "Pub|1|R|G|T|ID|null|null|h:1|9|0|0|OID|false",
+)
+_START = (ConsumeStartSpan("ID", "k1", "R", "G", "CALL", 7, 2), "SubBefore|7|R|G|CALL|ID|2|k1")
+# A last field that is empty would be none to Java.
+_START_BARE = (ConsumeStartSpan("ID", "", None, "G", "CALL", 7, 0), "SubBefore|7|null|G|CALL|ID|0|null")
+_END = (ConsumeEndSpan("ID", None, "G", "CALL", 8, 3, False, 4), "SubAfter|CALL|ID|3|false|null|4|8|G")
+
+
+@pytest.mark.parametrize(("span", "fields"), [_SEND, _SEND_BARE, _START, _START_BARE, _END])
+def test_a_span_is_a_line(span: Span, fields: str) -> None:
+    assert span.line() == fields.replace("|", "\x01") + "\x02"
