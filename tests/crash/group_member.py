@@ -1,7 +1,9 @@
-"""A member of a consumer group, as a process: `group_member NAMESRV TOPIC GROUP [--orderly]`, until SIGTERM.
+"""A member of a consumer group, as a process, until SIGTERM.
 
-Prints `ready`, and for every message a line: queue id, offset, and when (ns, the machine's monotonic clock)
-its call began and ended.
+group_member NAMESRV TOPIC GROUP [--orderly] [--popping]
+
+Prints `ready`, and for every message a line: its body, and when (ns, the machine's monotonic clock) its call
+began and ended.
 """
 
 from __future__ import annotations
@@ -12,17 +14,18 @@ import signal
 import sys
 import time
 
-from rmq_client import ConsumerTiming, MessageExt, PushConsumer
+from rmq_client import ConsumerTiming, MessageExt, PopSettings, PushConsumer
 
 # Quick enough to see many changes in a short test; commits and waits are as they are by default.
-_TIMING = ConsumerTiming(rebalance_seconds=2.0, rebalance_again_seconds=0.1)
+_TIMING = ConsumerTiming(rebalance_seconds=2.0, rebalance_again_seconds=0.1, lock_renewal_seconds=1.0)
+_POP = PopSettings(invisible_seconds=5.0)
 
 
 async def listen(messages: list[MessageExt]) -> None:
     for message in messages:
         began = time.monotonic_ns()
         await asyncio.sleep(0.002)
-        line = f"{message.queue_id} {message.queue_offset} {began} {time.monotonic_ns()}\n"
+        line = f"{message.body.decode()} {began} {time.monotonic_ns()}\n"
         sys.stdout.write(line)
     sys.stdout.flush()
 
@@ -33,6 +36,7 @@ async def main() -> None:
     parser.add_argument("topic")
     parser.add_argument("group")
     parser.add_argument("--orderly", action="store_true")
+    parser.add_argument("--popping", action="store_true")
     chosen = parser.parse_args()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -43,6 +47,8 @@ async def main() -> None:
         listener=listen,
         consume_from="first",
         orderly=chosen.orderly,
+        client_rebalance=not chosen.popping,
+        pop=_POP,
         timing=_TIMING,
     ):
         print("ready", flush=True)

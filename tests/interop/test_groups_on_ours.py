@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from rmq_client.admin import Admin
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.headers.consumer import ConsumerSendMsgBackRequestHeader
 from tests.interop.checks import check_order, expected_bodies, offsets_by_queue, wait_for_bodies
 from tests.interop.clusters import Own
 from tests.interop.foreign import AdminOutput, GoClient, JavaClient, JavaShell
 from tests.support.outcome import Event, Option, expected_body, sha256
+from tests.support.own_servers import OwnBroker
+from tests.support.raw_client import raw_client
 from tests.support.running import RunningProgram
 
 pytestmark = pytest.mark.java
@@ -98,6 +104,48 @@ async def test_a_running_consumer_is_asked_and_sent_back(
         ]
         await consumer.wait_for("message", 9)
         (await consumer.stop()).check()
+
+
+async def _give_up(broker: OwnBroker, group: str, message: Event) -> None:
+    """Have a message be a dead letter at once."""
+    header = ConsumerSendMsgBackRequestHeader(
+        offset=message["commitLogOffset"], group=group, delay_level=-1, origin_topic=message["topic"]
+    )
+    async with raw_client(broker.port) as client:
+        request = RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
+        assert (await client.ask(request)).code == ResponseCode.SUCCESS
+
+
+async def test_a_dead_letter_is_tried_and_sent_again(
+    own: Own, own_tool: JavaShell, own_java: JavaClient, own_shell: JavaShell, own_topic: str
+) -> None:
+    dead = f"%DLQ%{own_topic}"
+    async with Admin(own[0].address) as admin:
+        await admin.create_topic(dead, queues=1)
+    with own_java.start("consume", topic=own_topic, group=own_topic, count=10_000) as consumer:
+        [started] = await consumer.wait_for("started")
+        (await own_shell.run("send", topic=own_topic, count=1, keys="order-7")).check()
+        [message] = await consumer.wait_for("message")
+        await _give_up(own[1], own_topic, message)
+        [letter] = (await own_shell.run("pull", topic=dead, group=own_topic, count=1)).check().messages
+
+        # To the one who could not consume it, once more.
+        shown = await _mqadmin(
+            own_tool,
+            f"queryMsgById -t {dead} -i {letter['msgId']} -g {own_topic} -d {started['clientId']}",
+        )
+        assert "CR_SUCCESS" in shown.text
+        again = (await consumer.wait_for("message", 2))[1]
+        assert again["bodySha256"] == message["bodySha256"]
+        assert again["properties"]["DLQ_ORIGIN_TOPIC"] == own_topic
+        (await consumer.stop()).check()
+
+    # And as a message of its own: to where the tool has found it.
+    shown = await _mqadmin(own_tool, f"queryMsgById -t {dead} -i {letter['msgId']} -s true")
+    assert "sendStatus=SEND_OK" in shown.text
+    letters = (await own_shell.run("pull", topic=dead, group=own_topic, count=2)).check().messages
+    assert [each["bodySha256"] for each in letters] == [message["bodySha256"]] * 2
+    assert letters[1]["properties"]["KEYS"] == "order-7"
 
 
 async def test_a_group_that_is_away_is_sent_forward_and_back(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +21,12 @@ from rmq_client import (
 )
 from tests.interop.checks import check_order, offsets_by_queue
 from tests.interop.clusters import Own
-from tests.interop.consumers import consumer_of
+from tests.interop.consumers import QUICK, consumer_of
 from tests.interop.foreign import JavaClient
+from tests.support.own_servers import own_cluster
+from tests.support.processes import ServerProcess
 from tests.support.running import RunningProgram
+from tests.support.toolchain import JavaProgram
 from tests.support.waiting import until
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
@@ -30,6 +35,8 @@ pytestmark = pytest.mark.java
 # Queues are taken over and locks renewed as by default.
 _QUICK = ConsumerTiming(rebalance_seconds=2.0, rebalance_again_seconds=0.1, commit_seconds=0.2)
 _WAIT_SECONDS = 40.0
+# Java's client renews its locks every 20 s otherwise.
+_QUICK_LOCKS = {"rocketmq.client.rebalance.lockInterval": "1000"}
 
 
 class _Group:
@@ -90,7 +97,7 @@ async def test_they_share_the_queues_and_take_over(
             ) as ours:
                 await _send_until_shared(producer, group, ends)
                 if orderly:
-                    # One that is killed keeps its locks for a minute: here it says good-bye.
+                    # One that is killed keeps its locks for a minute: see below.
                     (await java.stop()).check()
                 else:
                     java.kill()
@@ -100,6 +107,68 @@ async def test_they_share_the_queues_and_take_over(
     if orderly:
         for by_queue in (group.ours, group.javas()):
             check_order(by_queue)
+
+
+async def test_ours_takes_over_in_order_from_one_that_is_killed(
+    java_program: JavaProgram, tmp_path: Path, name: str
+) -> None:
+    async with own_cluster({"rebalanceLockMaxLiveTime": "3000"}) as (namesrv, _):
+        address, ends = namesrv.address, dict[int, int]()
+        async with Admin(address) as admin:
+            await admin.create_topic(name, queues=4)
+        client = JavaClient(java_program, address, tmp_path, properties=_QUICK_LOCKS)
+        with client.start("consume", topic=name, group=name, count=10_000, orderly=True) as java:
+            group = _Group(name, java)
+            await java.wait_for("started")
+            async with (
+                Producer(address, group="p") as producer,
+                consumer_of(address, name, group.listen, group=name, orderly=True, timing=QUICK) as ours,
+            ):
+                await _send_until_shared(producer, group, ends)
+                java.kill()
+                await _send(producer, name, ends)
+                await until(lambda: group.has_all(ends), timeout_seconds=_WAIT_SECONDS)
+                assert len(await ours.assigned_queues()) == 4
+            for by_queue in (group.ours, group.javas()):
+                check_order(by_queue)
+
+
+async def test_java_takes_over_in_order_from_ours_that_is_killed(
+    java_program: JavaProgram, tmp_path: Path, name: str
+) -> None:
+    async with own_cluster({"rebalanceLockMaxLiveTime": "3000"}) as (namesrv, _):
+        address, ends = namesrv.address, dict[int, int]()
+        async with Admin(address) as admin:
+            await admin.create_topic(name, queues=4)
+        client = JavaClient(java_program, address, tmp_path, properties=_QUICK_LOCKS)
+        with client.start("consume", topic=name, group=name, count=10_000, orderly=True) as java:
+            group = _Group(name, java)
+            await java.wait_for("started")
+            output = tmp_path / "ours.out"
+            ours = ServerProcess(_our_member(address, name), log_path=output)
+            try:
+                async with Producer(address, group="p") as producer:
+                    async with asyncio.timeout(_WAIT_SECONDS):
+                        # A line for each message that it got, after `ready`.
+                        while not output.exists() or output.read_text().count("\n") < 3:
+                            await _send(producer, name, ends)
+                            await asyncio.sleep(0.05)
+                    ours.kill()
+                    await _send(producer, name, ends)
+                    last = {queue_id: end - 1 for queue_id, end in ends.items()}
+
+                    def has_the_last() -> bool:
+                        javas = group.javas()
+                        return all(offset in javas[queue_id] for queue_id, offset in last.items())
+
+                    await until(has_the_last, timeout_seconds=_WAIT_SECONDS)
+            finally:
+                ours.kill()
+            check_order(group.javas())
+
+
+def _our_member(address: str, topic: str) -> list[str]:
+    return [sys.executable, "-m", "tests.crash.group_member", address, topic, topic, "--orderly"]
 
 
 async def test_what_ours_refuses_comes_again_to_one_of_them(

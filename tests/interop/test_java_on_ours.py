@@ -189,7 +189,7 @@ async def test_a_pull_that_finds_nothing_says_why(
             "the limit is 4194304",
         ),
         ({"property": {"long": "x" * 40_000}}, ResponseCode.MESSAGE_ILLEGAL, "properties"),
-        ({"deliver_after_ms": 5000}, ResponseCode.MESSAGE_ILLEGAL, "timer messages are not supported"),
+        ({"delay_s": 400_000}, ResponseCode.MESSAGE_ILLEGAL, "the limit is 259200000 ms"),
     ],
     ids=["queue", "body", "properties", "timer"],
 )

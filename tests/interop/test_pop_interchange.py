@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rmq_remoting.codes import ResponseCode
+from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.message import MessageExt
 from tests.support.apache import ApacheBroker
-from tests.support.broker_requests import create_topic, pull, pulled, send, sent
+from tests.support.broker_requests import create_topic, pull, pulled, request, send, sent, succeeded
 from tests.support.golden_store import SETTINGS
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.pop_requests import Popped, ack, pop, popped
@@ -26,14 +26,13 @@ _RETRY = "%RETRY%CG_T"
 _SOON_MS = 1000
 _LATER_MS = 600_000
 _SETTINGS = {**SETTINGS, "brokerName": "broker-a"}
-_OURS = {key: value for key, value in _SETTINGS.items() if key != "mappedFileSizeTimerLog"}
 _POLL_SECONDS = 0.2
 
 
 @pytest.mark.timeout(90)
 async def test_popped_messages_change_hands(apache_program: JavaProgram, tmp_path: Path) -> None:
     async with OwnNamesrv() as namesrv:
-        ours = OwnBroker(namesrv.address, home=tmp_path, settings=_OURS)
+        ours = OwnBroker(namesrv.address, home=tmp_path, settings=_SETTINGS)
         await ours.start()
         async with raw_client(ours.port) as client:
             await _fill(client)
@@ -44,12 +43,17 @@ async def test_popped_messages_change_hands(apache_program: JavaProgram, tmp_pat
             await _ack(client, later[0])
             await _ack(client, later[2])
             came_back = await _until_there(client, 2)
+            await _reset(client, "CG2", 3)
         await ours.stop()
         assert [message.body for message in came_back] == [b"0", b"2"]
 
         apaches = ApacheBroker(apache_program, namesrv.address, home=tmp_path, settings=_SETTINGS)
         await apaches.start()
         async with raw_client(apaches.port) as client:
+            # A reset that nobody has noticed stands in the same file; Apache's passes over that.
+            place = {"consumerGroup": "CG2", "topic": "T", "queueId": 0}
+            committed = succeeded(await client.ask(request(RequestCode.QUERY_CONSUMER_OFFSET, **place)))
+            assert committed.ext_fields["offset"] == "3"
             answer = await client.ask(pop("T", count=32, queue_id=0, invisible_ms=_SOON_MS))
             items = popped(answer)
             new = [item.body for item in items if item.receipt.kind == "0"]
@@ -67,6 +71,13 @@ async def _fill(client: RawClient) -> None:
     assert (await client.ask(create_topic("T", 1))).code == ResponseCode.SUCCESS
     for number in range(8):
         sent(await client.ask(send("T", b"%d" % number)))
+
+
+async def _reset(client: RawClient, group: str, offset: int) -> None:
+    """Have a group go on elsewhere that has only pulled once."""
+    pulled(await client.ask(pull("T", group)))
+    where = {"topic": "T", "group": group, "queueId": 0, "offset": offset, "timestamp": 0, "isForce": True}
+    succeeded(await client.ask(request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **where)))
 
 
 async def _ack(client: RawClient, item: Popped) -> None:

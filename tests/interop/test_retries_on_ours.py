@@ -13,9 +13,9 @@ import pytest
 
 from rmq_client.admin import Admin
 from tests.interop.clusters import Own
-from tests.interop.foreign import ForeignClient, GoClient, JavaClient, JavaShell
+from tests.interop.foreign import ForeignClient, GoClient, JavaClient, JavaShell, NodeClient
 from tests.support.own_servers import own_cluster
-from tests.support.toolchain import JavaProgram
+from tests.support.toolchain import JavaProgram, NodeProgram
 
 # What comes again waits for the third level, then for higher ones: the highest is taken for those.
 LEVELS = "1s 1s 0s"
@@ -44,6 +44,11 @@ def go(go_program: Path, quick: Own, tmp_path: Path) -> GoClient:
     return GoClient(go_program, quick[0].address, tmp_path / "go")
 
 
+@pytest.fixture
+def node(node_program: NodeProgram, quick: Own, tmp_path: Path) -> NodeClient:
+    return NodeClient(node_program, quick[0].address, tmp_path / "node")
+
+
 async def _topic(quick: Own, name: str) -> str:
     """A topic, and what its group needs: clients look only every 30 s whether that is there by now."""
     async with Admin(quick[0].address) as admin:
@@ -52,12 +57,12 @@ async def _topic(quick: Own, name: str) -> str:
     return name
 
 
-async def _check_comes_again(client: ForeignClient | JavaShell, topic: str) -> None:
+async def _check_comes_again(client: ForeignClient | JavaShell, topic: str, times: int = 2) -> None:
     """A message that is refused twice comes three times."""
     (await client.run("send", topic=topic, count=1)).check()
-    received = await client.run("consume", topic=topic, group=topic, count=1, refuse_first=2, wait_s=30)
+    received = await client.run("consume", topic=topic, group=topic, count=1, refuse_first=times, wait_s=30)
     received.check()
-    assert [message["reconsumeTimes"] for message in received.messages] == [0, 1, 2]
+    assert [message["reconsumeTimes"] for message in received.messages] == list(range(times + 1))
     assert len({message["bodySha256"] for message in received.messages}) == 1
 
 
@@ -66,8 +71,15 @@ async def test_what_java_refuses_comes_again(quick: Own, java: JavaShell, name: 
     await _check_comes_again(java, await _topic(quick, name))
 
 
+@pytest.mark.go
 async def test_what_go_refuses_comes_again(quick: Own, go: GoClient, name: str) -> None:
     await _check_comes_again(go, await _topic(quick, name))
+
+
+@pytest.mark.node
+async def test_what_node_refuses_comes_again(quick: Own, node: NodeClient, name: str) -> None:
+    # Refused once more, the client does not send it back.
+    await _check_comes_again(node, await _topic(quick, name), times=1)
 
 
 @pytest.mark.java

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,21 +11,23 @@ from typing import Any
 import pytest
 
 from rmq_client import (
+    ClientSettings,
     ConsumeContext,
     ConsumeResult,
+    ConsumerTiming,
     Message,
     MessageExt,
     MessageQueue,
+    PopSettings,
     Producer,
     PushConsumer,
     ReceiptExpired,
     SimpleConsumer,
 )
-from rmq_remoting.bodies.assignment import MessageRequestMode, SetMessageRequestModeRequestBody
-from rmq_remoting.codes import RequestCode, ResponseCode
-from rmq_remoting.command import RemotingCommand
+from rmq_remoting.bodies.assignment import MessageRequestMode
 from tests.interop.clusters import Cluster
-from tests.support.pop_requests import polling_count, polling_info
+from tests.support.broker_requests import succeeded
+from tests.support.pop_requests import set_mode
 from tests.support.raw_client import raw_client
 from tests.support.waiting import until
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
@@ -104,13 +107,10 @@ async def test_a_message_is_kept_for_longer_or_given_back(cluster: Cluster, topi
 
 
 async def test_who_waits_gets_what_comes(cluster: Cluster, topic: str) -> None:
-    address, port = cluster[0].address, cluster[1].port
+    address = cluster[0].address
     async with _consumer(address, topic, "paid") as consumer:
         waiting = asyncio.ensure_future(consumer.receive(8, await_seconds=_WAIT_SECONDS))
-        async with raw_client(port) as client, asyncio.timeout(_WAIT_SECONDS):
-            asked = polling_info(topic, f"g-{topic}")
-            while polling_count(await client.ask(asked)) == 0:  # noqa: ASYNC110  # another process holds it
-                await asyncio.sleep(0.02)
+        await asyncio.sleep(0.5)  # brokers do not tell that somebody waits for news
         await _send(address, topic, b"other", tags="sent")
         await _send(address, topic, b"mine", tags="paid")
         (message,) = await waiting
@@ -134,15 +134,37 @@ async def test_what_was_not_handed_out_goes_back(cluster: Cluster, topic: str) -
         await asyncio.gather(*(consumer.ack(message) for message in rest))
 
 
+async def _set_mode(cluster: Cluster, topic: str, mode: MessageRequestMode) -> None:
+    async with raw_client(cluster[1].port) as client:
+        succeeded(await client.ask(set_mode(topic, f"g-{topic}", mode)))
+
+
+async def _until_assigned(consumer: PushConsumer, expected: list[MessageQueue]) -> None:
+    async with asyncio.timeout(_WAIT_SECONDS):
+        while await consumer.assigned_queues() != expected:  # noqa: ASYNC110  # another thread rebalances
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def _push_consumer(
+    cluster: Cluster, topic: str, listener: Any, **options: Any
+) -> AsyncIterator[PushConsumer]:
+    async with PushConsumer(
+        cluster[0].address,
+        group=f"g-{topic}",
+        topics=[topic],
+        listener=listener,
+        consume_from="first",
+        client_rebalance=False,
+        timing=ConsumerTiming(rebalance_seconds=1.0, rebalance_again_seconds=0.1),
+        **options,
+    ) as consumer:
+        yield consumer
+
+
 async def test_a_push_consumer_pops(cluster: Cluster, topic: str) -> None:
     namesrv, broker = cluster
-    group = f"g-{topic}"
-    mode = SetMessageRequestModeRequestBody(consumer_group=group, topic=topic, mode=MessageRequestMode.POP)
-    async with raw_client(broker.port) as client:
-        answer = await client.ask(
-            RemotingCommand.request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=mode.encode())
-        )
-        assert answer.code == ResponseCode.SUCCESS
+    await _set_mode(cluster, topic, MessageRequestMode.POP)
     got: list[tuple[bytes, int]] = []
 
     async def listen(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
@@ -152,17 +174,80 @@ async def test_a_push_consumer_pops(cluster: Cluster, topic: str) -> None:
         is_bad = message.body == b"7" and message.delivery_attempt == 1
         return ConsumeResult.LATER if is_bad else ConsumeResult.SUCCESS
 
-    async with PushConsumer(
-        namesrv.address,
-        group=group,
-        topics=[topic],
-        listener=listen,
-        consume_from="first",
-        client_rebalance=False,
-    ) as consumer:
-        assert await consumer.assigned_queues() == [MessageQueue(topic, broker.broker_name, -1)]
+    async with _push_consumer(cluster, topic, listen) as consumer:
+        await _until_assigned(consumer, [MessageQueue(topic, broker.broker_name, -1)])
         await _send(namesrv.address, topic, *(b"%d" % number for number in range(40)))
         await until(lambda: len(got) == 41, timeout_seconds=_WAIT_SECONDS)
     assert sorted(got) == sorted([*((b"%d" % number, 1) for number in range(40)), (b"7", 2)])
     async with _consumer(namesrv.address, topic) as left:
         assert await left.receive(32, await_seconds=0.5) == []
+
+
+async def test_members_pop_in_order(cluster: Cluster, topic: str) -> None:
+    """Two members share four queues, one message of which is refused once; one member stops half way."""
+    await _set_mode(cluster, topic, MessageRequestMode.POP)
+    got: dict[int, list[int]] = defaultdict(list)
+    busy: set[int] = set()
+    refused: list[MessageExt] = []
+    callers: set[str] = set()
+
+    def listener(name: str) -> Any:
+        async def listen(messages: list[MessageExt]) -> ConsumeResult:
+            (message,) = messages
+            assert message.queue_id not in busy, "two calls for one queue"
+            callers.add(name)
+            if message.body == b"37" and not refused:
+                refused.append(message)
+                return ConsumeResult.LATER
+            busy.add(message.queue_id)
+            await asyncio.sleep(0.001)
+            busy.discard(message.queue_id)
+            got[message.queue_id].append(message.queue_offset)
+            return ConsumeResult.SUCCESS
+
+        return listen
+
+    def count() -> int:
+        return sum(map(len, got.values()))
+
+    options: dict[str, Any] = {
+        "orderly": True,
+        "suspend_current_queue_time_ms": 50,
+        "pop": PopSettings(batch_size=4, max_unsettled=4),
+    }
+    second = ClientSettings(instance_name="second")
+    bodies = [b"%d" % number for number in range(120)]
+    async with (
+        _push_consumer(cluster, topic, listener("one"), **options),
+        _push_consumer(cluster, topic, listener("two"), settings=second, **options) as two,
+    ):
+        await _send(cluster[0].address, topic, *bodies[:80])
+        await until(lambda: count() >= 80, timeout_seconds=_WAIT_SECONDS)
+        assert callers == {"one", "two"}
+        await two.stop()
+        await _send(cluster[0].address, topic, *bodies[80:])
+        await until(lambda: count() >= 120, timeout_seconds=_WAIT_SECONDS)
+    assert len(refused) == 1
+    assert {queue_id: list(range(len(offsets))) for queue_id, offsets in got.items()} == got
+
+
+async def test_what_the_broker_has_pulled_is_pulled(cluster: Cluster, topic: str) -> None:
+    """By default brokers of either kind have a group pull."""
+    namesrv, broker = cluster
+    got: list[bytes] = []
+
+    async def listen(messages: list[MessageExt]) -> None:
+        got.extend(message.body for message in messages)
+
+    async with _push_consumer(cluster, topic, listen) as consumer:
+        await _until_assigned(consumer, [MessageQueue(topic, broker.broker_name, n) for n in range(4)])
+        bodies = [b"%d" % number for number in range(20)]
+        await _send(namesrv.address, topic, *bodies)
+        await until(lambda: len(got) == 20, timeout_seconds=_WAIT_SECONDS)
+        assert sorted(got) == sorted(bodies)
+        # A group that is set up to pop does so from then on, where it had come to.
+        await _set_mode(cluster, topic, MessageRequestMode.POP)
+        await _until_assigned(consumer, [MessageQueue(topic, broker.broker_name, -1)])
+        await _send(namesrv.address, topic, b"popped")
+        await until(lambda: b"popped" in got, timeout_seconds=_WAIT_SECONDS)
+    assert sorted(got) == sorted([*bodies, b"popped"])

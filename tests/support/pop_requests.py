@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rmq_remoting.bodies.assignment import MessageRequestMode, SetMessageRequestModeRequestBody
 from rmq_remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
@@ -12,6 +13,7 @@ from rmq_remoting.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
     NotificationRequestHeader,
+    PeekMessageRequestHeader,
     PollingInfoRequestHeader,
     PollingInfoResponseHeader,
     PopMessageRequestHeader,
@@ -187,6 +189,20 @@ def notify(
         topic=topic, consumer_group=group, queue_id=queue_id, poll_time_ms=poll_ms, order=order
     )
     return RemotingCommand.request(RequestCode.NOTIFICATION, header.encode())
+
+
+def peek(topic: str, group: str = "CG", *, queue_id: int = -1, count: int = 32) -> RemotingCommand:
+    """Ask what a pop would give."""
+    header = PeekMessageRequestHeader(
+        topic=topic, consumer_group=group, queue_id=queue_id, max_msg_nums=count
+    )
+    return RemotingCommand.request(RequestCode.PEEK_MESSAGE, header.encode())
+
+
+def set_mode(topic: str, group: str, mode: MessageRequestMode) -> RemotingCommand:
+    """Have a group pop a topic or pull it, as `mqadmin setConsumeMode` does."""
+    body = SetMessageRequestModeRequestBody(consumer_group=group, topic=topic, mode=mode)
+    return RemotingCommand.request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
 
 
 def polling_info(topic: str, group: str = "CG", *, queue_id: int = -1) -> RemotingCommand:

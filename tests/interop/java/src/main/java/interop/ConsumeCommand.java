@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Stream;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -35,13 +36,18 @@ final class ConsumeCommand {
     private final int expected;
     private final Set<String> seen = new HashSet<>();
     private final AtomicInteger toRefuse;
+    private final long slowMillis;
     private int deliveries;
 
     private ConsumeCommand(Arguments arguments) throws Exception {
         expected = arguments.integer("count", Integer.MAX_VALUE);
         toRefuse = new AtomicInteger(arguments.integer("refuse-first", 0));
+        slowMillis = arguments.number("slow-ms", 0);
         consumer = new DefaultMQPushConsumer(arguments.text("group"));
         consumer.setNamesrvAddr(arguments.text("namesrv"));
+        if (arguments.has("namespace")) {
+            consumer.setNamespace(arguments.text("namespace"));
+        }
         consumer.setConsumeFromWhere(switch (arguments.text("from", "first")) {
             case "first" -> ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET;
             case "last" -> ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET;
@@ -64,6 +70,7 @@ final class ConsumeCommand {
             // Then the broker says which queues it has, and whether it pulls or pops (setConsumeMode).
             consumer.setClientRebalance(false);
             refuseFor(arguments.integer("pop-delay-s", 10));
+            consumer.setPopInvisibleTime(arguments.number("pop-invisible-ms", consumer.getPopInvisibleTime()));
         }
         subscribe(arguments);
         listen(arguments.flag("orderly"));
@@ -121,6 +128,7 @@ final class ConsumeCommand {
             fields.putAll(Messages.describe(message));
             Output.event("message", fields);
         }
+        LockSupport.parkNanos(slowMillis * 1_000_000);
         synchronized (this) {
             deliveries += messages.size();
             if (accepted) {

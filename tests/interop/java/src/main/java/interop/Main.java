@@ -20,8 +20,12 @@ import java.util.Map;
 public final class Main {
     private static final Map<String, Command> COMMANDS = Map.of(
         "send", SendCommand::run,
+        "transact", TransactCommand::run,
         "consume", ConsumeCommand::run,
         "pull", PullCommand::run,
+        "recall", RecallCommand::run,
+        "request", RequestCommand::run,
+        "reply", ReplyCommand::run,
         "scan", ScanCommand::run,
         "lookup", LookUpCommand::run,
         "admin", AdminCommand::run);

@@ -69,6 +69,10 @@ final class SendCommand {
             arguments.integer("compress-over", producer.getCompressMsgBodyOverHowmuch()));
         producer.setSendMessageWithVIPChannel(arguments.flag("vip"));
         producer.setAutoBatch(arguments.flag("auto-batch"));
+        producer.setEnableTrace(arguments.flag("trace"));
+        if (arguments.has("namespace")) {
+            producer.setNamespace(arguments.text("namespace"));
+        }
         if (arguments.has("compress")) {
             producer.setCompressType(CompressionType.valueOf(arguments.text("compress").toUpperCase(Locale.ROOT)));
         }
@@ -84,6 +88,8 @@ final class SendCommand {
         Map<String, String> properties = arguments.pairs("property");
         int delayLevel = arguments.integer("delay-level", 0);
         long deliverAfterMillis = arguments.number("deliver-after-ms", 0);
+        long delayMillis = arguments.number("delay-ms", 0);
+        long delaySeconds = arguments.number("delay-s", 0);
         List<Message> messages = new ArrayList<>(count);
         for (int i = 0; i < count; i++) {
             Message message = new Message(topic,
@@ -100,6 +106,12 @@ final class SendCommand {
             }
             if (deliverAfterMillis > 0) {
                 message.setDeliverTimeMs(System.currentTimeMillis() + deliverAfterMillis);
+            }
+            if (delayMillis > 0) {
+                message.setDelayTimeMs(delayMillis);
+            }
+            if (delaySeconds > 0) {
+                message.setDelayTimeSec(delaySeconds);
             }
             messages.add(message);
         }

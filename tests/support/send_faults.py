@@ -1,0 +1,161 @@
+"""Three brokers of which one fails while messages are sent: what a producer makes of that."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import statistics
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from rmq_client import Admin, ClientError, Message, Producer, PullConsumer, SendResult
+from tests.support.own_servers import OwnBroker, OwnNamesrv
+from tests.support.ports import LOOPBACK, free_broker_port
+from tests.support.slow_relay import SlowRelay, slow_relay
+
+TOPIC: Final = "Faults"
+# Another address of this machine: where the relay listens on the port that the broker itself has on LOOPBACK.
+_RELAY_HOST: Final = "127.0.0.2"
+_TICK_SECONDS: Final = 0.02
+_READ_SECONDS: Final = 3.0
+_SMALL_FILES: Final = {"mappedFileSizeCommitLog": str(64 * 1024 * 1024)}
+
+
+class BrokerFault(Enum):
+    """What happens to a broker; each to another one."""
+
+    SLOWED = 0  # every answer takes half a second longer
+    FROZEN = 1  # SIGSTOP: it has its connections, and does not answer
+    STOPPED = 2
+
+
+class ThreeBrokers:
+    """A cluster with a topic of four queues on each of its brokers; the first is behind a relay."""
+
+    def __init__(self, namesrv: OwnNamesrv, brokers: Sequence[OwnBroker], relay: SlowRelay) -> None:
+        self.address = namesrv.address
+        self._brokers = brokers
+        self._relay = relay
+
+    async def break_one(self, fault: BrokerFault) -> None:
+        """Let one of them fail."""
+        victim = self._brokers[fault.value]
+        if fault is BrokerFault.STOPPED:
+            await victim.stop()
+        elif fault is BrokerFault.FROZEN:
+            os.kill(victim.process.pid, signal.SIGSTOP)
+        else:
+            self._relay.delay_seconds = 0.5
+
+    async def mend(self, fault: BrokerFault) -> None:
+        """Have it work again."""
+        victim = self._brokers[fault.value]
+        if fault is BrokerFault.STOPPED:
+            await victim.start()
+        elif fault is BrokerFault.FROZEN:
+            os.kill(victim.process.pid, signal.SIGCONT)
+        else:
+            self._relay.delay_seconds = 0.0
+
+    async def stored(self, wanted: set[bytes] | None = None) -> Counter[bytes]:
+        """Every body that any broker has, and how often; with `wanted`, until all of these are there."""
+        bodies: Counter[bytes] = Counter()
+        async with PullConsumer(self.address, group="reader", consume_from="first") as reader:
+            await reader.assign(await reader.queues(TOPIC))
+            while messages := await reader.poll(max_messages=1000, timeout_seconds=_READ_SECONDS):
+                bodies.update(message.body for message in messages)
+                if wanted is not None and wanted <= bodies.keys():
+                    break
+        return bodies
+
+
+@asynccontextmanager
+async def three_brokers() -> AsyncIterator[ThreeBrokers]:
+    """Start them."""
+    async with AsyncExitStack() as stack:
+        namesrv = await stack.enter_async_context(OwnNamesrv())
+        port = free_broker_port()
+        relay = await stack.enter_async_context(slow_relay(_RELAY_HOST, port, (LOOPBACK, port)))
+        behind_relay = {**_SMALL_FILES, "brokerIP1": _RELAY_HOST}
+        brokers = [
+            OwnBroker(namesrv.address, broker_name="broker-0", port=port, settings=behind_relay),
+            *(
+                OwnBroker(namesrv.address, broker_name=f"broker-{number}", settings=_SMALL_FILES)
+                for number in (1, 2)
+            ),
+        ]
+        async with asyncio.TaskGroup() as starting:
+            for broker in brokers:
+                starting.create_task(stack.enter_async_context(broker))
+        async with Admin(namesrv.address) as admin:
+            await admin.create_topic(TOPIC, queues=4)
+        yield ThreeBrokers(namesrv, brokers, relay)
+
+
+@dataclass(slots=True)
+class PacedSend:
+    """One send: when it began, how long it took, and what came of it."""
+
+    body: bytes
+    began: float
+    seconds: float
+    result: SendResult | ClientError
+
+
+class PacedSends:
+    """Sends at a rate, whatever becomes of what was sent before."""
+
+    def __init__(self, producer: Producer, per_second: int, body_bytes: int = 1024) -> None:
+        self.ended: list[PacedSend] = []
+        self._producer = producer
+        self._per_second = per_second
+        self._filling = b"x" * body_bytes
+        self._started = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, seconds: float) -> float:
+        """Send for that long; when it began. Sends may be under way still."""
+        began = self._loop.time()
+        first = self._started
+        while (elapsed := self._loop.time() - began) < seconds:
+            while self._started - first < elapsed * self._per_second:
+                task = asyncio.create_task(self._send(self._started))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                self._started += 1
+            await asyncio.sleep(_TICK_SECONDS)
+        return began
+
+    async def end(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._tasks)
+
+    async def _send(self, number: int) -> None:
+        body = (b"%d:" % number + self._filling)[: len(self._filling)]
+        began = self._loop.time()
+        result: SendResult | ClientError
+        try:
+            result = await self._producer.send(Message(TOPIC, body))
+        except ClientError as error:
+            result = error
+        self.ended.append(PacedSend(body, began, self._loop.time() - began, result))
+
+    @property
+    def failures(self) -> list[ClientError]:
+        """What was raised."""
+        return [send.result for send in self.ended if isinstance(send.result, ClientError)]
+
+    @property
+    def acknowledged(self) -> set[bytes]:
+        """The bodies that some broker has said to have."""
+        return {send.body for send in self.ended if isinstance(send.result, SendResult)}
+
+    def median_seconds(self, begin: float, end: float) -> float:
+        """The median latency of the sends that began then, failed ones included."""
+        return statistics.median(send.seconds for send in self.ended if begin <= send.began < end)
