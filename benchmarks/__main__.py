@@ -33,6 +33,7 @@ from benchmarks.report import BROKER_MARKS, CONSUMING_MARKS, STORE_MARKS, Report
 from benchmarks.rollover import rollover
 from benchmarks.store_bench import StoreBench, StoreLoad
 from benchmarks.sync_flush import sync_flush
+from benchmarks.timers import timer_backlog, timers
 
 # Each starts brokers of its own: on other settings, or on large directories.
 STORE_LOADS: dict[str, StoreLoad] = {
@@ -43,6 +44,8 @@ STORE_LOADS: dict[str, StoreLoad] = {
     "index-query": index_query,
     "many-queues": many_queues,
     "held-pulls": held_pulls,
+    "timers": timers,
+    "timer-backlog": timer_backlog,
 }
 
 

@@ -132,6 +132,20 @@ class LoadClient:
         options = {"topic": topic, "threads": threads, "batch": batch, "size": size}
         return await self._timed("batch", options, seconds, warmup_s, server)
 
+    async def transactions(
+        self,
+        topic: str,
+        *,
+        threads: int = 32,
+        size: int = 128,
+        seconds: int = 10,
+        warmup_s: int = 5,
+        server: Callable[[], Usage] | None = None,
+    ) -> LoadResult:
+        """Messages in transactions, each committed as soon as the broker has it."""
+        options = {"topic": topic, "threads": threads, "size": size}
+        return await self._timed("transactions", options, seconds, warmup_s, server)
+
     async def latency(
         self,
         topic: str,

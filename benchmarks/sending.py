@@ -77,6 +77,15 @@ async def batch_32(bench: Bench) -> Sequence[Figure]:
     )
 
 
+async def transactions(bench: Bench) -> Sequence[Figure]:
+    """Messages in transactions, 32 threads, 128 B, committed at once."""
+    return await bench.compare(
+        [Figure("messages in transactions, 32 threads, committed at once", _RATE, at_least=1.0)],
+        lambda side: bench.client(side).transactions(TOPIC, seconds=bench.seconds),
+        lambda result: (result.messages_per_second,),
+    )
+
+
 async def drain(bench: Bench) -> Sequence[Figure]:
     """Draining a backlog of 2 million messages of 128 B, 20 consumer threads."""
     for side in ("ours", "theirs"):
@@ -120,6 +129,7 @@ LOADS: dict[str, Load] = {
     "one-thread": one_thread,
     "async": async_2000,
     "batch": batch_32,
+    "transactions": transactions,
     "drain": drain,
     "sdk": sdk,
     "sdk-batching": sdk_batching,

@@ -14,10 +14,12 @@ public final class Main {
         "sync", SendLoad::sync,
         "oneThread", SendLoad::oneThread,
         "batch", SendLoad::batch,
+        "transactions", SendLoad::transactions,
         "async", AsyncLoad::run,
         "latency", LatencyLoad::run,
         "fill", FillLoad::run,
-        "drain", DrainLoad::run);
+        "drain", DrainLoad::run,
+        "join", JoinLoad::run);
 
     private Main() {
     }

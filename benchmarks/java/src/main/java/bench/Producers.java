@@ -28,12 +28,17 @@ final class Producers {
      * so on.
      */
     Producers(Options options) throws Exception {
+        this(options, new DefaultMQProducer("bench-producer"));
+    }
+
+    /** The same with a producer that has not been started. */
+    Producers(Options options, DefaultMQProducer producer) throws Exception {
         topics = names(options.text("topic"), options.number("topics", 0));
         int queues = options.number("queues", 8);
         kinds = options.number("kinds", 0);
         body = new byte[options.number("size", 128)];
         Arrays.fill(body, (byte) 'x');
-        producer = new DefaultMQProducer("bench-producer");
+        this.producer = producer;
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setRetryTimesWhenSendFailed(0);
         producer.setRetryTimesWhenSendAsyncFailed(0);
