@@ -13,8 +13,8 @@ from rmq_remoting.headers.pop import AckMessageRequestHeader
 from rmq_remoting.pop_receipt import NORMAL, Receipt, real_topic
 
 from ..pop.check_point import QueueKey
+from .on_disk import when_on_disk
 from .pop_admission import PopAdmission, parse_receipt
-from .pop_durably import when_on_disk
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

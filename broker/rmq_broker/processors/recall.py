@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import ResponseCode
-from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.admin import RecallMessageRequestHeader, RecallMessageResponseHeader
 from rmq_remoting.message_properties import (
@@ -25,9 +25,9 @@ from rmq_remoting.recall_handle import RecallHandle, RecallHandleError
 
 from ..delivery.inner_message import InnerMessage
 from ..store.errors import MessageRejected, StoreUnavailable
-from ..store.group_commit import WaitEnd
 from ..topics.permissions import is_writeable
 from .born_host import born_host_of
+from .on_disk import certainly_on_disk
 from .refusals import existing_topic
 
 if TYPE_CHECKING:
@@ -85,7 +85,12 @@ class RecallProcessor:
         answer = request.response(
             ResponseCode.SUCCESS, ext_fields={**fields, "MSG_REGION": self._settings.region_id}
         )
-        return self._when_flushed(answer) if self._store.flushes_each_message else answer
+        return certainly_on_disk(
+            self._store,
+            answer,
+            "the message may come all the same: that it was taken back is not on the disk yet",
+            ResponseCode.SYSTEM_ERROR,
+        )
 
     def _check_admission(self) -> None:
         settings = self._settings
@@ -155,14 +160,3 @@ class RecallProcessor:
             born_host_of(connection),
             self._store_host,
         )
-
-    def _when_flushed(self, answer: RemotingCommand) -> Result:
-        def outcome(end: WaitEnd) -> Answer:
-            if end is WaitEnd.FLUSHED:
-                return answer
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                "the message may come all the same: that it was taken back is not on the disk yet",
-            )
-
-        return self._store.when_flushed(outcome)

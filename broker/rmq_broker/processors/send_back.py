@@ -19,9 +19,9 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from ..delivery.inner_message import InnerMessage, read_message
 from ..delivery.retries import Failure, Redelivery
 from ..store.errors import MessageRejected, StoreUnavailable
-from ..store.group_commit import WaitEnd
 from ..store.log.reading import ColdData
 from ..topics.permissions import WRITE
+from .on_disk import certainly_on_disk
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -125,26 +125,13 @@ class SendBackProcessor:
         except MessageRejected as error:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         self._retries.count(header.group, origin, is_dead_letter=redelivery.is_dead_letter)
-        return self._answer(request)
-
-    def _answer(self, request: RemotingCommand) -> Result:
-        """Success, once the message is on the disk where each has to be: the group's offset moves past it.
-
-        (Apache does not wait for these.)
-        """
-        if not self._store.flushes_each_message:
-            return request.response(ResponseCode.SUCCESS)
-
-        def outcome(end: WaitEnd) -> Answer:
-            if end is WaitEnd.FLUSHED:
-                return request.response(ResponseCode.SUCCESS)
-            raise CommandError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                "the message was stored, but is not on the disk yet: it may come again twice, or be lost if "
-                "it is not sent back again",
-            )
-
-        return self._store.when_flushed(outcome)
+        # On the disk, where each message has to be: the group's offset moves past it. (Apache does not wait.)
+        return certainly_on_disk(
+            self._store,
+            request.response(ResponseCode.SUCCESS),
+            "the message was stored, but is not on the disk yet: it may come again twice, or be lost if it "
+            "is not sent back again",
+        )
 
 
 def _no_message(offset: int) -> CommandError:

@@ -22,8 +22,8 @@ from rmq_remoting.message_ids import parse_offset_message_id
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..store.errors import MessageRejected, StoreUnavailable
-from ..store.group_commit import WaitEnd
 from ..store.log.reading import ColdData
+from .on_disk import certainly_on_disk
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -128,15 +128,10 @@ class TransactionProcessor:
             ) from error
         except MessageRejected as error:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-        if request.is_oneway or not self._store.flushes_each_message:
+        if request.is_oneway:
             return request.response(ResponseCode.SUCCESS)
-
-        def outcome(end: WaitEnd) -> Answer:
-            if end is WaitEnd.FLUSHED:
-                return request.response(ResponseCode.SUCCESS)
-            raise CommandError(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                "it was stored, but is not on the disk yet: if it is lost, the producer group will be asked",
-            )
-
-        return self._store.when_flushed(outcome)
+        return certainly_on_disk(
+            self._store,
+            request.response(ResponseCode.SUCCESS),
+            "it was stored, but is not on the disk yet: if it is lost, the producer group will be asked",
+        )

@@ -21,6 +21,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, ParamSpec, Protocol, TypeVar
 
+from rmq_remoting.daemon.atomic_file import sync_folder
+
 from .disk_space import DiskLevel, DiskSpace
 from .settings import CleaningSettings
 
@@ -358,11 +360,7 @@ def _unlink(path: Path) -> int | None:
     try:
         path.unlink(missing_ok=True)
         # In this order also after a power cut: a log that lacks a file between others cannot be opened.
-        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
     except BaseException:
         os.close(descriptor)
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -244,22 +244,8 @@ class Reader:
             total = sum([entry[1] for entry in entries])
             if total <= bytes_limit:
                 return _Choice(entries, total, ask.offset + len(entries), is_old)
-        chosen: list[Entry] = []
-        total, looked_at = 0, len(entries)
-        for index, entry in enumerate(entries):
-            if not self._wants(ask, entry[2], may_wait):
-                continue
-            size = entry[1]
-            # One message is always given, however large.
-            if chosen and (len(chosen) >= count_limit or total + size > bytes_limit):
-                looked_at = index
-                break
-            chosen.append(entry)
-            total += size
-        following = ask.offset + looked_at
-        return (
-            _Choice(chosen, total, following, is_old) if chosen else _none_matches(queue, following, is_old)
-        )
+        wanted = ((i, entry) for i, entry in enumerate(entries) if self._wants(ask, entry[2], may_wait))
+        return self._take(ask, wanted, len(entries), is_old)
 
     def _choose_tagged(
         self, ask: _Ask, raw: bytes, tags_codes: frozenset[int], may_wait: bool
@@ -267,7 +253,7 @@ class Reader:
         """As `choose`, by hashes; where few messages have them many more entries are looked at."""
         queue = ask.queue
         is_old = _entry_at(raw, 0)[0] < ask.recent_from
-        count_limit, bytes_limit = self._limits(ask, is_old)
+        count_limit, _ = self._limits(ask, is_old)
         found = find_tagged(raw, tags_codes, count_limit + 1)
         looked_at = len(raw) // ENTRY.size
         if len(found) < count_limit and looked_at == self.entries_wanted(ask):
@@ -277,10 +263,17 @@ class Reader:
                 raw += more
                 found = find_tagged(raw, tags_codes, count_limit + 1)
                 looked_at = len(raw) // ENTRY.size
+        wanted = ((index, _entry_at(raw, index * ENTRY.size)) for index in found)
+        return self._take(ask, wanted, looked_at, is_old)
+
+    def _take(
+        self, ask: _Ask, wanted: Iterable[tuple[int, Entry]], looked_at: int, is_old: bool
+    ) -> _Choice | GetResult:
+        """What the limits allow of the wanted entries; `looked_at` were looked at if all of them are."""
+        count_limit, bytes_limit = self._limits(ask, is_old)
         chosen: list[Entry] = []
         total = 0
-        for index in found:
-            entry = _entry_at(raw, index * ENTRY.size)
+        for index, entry in wanted:
             size = entry[1]
             # One message is always given, however large.
             if chosen and (len(chosen) >= count_limit or total + size > bytes_limit):
@@ -289,9 +282,9 @@ class Reader:
             chosen.append(entry)
             total += size
         following = ask.offset + looked_at
-        return (
-            _Choice(chosen, total, following, is_old) if chosen else _none_matches(queue, following, is_old)
-        )
+        if not chosen:
+            return _none_matches(ask.queue, following, is_old)
+        return _Choice(chosen, total, following, is_old)
 
     def _choose_units(self, ask: _Ask, units: list[Unit], may_wait: bool) -> _Choice | GetResult:
         """As `choose`, where an entry may be of several messages: it is given whole or not at all."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from rmq_broker.store.directory_lock import DirectoryLock
 from rmq_broker.store.errors import StoreDamaged
-from rmq_remoting.daemon.atomic_file import replace_file
+from rmq_remoting.daemon.atomic_file import replace_file, sync_folder
 
 from .directory import Directory, NoStore, open_directory, queue_folders
 from .expected import QueueKey, expected_entries
@@ -159,7 +159,7 @@ class _Repair:
             shutil.rmtree(new_queues, ignore_errors=True)
             shutil.rmtree(new_batch_queues, ignore_errors=True)
             shutil.rmtree(new_index, ignore_errors=True)
-        _sync_folder(directory.root)
+        sync_folder(directory.root)
         return report
 
     def _build(self, log: NumberedFiles, new_queues: Path, new_batch_queues: Path, new_index: Path) -> None:
@@ -289,7 +289,7 @@ class _Repair:
                 os.close(descriptor)
         if kept.exists():
             self._report.kept.append(kept)
-        _sync_folder(self._directory.commit_log)
+        sync_folder(self._directory.commit_log)
         self._lower_checkpoints()
 
     def _lower_checkpoints(self) -> None:
@@ -364,11 +364,3 @@ def _copy_sparse(source: Path, target: Path) -> None:
         writing.truncate(source.stat().st_size)
         writing.flush()
         os.fsync(writing.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,6 +14,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from rmq_remoting.daemon.atomic_file import sync_folder
+
 from ..store.errors import StoreDamaged
 from ..store.log.mapped_file import file_name, list_files
 
@@ -172,7 +174,7 @@ class TimerLog:
         finally:
             os.close(descriptor)
         if is_new:
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
 
     # --- reading, by one thread at a time ---
 
@@ -335,11 +337,3 @@ def _unit_of(values: tuple[int, ...]) -> Unit | None:
         topic_hash,
         reserved == _OF_THE_JOURNAL,
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

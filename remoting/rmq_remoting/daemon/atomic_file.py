@@ -24,7 +24,7 @@ def replace_file(path: Path, content: bytes, *, keep_backup: bool = False) -> No
     if keep_backup:
         _keep_backup(path)
     temporary.replace(path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def read_file_or_backup(path: Path) -> bytes | None:
@@ -46,8 +46,9 @@ def _keep_backup(path: Path) -> None:
         new_link.replace(backup)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut. Raises OSError; blocks."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

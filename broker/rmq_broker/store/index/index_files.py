@@ -6,12 +6,13 @@ Apache RocketMQ 5.3.3, IndexService.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
+
+from rmq_remoting.daemon.atomic_file import sync_folder
 
 from ..errors import StoreDamaged
 from .index_file import ENTRY_STEP, PLACE_BYTES, IndexFile, offset_of
@@ -252,7 +253,7 @@ class IndexFiles:
             return
         for file in files:
             file.flush()
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
     def seal_full(self) -> None:
         """Let the mappings of flushed full files go; in the thread that puts, which may look at them."""
@@ -326,11 +327,3 @@ class IndexFiles:
         if not files:
             return IndexAnswer(found, 0, 0)
         return IndexAnswer(found, files[-1].end_timestamp_ms, files[-1].end_offset)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

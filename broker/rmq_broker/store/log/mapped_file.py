@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import mmap
 import os
@@ -9,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Final
+
+from rmq_remoting.daemon.atomic_file import sync_folder
 
 from ..errors import StoreDamaged
 
@@ -198,11 +201,5 @@ def open_files(folder: Path, size: int, *, step_bytes: int, advice: str) -> list
 def _sync_folders(path: Path) -> None:
     """Make a new file's name survive a power cut, and the names of the folders that may be new with it."""
     for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
-        try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # a topic that has been deleted meanwhile
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError):  # a topic that has been deleted meanwhile
+            sync_folder(folder)

@@ -1,4 +1,4 @@
-"""Answers of POP under SYNC_FLUSH: what was noted in the journal is on the disk first."""
+"""Answers under SYNC_FLUSH that say: what you asked for is noted, and on the disk."""
 
 from __future__ import annotations
 
@@ -26,5 +26,23 @@ def when_on_disk(store: MessageStore, response: RemotingCommand) -> Result:
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"it may be lost: {store.unavailable_reason}"
             )
         return response
+
+    return store.when_flushed(outcome)
+
+
+def certainly_on_disk(
+    store: MessageStore,
+    response: RemotingCommand,
+    not_on_disk: str,
+    code: int = ResponseCode.SERVICE_NOT_AVAILABLE,
+) -> Result:
+    """The response, at once or when the log is flushed; an error where that is late or fails."""
+    if not store.flushes_each_message:
+        return response
+
+    def outcome(end: WaitEnd) -> Answer:
+        if end is WaitEnd.FLUSHED:
+            return response
+        raise CommandError(code, not_on_disk)
 
     return store.when_flushed(outcome)
