@@ -153,7 +153,7 @@ class LoadClient:
         rate: int = 5000,
         size: int = 1024,
         seconds: int = 10,
-        warmup_s: int = 25,
+        warmup_s: int = 40,
         server: Callable[[], Usage] | None = None,
     ) -> LoadResult:
         """From the call of send until a push consumer's listener has the message, `rate` a second."""

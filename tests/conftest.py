@@ -11,10 +11,12 @@ import gc
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.loops import LOOPS, new_loop
 
@@ -26,6 +28,8 @@ settings.load_profile("tests")
 
 # They are long, and use none of the servers that the other tests of their folder share.
 _WITH_SERVERS_OF_THEIR_OWN = {
+    "test_access_control",
+    "test_apache_cluster",
     "test_examples",
     "test_pipeline",
     "test_store_interchange",
@@ -49,12 +53,18 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # With `-n 2 --dist loadgroup`: a worker takes a file at a time, or a folder whose tests share servers.
-    for item in items:
-        folder = item.path.relative_to(config.rootpath).parent
-        shared = folder.name in {"interop", "spark"} and item.path.stem not in _WITH_SERVERS_OF_THEIR_OWN
-        item.add_marker(pytest.mark.xdist_group(str(folder if shared else item.path)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _FilesAndFolders(config, log)
+
+
+class _FilesAndFolders(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """With `-n 2`: a worker takes a file at a time, or a folder whose tests share servers."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = PurePath(nodeid.partition("::")[0])
+        shares = path.parent.name in {"interop", "spark"} and path.stem not in _WITH_SERVERS_OF_THEIR_OWN
+        return str(path.parent if shares else path)
 
 
 def pytest_collection_finish() -> None:
