@@ -118,8 +118,8 @@ class Appender:
         keys = (find_property(properties, b"KEYS") or b"") if b"KEYS\x01" in properties else b""
         if self._ask_for_flush is None:
             queue.put(physical_offset, size, tags_code, now_ms, messages)
+            self.on_arrival(queue)  # first: who waits for the message does not wait for its index entry
             self._index.put(queue.topic, unique_key, keys, physical_offset, now_ms)
-            self.on_arrival(queue)
         else:
             queue.next_offset += messages
             entry = (physical_offset, size, tags_code, now_ms, messages)
@@ -180,8 +180,8 @@ class Appender:
     ) -> None:
         """The same three steps stand in `put`: a call there costs as much as one of them."""
         queue.put(*entry)
-        self._index.put(queue.topic, unique_key, keys, entry[0], entry[3])
         self.on_arrival(queue)
+        self._index.put(queue.topic, unique_key, keys, entry[0], entry[3])
 
     def _enter_batch(
         self,
@@ -193,6 +193,7 @@ class Appender:
     ) -> None:
         """`keyed`: the messages, None where all have the unique key and no other."""
         queue.put_many(packed.entries)
+        self.on_arrival(queue)
         if keyed is None:
             self._index.put_batch(queue.topic, unique_key, packed.entries, timestamp_ms)
         else:
@@ -201,7 +202,6 @@ class Appender:
                 key = unique_key or find_property(properties, b"UNIQ_KEY") or b""
                 keys = find_property(properties, b"KEYS") or b""
                 self._index.put(queue.topic, key, keys, offset, timestamp_ms)
-        self.on_arrival(queue)
 
     # --- topics of batches ---
 
