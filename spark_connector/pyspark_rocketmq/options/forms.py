@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal, TypeAlias
@@ -117,7 +118,10 @@ def _pattern(text: str) -> re.Pattern[str]:
     if not text:
         raise ValueError("no pattern")
     try:
-        return re.compile(text)
+        # Of sets within sets Python warns that they may mean something else in a later version.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(str(error)) from error
 
