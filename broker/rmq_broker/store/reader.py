@@ -250,19 +250,24 @@ class Reader:
     def _choose_tagged(
         self, ask: _Ask, raw: bytes, tags_codes: frozenset[int], may_wait: bool
     ) -> _Choice | GetResult:
-        """As `choose`, by hashes; where few messages have them many more entries are looked at."""
+        """As `choose`, by hashes; where no message has them many more entries are looked at."""
         queue = ask.queue
         is_old = _entry_at(raw, 0)[0] < ask.recent_from
         count_limit, _ = self._limits(ask, is_old)
         found = find_tagged(raw, tags_codes, count_limit + 1)
         looked_at = len(raw) // ENTRY.size
-        if len(found) < count_limit and looked_at == self.entries_wanted(ask):
-            read = queue.read if may_wait else queue.read_now
-            more = read(ask.offset + looked_at, looked_at * _MORE_FOR_RARE_TAGS)
+        if not found and looked_at == self.entries_wanted(ask):
+            usual, read = looked_at, queue.read if may_wait else queue.read_now
+            more = read(ask.offset + usual, usual * _MORE_FOR_RARE_TAGS)
             if more and has_hashes_alone(more):
                 raw += more
                 found = find_tagged(raw, tags_codes, count_limit + 1)
                 looked_at = len(raw) // ENTRY.size
+                if found:
+                    # No further than usual from there: clients pause where they have messages from far apart
+                    # (consumeConcurrentlyMaxSpan, 2,000 offsets).
+                    looked_at = min(looked_at, found[0] + usual)
+                    found = [index for index in found if index < looked_at]
         wanted = ((index, _entry_at(raw, index * ENTRY.size)) for index in found)
         return self._take(ask, wanted, looked_at, is_old)
 

@@ -304,16 +304,20 @@ def test_a_rare_tag_far_behind(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_rare_tag_is_found_by_one_pull(tmp_path: Path) -> None:
+def test_what_comes_before_a_rare_tag_is_passed_over_at_once(tmp_path: Path) -> None:
     store = opened(tmp_path, log_file_bytes=LARGE, queue_file_bytes=6_000_000, maxFilterMessageSize=40 * 20)
-    places = []
-    for _ in range(7):
+    for _ in range(3):
         put_batch(store, [b"x"] * 100)
-        places.append(put(store, b"wanted", tags="Rare")[1])
-    result = store.get("TopicA", 0, 0, 32, frozenset({tags_code("Rare")}))
-    assert (offsets_of(result), result.next_offset) == (places, 707)
-    result = store.get("TopicA", 0, 0, 3, frozenset({tags_code("Rare"), 4711}))
-    assert (offsets_of(result), result.next_offset) == (places[:3], places[3])
+    places = [put(store, b"wanted", tags="Rare")[1] for _ in range(3)]
+    put_batch(store, [b"x"] * 100)
+    put(store, b"far behind", tags="Rare")
+    chosen = frozenset({tags_code("Rare"), 4711})
+    result = store.get("TopicA", 0, 0, 32, chosen)
+    assert (offsets_of(result), result.next_offset) == (places, 340)  # 40 entries from the first one on
+    result = store.get("TopicA", 0, 0, 2, chosen)
+    assert (offsets_of(result), result.next_offset) == (places[:2], 302)
+    result = store.get("TopicA", 0, 340, 32, chosen)
+    assert (offsets_of(result), result.next_offset) == ([403], 404)
     store.close()
 
 

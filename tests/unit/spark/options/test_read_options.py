@@ -53,6 +53,12 @@ def test_options_survive_pickling() -> None:
     assert hash(options) == hash(pickle.loads(pickle.dumps(options)))
 
 
+def test_a_pattern_that_python_warns_of_is_taken() -> None:
+    options = ReadOptions.for_stream({**NAME_SERVERS, "subscribePattern": "[[a]"})
+    assert options.subscribe_pattern is not None
+    assert options.subscribe_pattern.pattern == "[[a]"
+
+
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
