@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from benchmarks.comparison import Figure, Side, alternate, repeat
 from benchmarks.store_bench import MEBIBYTE, StoreBench, apache_broker, own_broker, start_seconds
@@ -27,8 +28,8 @@ _BACKLOG = 1_000_000
 _HOUR_MS = 3600 * 1000
 # Further ahead than the measurement takes, within what brokers allow.
 _BACKLOG_MS = (_HOUR_MS, 40 * _HOUR_MS)
-_UNDER_WAY = 256
-_IDLE_SECONDS = 10.0
+_A_WRITE = 256
+_IDLE_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _ENTERED_SECONDS = 300.0
 
@@ -116,16 +117,15 @@ def _now_ms() -> int:
 
 
 async def _send_all(client: RawClient, deliver_at_ms: Iterable[int]) -> None:
-    """Send a message for each time, so many at once."""
-    under_way = 0
-    for each in deliver_at_ms:
-        client.send(send(_TOPIC, _BODY, properties=_timed(each)))
-        under_way += 1
-        if under_way == _UNDER_WAY:
-            for _ in range(under_way):
-                sent(await client.receive())
-            under_way = 0
-    for _ in range(under_way):
+    """Send a message for each time; while some are answered the next ones are on their way."""
+    times = iter(deliver_at_ms)
+    unanswered = 0
+    while some := list(islice(times, _A_WRITE)):
+        client.send(*(send(_TOPIC, _BODY, properties=_timed(each)) for each in some))
+        for _ in range(unanswered):
+            sent(await client.receive())
+        unanswered = len(some)
+    for _ in range(unanswered):
         sent(await client.receive())
 
 

@@ -60,7 +60,7 @@ from .errors import (
 from .producer.backpressure import InFlightLimits
 from .producer.batching import BatchPolicy
 from .producer.fault_tolerance import FaultTolerance, LastResort
-from .producer.hooks import SendContext, SendHook
+from .producer.hooks import Recall, SendContext, SendHook, TransactionEnd
 from .producer.policies import Compression, RetryPolicy
 from .producer.producer import Producer
 from .producer.results import SendResult, SendStatus
@@ -121,6 +121,7 @@ __all__ = [
     "QueryResult",
     "RawPull",
     "RawPuller",
+    "Recall",
     "ReceiptExpired",
     "Rejected",
     "RetryPolicy",
@@ -145,6 +146,7 @@ __all__ = [
     "TopicStatistics",
     "Tracing",
     "Transaction",
+    "TransactionEnd",
     "TransactionNotBegun",
     "TransactionResult",
     "TransactionState",

@@ -23,7 +23,8 @@ from .brokers import BrokerApi
 from .errors import ClientError, NotRunning, RouteError, TopicNotFound, UsageError
 from .instance import ClientInstance
 from .lifetime import Lifetime
-from .names import check_group, check_topic
+from .names import check_topic
+from .namespaces import Namespace
 from .queries import DEFAULT_MAX_MESSAGES, MessageQueries, MessageQuery, QueryResult, time_range_ms
 from .routing import TopicRoute
 from .settings import ClientSettings
@@ -45,8 +46,10 @@ class Admin(Lifetime):
     def __init__(
         self, namesrv: str | Sequence[str] | None = None, *, settings: ClientSettings = _DEFAULT_SETTINGS
     ) -> None:
+        """With `settings.namespace`, names of topics and groups are those of the namespace."""
         self._namesrv = namesrv
         self._settings = settings
+        self._namespace = Namespace(settings.namespace)
         self._instance: ClientInstance | None = None
         self._api: BrokerApi
         self._queries: MessageQueries
@@ -84,6 +87,7 @@ class Admin(Lifetime):
         `queues` per broker; `permission`: 2 to write, 4 to read, 6 both; `attributes` as Apache's tools take
         them, the name with a + before it. Raises ClientError.
         """
+        topic = self._namespace.wrap(topic)
         check_topic(topic)
         config = TopicConfig(
             topic_name=topic,
@@ -99,6 +103,7 @@ class Admin(Lifetime):
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic with its messages from all brokers and name servers. Raises ClientError."""
         instance = self._running()
+        topic = self._namespace.wrap(topic)
         info = await self.cluster_info()
         addresses = [
             address for broker in info.broker_addr_table.values() for address in broker.broker_addrs.values()
@@ -107,20 +112,23 @@ class Admin(Lifetime):
         await instance.run(instance.name_servers.delete_topic(topic))
 
     async def topics(self) -> list[str]:
-        """Names of all topics. Raises ClientError."""
-        instance = self._running()
-        return sorted(await instance.run(instance.name_servers.topics()))
+        """Names of all topics; of those in the namespace where there is one. Raises ClientError."""
+        instance, namespace = self._running(), self._namespace
+        topics = await instance.run(instance.name_servers.topics())
+        return sorted(namespace.unwrap(topic) for topic in topics if namespace.has(topic))
 
     async def topic_route(self, topic: str) -> TopicRoute:
         """Where a topic is now. Raises TopicNotFound and other ClientErrors."""
         instance = self._running()
-        return await instance.run(instance.routes.refresh(topic))
+        return await instance.run(instance.routes.refresh(self._namespace.wrap(topic)))
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """How far every queue of a topic reaches. Raises ClientError."""
+        topic = self._namespace.wrap(topic)
         addresses = await self._addresses_of(topic)
         tables = await asyncio.gather(*(self._api.topic_stats(address, topic) for address in addresses))
-        return {queue: reach for table in tables for queue, reach in table.offset_table.items()}
+        unwrap = self._namespace.unwrap_queue
+        return {unwrap(queue): reach for table in tables for queue, reach in table.offset_table.items()}
 
     # --- messages ---
 
@@ -149,8 +157,11 @@ class Admin(Lifetime):
         begin_ms, end_ms = time_range_ms(begin, end)
         if begin_ms > end_ms:
             raise UsageError(f"no time is between begin {begin} and end {end}")
+        topic = self._namespace.wrap(topic)
         query = MessageQuery(topic, key, unique, begin_ms, end_ms, max_messages)
-        return await self._queries.query(await self.topic_route(topic), query)
+        result = await self._queries.query(await self.topic_route(topic), query)
+        self._namespace.unwrap_topics(result.messages)
+        return result
 
     async def view_message(self, topic: str, message_id: str) -> MessageExt | None:
         """The message of an id, of the broker's (`offset_msg_id`) or the producer's (`msg_id`).
@@ -158,7 +169,10 @@ class Admin(Lifetime):
         None if no broker of the topic has it (any more, or yet). Of a batch's messages, which share their
         `msg_id`, the first. Raises ClientError where a broker that may have it does not answer.
         """
-        return await self._queries.view(await self.topic_route(topic), message_id)
+        message = await self._queries.view(await self.topic_route(topic), message_id)
+        if message is not None:
+            self._namespace.unwrap_topics([message])
+        return message
 
     # --- consumption ---
 
@@ -168,10 +182,11 @@ class Admin(Lifetime):
         With it, how many messages per second it got in the last minute. A group that never consumed has no
         queues. Raises ClientError.
         """
-        check_group(group)
+        group = self._namespace.checked_group(group)
         if topic is None:
             addresses = list((await self._masters(None, None)).values())
         else:
+            topic = self._namespace.wrap(topic)
             addresses = await self._addresses_of(topic)
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         each = await asyncio.gather(
@@ -187,7 +202,11 @@ class Admin(Lifetime):
             )
         )
         return ConsumeStats(
-            offset_table={queue: reach for stats in each for queue, reach in stats.offset_table.items()},
+            offset_table={
+                self._namespace.unwrap_queue(queue): reach
+                for stats in each
+                for queue, reach in stats.offset_table.items()
+            },
             consume_tps=sum(stats.consume_tps for stats in each),
         )
 
@@ -196,7 +215,7 @@ class Admin(Lifetime):
 
         Times in ms since 1970, -1 where there is no message. Raises ClientError.
         """
-        check_group(group)
+        group, topic = self._namespace.checked_group(group), self._namespace.wrap(topic)
         header = QueryConsumeTimeSpanRequestHeader(group=group, topic=topic)
         each = await asyncio.gather(
             *(
@@ -210,7 +229,11 @@ class Admin(Lifetime):
                 for address in await self._addresses_of(topic)
             )
         )
-        return [span for spans in each for span in spans]
+        found = [span for spans in each for span in spans]
+        for span in found:
+            if span.message_queue is not None:
+                span.message_queue = self._namespace.unwrap_queue(span.message_queue)
+        return found
 
     # --- clusters ---
 
@@ -223,10 +246,12 @@ class Admin(Lifetime):
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the queue's next message will get. Raises ClientError."""
+        queue = self._namespace.wrap_queue(queue)
         return await self._api.max_offset(await self._address_of(queue), queue)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the queue's oldest message. Raises ClientError."""
+        queue = self._namespace.wrap_queue(queue)
         return await self._api.min_offset(await self._address_of(queue), queue)
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -234,14 +259,17 @@ class Admin(Lifetime):
 
         Where there is none yet, the offset that the next message will get. Raises ClientError.
         """
+        queue = self._namespace.wrap_queue(queue)
         return await self._api.search_offset(await self._address_of(queue), queue, timestamp_ms)
 
     async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         """How far a group is in a queue, None if it never said. Raises ClientError."""
+        group, queue = self._namespace.wrap(group), self._namespace.wrap_queue(queue)
         return await self._api.committed_offset(await self._address_of(queue), group, queue)
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set how far a group is in a queue; its consumers must not be running. Raises ClientError."""
+        group, queue = self._namespace.wrap(group), self._namespace.wrap_queue(queue)
         await self._api.commit_offset(await self._address_of(queue), group, queue, offset)
 
     async def consumer_ids(self, group: str, topic: str) -> list[str]:
@@ -253,7 +281,7 @@ class Admin(Lifetime):
         for name in route.brokers:
             address = route.broker_address(name)
             if address is not None:
-                return await self._api.consumer_ids(address, group)
+                return await self._api.consumer_ids(address, self._namespace.wrap(group))
         raise RouteError(f"topic {topic} has no broker that could be asked")
 
     async def _masters(self, cluster: str | None, broker_name: str | None) -> dict[str, str]:

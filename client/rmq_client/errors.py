@@ -222,6 +222,13 @@ _NOT_AUTHENTICATED: Final = re.compile(
     "check signature failed|username cannot be null|Authentication failed|User:.* (is )?(not found|disabled)"
 )
 _NOT_AUTHORIZED: Final = re.compile("has no permission to access |^Authorization failed")
+# Brokers before 5.3 (ACL 1.0: Apache RocketMQ 4.9, PlainPermissionManager) answer SYSTEM_ERROR with the
+# exception and its place.
+_OLD_ACCESS_CONTROL: Final = re.compile(
+    r"org\.apache\.rocketmq\.acl\.common\.AclException: "
+    "(?:(?P<unknown>No accessKey is configured|No acl config for |Check signature failed )"
+    "|No (?:default )?permission for |Need admin permission )"
+)
 
 
 def refusal(code: int, remark: str | None, address: str, about: str = "") -> BrokerError:
@@ -232,6 +239,10 @@ def refusal(code: int, remark: str | None, address: str, about: str = "") -> Bro
             kind = NotAuthenticated
         elif _NOT_AUTHORIZED.search(remark):
             kind = NotAuthorized
+    elif code == ResponseCode.SYSTEM_ERROR and (found := _OLD_ACCESS_CONTROL.match(remark or "")):
+        error = (NotAuthenticated if found["unknown"] else NotAuthorized)(code, remark, address, about)
+        error.is_outcome_unknown = False  # access is checked before anything is done
+        return error
     return kind(code, remark, address, about)
 
 

@@ -9,12 +9,14 @@ from .errors import UsageError
 
 # Apache RocketMQ 5.3.3, Validators and TopicValidator.
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_NAMESPACE: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_TOPIC_LENGTH: Final = 127
 _MAX_GROUP_LENGTH: Final = 255
 
 # A route to it says which brokers create topics by themselves (TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC).
 AUTO_CREATE_TOPIC: Final = "TBW102"
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_TOPIC_PREFIX: Final = "%DLQ%"
 
 # Topics that brokers keep for themselves (TopicValidator.isNotAllowedSendTopic).
 _NOT_FOR_SENDING: Final = frozenset(
@@ -27,6 +29,18 @@ _NOT_FOR_SENDING: Final = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
+
+# Names that no namespace goes before (TopicValidator.isSystemTopic, MixAll.isSysConsumerGroup).
+_SYSTEM_TOPICS: Final = _NOT_FOR_SENDING | {
+    AUTO_CREATE_TOPIC,
+    "BenchmarkTest",
+    "RMQ_SYS_TRACE_TOPIC",
+    "CHECKPOINT_TOPIC",
+}
+_SYSTEM_PREFIXES: Final = ("rmq_sys_", "CID_RMQ_SYS_")
+# Replies go to a topic of the cluster, and from there to who has asked, whatever the namespace. (Apache's
+# client puts its namespace before this name, too: such a topic only exists where brokers create topics.)
+_REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 
 
 def check_topic(topic: str) -> None:
@@ -44,6 +58,25 @@ def check_topic_to_send(topic: str) -> None:
 def check_group(group: str) -> None:
     """Raise UsageError for a name that no broker takes."""
     _check(group, "group", _MAX_GROUP_LENGTH)
+
+
+def check_namespace(name: str) -> None:
+    """Raise UsageError for a namespace whose names could not be told from others. None is the empty text."""
+    if not isinstance(name, str) or (name and not _NAMESPACE.fullmatch(name)):
+        raise UsageError(f"namespace {name!r}: only the characters a-z A-Z 0-9 _ - are allowed")
+
+
+def is_of_no_namespace(name: str) -> bool:
+    """Whether a topic or group is the cluster's own."""
+    return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIXES) or name.endswith(_REPLY_TOPIC_SUFFIX)
+
+
+def split_prefix(name: str) -> tuple[str, str]:
+    """What tells topics of retries and dead letters from others, or nothing; and the rest of the name."""
+    for prefix in (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name
 
 
 def _check(name: str, kind: str, max_length: int) -> None:

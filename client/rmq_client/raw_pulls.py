@@ -27,7 +27,7 @@ from .consumer.pull_client import PULL_STATUSES, PullStatus
 from .errors import ClientError, NotRunning, UsageError, readable, refusal, unanswered
 from .instance import ClientInstance
 from .lifetime import Lifetime
-from .names import check_group
+from .namespaces import Namespace
 from .routing import TopicRoute
 from .settings import ClientSettings
 from .tasks import uninterrupted
@@ -96,9 +96,9 @@ class RawPuller(Lifetime):
 
         Raises UsageError.
         """
-        check_group(group)
         self._namesrv = namesrv
-        self._group = group
+        self._namespace = Namespace(settings.namespace)
+        self._group = self._namespace.checked_group(group)
         self._settings = settings
         self._timeout_seconds = timeout_seconds
         self._instance: ClientInstance | None = None
@@ -124,6 +124,7 @@ class RawPuller(Lifetime):
         What ends with a `retryable` error, or without an answer, may be asked again.
         """
         instance = self._running()
+        queue = self._namespace.wrap_queue(queue)
         # Many small pulls are cheapest on the loop of the connections: see `submit`.
         if asyncio.get_running_loop() is instance.loop:
             return await self._pull(instance, queue, offset, wish)

@@ -14,6 +14,7 @@ from rmq_remoting.errors import ConnectError
 
 from .credentials import Credentials
 from .errors import UsageError
+from .names import check_namespace
 from .tls import TlsSettings
 
 
@@ -41,8 +42,11 @@ class ClientSettings:
     credentials: Credentials | None = None
     # True is TLS with the default TlsSettings; a context of the standard library is taken as it is.
     tls: bool | TlsSettings | ssl.SSLContext = False
+    # Goes before all names of topics and groups: applications with other ones do not meet.
+    namespace: str = ""
 
     def __post_init__(self) -> None:
+        check_namespace(self.namespace)
         # What was given may be a secret: messages do not repeat it.
         if self.credentials is not None and not isinstance(self.credentials, Credentials):
             raise UsageError(

@@ -38,6 +38,7 @@ from rmq_client import (
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import Serialization as HeaderForm
 from rmq_remoting.compression import decompress
+from rmq_remoting.connection import Connection
 from tests.support.ports import free_port
 from tests.support.proxy import FaultProxy, fault_proxy
 from tests.support.waiting import until
@@ -754,6 +755,16 @@ async def _behind_proxy(cluster: FakeCluster) -> AsyncIterator[FaultProxy]:
         yield proxy
 
 
+async def _quiet_connection(producer: Producer, proxy: FaultProxy) -> Connection:
+    """The connection through the proxy, once the heartbeat that it began with is answered."""
+    instance = producer._instance
+    assert instance is not None
+    connection = instance._client.existing(proxy.address)
+    assert connection is not None
+    await until(lambda: not connection.pending_requests)
+    return connection
+
+
 async def test_the_network_is_cut_before_a_send_arrives() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
@@ -761,12 +772,9 @@ async def test_the_network_is_cut_before_a_send_arrives() -> None:
         Producer(cluster.address, group="g", retry=RetryPolicy(retries=0)) as producer,
     ):
         await producer.send(Message("T", b"first"))
+        connection = await _quiet_connection(producer, proxy)
         proxy.stall()
         sending = asyncio.ensure_future(producer.send(Message("T", b"x" * 3_000_000), timeout_seconds=10))
-        instance = producer._instance
-        assert instance is not None
-        connection = instance._client.existing(proxy.address)
-        assert connection is not None
         await until(lambda: connection.pending_requests)
         proxy.cut()
         with pytest.raises(BrokerUnreachable) as caught:
@@ -777,6 +785,42 @@ async def test_the_network_is_cut_before_a_send_arrives() -> None:
         assert cluster.broker.bodies == [b"first", b"next"]
 
 
+@pytest.mark.parametrize("passing_bytes", [1, 30, 500, 40_000])
+async def test_the_network_is_cut_in_the_middle_of_the_request(passing_bytes: int) -> None:
+    """In the length of the frame, its header, its body: the caller cannot know what the broker has."""
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        _behind_proxy(cluster) as proxy,
+        Producer(cluster.address, group="g", compression=None, retry=RetryPolicy(retries=0)) as producer,
+    ):
+        await producer.send(Message("T", b"first"))
+        await _quiet_connection(producer, proxy)
+        proxy.cut_requests_after_bytes = passing_bytes
+        with pytest.raises(BrokerUnreachable) as caught:
+            await producer.send(Message("T", b"x" * 50_000))
+        assert caught.value.is_outcome_unknown
+        assert proxy.cut_requests_after_bytes is None, "so much of it has passed"
+        assert cluster.broker.bodies == [b"first"], "a part of a message is none"
+        assert (await producer.send(Message("T", b"next"))).status is SendStatus.SEND_OK
+        assert cluster.broker.bodies == [b"first", b"next"]
+
+
+@pytest.mark.parametrize("passing_bytes", [1, 30, 40_000])
+async def test_a_request_that_was_cut_off_is_sent_again_whole(passing_bytes: int) -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        _behind_proxy(cluster) as proxy,
+        Producer(cluster.address, group="g", compression=None) as producer,
+    ):
+        await producer.send(Message("T", b"first"))
+        await _quiet_connection(producer, proxy)
+        proxy.cut_requests_after_bytes = passing_bytes
+        result = await producer.send(Message("T", b"x" * 50_000))
+        assert result.status is SendStatus.SEND_OK
+        assert proxy.cut_requests_after_bytes is None
+        assert cluster.broker.bodies == [b"first", b"x" * 50_000]
+
+
 async def test_the_network_is_cut_in_the_middle_of_the_answer() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
@@ -784,6 +828,7 @@ async def test_the_network_is_cut_in_the_middle_of_the_answer() -> None:
         Producer(cluster.address, group="g", retry=RetryPolicy(retries=0)) as producer,
     ):
         await producer.send(Message("T", b"first"))
+        await _quiet_connection(producer, proxy)
         proxy.cut_after_bytes = 10
         with pytest.raises(BrokerUnreachable) as caught:
             await producer.send(Message("T", b"x"))

@@ -13,11 +13,15 @@ from rmq_client import (
     Message,
     MessageExt,
     Producer,
+    PullConsumer,
     PushConsumer,
+    Recall,
     Rejected,
     SendContext,
     SendHook,
     Tracing,
+    TransactionEnd,
+    TransactionState,
     UsageError,
 )
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -115,6 +119,22 @@ async def test_hooks_learn_of_failures_and_their_own_harm_nobody(caplog: pytest.
         assert "failed after a send" in caplog.text
 
 
+async def test_what_a_hook_raises_at_the_end_of_a_transaction_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Failing(SendHook):
+        def transaction_ended(self, end: TransactionEnd) -> None:
+            raise ValueError("as ordered by the test")
+
+    async with (
+        _cluster() as cluster,
+        Producer(cluster.address, group="g", hooks=[Failing()]) as producer,
+        producer.transaction(Message("T", b"1")),
+    ):
+        pass
+    assert "failed after the end of a transaction" in caplog.text
+
+
 # --- traces ---
 
 
@@ -183,6 +203,33 @@ async def test_what_a_listener_did_is_traced() -> None:
         assert (refusal[4], refusal[6]) == ("false", "4")
         assert first_try[6] == "0"
         assert not any("SILENT" in line for line in _lines(cluster))
+
+
+async def test_what_a_pull_consumer_gives_is_traced_as_consumed() -> None:
+    async with _cluster() as cluster:
+        cluster.broker.put("T", b"1").properties |= {"UNIQ_KEY": "ONE", "MSG_REGION": "R"}
+        cluster.broker.put("T", b"2").properties |= {"UNIQ_KEY": "SILENT", "TRACE_ON": "false"}
+        async with PullConsumer(cluster.address, group="pg", consume_from="first", trace=_QUICK) as consumer:
+            await consumer.assign(await consumer.queues("T"))
+            assert [message.body for message in await consumer.poll()] == [b"1", b"2"]
+        before, after = _lines(cluster)
+        assert (before[0], before[2:4], before[5:7]) == ("SubBefore", ["R", "pg"], ["ONE", "0"])
+        assert (after[0:3], after[4], after[6]) == (["SubAfter", before[4], "ONE"], "true", "0")
+
+
+async def test_ends_and_recalls_are_not_traced_where_the_broker_wants_no_traces() -> None:
+    ends = [
+        TransactionEnd("g", Message("T", b"1"), "ID", TransactionState.COMMIT, "h:1", region)
+        for region in ("R", None)
+    ]
+    async with _cluster() as cluster:
+        async with Producer(cluster.address, group="g", trace=_QUICK) as producer:
+            assert producer._hooks is not None
+            for end in ends:
+                producer._hooks.transaction_ended(end)
+            for region in ("R", None):
+                producer._hooks.recalled(Recall("g", "T", "ID", region))
+        assert [line[0] for line in _lines(cluster)] == ["EndTransaction", "Recall"]
 
 
 async def test_a_trace_topic_that_is_not_there_is_in_nobodys_way(caplog: pytest.LogCaptureFixture) -> None:

@@ -26,8 +26,11 @@ async def test_mqadmin_reads_our_traces(own: Own, own_tool: JavaShell, own_topic
     async with Producer(address, group="tracing", trace=_TRACING) as producer:
         results = await producer.send_batch([Message(own_topic, b"first"), Message(own_topic, b"second")])
         results.append(await producer.send(Message(own_topic, b"third", keys=["k1"])))
+        async with producer.transaction(Message(own_topic, b"fourth")) as transaction:
+            pass
+        results.append(transaction.sent)
         async with consumer_of(address, own_topic, listen, trace=_TRACING):
-            await until(lambda: len(got) == 3, timeout_seconds=20)
+            await until(lambda: len(got) == 4, timeout_seconds=20)
     for result in results:
         output = await own_tool.mqadmin("queryMsgTraceById", "-i", result.msg_id)
         (sent,) = [row for row in output.check().rows if row[0] == "Pub"]

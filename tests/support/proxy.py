@@ -34,8 +34,10 @@ class FaultProxy:
         self._tls = tls
         self._on_command = on_command
         self.accepted = 0
-        # How many more bytes of the server's answers pass before all connections are cut; None: all pass.
+        # How many more bytes of the server's answers pass before their connection is cut; None: all pass.
         self.cut_after_bytes: int | None = None
+        # The same of what clients say.
+        self.cut_requests_after_bytes: int | None = None
         self._target = host, port
         self._server: asyncio.Server | None = None
         self._flowing = asyncio.Event()
@@ -93,9 +95,11 @@ class FaultProxy:
     async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             server_reader, server_writer = await asyncio.open_connection(*self._target)
-        except OSError:
+        except BaseException as error:
             writer.transport.abort()
-            return
+            if isinstance(error, OSError):
+                return
+            raise
         writers = {writer, server_writer}
         self._writers |= writers
         pumps = [
@@ -111,6 +115,7 @@ class FaultProxy:
             self._writers -= writers
             for each in writers:
                 each.close()
+            for each in writers:
                 with suppress(OSError):
                     await each.wait_closed()
 
@@ -124,18 +129,25 @@ class FaultProxy:
                 if self._on_command is not None and not from_server:
                     for command in decoder.feed(data):
                         self._on_command(command)
-                if from_server and self.cut_after_bytes is not None:
-                    data, rest = data[: self.cut_after_bytes], data[self.cut_after_bytes :]
-                    self.cut_after_bytes -= len(data)
-                    writer.write(data)
-                    if rest or self.cut_after_bytes == 0:
-                        await writer.drain()
-                        writer.close()
-                        self.cut_after_bytes = None
-                        return
-                else:
-                    writer.write(data)
+                passing, is_last = self._passing(data, from_server=from_server)
+                writer.write(passing)
                 await writer.drain()
+                if is_last:
+                    writer.close()
+                    return
+
+    def _passing(self, data: bytes, *, from_server: bool) -> tuple[bytes, bool]:
+        """What of it passes, and whether nothing does after it."""
+        left = self.cut_after_bytes if from_server else self.cut_requests_after_bytes
+        if left is None:
+            return data, False
+        is_last = len(data) >= left
+        after = None if is_last else left - len(data)
+        if from_server:
+            self.cut_after_bytes = after
+        else:
+            self.cut_requests_after_bytes = after
+        return data[:left], is_last
 
 
 @asynccontextmanager

@@ -51,6 +51,8 @@ def _check_log(timer_log: NumberedFiles, log: NumberedFiles, report: Report) -> 
                     break
                 if magic & 0xFFFFFFFF == _BLANK_MAGIC and size == len(data) - position:
                     break
+                if message_bytes == 0 and size == TIMER_UNIT.size:
+                    break  # a power cut has left only the beginning of it
                 if size != TIMER_UNIT.size or not -1 <= previous < at:
                     report.error(
                         "timer.log", f"timerlog at {at}", f"no entry: size {size}, before it {previous}"

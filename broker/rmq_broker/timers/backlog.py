@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.message_properties import PROPERTY_REAL_TOPIC, find_property
+
 from ..delivery.inner_message import read_message
 from ..persistence import ConfigFile
-from ..topics.names import TIMER_TOPIC
+from ..store.recovery import StopKind
+from ..topics.names import TIMER_TOPIC, is_revive_topic
 from .admission import TimerAdmission
 from .counts import TimerCounts
 from .entering import TimerEntering
@@ -73,9 +77,31 @@ class TimerBacklog:
         newest = self.pending.load(self._store.max_phy_offset())
         self.pending.queue_offset = self._next_queue_offset(newest)
         if not self.pending.count:
-            self.counts.nothing_waits()
-        else:
-            log.info("%d messages wait for their time", self.pending.count)
+            self.counts.set_waiting({})
+            return
+        log.info("%d messages wait for their time", self.pending.count)
+        recovery = self._store.recovery
+        if recovery is not None and recovery.stop is not StopKind.CLEAN:
+            self._count_again()
+
+    def _count_again(self) -> None:
+        """By topic: `timermetrics` says how it was at some moment before the crash. Raises OSError."""
+        pending = self.pending
+        first_positions = {slot.time_ms: slot.first for slot in pending.wheel.in_use(pending.read_ms)}
+        weights = pending.timer_log.weights_by_topic(first_positions)
+        if sum(weight.waiting for weight in weights.values()) != pending.count:
+            log.info("how many messages wait for each topic is not known for certain")
+            return
+        waiting: Counter[str] = Counter()
+        for weight in weights.values():
+            record = self._store.record_at(weight.physical_offset)
+            if record is None:
+                continue
+            name = find_property(read_message(record).message.properties, PROPERTY_REAL_TOPIC.encode()) or b""
+            topic = name.decode("utf-8", "replace")
+            if topic and not is_revive_topic(topic):
+                waiting[topic] += weight.waiting
+        self.counts.set_waiting(waiting)
 
     def _next_queue_offset(self, newest: Unit | None) -> int:
         """Where the queue is to be entered from: behind the newest entry of the timer log."""

@@ -6,12 +6,13 @@ The latter are kept in `timermetrics` (Apache RocketMQ 5.3.3, TimerMetrics).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from rmq_remoting.bodies.timer import TimerMetric, TimerMetricsSerializeWrapper
 from rmq_remoting.bodies.topic import DataVersion
 from rmq_remoting.daemon.exposition import Histogram
+from rmq_remoting.java_hash import string_hash_code
 
 from ..persistence import ClockMs
 
@@ -34,6 +35,7 @@ class TimerCounts:
         self._now_ms = now_ms
         # By topic, how many wait, and when that changed.
         self._waiting: dict[str, int] = {}
+        self._topics_by_hash: dict[int, str] = {}
         self._changed_ms: dict[str, int] = {}
         self._changes = 0
         self._last_change_ms = now_ms()
@@ -60,9 +62,18 @@ class TimerCounts:
         """There was nothing to be taken back."""
         self._change(topic, 1)
 
-    def nothing_waits(self) -> None:
-        """Whatever was counted."""
-        self._waiting = dict.fromkeys(self._waiting, 0)
+    def lost_while_waiting(self, topic_hash: int) -> None:
+        """A message cannot be delivered; what is known of its topic for certain is the hash."""
+        self.lost += 1
+        if topic_hash not in self._topics_by_hash:
+            self._topics_by_hash = {string_hash_code(topic): topic for topic in self._waiting}
+        topic = self._topics_by_hash.get(topic_hash)
+        if topic in self._waiting:
+            self._change(topic, -1)
+
+    def set_waiting(self, by_topic: Mapping[str, int]) -> None:
+        """So many wait, whatever was counted before; of other topics none."""
+        self._waiting = {**dict.fromkeys(self._waiting, 0), **by_topic}
 
     def forget_topics(self, topics: Collection[str]) -> None:
         """Topics were deleted."""

@@ -149,7 +149,7 @@ class TimedMessages:
         self._pending.done(turn.slot.time_ms)
         self._turn = None
         if not self._pending.count and not self._entering.behind:
-            self._counts.nothing_waits()
+            self._counts.set_waiting({})
 
     async def _slice(self, turn: _Turn) -> bool:
         """Deliver some of a slot's messages; False where the store does not take them now. Raises OSError."""
@@ -157,8 +157,11 @@ class TimedMessages:
         positions = slot.messages[slot.done : slot.done + _SLICE]
         loop = asyncio.get_running_loop()
         for unit, record in await loop.run_in_executor(None, self._read, positions, self._log()):
-            if not self._deliver(turn, unit, record):
-                return False
+            try:
+                if not self._deliver(turn, unit, record):
+                    return False
+            except MessageRejected as error:
+                self._skip(unit, str(error))
             slot.done += 1
         if self._store.flushes_each_message:
             # Who delivers no faster than the disk takes it keeps nothing in memory.
@@ -206,15 +209,17 @@ class TimedMessages:
     # --- a message ---
 
     def _deliver(self, turn: _Turn, unit: Unit | None, record: bytes | None) -> bool:
-        """Store one message where it belongs; False where the store does not take it now."""
+        """Store one message where it belongs; False where the store does not take it now.
+
+        Raises MessageRejected.
+        """
         if unit is None or record is None:
-            offset = -1 if unit is None else unit.physical_offset
-            return self._skip(offset, "it is not in the log any more, or damaged")
+            return self._skip(unit, "it is not in the log any more, or damaged")
         message = read_message(record).message
         fields = decode_properties(message.properties)
         topic = fields.get(PROPERTY_REAL_TOPIC, "")
         if message.topic != TIMER_TOPIC:
-            return self._skip(unit.physical_offset, f"there is a message of topic {message.topic}")
+            return self._skip(unit, f"there is a message of topic {message.topic}")
         if is_revive_topic(topic):
             return True  # entered by Apache's broker; POP keeps the time itself
         if unit.rolls:
@@ -226,11 +231,11 @@ class TimedMessages:
             return True
         problem = send_home(message)
         if problem:
-            return self._skip(unit.physical_offset, problem)
+            return self._skip(unit, problem)
         del fields[PROPERTY_REAL_TOPIC], fields[PROPERTY_REAL_QUEUE_ID]
         self._stamp(fields, unit)
         message.set_properties(fields)
-        if not self._put(unit, lambda: self._writer.put_due(message)):
+        if not self._put(lambda: self._writer.put_due(message)):
             return False
         self._counts.left(topic)
         self._counts.delivered[topic] += 1
@@ -238,27 +243,25 @@ class TimedMessages:
         return True
 
     def _roll(self, unit: Unit, message: InnerMessage, fields: dict[str, str]) -> bool:
-        """A message that is still too far away goes on waiting."""
+        """A message that is still too far away goes on waiting. Raises MessageRejected."""
         topic, out_ms = fields.get(PROPERTY_REAL_TOPIC, ""), _number(fields.get(PROPERTY_TIMER_OUT_MS))
         fields[PROPERTY_TIMER_ROLL_TIMES] = str(_number(fields.get(PROPERTY_TIMER_ROLL_TIMES)) + 1)
         self._stamp(fields, unit)
         message.set_properties(fields)
         entry = TimerEntry(0, 0, 0, out_ms, topic, unit.deletes)
-        if not self._put(unit, lambda: self._writer.put_rolled(message, entry)):
+        if not self._put(lambda: self._writer.put_rolled(message, entry)):
             return False
         self._counts.rolled += 1
         self._counts.left(topic)
         return True
 
-    def _put(self, unit: Unit, put: Callable[[], None]) -> bool:
-        """Whether to go on: False where the store does not take anything now."""
+    def _put(self, put: Callable[[], None]) -> bool:
+        """Whether to go on: False where the store does not take anything now. Raises MessageRejected."""
         try:
             put()
         except StoreUnavailable as error:
             self._trouble.tell(str(error))
             return False
-        except MessageRejected as error:
-            self._skip(unit.physical_offset, str(error))
         self._trouble.tell("")
         return True
 
@@ -273,9 +276,13 @@ class TimedMessages:
             return _number(fields[name])
         return unit.slot_ms + self._pending.wheel.precision_ms
 
-    def _skip(self, physical_offset: int, why: str) -> bool:
-        self._counts.lost += 1
-        log.error("the timed message at %d of the log is passed over: %s", physical_offset, why)
+    def _skip(self, unit: Unit | None, why: str) -> bool:
+        if unit is None:
+            self._counts.lost += 1
+        else:
+            self._counts.lost_while_waiting(unit.topic_hash)
+        offset = -1 if unit is None else unit.physical_offset
+        log.error("the timed message at %d of the log is passed over: %s", offset, why)
         return True
 
 

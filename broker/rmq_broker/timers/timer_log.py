@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -39,6 +40,7 @@ _OF_THE_JOURNAL: Final = 1
 
 _BLOCK_BYTES: Final = 8192
 _SCAN_BYTES: Final = 1 << 20
+_COUNTED_BYTES: Final = 16_384 * UNIT_BYTES
 _MOST_OPEN_FILES: Final = 32
 
 
@@ -76,6 +78,13 @@ class Unit(NamedTuple):
     def end(self) -> int:
         """Where its message ends in the commit log."""
         return self.physical_offset + self.size
+
+
+class Weight(NamedTuple):
+    """How many messages of one topic wait, and where in the commit log the newest of them stands."""
+
+    waiting: int
+    physical_offset: int
 
 
 class TimerLog:
@@ -274,6 +283,28 @@ class TimerLog:
                 yield begin, unit
                 begin += UNIT_BYTES
 
+    def weights_by_topic(self, first_positions: Mapping[int, int]) -> dict[int, Weight]:
+        """What waits, by the hash of its topic. Raises OSError.
+
+        `first_positions`: where the oldest entry of each slot in use stands. Before that there may be some of
+        the slot that have been delivered.
+        """
+        weights: Counter[int] = Counter()
+        places: dict[int, int] = {}
+        first_of = first_positions.get
+        for start in range(self.begin, self.written, self._file_bytes):
+            end = min(start + self._entries_of_file * UNIT_BYTES, self.written)
+            with (self._folder / file_name(start)).open("rb", buffering=0) as stream:
+                for block in range(start, end, _COUNTED_BYTES):
+                    raw = stream.read(min(_COUNTED_BYTES, end - block))
+                    for index, values in enumerate(_UNIT.iter_unpack(raw)):
+                        _, _, magic, written_ms, delay_ms, physical_offset, _, topic_hash, _ = values
+                        first = first_of(written_ms + delay_ms)
+                        if first is not None and block + index * UNIT_BYTES >= first:
+                            weights[topic_hash] += -1 if magic & DELETE else 1
+                            places[topic_hash] = physical_offset
+        return {topic_hash: Weight(weight, places[topic_hash]) for topic_hash, weight in weights.items()}
+
     def cut(self, end: int) -> None:
         """Forget what is from `end` on. Raises OSError."""
         for path in list_files(self._folder):
@@ -325,7 +356,8 @@ class TimerLog:
 
 def _unit_of(values: tuple[int, ...]) -> Unit | None:
     size, previous, magic, written_ms, delay_ms, physical_offset, message_bytes, topic_hash, reserved = values
-    if size != UNIT_BYTES or magic & ~_MAGIC_BITS:
+    # Where a power cut has left an entry's first page without its second one, the end of it is zero.
+    if size != UNIT_BYTES or magic & ~_MAGIC_BITS or message_bytes <= 0:
         return None
     return Unit(
         previous,

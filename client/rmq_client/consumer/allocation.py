@@ -15,11 +15,25 @@ from typing import Final
 from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import UsageError
+from ..namespaces import Namespace
 
 Allocation = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 """The share of a consumer: (its client id, all queues in order, all client ids in order) -> its queues."""
 
 DEFAULT_VIRTUAL_NODES: Final = 10
+
+
+def within(namespace: Namespace, allocation: Allocation) -> Allocation:
+    """The same, told queues as the application knows them."""
+    if not namespace.name:
+        return allocation
+
+    def allocate(
+        client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        return namespace.wrap_queues(allocation(client_id, namespace.unwrap_queues(queues), client_ids))
+
+    return allocate
 
 
 def averagely(

@@ -9,6 +9,7 @@ from typing import Any
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
+from ..namespaces import NO_NAMESPACE, Namespace
 from .hooks import CallStatus, ConsumeHook, HookContext, run_after, run_before
 from .listener import ConsumeContext, ConsumeResult, Context, ListenerKind, ListenerOutcome
 from .process_queue import ProcessQueue
@@ -102,14 +103,19 @@ class Caller:
         hooks: Sequence[ConsumeHook] = (),
         *,
         timeout_seconds: float = 900.0,
+        namespace: Namespace = NO_NAMESPACE,
         now: Now = time.monotonic,
     ) -> None:
-        """`timeout_seconds`: a call that took this long is told to hooks as timed out."""
+        """`timeout_seconds`: a call that took this long is told to hooks as timed out.
+
+        `namespace`: what queues are told to the listener and to hooks without.
+        """
         self.now = now
         self.kind = kind
         self._group = group
         self._hooks = tuple(hooks)
         self._timeout_seconds = timeout_seconds
+        self._namespace = namespace
         # A context costs half a microsecond: who does not look at it need not pay.
         self._plain = not hooks and not kind.takes_context
 
@@ -165,7 +171,9 @@ class Caller:
         return self.kind.function(work.messages, work.context)
 
     def _before(self, work: Work) -> HookContext | None:
-        queue = work.process_queue.queue if work.process_queue is not None else None
+        queue = None
+        if work.process_queue is not None:
+            queue = self._namespace.unwrap_queue(work.process_queue.queue)
         if self.kind.takes_context:
             work.context = self.kind.context(queue or _queue_of(work.messages[0]))
         if not self._hooks:

@@ -19,6 +19,8 @@ from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import BrokerUnreachable
 from ..instance import ClientInstance, now_ms
+from ..namespaces import Namespace
+from .allocation import within
 from .assigned import AssignedQueues, StartOffset
 from .calls import Work
 from .concurrent import ConcurrentService, ConcurrentSettings
@@ -60,6 +62,7 @@ class ConsumerEngine(GroupMembership):
     ) -> None:
         super().__init__(settings, instance, subscriptions)
         self._share_news = share_news
+        self._namespace = Namespace(instance.settings.namespace)
         self._rules = RetryRules(settings.group, settings.max_reconsume_times)
         if not settings.broadcasting:
             retries = Subscription(self._rules.retry_topic, None, now_ms())
@@ -93,6 +96,7 @@ class ConsumerEngine(GroupMembership):
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
         """Give this one message to the listener, apart from all queues."""
         self._rules.restore_topic(message)
+        self._namespace.unwrap_topics([message])
         return await self.service.consume_directly(message)
 
     def running_info(self) -> ConsumerRunningInfo:
@@ -183,7 +187,7 @@ class ConsumerEngine(GroupMembership):
             instance.client_id,
             routes=instance.routes,
             api=instance.api,
-            allocation=None if settings.broadcasting else settings.allocation,
+            allocation=None if settings.broadcasting else within(self._namespace, settings.allocation),
             announce=instance.announce,
         )
 
@@ -273,6 +277,7 @@ class ConsumerEngine(GroupMembership):
         if process_queue.queue.topic == self._rules.retry_topic:
             for message in messages:
                 self._rules.restore_topic(message)
+        self._namespace.unwrap_topics(messages)
         self.service.submit(process_queue, messages)
 
     def _pulled(self, topic: str, messages: int, seconds: float) -> None:

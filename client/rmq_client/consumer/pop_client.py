@@ -39,6 +39,7 @@ from rmq_remoting.pop_receipt import Receipt, ReceiptError, kind_of, real_topic
 
 from ..brokers import Requester
 from ..errors import BrokerError, Busy, ReceiptExpired, UsageError, readable, refusal, unanswered
+from ..namespaces import Namespace
 from ..settings import ClientSettings
 from .pull_client import unpack
 from .subscription import Subscription
@@ -102,10 +103,11 @@ class PopClient:
         *,
         from_newest: bool = False,
     ) -> None:
-        """`from_newest`: where the group begins in a queue that it has never consumed."""
+        """`group`: its full name. `from_newest`: where it begins in a queue that it has never consumed."""
         self._requester = requester
         self._group = group
         self._settings = settings
+        self._namespace = Namespace(settings.namespace)
         self._now_ms = now_ms
         self._init_mode = int(from_newest)
         # How far a broker's clock is ahead of this one's, or less: answers are under way for some time.
@@ -296,8 +298,12 @@ class PopClient:
             raise UsageError(f"message {message.msg_id}: {error}") from error
         queue_id = message.queue_id if receipt.queue_id is None else receipt.queue_id
         offset = message.queue_offset if receipt.queue_offset is None else receipt.queue_offset
-        topic = real_topic(message.topic, self._group, receipt.kind)
+        topic = real_topic(self.topic_of(message), self._group, receipt.kind)
         return HeldMessage(topic, queue_id, offset, receipt)
+
+    def topic_of(self, message: MessageExt) -> str:
+        """The full name of the topic that a message was popped of."""
+        return self._namespace.wrap(message.topic)
 
     def overdue_ms(self, receipt: Receipt) -> int:
         """For how long others may have got the message, by its broker's clock; negative: they cannot yet.
@@ -376,7 +382,7 @@ class PopClient:
                 properties[PROPERTY_POP_CK] = str(receipt)
             properties.setdefault(PROPERTY_FIRST_POP_TIME, str(answer.pop_time))
             message.broker_name = source.broker_name
-            message.topic = source.topic
+            message.topic = self._namespace.unwrap(source.topic)
 
 
 def _start_offsets(info: str | None) -> dict[tuple[str, int], int]:

@@ -71,7 +71,8 @@ class PopOrderlyService(OrderlyService):
         source.unsettled += len(messages)
         by_queue: defaultdict[MessageQueue, list[MessageExt]] = defaultdict(list)
         for message in messages:
-            by_queue[MessageQueue(message.topic, message.broker_name, message.queue_id)].append(message)
+            queue = MessageQueue(source.queue.topic, message.broker_name, message.queue_id)
+            by_queue[queue].append(message)
         expires_at = source.last_pull_at + self._invisible_seconds
         for queue, own in by_queue.items():
             popped = PoppedQueue(queue, source, expires_at, self._clock.time())

@@ -46,7 +46,8 @@ class PopSettling:
 
         Raises ClientError where it cannot even be sent.
         """
-        acked = self._acks.post(self._address(message), message.topic, self._client.held(message))
+        topic = self._client.topic_of(message)
+        acked = self._acks.post(self._address(message), topic, self._client.held(message))
         acked.add_done_callback(log_failure)
 
     def acknowledge(self, messages: Iterable[MessageExt]) -> None:
@@ -75,7 +76,7 @@ class PopSettling:
 
     async def bury(self, message: MessageExt) -> None:
         """A copy of the message becomes a dead letter; then it is to be acknowledged. Raises ClientError."""
-        queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+        queue = MessageQueue(self._client.topic_of(message), message.broker_name, message.queue_id)
         await self._send_back.send_back(message, queue, DEAD_LETTER)
 
     async def drain(self, timeout_seconds: float) -> None:
@@ -83,7 +84,7 @@ class PopSettling:
         await self._acks.drain(timeout_seconds)
 
     def _address(self, message: MessageExt) -> str:
-        route = self._routes.existing.get(message.topic)
+        route = self._routes.existing.get(self._client.topic_of(message))
         address = None if route is None else route.broker_address(message.broker_name)
         if address is None:
             raise BrokerUnreachable(f"no address of broker {message.broker_name} is known")

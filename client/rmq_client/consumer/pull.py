@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Final, TypeAlias
 
@@ -17,10 +18,13 @@ from ..brokers import BrokerApi
 from ..errors import ClientError, NotRunning, UnreachableError, UsageError
 from ..instance import ClientInstance, now_ms
 from ..lifetime import Lifetime
-from ..names import check_group
+from ..namespaces import Namespace
+from ..producer.producer import trace_producer
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
-from .allocation import Allocation, averagely
+from ..trace.dispatcher import Tracing
+from ..trace.tracer import Tracer
+from .allocation import Allocation, averagely, within
 from .fetching import FetchedQueue
 from .process_queue import FlowControl
 from .pull_client import PullClient, PullResult, PullSettings
@@ -69,16 +73,19 @@ class PullConsumer(Lifetime):
         auto_commit: bool = False,
         allocation: Allocation = averagely,
         timing: ConsumerTiming = _DEFAULT_TIMING,
+        trace: Tracing | None = None,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
         """`consume_from` counts for queues that the group has no committed offset for.
 
         `auto_commit`: `poll` commits, every `timing.commit_seconds`, what it had given before; so does
         `stop`, and who gives up a queue. `allocation`: how the group's members divide the queues of
-        subscribed topics. Of `timing` only commits and rebalancing count. Raises UsageError.
+        subscribed topics. Of `timing` only commits and rebalancing count. `trace`: what `poll` gives is told
+        as consumed. Raises UsageError.
         """
-        check_group(group)
+        self._namespace = Namespace(settings.namespace)
         self.group = group
+        self._group = self._namespace.checked_group(group)
         self._consume_from = check_consume_from(consume_from)
         self._namesrv = namesrv
         self._pull_settings = pull
@@ -86,6 +93,8 @@ class PullConsumer(Lifetime):
         self._auto_commit = auto_commit
         self._allocation = allocation
         self._timing = timing
+        self._tracing = trace
+        self._tracer: Tracer | None = None
         self._settings = settings
         self._listeners: dict[str, tuple[QueuesListener, list[MessageQueue]]] = {}
         # Where the last poll began to give, of the queues that it gave messages of.
@@ -117,16 +126,29 @@ class PullConsumer(Lifetime):
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         crossing = instance.crossing()
         self._api = BrokerApi(crossing, self._settings)
-        self._client = PullClient(crossing, self.group, self._pull_settings, self._settings)
-        self._sharing = QueueSharing(instance, self.group, self._allocation, self._timing, self._share)
-        self._member = PullMember(self.group, self._consume_from, group_changed=self._sharing.soon)
+        self._client = PullClient(crossing, self._group, self._pull_settings, self._settings)
+        self._sharing = QueueSharing(
+            instance,
+            self._group,
+            within(self._namespace, self._allocation),
+            self._timing,
+            self._share,
+        )
+        self._member = PullMember(self._group, self._consume_from, group_changed=self._sharing.soon)
         instance.routes.on_change.append(self._route_changed)
         try:
+            await self._start_tracer(instance)
             await uninterrupted(instance.run(instance.add_consumer(self._member)))
         except BaseException:
             await uninterrupted(self._stop(instance))
             raise
         self._instance = instance
+
+    async def _start_tracer(self, instance: ClientInstance) -> None:
+        if self._tracing is not None:
+            sender = partial(trace_producer, self._namesrv, self._settings)
+            self._tracer = Tracer(self._tracing, instance, self.group, sender)
+            await self._tracer.start()
 
     async def stop(self) -> None:
         """Read no more and leave the group. What was not committed stays so, but for `auto_commit`."""
@@ -151,7 +173,12 @@ class PullConsumer(Lifetime):
         if self._route_changed in instance.routes.on_change:
             instance.routes.on_change.remove(self._route_changed)
         await self._drop(list(self._fetched))
-        await instance.release_after(instance.remove_consumer(self._member))
+        tracer, self._tracer = self._tracer, None
+        try:
+            if tracer is not None:
+                await tracer.stop()
+        finally:
+            await instance.release_after(instance.remove_consumer(self._member))
 
     @property
     def is_running(self) -> bool:
@@ -169,7 +196,8 @@ class PullConsumer(Lifetime):
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic. Raises ClientError."""
         instance = self._running()
-        return list((await instance.run(instance.routes.refresh(topic))).read_queues)
+        route = await instance.run(instance.routes.refresh(self._namespace.wrap(topic)))
+        return self._namespace.unwrap_queues(route.read_queues)
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str | Mapping[str, str] = "*") -> None:
         """Read these queues from now on, and no others; queues that stay keep their position.
@@ -182,9 +210,12 @@ class PullConsumer(Lifetime):
             raise UsageError(
                 f"consumer {self.group} subscribes to topics: it cannot have queues assigned, too"
             )
-        wanted = list(dict.fromkeys(queues))
+        wanted = list(dict.fromkeys(self._namespace.wrap_queues(queues)))
         topics = dict.fromkeys(queue.topic for queue in wanted)
-        by_topic = dict.fromkeys(topics, expression) if isinstance(expression, str) else expression
+        if isinstance(expression, str):
+            by_topic = dict.fromkeys(topics, expression)
+        else:
+            by_topic = {self._namespace.wrap(topic): one for topic, one in expression.items()}
         fresh = {topic: Subscription(topic, by_topic.get(topic, "*"), now_ms()) for topic in topics}
         await instance.run(self._member.subscribe(instance, list(fresh.values())))
         known, self._subscriptions = self._subscriptions, fresh
@@ -204,6 +235,7 @@ class PullConsumer(Lifetime):
         instance = self._running()
         if self._fetched and not self._sharing.topics:
             raise UsageError(f"consumer {self.group} has queues assigned: it cannot subscribe, too")
+        topic = self._namespace.wrap(topic)
         known = self._subscriptions
         fresh = {**known, topic: Subscription(topic, expression, now_ms())}
         await instance.run(self._member.subscribe(instance, list(fresh.values())))
@@ -216,6 +248,7 @@ class PullConsumer(Lifetime):
     async def unsubscribe(self, topic: str) -> None:
         """Read a topic no longer. Raises ClientError."""
         instance = self._running()
+        topic = self._namespace.wrap(topic)
         await self._sharing.end(topic)
         self._subscriptions = {name: one for name, one in self._subscriptions.items() if name != topic}
         await instance.run(self._member.subscribe(instance, list(self._subscriptions.values())))
@@ -227,13 +260,14 @@ class PullConsumer(Lifetime):
         """
         instance = self._running()
         queues = await self.queues(topic)
+        topic = self._namespace.wrap(topic)
         self._listeners[topic] = (listener, queues)
         instance.loop.call_soon_threadsafe(instance.routes.watch, topic)
         return queues
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read."""
-        return sorted(self._fetched)
+        return sorted(self._namespace.unwrap_queues(self._fetched))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Give nothing of these queues for now. Raises UsageError for one that is not assigned."""
@@ -252,7 +286,7 @@ class PullConsumer(Lifetime):
         if offset < 0:
             raise UsageError(f"offset {offset}: offsets begin at 0")
         fetched = self._of(queue)
-        self._outstanding.pop(queue, None)
+        self._outstanding.pop(fetched.queue, None)
         await fetched.restart(offset)
 
     async def seek_to_beginning(self, queue: MessageQueue) -> None:
@@ -272,16 +306,18 @@ class PullConsumer(Lifetime):
 
         A naive time is local. Raises ClientError.
         """
+        queue = self._namespace.wrap_queue(queue)
         return await beginning(self._api, await self._address_of(queue), queue, time)
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that `poll` gives of this queue. Raises ClientError."""
-        position = self._of(queue).position
-        return await self.first_offset(queue) if position is None else position
+        fetched = self._of(queue)
+        return await self.first_offset(fetched.queue) if fetched.position is None else fetched.position
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The offset that the broker knows for the group, None without one. Raises ClientError."""
-        return await self._api.committed_offset(await self._address_of(queue), self.group, queue)
+        queue = self._namespace.wrap_queue(queue)
+        return await self._api.committed_offset(await self._address_of(queue), self._group, queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Tell the brokers how far the group is: up to what `poll` has given, or these offsets.
@@ -344,6 +380,8 @@ class PullConsumer(Lifetime):
                 messages += fetched.take(max_messages - len(messages))
                 if len(fetched):
                     ready.append(fetched)
+        if messages and self._tracer is not None:
+            self._tracer.given(messages)
         return messages
 
     def _offer(self, fetched: FetchedQueue) -> None:
@@ -362,18 +400,21 @@ class PullConsumer(Lifetime):
     async def first_offset(self, queue: MessageQueue) -> int:
         """Where the group is in a queue, or begins. Raises ClientError."""
         address = await self._address_of(queue)
-        return await start_offset(self._api, address, self.group, queue, self._consume_from)
+        return await start_offset(self._api, address, self._group, queue, self._consume_from)
 
     async def pull(self, queue: MessageQueue, offset: int) -> PullResult:
         """One pull, apart from what is fetched ahead; moves nothing. Raises ClientError."""
+        queue = self._namespace.wrap_queue(queue)
         route = await self._running().route(queue.topic)
         subscription = self._subscriptions.get(queue.topic) or Subscription(queue.topic, "*", now_ms())
         try:
-            return await self._client.pull(route, queue, offset, subscription, send_subscription=True)
+            result = await self._client.pull(route, queue, offset, subscription, send_subscription=True)
         except UnreachableError:
             instance = self._running()
             instance.loop.call_soon_threadsafe(instance.routes.request_failed, queue.topic)
             raise
+        self._namespace.unwrap_topics(result.messages)
+        return result
 
     # --- sharing and committing ---
 
@@ -436,11 +477,11 @@ class PullConsumer(Lifetime):
         if route is None or topic not in self._listeners:
             return
         listener, known = self._listeners[topic]
-        queues = list(route.read_queues)
+        queues = self._namespace.unwrap_queues(route.read_queues)
         if queues != known:
             self._listeners[topic] = (listener, queues)
             try:
-                listener(topic, queues)
+                listener(self._namespace.unwrap(topic), queues)
             except Exception:  # the application's own
                 log.exception("the listener for the queues of %s failed", topic)
 
@@ -452,16 +493,18 @@ class PullConsumer(Lifetime):
 
     async def _seek_to(self, queue: MessageQueue, where: ConsumeFrom) -> None:
         fetched = self._of(queue)
+        queue = fetched.queue
         await fetched.restart(await beginning(self._api, await self._address_of(queue), queue, where))
 
     async def _commit_one(self, queue: MessageQueue, offset: int) -> None:
-        await self._api.commit_offset(await self._address_of(queue), self.group, queue, offset)
+        queue = self._namespace.wrap_queue(queue)
+        await self._api.commit_offset(await self._address_of(queue), self._group, queue, offset)
 
     async def _address_of(self, queue: MessageQueue) -> str:
         return (await self._running().route(queue.topic)).known_address(queue.broker_name, queue)
 
     def _of(self, queue: MessageQueue) -> FetchedQueue:
-        fetched = self._fetched.get(queue)
+        fetched = self._fetched.get(self._namespace.wrap_queue(queue))
         if fetched is None:
             raise UsageError(f"{queue} is not assigned to this consumer: assign() it first")
         return fetched

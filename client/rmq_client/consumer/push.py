@@ -13,7 +13,7 @@ from rmq_remoting.message_queue import MessageQueue
 from ..errors import NotRunning, UsageError
 from ..instance import ClientInstance, now_ms
 from ..lifetime import Lifetime
-from ..names import check_group
+from ..namespaces import Namespace
 from ..producer.producer import trace_producer
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
@@ -107,7 +107,8 @@ class PushConsumer(Lifetime):
         queues among the group, which pops the topics that it is to pop (`mqadmin setConsumeMode -m POP`) as
         `pop` says, and pulls the others as `pull` and `flow_control` say. Raises UsageError.
         """
-        check_group(group)
+        self._namespace = Namespace(settings.namespace)
+        full_group = self._namespace.checked_group(group)
         if consume_message_batch_max_size < 1:
             raise UsageError("consume_message_batch_max_size must be at least 1")
         if max_reconsume_times is not None and max_reconsume_times < 0:
@@ -127,7 +128,7 @@ class PushConsumer(Lifetime):
         self._tracer: Tracer | None = None
         self._settings = settings
         self._engine_settings = EngineSettings(
-            group=group,
+            group=full_group,
             kind=inspect_listener(listener, orderly=orderly, none_means=none_means),
             broadcasting=broadcasting,
             consume_from=check_consume_from(consume_from),
@@ -142,9 +143,11 @@ class PushConsumer(Lifetime):
             timing=timing,
         )
         expressions = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, "*")
-        self._subscriptions = {
-            topic: Subscription(topic, expression, now_ms()) for topic, expression in expressions.items()
-        }
+        subscriptions = [
+            Subscription(self._namespace.wrap(topic), expression, now_ms())
+            for topic, expression in expressions.items()
+        ]
+        self._subscriptions = {subscription.topic: subscription for subscription in subscriptions}
         self._instance: ClientInstance | None = None
         self._engine: ConsumerEngine | None = None
         self._stopped: asyncio.Event
@@ -204,13 +207,14 @@ class PushConsumer(Lifetime):
 
     async def subscribe(self, topic: str, expression: str = "*") -> None:
         """Consume a topic, or another part of it, from now on. Raises ClientError."""
-        subscription = Subscription(topic, expression, now_ms())
-        self._subscriptions[topic] = subscription
+        subscription = Subscription(self._namespace.wrap(topic), expression, now_ms())
+        self._subscriptions[subscription.topic] = subscription
         if self._instance is not None and self._engine is not None:
             await self._instance.run(self._engine.subscribe(subscription))
 
     async def unsubscribe(self, topic: str) -> None:
         """Consume a topic no longer."""
+        topic = self._namespace.wrap(topic)
         self._subscriptions.pop(topic, None)
         if self._instance is not None and self._engine is not None:
             await self._instance.run(self._engine.unsubscribe(topic))
@@ -233,7 +237,7 @@ class PushConsumer(Lifetime):
         instance, engine = self._running()
 
         async def ask() -> list[MessageQueue]:
-            return engine.assigned_queues()
+            return self._namespace.unwrap_queues(engine.assigned_queues())
 
         return await instance.run(ask())
 
@@ -245,7 +249,7 @@ class PushConsumer(Lifetime):
         instance, engine = self._running()
 
         async def ask() -> dict[str, TopicStatistics]:
-            return engine.statistics()
+            return {self._namespace.unwrap(topic): one for topic, one in engine.statistics().items()}
 
         return await instance.run(ask())
 
@@ -259,7 +263,7 @@ class PushConsumer(Lifetime):
         settings = self._engine_settings
         news = None
         if self._share_listener is not None:
-            news = ShareNews(self._share_listener, instance.routes, application_loop)
+            news = ShareNews(self._share_listener, instance.routes, application_loop, self._namespace)
         if self._pop is None:
             engine = ConsumerEngine(settings, instance, self._subscriptions, news)
         else:
@@ -269,6 +273,7 @@ class PushConsumer(Lifetime):
             self.group,
             hooks,
             timeout_seconds=settings.timing.consume_timeout_seconds,
+            namespace=self._namespace,
         )
         runner = make_runner(
             caller,

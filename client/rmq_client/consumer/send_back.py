@@ -28,6 +28,7 @@ from ..brokers import BrokerApi, Requester
 from ..errors import ClientError, NoQueue, UsageError, refusal, unanswered
 from ..instance import now_ms
 from ..names import AUTO_CREATE_TOPIC, RETRY_TOPIC_PREFIX
+from ..namespaces import Namespace
 from ..routing import RouteTable
 from ..settings import ClientSettings
 from .listener import DEAD_LETTER
@@ -89,6 +90,7 @@ class SendBack:
         self._requester = requester
         self._routes = routes
         self._settings = settings
+        self._namespace = Namespace(settings.namespace)
 
     async def send_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
         """36: have the message delivered again; or, where its broker does not do it, send it anew.
@@ -145,7 +147,7 @@ class SendBack:
         address = route.known_address(queue.broker_name, queue)
         header = ConsumerSendMsgBackRequestHeader(
             group=rules.group,
-            origin_topic=message.topic,
+            origin_topic=self._namespace.wrap(message.topic),
             offset=message.physical_offset,
             delay_level=delay_level,
             origin_msg_id=message.msg_id,
@@ -165,7 +167,7 @@ class SendBack:
         for name in (PROPERTY_TRANSACTION_PREPARED, PROPERTY_RECONSUME_TIME, PROPERTY_MAX_RECONSUME_TIMES):
             properties.pop(name, None)
         properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
-        properties[PROPERTY_RETRY_TOPIC] = message.topic
+        properties[PROPERTY_RETRY_TOPIC] = self._namespace.wrap(message.topic)
         if delay_level <= 0:
             delay_level = FIRST_RETRY_LEVEL + message.reconsume_times
         properties[PROPERTY_DELAY_TIME_LEVEL] = str(delay_level)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from rmq_remoting.message_queue import MessageQueue
 
+from ..namespaces import Namespace
 from ..routing import RouteTable
 
 log = logging.getLogger("rmq.client.consumer")
@@ -39,8 +40,14 @@ class ShareNews:
     """Compares shares with those that were told last. Belongs to the network loop."""
 
     def __init__(
-        self, listener: ShareListener, routes: RouteTable, application_loop: asyncio.AbstractEventLoop
+        self,
+        listener: ShareListener,
+        routes: RouteTable,
+        application_loop: asyncio.AbstractEventLoop,
+        namespace: Namespace,
     ) -> None:
+        """`namespace`: the listener is told without it."""
+        self._namespace = namespace
         self._listener = listener
         self._routes = routes
         self._application_loop = application_loop
@@ -60,14 +67,17 @@ class ShareNews:
     def _tell(self, topic: str, now: set[MessageQueue], before: set[MessageQueue]) -> None:
         route = self._routes.existing.get(topic)
         change = ShareChange(
-            topic,
-            tuple(sorted(now)),
-            tuple(sorted(now - before)),
-            tuple(sorted(before - now)),
-            () if route is None else tuple(sorted(route.read_queues)),
+            self._namespace.unwrap(topic),
+            self._sorted(now),
+            self._sorted(now - before),
+            self._sorted(before - now),
+            () if route is None else self._sorted(route.read_queues),
         )
         if not self._application_loop.is_closed():
             self._application_loop.call_soon_threadsafe(self._call, change)
+
+    def _sorted(self, queues: Iterable[MessageQueue]) -> tuple[MessageQueue, ...]:
+        return tuple(sorted(self._namespace.unwrap_queues(queues)))
 
     def _call(self, change: ShareChange) -> None:
         try:

@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..instance import ClientInstance, now_ms
 from ..lifetime import Lifetime
-from ..names import check_group
+from ..namespaces import Namespace
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
 from .acks import AckSender, log_failure
@@ -80,7 +80,8 @@ class SimpleConsumer(Lifetime):
         `await_seconds` are what `receive` uses where it is not told, and what iterating uses. Raises
         UsageError.
         """
-        check_group(group)
+        self._namespace = Namespace(settings.namespace)
+        self._group = self._namespace.checked_group(group)
         if consume_from not in ("first", "last"):
             raise UsageError(f"consume_from {consume_from!r} must be 'first' or 'last'")
         self.group = group
@@ -92,9 +93,11 @@ class SimpleConsumer(Lifetime):
         expressions = (
             subscriptions if isinstance(subscriptions, Mapping) else dict.fromkeys(subscriptions, "*")
         )
-        self._subscriptions = {
-            topic: Subscription(topic, expression, now_ms()) for topic, expression in expressions.items()
-        }
+        wanted = [
+            Subscription(self._namespace.wrap(topic), expression, now_ms())
+            for topic, expression in expressions.items()
+        ]
+        self._subscriptions = {subscription.topic: subscription for subscription in wanted}
         self._ahead = PoppedAhead()
         self._pops: set[asyncio.Task[list[MessageExt]]] = set()
         # Pops that nobody waits for any more.
@@ -116,11 +119,11 @@ class SimpleConsumer(Lifetime):
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         from_newest = self._consume_from == "last"
         self._client = PopClient(
-            instance.crossing(), self.group, self._settings, now_ms, from_newest=from_newest
+            instance.crossing(), self._group, self._settings, now_ms, from_newest=from_newest
         )
         self._acks = AckSender(self._client)
         self._news = NewsWatch(self._client, self._address_of)
-        self._member = PullMember(self.group, self._consume_from, ConsumeType.CONSUME_POP)
+        self._member = PullMember(self._group, self._consume_from, ConsumeType.CONSUME_POP)
         try:
             await uninterrupted(instance.run(instance.add_consumer(self._member)))
             await self._announce(instance)
@@ -157,6 +160,7 @@ class SimpleConsumer(Lifetime):
     async def subscribe(self, topic: str, expression: str = "*") -> None:
         """Take messages of a topic, or of another part of it, from now on. Raises ClientError."""
         known = self._subscriptions
+        topic = self._namespace.wrap(topic)
         self._subscriptions = {**known, topic: Subscription(topic, expression, now_ms())}
         if self._instance is not None:
             try:
@@ -167,6 +171,7 @@ class SimpleConsumer(Lifetime):
 
     async def unsubscribe(self, topic: str) -> None:
         """Take messages of a topic no longer."""
+        topic = self._namespace.wrap(topic)
         self._subscriptions = {name: one for name, one in self._subscriptions.items() if name != topic}
         if self._instance is not None:
             await self._announce(self._instance)
@@ -227,8 +232,9 @@ class SimpleConsumer(Lifetime):
         """
         self._running()
         held = self._client.held(message)
-        address = await self._address(message.topic, held.receipt.broker_name)
-        await self._acks.ack(address, message.topic, held)
+        topic = self._client.topic_of(message)
+        address = await self._address(topic, held.receipt.broker_name)
+        await self._acks.ack(address, topic, held)
         self._check_in_time(held, "acknowledged")
 
     async def change_invisible_duration(self, message: MessageExt, seconds: float) -> None:
@@ -371,7 +377,8 @@ class SimpleConsumer(Lifetime):
         invisible_ms: int,
         instance: ClientInstance | None = None,
     ) -> None:
-        address = await self._address(message.topic, held.receipt.broker_name, instance)
+        topic = self._client.topic_of(message)
+        address = await self._address(topic, held.receipt.broker_name, instance)
         receipt = await self._client.change_invisible_time(address, held, invisible_ms)
         message.properties[PROPERTY_POP_CK] = str(receipt)
 

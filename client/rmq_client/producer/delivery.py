@@ -20,6 +20,7 @@ from rmq_remoting.message_queue import MessageQueue
 from ..errors import BrokerError, Busy, ClientError, NoQueue, TimedOut, Unavailable, unanswered
 from ..instance import ClientInstance, now_ms
 from ..names import check_topic_to_send
+from ..namespaces import Namespace
 from .detector import FaultDetector
 from .encoding import Lane, Outgoing, Stored, decode_send_response
 from .fault_tolerance import BrokerHealth, FaultTolerance
@@ -37,7 +38,10 @@ _ROUTE_MAY_BE_OLD: Final = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode
 
 
 class Delivery:
-    """Sends for one producer. Belongs to the loop that it was made on."""
+    """Sends for one producer. Belongs to the loop that it was made on.
+
+    Topics and queues are the application's; their namespace, if there is one, is put on here.
+    """
 
     def __init__(
         self,
@@ -47,12 +51,13 @@ class Delivery:
         new_topic_queues: int,
         fault_tolerance: FaultTolerance | None = None,
     ) -> None:
-        """`fault_tolerance`: None tries all brokers alike."""
+        """`group`: its full name. `fault_tolerance`: None tries all brokers alike."""
         self._instance = instance
         self._crossing = instance.crossing()
         self._group = group
         self._retry = retry
         self._new_topic_queues = new_topic_queues
+        self._namespace = Namespace(instance.settings.namespace)
         self._routes = instance.routes.publishable
         self._publishings: dict[str, Publishing] = {}
         self._loop = asyncio.get_running_loop()
@@ -81,7 +86,7 @@ class Delivery:
     def known(self, topic: str) -> Publishing | None:
         """How to send to a topic, if that is known and still true."""
         publishing = self._publishings.get(topic)
-        if publishing is not None and publishing.route is self._routes.get(topic):
+        if publishing is not None and publishing.route is self._routes.get(publishing.route.topic):
             return publishing
         return None
 
@@ -101,13 +106,18 @@ class Delivery:
 
     async def _open(self, topic: str) -> Publishing:
         instance = self._instance
-        route = self._routes.get(topic)
+        full_name = self._namespace.wrap(topic)
+        route = self._routes.get(full_name)
         if route is None:
-            check_topic_to_send(topic)
-            route = await instance.run(instance.routes.route_to_publish(topic, self._new_topic_queues))
+            check_topic_to_send(full_name)
+            route = await instance.run(instance.routes.route_to_publish(full_name, self._new_topic_queues))
         try:
             publishing = Publishing(
-                route, self._group, self._new_topic_queues, instance.settings.serialization
+                route,
+                self._group,
+                self._new_topic_queues,
+                instance.settings.serialization,
+                self._namespace,
             )
         except NoQueue:
             self._ask_route_again(topic)
@@ -294,4 +304,6 @@ class Delivery:
         return None
 
     def _ask_route_again(self, topic: str) -> None:
-        self._instance.loop.call_soon_threadsafe(self._instance.routes.request_failed, topic)
+        self._instance.loop.call_soon_threadsafe(
+            self._instance.routes.request_failed, self._namespace.wrap(topic)
+        )

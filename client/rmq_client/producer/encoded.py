@@ -14,7 +14,7 @@ from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import NotRunning, UsageError
 from ..instance import ClientInstance
-from ..names import check_group
+from ..namespaces import Namespace
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
 from .delivery import Delivery
@@ -31,8 +31,7 @@ class EncodedProducer:
         self, namesrv: str | Sequence[str] | None, group: str, settings: ClientSettings, retry: RetryPolicy
     ) -> None:
         """Raises UsageError for a bad group name."""
-        check_group(group)
-        self.group = group
+        self.group = Namespace(settings.namespace).checked_group(group)
         self._namesrv = namesrv
         self._settings = settings
         self._retry = retry

@@ -7,7 +7,7 @@ rmq_remoting, which finds it again by the same pieces.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Final
@@ -157,6 +157,16 @@ _QUEUE_ID_KEY: Final = b"\x00\x07queueId\x00\x00\x00"
 _QUEUE_OFFSET_KEY: Final = b"\x00\x0bqueueOffset\x00\x00\x00"
 
 
+def traced_region(said: Mapping[str, str]) -> str | None:
+    """The region of a broker that wants traces, by what it says in answers and in messages.
+
+    (Apache RocketMQ 5.3.3, MQClientAPIImpl.)
+    """
+    if said.get(PROPERTY_TRACE_SWITCH) == "false":
+        return None
+    return said.get(PROPERTY_MSG_REGION) or _DEFAULT_REGION
+
+
 @dataclass(slots=True)
 class Stored:
     """What a broker answers to a send: the place, and how safe it is there.
@@ -172,13 +182,8 @@ class Stored:
 
     @property
     def traced_region(self) -> str | None:
-        """The broker's region, where it wants traces (Apache RocketMQ 5.3.3, MQClientAPIImpl)."""
-        if self.answer is None:
-            return None
-        fields = self.answer.ext_fields
-        if fields.get(PROPERTY_TRACE_SWITCH) == "false":
-            return None
-        return fields.get(PROPERTY_MSG_REGION) or _DEFAULT_REGION
+        """The broker's region, where it wants traces."""
+        return None if self.answer is None else traced_region(self.answer.ext_fields)
 
     @property
     def recall_handle(self) -> str | None:
@@ -189,6 +194,14 @@ class Stored:
         if raw is not None and _RECALL_HANDLE not in raw:  # of most answers: not worth taking apart
             return None
         return self.answer.ext_fields.get("recallHandle")
+
+
+def queue_of(lane: Lane, stored: Stored) -> MessageQueue:
+    """The queue that a message went to: brokers may choose another one than the lane's."""
+    queue = lane.queue
+    if stored.queue_id == queue.queue_id:
+        return queue
+    return MessageQueue(queue.topic, queue.broker_name, stored.queue_id)
 
 
 def decode_send_response(response: RemotingCommand, lane: Lane) -> Stored:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rmq_remoting.message import Message
 
+from ..transactions import TransactionState
 from .results import SendResult
 
 log = logging.getLogger("rmq.client.hooks")
@@ -29,6 +30,32 @@ class SendContext:
     notes: dict[str, object] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class TransactionEnd:
+    """What became of a transaction, as its broker is told. `from_check`: it has asked for it.
+
+    `region_id` is the broker's region, None where it wants no traces.
+    """
+
+    group: str
+    message: Message
+    msg_id: str
+    state: TransactionState
+    broker_address: str
+    region_id: str | None
+    from_check: bool = False
+
+
+@dataclass(slots=True)
+class Recall:
+    """A message that its broker has taken back; `region_id` is the broker's region, if it tells it."""
+
+    group: str
+    topic: str
+    msg_id: str
+    region_id: str | None
+
+
 class SendHook:
     """Derive from this. The methods run on the producer's loop and must not block.
 
@@ -42,17 +69,23 @@ class SendHook:
     def after(self, context: SendContext) -> None:
         """It was sent, or could not be: all attempts are over."""
 
+    def transaction_ended(self, end: TransactionEnd) -> None:
+        """A broker is told what became of a transaction. What this raises is logged."""
+
+    def recalled(self, recall: Recall) -> None:
+        """A message was taken back. What this raises is logged."""
+
 
 class SendHooks:
     """All hooks of one producer."""
 
     def __init__(self, group: str, hooks: Sequence[SendHook]) -> None:
-        self._group = group
+        self.group = group
         self._hooks = tuple(hooks)
 
     def begin(self, message: Message) -> SendContext:
         """Tell all hooks that a message is about to be sent."""
-        context = SendContext(self._group, message)
+        context = SendContext(self.group, message)
         for hook in self._hooks:
             hook.before(context)
         return context
@@ -62,11 +95,7 @@ class SendHooks:
     ) -> None:
         """Tell all hooks that the send is over."""
         context.result, context.error = result, error
-        for hook in self._hooks:
-            try:
-                hook.after(context)
-            except Exception:
-                log.exception("%s failed after a send", hook)
+        self._tell(lambda hook: hook.after(context), "a send")
 
     def end_all(
         self,
@@ -77,6 +106,21 @@ class SendHooks:
         """The same for messages that were sent together."""
         for context, result in zip(contexts, results, strict=True):
             self.end(context, result, error)
+
+    def transaction_ended(self, end: TransactionEnd) -> None:
+        """Tell all hooks what became of a transaction."""
+        self._tell(lambda hook: hook.transaction_ended(end), "the end of a transaction")
+
+    def recalled(self, recall: Recall) -> None:
+        """Tell all hooks that a message was taken back."""
+        self._tell(lambda hook: hook.recalled(recall), "a recall")
+
+    def _tell(self, tell: Callable[[SendHook], None], about: str) -> None:
+        for hook in self._hooks:
+            try:
+                tell(hook)
+            except Exception:
+                log.exception("%s failed after %s", hook, about)
 
 
 def as_sent(context: SendContext) -> Message:

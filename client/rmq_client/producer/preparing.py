@@ -12,6 +12,7 @@ from rmq_remoting.message_errors import MessageEncodeError
 from rmq_remoting.message_ids import UniqueKeyGenerator
 from rmq_remoting.message_properties import (
     MAX_PROPERTIES_BYTES,
+    PROPERTY_INSTANCE_ID,
     PROPERTY_MESSAGE_TYPE,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
@@ -32,10 +33,14 @@ _UNIQUE_KEY_PROPERTY: Final = f"{PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX}\x01"
 class Preparer:
     """Prepares the messages of one producer. Leaves the messages as they are: they can be sent again."""
 
-    __slots__ = ("_compression", "_next_key", "compress_from_bytes")
+    __slots__ = ("_compression", "_next_key", "_of_all", "compress_from_bytes")
 
-    def __init__(self, unique_keys: UniqueKeyGenerator, compression: Compression | None) -> None:
+    def __init__(
+        self, unique_keys: UniqueKeyGenerator, compression: Compression | None, namespace: str = ""
+    ) -> None:
         self._next_key = unique_keys.next_key
+        # Properties that every message gets (Apache RocketMQ 5.3.3, DefaultMQProducerImpl.sendKernelImpl).
+        self._of_all = f"{PROPERTY_INSTANCE_ID}\x01{namespace}\x02".encode() if namespace else b""
         self._compression = compression
         # Never for None: no body is as large as this.
         self.compress_from_bytes = compression.threshold_bytes if compression else 1 << 62
@@ -45,9 +50,9 @@ class Preparer:
         properties = message.properties
         msg_id = properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         if msg_id:
-            return _encode(properties, b""), msg_id
+            return _encode(properties, self._of_all), msg_id
         msg_id = self._next_key()
-        own = f"{_UNIQUE_KEY_PROPERTY}{msg_id}\x02".encode()
+        own = f"{_UNIQUE_KEY_PROPERTY}{msg_id}\x02".encode() + self._of_all
         return (_encode(properties, own) if properties else own), msg_id
 
     async def outgoing(self, message: Message) -> tuple[Outgoing, str]:

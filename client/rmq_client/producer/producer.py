@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from rmq_remoting.message import Message, MessageExt
-from rmq_remoting.message_properties import PROPERTY_WAIT_STORE_MSG_OK
 from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import NotRunning, TimedOut, UsageError
 from ..instance import ClientInstance
 from ..lifetime import Lifetime
-from ..names import check_group
+from ..namespaces import Namespace
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
 from ..trace.dispatcher import Tracing
 from ..trace.tracer import Tracer
 from .backpressure import BackPressure, InFlightLimits
+from .batches import Batches
 from .batching import Batch, Batcher, BatchPolicy, batch_item, can_batch
 from .delivery import Delivery
-from .encoding import Lane, Outgoing, Stored
+from .encoding import queue_of
 from .fault_tolerance import FaultTolerance
 from .hooks import SendContext, SendHook, SendHooks, as_sent
 from .policies import Compression, RetryPolicy
@@ -38,7 +39,6 @@ from .validation import check_extras, check_size
 
 log = logging.getLogger("rmq.client.producer")
 
-_NOT_WAITING: Final = f"{PROPERTY_WAIT_STORE_MSG_OK}\x01false\x02".encode()
 # Apache RocketMQ 5.3.3, AsyncTraceDispatcher.
 _TRACE_TIMEOUT_SECONDS: Final = 5.0
 _DEFAULT_RETRY: Final = RetryPolicy()
@@ -85,8 +85,8 @@ class Producer(Lifetime):
         `new_topic_queues`: how many queues a broker gives a topic that it creates for the first message.
         Raises UsageError for a bad group name.
         """
-        check_group(group)
         self.group = group
+        self._group = Namespace(settings.namespace).checked_group(group)
         self._namesrv = namesrv
         self._settings = settings
         self._timeout_seconds = timeout_seconds
@@ -109,6 +109,7 @@ class Producer(Lifetime):
         self._requests: Requests
         self._transactions: Transactions
         self._recalls: Recalls
+        self._batches: Batches
         self._tracer: Tracer | None = None
         # None where there are none: what is not looked at costs nothing.
         self._hooks: SendHooks | None = None
@@ -124,20 +125,13 @@ class Producer(Lifetime):
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         self._loop = asyncio.get_running_loop()
         self._delivery = Delivery(
-            instance, self.group, self._retry, self._new_topic_queues, self._fault_tolerance
+            instance, self._group, self._retry, self._new_topic_queues, self._fault_tolerance
         )
-        self._preparer = Preparer(instance.unique_keys, self._compression)
-        self._requests = Requests(instance, self._delivery, self.send, self._limits.max_messages)
-        self._transactions = Transactions(
-            instance, self._delivery, self.send, self.group, self._check_transaction
-        )
-        self._recalls = Recalls(instance, self._delivery, self.group)
-        if self._batch_policy is not None:
-            self._batcher = Batcher(self._batch_policy, self._deliver_batch)
         try:
             await self._start_hooks(instance)
+            self._make_parts(instance)
             await self._transactions.start()
-            await uninterrupted(instance.run(instance.add_producer(self.group)))
+            await uninterrupted(instance.run(instance.add_producer(self._group)))
         except BaseException:
             await uninterrupted(self._leave(instance))
             raise
@@ -154,6 +148,20 @@ class Producer(Lifetime):
             await self._tracer.start()
             hooks += self._tracer.send_hooks()
         self._hooks = SendHooks(self.group, hooks) if hooks else None
+
+    def _make_parts(self, instance: ClientInstance) -> None:
+        delivery, hooks = self._delivery, self._hooks
+        self._preparer = Preparer(instance.unique_keys, self._compression, self._settings.namespace)
+        self._requests = Requests(instance, delivery, self.send, self._limits.max_messages)
+        self._transactions = Transactions(
+            instance, delivery, self.send, self._group, self._check_transaction, hooks
+        )
+        self._recalls = Recalls(instance, delivery, self._group, hooks)
+        self._batches = Batches(
+            delivery, self._preparer, self._timeout_seconds, tell_region=hooks is not None
+        )
+        if self._batch_policy is not None:
+            self._batcher = Batcher(self._batch_policy, self._batches.deliver)
 
     async def stop(self) -> None:
         """Wait for what is under way, leave the group, give the connections back."""
@@ -177,7 +185,7 @@ class Producer(Lifetime):
             if tracer is not None:
                 await tracer.stop()
         finally:
-            await instance.release_after(instance.remove_producer(self.group))
+            await instance.release_after(instance.remove_producer(self._group))
 
     # --- sending ---
 
@@ -224,7 +232,7 @@ class Producer(Lifetime):
                 result = SendResult(
                     stored.status,
                     msg_id,
-                    _queue_of(lane, stored),
+                    queue_of(lane, stored),
                     stored.queue_offset,
                     stored.offset_msg_ids,
                     lane.address,
@@ -291,12 +299,25 @@ class Producer(Lifetime):
         """
         if timeout_seconds is None:
             timeout_seconds = self._timeout_seconds
-        hooks, contexts = self._hooks, list[SendContext]()
+        self._check_running()
         messages = list(messages)
+        for message in messages:
+            self._check(message)
+        hooks, contexts = self._hooks, list[SendContext]()
+        try:
+            if hooks is not None:
+                contexts = [hooks.begin(message) for message in messages]
+                messages = [as_sent(context) for context in contexts]
+            results = await self._send_batch(self._batches.make(messages, queue), timeout_seconds)
+        except BaseException as error:
+            if hooks is not None:
+                hooks.end_all(contexts, [None] * len(contexts), error)
+            raise
         if hooks is not None:
-            contexts = [hooks.begin(message) for message in messages]
-            messages = [as_sent(context) for context in contexts]
-        batch = self._make_batch(messages, queue)
+            hooks.end_all(contexts, results)
+        return results
+
+    async def _send_batch(self, batch: Batch, timeout_seconds: float) -> list[SendResult]:
         size = batch.size_bytes
         if size > self._max_message_bytes:
             raise UsageError(
@@ -305,16 +326,9 @@ class Producer(Lifetime):
         if not self._pressure.try_acquire(size):
             timeout_seconds = await self._wait_for_admission(size, timeout_seconds)
         try:
-            results = await self._send_batch(batch, timeout_seconds)
-        except BaseException as error:
-            if hooks is not None:
-                hooks.end_all(contexts, [None] * len(contexts), error)
-            raise
+            return await self._batches.send(batch, timeout_seconds)
         finally:
             self._pressure.release(size)
-        if hooks is not None:
-            hooks.end_all(contexts, results)
-        return results
 
     def transaction(
         self,
@@ -450,56 +464,18 @@ class Producer(Lifetime):
         if not ended.cancelled() and (error := ended.exception()) is not None:
             log.warning("a one-way message was not sent: %s", error)
 
-    # --- batches ---
-
-    def _make_batch(self, messages: list[Message], queue: MessageQueue | None) -> Batch:
-        if not messages:
-            raise UsageError("a batch needs at least one message")
-        first = messages[0]
-        batch = Batch(first.topic, queue, first.wait_store_ok)
-        for message in messages:
-            self._check(message)
-            if message.topic != first.topic or message.wait_store_ok != first.wait_store_ok:
-                raise UsageError("the messages of a batch must agree in topic and wait_store_ok")
-            if not can_batch(message):
-                raise UsageError("delayed, transactional and retried messages cannot go in a batch")
-            properties, msg_id = self._preparer.properties(message)
-            batch.add(batch_item(message.flag, message.body, properties), msg_id)
-        return batch
-
-    async def _send_batch(self, batch: Batch, timeout_seconds: float) -> list[SendResult]:
-        began = self._loop.time()
-        publishing = await self._delivery.publishing(batch.topic, timeout_seconds)
-        timeout_seconds -= self._loop.time() - began
-        # Its items carry all else. (Apache's client gives the batch an id of its own, which brokers then put
-        # into every message in the place of the message's: not so here.)
-        outgoing = Outgoing(b"".join(batch.items), b"" if batch.wait_store_ok else _NOT_WAITING, batch=True)
-        lane, stored = await self._delivery.send(publishing, batch.queue, outgoing, timeout_seconds)
-        region = None if self._hooks is None else stored.traced_region
-        return _batch_results(batch, lane, stored, region)
-
-    async def _deliver_batch(self, batch: Batch) -> None:
-        """For the batcher: send, and tell everybody who waits."""
-        try:
-            results = await self._send_batch(batch, self._timeout_seconds)
-        except asyncio.CancelledError:
-            for future in batch.waiting:
-                future.cancel()
-            raise
-        except Exception as error:
-            for future in batch.waiting:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for future, result in zip(batch.waiting, results, strict=True):
-            if not future.done():
-                future.set_result(result)
-
 
 def trace_producer(namesrv: str | Sequence[str] | None, settings: ClientSettings, group: str) -> Producer:
-    """What sends spans. It is not traced itself, and does not spend time on making its messages smaller."""
+    """What sends spans. It is not traced itself, and does not spend time on making its messages smaller.
+
+    The trace topic is in no namespace, as with Apache's clients.
+    """
     return Producer(
-        namesrv, group=group, timeout_seconds=_TRACE_TIMEOUT_SECONDS, compression=None, settings=settings
+        namesrv,
+        group=group,
+        timeout_seconds=_TRACE_TIMEOUT_SECONDS,
+        compression=None,
+        settings=replace(settings, namespace=""),
     )
 
 
@@ -516,22 +492,3 @@ def _select(
     if not isinstance(chosen, MessageQueue):
         raise UsageError(f"the selector must return one of the queues, not {chosen!r}")
     return chosen
-
-
-def _queue_of(lane: Lane, stored: Stored) -> MessageQueue:
-    queue = lane.queue
-    if stored.queue_id == queue.queue_id:
-        return queue
-    return MessageQueue(queue.topic, queue.broker_name, stored.queue_id)
-
-
-def _batch_results(batch: Batch, lane: Lane, stored: Stored, region: str | None) -> list[SendResult]:
-    status, first, queue = stored.status, stored.queue_offset, _queue_of(lane, stored)
-    offset_ids = stored.offset_msg_ids.split(",")
-    if len(offset_ids) != len(batch.msg_ids):
-        # A topic that stores a batch as one record: all of it has one place.
-        offset_ids = offset_ids[:1] * len(batch.msg_ids)
-    return [
-        SendResult(status, msg_id, queue, first + index, offset_id, lane.address, region)
-        for index, (msg_id, offset_id) in enumerate(zip(batch.msg_ids, offset_ids, strict=True))
-    ]

@@ -8,26 +8,45 @@ from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import NoQueue
 from ..names import AUTO_CREATE_TOPIC
+from ..namespaces import Namespace
 from ..routing import TopicRoute
 from .encoding import Lane
 from .selection import Rotation
 
 
 class Publishing:
-    """The lanes to the writable queues of one route."""
+    """The lanes to the writable queues of one route.
 
-    __slots__ = ("_by_queue", "_group", "_queue_count", "_serialization", "queues", "rotation", "route")
+    Queues are told, and taken, without the namespace; brokers get full names.
+    """
+
+    __slots__ = (
+        "_by_queue",
+        "_group",
+        "_namespace",
+        "_queue_count",
+        "_serialization",
+        "queues",
+        "rotation",
+        "route",
+    )
 
     def __init__(
-        self, route: TopicRoute, group: str, default_queue_count: int, serialization: Serialization
+        self,
+        route: TopicRoute,
+        group: str,
+        default_queue_count: int,
+        serialization: Serialization,
+        namespace: Namespace,
     ) -> None:
         """Raises NoQueue where no queue can be written."""
         self.route = route
         self._group = group
+        self._namespace = namespace
         self._queue_count = default_queue_count
         self._serialization = serialization
         self._by_queue = {
-            queue: lane for queue in route.write_queues if (lane := self._lane(queue)) is not None
+            lane.queue: lane for queue in route.write_queues if (lane := self._lane(queue)) is not None
         }
         self.queues = tuple(self._by_queue)
         if not self.queues:
@@ -42,7 +61,8 @@ class Publishing:
         lane = self._by_queue.get(queue)
         if lane is None:
             # A queue beyond those that the route names may exist all the same: the broker decides.
-            lane = self._lane(queue) if queue.topic == self.route.topic else None
+            full = self._namespace.wrap_queue(queue)
+            lane = self._lane(full) if full.topic == self.route.topic else None
         if lane is None:
             brokers = ", ".join(sorted(self.route.brokers))
             raise NoQueue(f"{queue} is not a queue of topic {self.route.topic}, which is on {brokers}")
@@ -60,4 +80,4 @@ class Publishing:
             queue_id=queue.queue_id,
             broker_name=queue.broker_name,
         )
-        return Lane(queue, address, target, self._serialization)
+        return Lane(self._namespace.unwrap_queue(queue), address, target, self._serialization)

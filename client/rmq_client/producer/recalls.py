@@ -9,19 +9,28 @@ import asyncio
 
 from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.codes import RequestCode
+from rmq_remoting.command import RemotingCommand
 from rmq_remoting.headers.admin import RecallMessageRequestHeader, RecallMessageResponseHeader
+from rmq_remoting.message_properties import PROPERTY_MSG_REGION
 from rmq_remoting.recall_handle import RecallHandle, RecallHandleError
 
 from ..brokers import BrokerApi
 from ..errors import NoQueue, TimedOut, UsageError
 from ..instance import ClientInstance
+from ..namespaces import Namespace
 from .delivery import Delivery
+from .hooks import Recall, SendHooks
 
 
 class Recalls:
     """Recalls of one producer. Belongs to its loop."""
 
-    def __init__(self, instance: ClientInstance, delivery: Delivery, group: str) -> None:
+    def __init__(
+        self, instance: ClientInstance, delivery: Delivery, group: str, hooks: SendHooks | None = None
+    ) -> None:
+        """`group`: its full name."""
+        self._namespace = Namespace(instance.settings.namespace)
+        self._hooks = hooks
         self._brokers = BrokerApi(instance.crossing(), instance.settings)
         self._delivery = delivery
         self._group = group
@@ -55,10 +64,16 @@ class Recalls:
             recall_handle=handle,
             broker_name=wanted.broker_name,
         )
-        return await self._brokers.ask(
-            address,
-            RequestCode.RECALL_MESSAGE,
-            header,
-            f"recall of a message to {wanted.topic}",
-            lambda response: RecallMessageResponseHeader.decode(response.ext_fields).msg_id,
+        msg_id, region = await self._brokers.ask(
+            address, RequestCode.RECALL_MESSAGE, header, f"recall of a message to {wanted.topic}", _read
         )
+        if self._hooks is not None:
+            topic = self._namespace.unwrap(wanted.topic)
+            self._hooks.recalled(Recall(self._hooks.group, topic, msg_id, region))
+        return msg_id
+
+
+def _read(response: RemotingCommand) -> tuple[str, str | None]:
+    """The message's id, and the broker's region if it tells it."""
+    fields = response.ext_fields
+    return RecallMessageResponseHeader.decode(fields).msg_id, fields.get(PROPERTY_MSG_REGION)

@@ -11,6 +11,7 @@ from rmq_remoting.message import Message, MessageExt
 
 from ..errors import BrokerError, ClientError, NoReply, TooMuchUnderWay, UnreachableError
 from ..instance import ClientInstance
+from ..namespaces import Namespace
 from ..replies import reply_to, request_of
 from ..routing import TopicRoute
 from .delivery import Delivery
@@ -31,6 +32,7 @@ class Requests:
     def __init__(self, instance: ClientInstance, delivery: Delivery, send: Send, max_waiting: int) -> None:
         """At most `max_waiting` requests wait for their replies at the same time."""
         self._instance = instance
+        self._namespace = Namespace(instance.settings.namespace)
         self._delivery = delivery
         self._send = send
         self._max_waiting = max_waiting
@@ -61,7 +63,7 @@ class Requests:
                 if not reply.done():
                     raise  # else the answer got lost, and the request did not
             async with asyncio.timeout_at(deadline):
-                return await reply
+                answer = await reply
         except TimeoutError:
             raise NoReply(
                 f"the request to topic {message.topic} was sent, but no reply came within "
@@ -70,6 +72,8 @@ class Requests:
         finally:
             self._waiting -= 1
             self._instance.replies.forget(correlation_id)
+        self._namespace.unwrap_topics([answer])
+        return answer
 
     async def reply(self, request: Message, body: bytes, timeout_seconds: float) -> SendResult:
         """Send the reply to a request: through the broker that the request came from, or else another one.

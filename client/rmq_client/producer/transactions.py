@@ -29,9 +29,12 @@ from rmq_remoting.message_queue import MessageQueue
 from ..callables import is_coroutine_function
 from ..errors import ClientError, TransactionNotBegun, UsageError, unanswered
 from ..instance import ClientInstance
+from ..namespaces import Namespace
 from ..tasks import uninterrupted
 from ..transactions import HalfPlace, TransactionState, end_request
 from .delivery import Delivery
+from .encoding import traced_region
+from .hooks import SendHooks, TransactionEnd
 from .results import SendResult, SendStatus
 
 log = logging.getLogger("rmq.client.transactions")
@@ -118,7 +121,7 @@ class Transaction:
     async def _end(self, state: TransactionState, remark: str | None = None) -> None:
         if self.state not in (None, TransactionState.UNKNOWN):
             raise UsageError(f"the transaction has ended already: {self.state.name}")
-        await self._transactions.tell(self.message.topic, self.sent, state, remark)
+        await self._transactions.tell(self.message, self.sent, state, remark)
         self.state = state
 
     async def __aenter__(self) -> Self:
@@ -165,8 +168,12 @@ class Transactions:
         send: Send,
         group: str,
         check: TransactionCheck | None,
+        hooks: SendHooks | None = None,
     ) -> None:
+        """`group`: its full name."""
         self._instance = instance
+        self._namespace = Namespace(instance.settings.namespace)
+        self._hooks = hooks
         self._delivery = delivery
         self._send = send
         self._group = group
@@ -216,13 +223,15 @@ class Transactions:
         """Send a message that waits for its transaction. Raises ClientError as `send`."""
         return await self._send(message, **where)
 
-    async def tell(self, topic: str, sent: SendResult, state: TransactionState, remark: str | None) -> None:
+    async def tell(
+        self, message: Message, sent: SendResult, state: TransactionState, remark: str | None
+    ) -> None:
         """Tell the broker what became of a transaction.
 
         Raises ClientError where that cannot be sent and the broker could not find out by asking.
         """
         place = HalfPlace(
-            topic,
+            self._namespace.wrap(message.topic),
             sent.queue.broker_name,
             parse_offset_message_id(sent.offset_msg_id).physical_offset,
             sent.queue_offset,
@@ -233,12 +242,19 @@ class Transactions:
             self._group, place, state, remark=remark, serialization=self._instance.settings.serialization
         )
         try:
-            await self._post(topic, sent.queue, encode_frame(request))
+            await self._post(message.topic, sent.queue, encode_frame(request))
         except ClientError as error:
             if self._check is None:
                 raise
             log.warning(
                 "%s of transaction %s was not sent, the broker will ask: %s", state.name, sent.msg_id, error
+            )
+            return
+        if self._hooks is not None:
+            self._hooks.transaction_ended(
+                TransactionEnd(
+                    self._hooks.group, message, sent.msg_id, state, sent.broker_address, sent.region_id
+                )
             )
 
     async def _post(self, topic: str, queue: MessageQueue, frame: bytes) -> None:
@@ -264,12 +280,30 @@ class Transactions:
 
     async def _checked_state(self, message: MessageExt) -> tuple[TransactionState, str | None]:
         assert self._check is not None
+        self._namespace.unwrap_topics([message])
+        remark = None
         async with self._checks_at_once:
             try:
-                return _checked(await _call(self._check, message)), None
+                state = _checked(await _call(self._check, message))
             except Exception as error:
                 log.exception("the check of transaction %s failed", message.msg_id)
-                return TransactionState.UNKNOWN, f"the check failed: {_described(error)}"
+                state, remark = TransactionState.UNKNOWN, f"the check failed: {_described(error)}"
+        if self._hooks is not None:
+            self._hooks.transaction_ended(_checked_end(self._hooks.group, message, state))
+        return state, remark
+
+
+def _checked_end(group: str, message: MessageExt, state: TransactionState) -> TransactionEnd:
+    host, port = message.store_host
+    return TransactionEnd(
+        group,
+        message,
+        message.msg_id,
+        state,
+        f"{host}:{port}",
+        traced_region(message.properties),
+        from_check=True,
+    )
 
 
 async def _call(function: Callable[[Any], Any], argument: object) -> object:

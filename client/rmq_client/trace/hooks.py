@@ -23,10 +23,17 @@ from rmq_remoting.message_properties import (
 )
 
 from ..consumer.hooks import CallStatus, ConsumeHook, HookContext
-from ..producer.hooks import SendContext, SendHook
+from ..producer.hooks import Recall, SendContext, SendHook, TransactionEnd
 from ..producer.results import SendStatus
 from .dispatcher import TraceDispatcher
-from .spans import ConsumeEndSpan, ConsumeStartSpan, SendSpan, TracedType
+from .spans import (
+    ConsumeEndSpan,
+    ConsumeStartSpan,
+    EndTransactionSpan,
+    RecallSpan,
+    SendSpan,
+    TracedType,
+)
 
 _BEGAN: Final = "rmq.trace.began_ms"
 _CALL: Final = "rmq.trace.call"
@@ -43,7 +50,11 @@ _CODES: Final[dict[CallStatus | None, int]] = {status: code for code, status in 
 
 
 class SendTraceHook(SendHook):
-    """Makes a span of every message that was sent, where its broker wants traces."""
+    """Makes a span of every message that was sent, and of ends of transactions and recalls.
+
+    Only where the broker wants traces. (Apache's client tells ends of transactions in any case, and recalls
+    if a system property asks for it.)
+    """
 
     def __init__(self, dispatcher: TraceDispatcher, trace_topic: str, now_ms: Callable[[], int]) -> None:
         self._dispatcher = dispatcher
@@ -79,6 +90,34 @@ class SendTraceHook(SendHook):
                 result.status is SendStatus.SEND_OK,
             )
         )
+
+    def transaction_ended(self, end: TransactionEnd) -> None:
+        """Make the span (Apache RocketMQ 5.3.3, EndTransactionTraceHookImpl)."""
+        if end.region_id is None:
+            return
+        properties = end.message.properties
+        self._dispatcher.append(
+            EndTransactionSpan(
+                end.msg_id,
+                properties.get(PROPERTY_KEYS),
+                properties.get(PROPERTY_TAGS),
+                end.message.topic,
+                end.group,
+                end.region_id,
+                end.broker_address,
+                self._now_ms(),
+                end.msg_id,
+                end.state,
+                end.from_check,
+            )
+        )
+
+    def recalled(self, recall: Recall) -> None:
+        """Make the span (Apache RocketMQ 5.3.3, DefaultRecallMessageTraceHook)."""
+        if recall.region_id is not None:
+            self._dispatcher.append(
+                RecallSpan(recall.msg_id, recall.topic, recall.group, recall.region_id, self._now_ms())
+            )
 
 
 class ConsumeTraceHook(ConsumeHook):

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol
 
+from ..transactions import TransactionState
+
 _FIELD: Final = "\x01"
 _END: Final = "\x02"
+# LocalTransactionState.
+_STATES: Final = {
+    TransactionState.COMMIT: "COMMIT_MESSAGE",
+    TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
+    TransactionState.UNKNOWN: "UNKNOW",
+}
 
 
 class TracedType(IntEnum):
@@ -124,6 +132,57 @@ class ConsumeEndSpan:
             self.ended_ms,
             self.group,
         )
+
+
+@dataclass(slots=True)
+class EndTransactionSpan:
+    """A broker was told what became of a transaction; `from_check`: it has asked for it."""
+
+    msg_id: str
+    keys: str | None
+    tags: str | None
+    topic: str
+    group: str
+    region: str
+    broker: str
+    told_ms: int
+    transaction_id: str
+    state: TransactionState
+    from_check: bool
+
+    def line(self) -> str:
+        """As it is sent."""
+        return _line(
+            "EndTransaction",
+            self.told_ms,
+            self.region,
+            self.group,
+            self.topic,
+            self.msg_id,
+            self.tags,
+            self.keys,
+            self.broker,
+            TracedType.TRANSACTION_COMMIT.value,
+            self.transaction_id,
+            _STATES[self.state],
+            self.from_check,
+        )
+
+
+@dataclass(slots=True)
+class RecallSpan:
+    """A message was taken back."""
+
+    msg_id: str
+    topic: str
+    group: str
+    region: str
+    recalled_ms: int
+    keys: str | None = None
+
+    def line(self) -> str:
+        """As it is sent."""
+        return _line("Recall", self.recalled_ms, self.region, self.group, self.topic, self.msg_id, True)
 
 
 def _line(*fields: object) -> str:

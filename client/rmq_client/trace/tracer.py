@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from rmq_remoting.message import Message
+from rmq_remoting.message import Message, MessageExt
 
-from ..consumer.hooks import ConsumeHook
+from ..consumer.hooks import CallStatus, ConsumeHook, HookContext
 from ..instance import ClientInstance, now_ms
 from ..producer.hooks import SendHook
 from .dispatcher import TraceDispatcher, Tracing
@@ -43,10 +43,11 @@ class Tracer:
     ) -> None:
         """`make_sender` makes an untraced producer of the given group."""
         self._tracing = tracing
-        self._instance = instance
+        self._group = group
         self._sender = make_sender(f"{_GROUP_PREFIX}-{group[:_MAX_GROUP_CHARACTERS]}-{next(_numbers)}")
         self.dispatcher = TraceDispatcher(tracing, self._sender.send)
         self._propagation = propagation() if tracing.open_telemetry else None
+        self._consumption = ConsumeTraceHook(self.dispatcher, instance.unique_keys.next_key, now_ms)
 
     def send_hooks(self) -> list[SendHook]:
         """For a producer."""
@@ -55,10 +56,18 @@ class Tracer:
 
     def consume_hooks(self) -> list[ConsumeHook]:
         """For a push consumer."""
-        hooks: list[ConsumeHook] = [
-            ConsumeTraceHook(self.dispatcher, self._instance.unique_keys.next_key, now_ms)
-        ]
+        hooks: list[ConsumeHook] = [self._consumption]
         return hooks if self._propagation is None else [CarryOnConsume(self._propagation), *hooks]
+
+    def given(self, messages: list[MessageExt]) -> None:
+        """For a pull consumer: what it has given counts as consumed, at once and with success.
+
+        (Apache RocketMQ 5.3.3, DefaultLitePullConsumerImpl.poll.)
+        """
+        context = HookContext(self._group, None, messages)
+        self._consumption.before(context)
+        context.status, context.success = CallStatus.SUCCESS, True
+        self._consumption.after(context)
 
     async def start(self) -> None:
         """Begin. Raises ClientError."""

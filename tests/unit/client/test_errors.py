@@ -10,6 +10,8 @@ from rmq_client.errors import (
     BrokerUnreachable,
     Busy,
     ClientError,
+    NotAuthenticated,
+    NotAuthorized,
     PermissionDenied,
     Rejected,
     SubscriptionError,
@@ -50,6 +52,25 @@ def test_a_code_has_one_class(code: int, kind: type[BrokerError]) -> None:
     assert (error.code, error.remark, error.address) == (code, "because", "b:1")
     assert "what was asked: b:1 answered" in str(error)
     assert "because" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("No accessKey is configured", NotAuthenticated),
+        ("No acl config for shop", NotAuthenticated),
+        ("Check signature failed for accessKey=shop", NotAuthenticated),
+        ("No default permission for T", NotAuthorized),
+        ("Need admin permission for request code=17, but accessKey=shop is not", NotAuthorized),
+        ("something else", Unavailable),
+    ],
+)
+def test_what_brokers_before_5_3_say_of_access(said: str, kind: type[BrokerError]) -> None:
+    place = "org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainPermissionManager.java:394)"
+    remark = f"org.apache.rocketmq.acl.common.AclException: {said}, {place}"
+    error = refusal(ResponseCode.SYSTEM_ERROR, remark, "b:1")
+    assert type(error) is kind
+    assert error.is_outcome_unknown is (kind is Unavailable)
 
 
 def test_what_is_worth_another_attempt_is_what_apache_retries() -> None:

@@ -29,6 +29,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (LOG, 3 * UNIT + 28, struct.pack(">q", 17), {"timer.log"}),
         (LOG, 3 * UNIT + 28, struct.pack(">q", 0), {"timer.log"}),
         (LOG, 3 * UNIT + 36, struct.pack(">i", 17), {"timer.log"}),
+        (LOG, 3 * UNIT + 36, struct.pack(">i", 0), {"timer.checkpoint"}),
         (LOG, 3 * UNIT + 40, struct.pack(">i", 17), {"timer.log"}),
         ("timerwheel", SLOT, struct.pack(">q", 5), {"timer.wheel"}),
         ("timerwheel", SLOT + 8, struct.pack(">q", 104), {"timer.wheel"}),

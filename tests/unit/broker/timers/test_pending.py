@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.timers.checkpoint import TimerCheckpoint
+from rmq_broker.timers.timer_log import UNIT_BYTES
 from tests.unit.broker.delivery.parts import Delivery, inner
 from tests.unit.broker.parts import START_MS
-from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened
+from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
 
 _TIMER_FILES = ("timerwheel", "timerlog", "config/timercheck")
 
@@ -74,6 +75,39 @@ async def test_some_were_written(tmp_path: Path) -> None:
     async with killed(delivery, tmp_path) as again:
         assert (again.timers.entering.behind, again.timers.pending.count) == (100, 200)
         await _all_come(again, 300)
+
+
+@pytest.mark.parametrize("there_bytes", range(0, UNIT_BYTES, 4))
+async def test_an_entry_of_which_a_power_cut_has_left_the_beginning(tmp_path: Path, there_bytes: int) -> None:
+    delivery = opened(tmp_path)
+    _put(delivery, range(3))
+    await delivery.pass_seconds(0.1)
+    await flushed(delivery)
+    _put(delivery, range(3, 4))
+    await delivery.pass_seconds(0.1)
+    timer_log = delivery.timers.pending.timer_log
+    begin, data = timer_log.unwritten()
+    timer_log.write(begin, data[:there_bytes])
+    async with killed(delivery, tmp_path) as again:
+        await _all_come(again, 4)
+
+
+async def test_what_waits_is_counted_again_by_topic(tmp_path: Path) -> None:
+    """`timermetrics` is of some other moment."""
+    delivery = opened(tmp_path)
+    _put(delivery, range(6), after_ms=500)
+    for topic, number in (("U", 1), ("U", 2), ("rmq_sys_REVIVE_LOG_DefaultCluster", 3)):
+        fields = {"TIMER_OUT_MS": str(START_MS + 60_000), "REAL_TOPIC": topic, "REAL_QID": "0"}
+        delivery.writer.put(with_properties(fields, TIMER, b"%d" % number))
+    await delivery.pass_seconds(2)
+    await flushed(delivery)
+    await delivery.timers.counts_file.close()
+    count = '{"count":77,"timeStamp":1}'
+    path = tmp_path / "config" / "timermetrics"
+    path.write_text(f'{{"timingCount":{{"T":{count},"V":{count}}}}}')
+    async with killed(delivery, tmp_path) as again:
+        assert again.timers.pending.count == 5
+        assert again.timers.counts.waiting == {"T": 2, "U": 2, "V": 0}
 
 
 async def test_after_a_clean_stop_nothing_comes_twice(tmp_path: Path) -> None:

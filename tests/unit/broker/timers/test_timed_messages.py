@@ -12,7 +12,7 @@ import pytest
 
 from rmq_broker.delivery.inner_message import InnerMessage
 from rmq_broker.delivery.message_writer import Placed
-from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.errors import MessageRejected, StoreUnavailable
 from rmq_remoting.java_hash import tags_code
 from tests.unit.broker.delivery.parts import Delivery
 from tests.unit.broker.parts import START_MS
@@ -387,6 +387,7 @@ async def test_a_message_that_has_gone_from_the_log(tmp_path: Path) -> None:
     delivery = opened(tmp_path, mappedFileSizeCommitLog=4096)
     for number in range(30):
         delivery.writer.put(_at(500, "T", b"%d" % number))
+    delivery.writer.put(_at(60_500, "T"))
     await delivery.pass_seconds(0.1)
     files = delivery.store.commit_log.files
     gone = [m for m in delivery.stored(TIMER) if m.physical_offset < files[1].start]
@@ -394,6 +395,7 @@ async def test_a_message_that_has_gone_from_the_log(tmp_path: Path) -> None:
     await delivery.pass_seconds(1)
     assert delivery.timers.counts.lost == len(gone) > 0
     assert len(delivery.stored("T")) == 30 - len(gone)
+    assert delivery.timers.counts.waiting == {"T": 1}
     delivery.store.close()
 
 
@@ -438,6 +440,23 @@ async def test_it_goes_on_behind_what_the_store_did_not_take(
     assert delivery.bodies("T") == [b"0", b"1", b"2"]
     await delivery.pass_seconds(0.1)
     assert delivery.bodies("T") == [b"%d" % number for number in range(5)]
+
+
+async def test_what_the_store_never_takes_is_passed_over(
+    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rejects(message: InnerMessage) -> None:
+        raise MessageRejected("too long")
+
+    delivery.writer.put(_at(500))
+    delivery.writer.put(_at(60_500))
+    with monkeypatch.context() as patch:
+        patch.setattr(delivery.writer, "put_due", rejects)
+        await delivery.pass_seconds(1)
+    counts = delivery.timers.counts
+    assert (counts.lost, counts.waiting, counts.delivered) == (1, {"T": 1}, {})
+    await delivery.pass_seconds(60)
+    assert len(delivery.stored("T")) == 1
 
 
 async def test_a_kill_in_the_middle_of_a_slot_brings_all_of_it_again(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_client.trace.spans import ConsumeEndSpan, ConsumeStartSpan, SendSpan, Span, TracedType
+from rmq_client import TransactionState
+from rmq_client.trace.spans import (
+    ConsumeEndSpan,
+    ConsumeStartSpan,
+    EndTransactionSpan,
+    RecallSpan,
+    SendSpan,
+    Span,
+    TracedType,
+)
 
 # The order of the fields is that of Apache RocketMQ 5.3.3, TraceDataEncoder.
 _SEND = (
@@ -22,7 +31,28 @@ _START = (ConsumeStartSpan("ID", "k1", "R", "G", "CALL", 7, 2), "SubBefore|7|R|G
 _START_BARE = (ConsumeStartSpan("ID", "", None, "G", "CALL", 7, 0), "SubBefore|7|null|G|CALL|ID|0|null")
 _END = (ConsumeEndSpan("ID", None, "G", "CALL", 8, 3, False, 4), "SubAfter|CALL|ID|3|false|null|4|8|G")
 
+_COMMIT = (
+    EndTransactionSpan(
+        "ID", "k1", "paid", "T", "G", "R", "h:1", 9, "TID", TransactionState.COMMIT, from_check=False
+    ),
+    "EndTransaction|9|R|G|T|ID|paid|k1|h:1|2|TID|COMMIT_MESSAGE|false",
+)
+_CHECKED = (
+    EndTransactionSpan(
+        "ID", None, None, "T", "G", "R", "h:1", 9, "TID", TransactionState.ROLLBACK, from_check=True
+    ),
+    "EndTransaction|9|R|G|T|ID|null|null|h:1|2|TID|ROLLBACK_MESSAGE|true",
+)
+_OPEN = (
+    EndTransactionSpan(
+        "ID", None, None, "T", "G", "R", "h:1", 9, "TID", TransactionState.UNKNOWN, from_check=True
+    ),
+    "EndTransaction|9|R|G|T|ID|null|null|h:1|2|TID|UNKNOW|true",
+)
+_RECALL = (RecallSpan("ID", "T", "G", "R", 9), "Recall|9|R|G|T|ID|true")
+_ALL = [_SEND, _SEND_BARE, _START, _START_BARE, _END, _COMMIT, _CHECKED, _OPEN, _RECALL]
 
-@pytest.mark.parametrize(("span", "fields"), [_SEND, _SEND_BARE, _START, _START_BARE, _END])
+
+@pytest.mark.parametrize(("span", "fields"), _ALL)
 def test_a_span_is_a_line(span: Span, fields: str) -> None:
     assert span.line() == fields.replace("|", "\x01") + "\x02"

@@ -1,0 +1,90 @@
+"""A directory on a disk that keeps only what was flushed, in a machine whose power goes at any flush."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+
+from rmq_broker.delivery.message_writer import Placed
+from tests.support.flush_calls import FlushCall, intercepted_flushes
+from tests.support.power_loss import SyncedMemory, cut_power
+from tests.unit.broker.store.parts import machine_crashed
+
+_SHARES_KEPT = (0.0, 0.1, 0.5, 0.9)
+
+
+class PoweredDisk:
+    """The directory `root`, and what a power cut leaves of it (`tests/support/power_loss.py`)."""
+
+    def __init__(self, home: Path, chance: random.Random, *, strict_names: bool) -> None:
+        self.root = home / "store"
+        self._is_off = False
+        self._memory_folder = home / "memory"
+        self._left = home / "left"
+        self._chance = chance
+        self._strict_names = strict_names
+        self._flushes_left: int | None = None
+        self._lock = Lock()  # flushes are made in several threads
+        self._memory = self._remembered()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """See every flush of this process."""
+        with intercepted_flushes(self._flushed, self._mapped):
+            yield
+        self._memory.close()
+
+    def lose_power_after(self, flushes: int) -> None:
+        """Let so many more flushes be made; the next one finds the power gone."""
+        self._flushes_left = flushes
+
+    def lose_power(self) -> None:
+        """Let the power go now, if it is not gone yet."""
+        with self._lock:
+            self._cut()
+
+    def turn_on(self) -> None:
+        """Have in `root` what the power cut has left; nobody may have it open."""
+        assert self._is_off
+        self._memory.close()
+        for folder in (self.root, self._memory_folder):
+            shutil.rmtree(folder)
+        self._left.rename(self.root)
+        if (self.root / "rmq_boot_id").exists():
+            machine_crashed(self.root)
+        self._memory = self._remembered()
+        self._flushes_left = None
+        self._is_off = False
+
+    def _remembered(self) -> SyncedMemory:
+        return SyncedMemory(self.root, self._memory_folder, strict_names=self._strict_names)
+
+    def _flushed(self, call: FlushCall) -> bool:
+        with self._lock:
+            if self._flushes_left == 0:
+                self._cut()
+            elif self._flushes_left is not None:
+                self._flushes_left -= 1
+            if not self._is_off:
+                self._memory.flushed(call)
+        return False
+
+    def _mapped(self, descriptor: int) -> None:
+        with self._lock:
+            if not self._is_off:
+                self._memory.pin(descriptor)
+
+    def _cut(self) -> None:
+        if not self._is_off:
+            share_kept = self._chance.choice(_SHARES_KEPT)
+            cut_power(self.root, self._memory_folder, self._left, self._chance, share_kept)
+            self._is_off = True
+
+
+def end_of(place: Placed) -> int:
+    """Where a message ends in the commit log."""
+    return place.physical_offset + place.size

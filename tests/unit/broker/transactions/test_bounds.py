@@ -1,0 +1,78 @@
+"""What transactions need of the two queues and in memory does not grow with how many there have been."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.unit.broker.transactions.parts import (
+    COMMIT,
+    HALF,
+    OP,
+    ROLLBACK,
+    SYSTEM_GROUP,
+    TOPIC,
+    Transacting,
+    place_of,
+    question,
+)
+
+_ROUNDS = 40
+_A_ROUND = 20
+
+
+async def _round(broker: Transacting) -> None:
+    """Transactions that end, and what has to be done from time to time."""
+    for number in range(_A_ROUND):
+        broker.end(COMMIT if number % 2 else ROLLBACK, broker.send(b"ended"))
+    await broker.check_after(30)
+    broker.service.ops.write()
+    for _ in range(2):
+        broker.store.commit_log.flush()
+        broker.service.progress.look()
+
+
+def _needed(broker: Transacting, topic: str) -> int:
+    """How many messages of a queue a start would read."""
+    return broker.store.max_offset(topic, 0) - broker.committed_offsets.query(SYSTEM_GROUP, topic, 0)
+
+
+async def test_one_that_does_not_end_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    """It is appended again at each check: the log can be cleaned up to there."""
+    broker = Transacting(tmp_path, transactionCheckMax=2 * _ROUNDS, mappedFileSizeCommitLog=16 * 1024)
+    broker.send(b"open")
+    for _ in range(_ROUNDS):
+        await _round(broker)
+        assert _needed(broker, HALF) <= 1 + _A_ROUND
+        assert _needed(broker, OP) <= 2
+        assert len(broker.service.ops._written) <= 2
+    broker.store._flusher.flush()
+    commit_log = broker.store.commit_log
+    while len(commit_log.files) > 2 and commit_log.oldest_file is not None:
+        commit_log.oldest_file.unlink()
+        commit_log.remove_oldest()
+    assert commit_log.min_offset > 0
+
+    after = await broker.restarted()
+
+    producer = after.join()
+    await after.check_after(30)
+    after.end(COMMIT, place_of(question(producer)[0]), from_transaction_check=True)
+    assert after.service.ending.committed == {TOPIC: 1}
+    assert len(after.halves) == 0
+    after.store.close()
+
+
+async def test_those_that_nobody_ends_are_given_up(tmp_path: Path) -> None:
+    broker = Transacting(tmp_path, transactionCheckMax=3)
+    for _ in range(_ROUNDS):
+        for _ in range(_A_ROUND):
+            broker.send()
+        await _round(broker)
+        assert len(broker.halves) <= 4 * _A_ROUND
+        assert _needed(broker, HALF) <= 6 * _A_ROUND
+    for _ in range(4):
+        await _round(broker)
+    assert len(broker.halves) == 0
+    assert broker.service.checks.given_up == _ROUNDS * _A_ROUND
+    assert _needed(broker, HALF) == 0
+    broker.store.close()
