@@ -18,6 +18,7 @@ from .samples import NAME_SERVERS, READING
 _NOT_OFFERED = {
     "instance_name",  # workers of one machine would share it, and with it a client id
     "connection",  # bounds of the connector's own making
+    "namespace",  # options, offsets and the column `topic` have whole names (shop%orders)
 }
 
 _TLS = {
