@@ -46,7 +46,9 @@ def file_starts(folder: Path, file_bytes: int, size_setting: str) -> list[int]:
             }
     except FileNotFoundError:
         return []
-    starts = sorted(sizes)
+    last = max(sizes, default=0)
+    # A power cut may leave the name of a file without its content: such a one is as good as missing.
+    starts = sorted(start for start, size in sizes.items() if size or start == last)
     for start in starts:
         size = sizes[start]
         if size > file_bytes or (size < file_bytes and start != starts[-1]):
