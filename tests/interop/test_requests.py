@@ -73,6 +73,8 @@ async def test_ours_asks_java(own: Own, own_java: JavaClient, own_topic: str) ->
         async with Producer(own[0].address, group="asking") as asker:
             reply = await asker.request(Message(own_topic, b"ping"), timeout_seconds=_SECONDS)
         assert reply.body == b"re: ping"
+        # Told after the reply has been sent: a program that is stopped before would tell it too late.
+        await java.wait_for("replied")
         assert not java.named("failed")
         (await java.stop()).check()
 
