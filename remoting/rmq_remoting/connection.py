@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
@@ -19,6 +20,10 @@ log = logging.getLogger("rmq.remoting.connection")
 _SWEEP_SECONDS: Final = 0.1
 # Larger ones leave as they are: memory for a copy of MiBs costs more than it saves.
 _LARGE_FRAME_BYTES: Final = 16 * 1024
+# So many requests of a peer are run in one go: then what they gave leaves, and others have their turn.
+_TURN: Final = 16
+# With so many that wait for their turn nothing more is read from the peer until they have had it.
+_MANY_HELD: Final = 256
 
 
 @dataclass(slots=True)
@@ -77,7 +82,7 @@ class Connection(asyncio.Protocol):
         "_ending",
         "_flush_scheduled",
         "_held",
-        "_held_since",
+        "_held_count",
         "_linger",
         "_loop",
         "_on_close",
@@ -118,9 +123,10 @@ class Connection(asyncio.Protocol):
         self._buffer: list[bytes] = []
         self._flush_scheduled = False
         self._reading = False
-        # Requests that wait until the peer has taken the answers to those before them.
-        self._held: list[RemotingCommand] = []
-        self._held_since = 0.0
+        # Requests that wait for their turn, or until the peer has taken the answers to those before them.
+        # By read, with the time of it.
+        self._held: deque[tuple[list[RemotingCommand], float]] = deque()
+        self._held_count = 0
         # By request number: who waits, until when, and how long that is in all (seconds).
         self._pending: dict[int, tuple[Reply, float, float]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -149,7 +155,7 @@ class Connection(asyncio.Protocol):
             self._on_open(self)
 
     def data_received(self, data: bytes) -> None:
-        """Cut, decode, answer; what this read gave to write leaves in one write."""
+        """Cut, decode, answer; what a turn gives to write leaves in one write."""
         now = self.last_active = self._loop.time()
         self.statistics.bytes_read += len(data)
         decoder = self._decoder
@@ -157,30 +163,45 @@ class Connection(asyncio.Protocol):
         if commands:
             if self._pending:
                 commands = [command for command in commands if not self._resolve(command)]
-            if self._held:
-                self._held += commands
-            elif commands:
-                self._held_since = now
-                self._dispatch(commands, None)
+            if commands:
+                self._take(commands, now)
         if decoder.failure is not None:
             self.fail(decoder.failure)
 
-    def _dispatch(self, commands: list[RemotingCommand], now: float | None) -> None:
+    def _take(self, commands: list[RemotingCommand], now: float) -> None:
+        is_first = not self._held
+        # Where reading goes on regardless, requests that are held back would only pile up.
+        if not self._settings.stops_reading or (is_first and len(commands) <= _TURN):
+            self._run(commands, now, now)
+            return
+        self._held.append((commands, now))
+        self._held_count += len(commands)
+        if is_first:
+            self._take_turn(now)
+        elif self._held_count > _MANY_HELD:
+            self._pause_reading()
+
+    def _take_turn(self, now: float) -> None:
+        commands, received_at = self._held.popleft()
+        if len(commands) > _TURN:
+            self._held.appendleft((commands[_TURN:], received_at))
+            commands = commands[:_TURN]
+        self._held_count -= len(commands)
+        self._run(commands, received_at, now)
+        if self._held and self.is_writable:
+            self._loop.call_soon(self._resume)
+
+    def _run(self, commands: list[RemotingCommand], received_at: float, now: float) -> None:
         self._reading = True
         try:
-            self._held = self._dispatcher.dispatch_all(self, commands, self._held_since, now)
+            self._dispatcher.dispatch_all(self, commands, received_at, now)
         except ProtocolError as error:
+            self._held.clear()
+            self._held_count = 0
             self.fail(error)
         finally:
             self._reading = False
-            self._flush()
-
-    def has_room(self) -> bool:
-        """Whether more requests may be run: asked within a long read, whose answers have not left yet."""
-        if self.is_writable and sum(map(len, self._buffer)) > self._settings.write_high_bytes:
-            self._flush()
-        # Where reading goes on regardless, requests that are held back would only pile up.
-        return self.is_writable or not self._settings.stops_reading
+            self.flush()
 
     def pause_writing(self) -> None:
         """The peer does not read: stop reading from it."""
@@ -189,6 +210,9 @@ class Connection(asyncio.Protocol):
         if not self._settings.stops_reading:
             return
         self.statistics.reads_paused += 1
+        self._pause_reading()
+
+    def _pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
@@ -206,17 +230,20 @@ class Connection(asyncio.Protocol):
 
     def _resume(self) -> None:
         if self._held and self.is_writable and self._transport is not None:
-            held, self._held = self._held, []
-            self._dispatch(held, self._loop.time())
-        if self.is_writable and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+            self._take_turn(self._dispatcher.clock())
+        if self.is_writable and self._held_count <= _MANY_HELD and not self.is_closed:
+            cast(asyncio.Transport, self._transport).resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody who waits."""
         self.statistics.closed += 1
+        is_cut_off = self._ending is not None or not self.is_writable
         self._transport = self._ending = None
-        self._buffer.clear()
+        # What came before the end is run, unless it is ours; not all of it wants an answer.
+        while self._held and not is_cut_off:
+            self._run(*self._held.popleft(), self._dispatcher.clock())
         self._held.clear()
+        self._buffer.clear()
         self._writable.set()
         for timer in (self._sweeper, self._linger):
             if timer is not None:
@@ -246,9 +273,10 @@ class Connection(asyncio.Protocol):
         self._buffer.append(frame)
         if not (self._reading or self._flush_scheduled):
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what has been given to write, without waiting for the end of the loop's iteration."""
         self._flush_scheduled = False
         buffer = self._buffer
         if buffer and self._transport is not None:
@@ -363,7 +391,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """End the connection once what is buffered has been sent; a peer that does not read it is cut off."""
         if self._transport is not None and not self._transport.is_closing():
-            self._flush()
+            self.flush()
             self._ending, self._transport = self._transport, None
             self._linger = self._loop.call_later(self._settings.linger_seconds, self.abort)
             self._ending.close()

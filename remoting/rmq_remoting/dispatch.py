@@ -36,12 +36,43 @@ Clock = Callable[[], float]
 class HeldAnswer(asyncio.Future[Answer]):
     """A promise to a request that waits until there is something for it (long polling).
 
-    Its latency is counted apart: it says how often messages come, not how fast this server is.
+    The answer is taken as soon as it is there, not in the loop's next iteration. Its latency is counted
+    apart: it says how often messages come, not how fast this server is.
     """
 
+    __slots__ = ("_taker",)
 
-# After so many requests of one read it is asked again how late it is, and whether the peer takes its answers.
-_RECHECK_EVERY: Final = 32
+    def __init__(self) -> None:
+        super().__init__()
+        self._taker: Callable[[HeldAnswer], object] | None = None
+
+    def taken_by(self, taker: Callable[[HeldAnswer], object]) -> None:
+        """Have `taker` called once the promise is kept, or broken."""
+        if self.done():
+            self.add_done_callback(cast(Callable[[asyncio.Future[Answer]], object], taker))
+        else:
+            self._taker = taker
+
+    def set_result(self, result: Answer, /) -> None:
+        """Keep the promise."""
+        super().set_result(result)
+        if self._taker is not None:
+            self._taker(self)
+
+    def set_exception(self, exception: type[BaseException] | BaseException, /) -> None:
+        """Break it."""
+        super().set_exception(exception)
+        if self._taker is not None:
+            self._taker(self)
+
+    def cancel(self, msg: object = None) -> bool:
+        """Give it up."""
+        was_open = super().cancel(msg)
+        if was_open and self._taker is not None:
+            self._taker(self)
+        return was_open
+
+
 # Apache's bounds of rocketmq_rpc_latency (RemotingMetricsConstant).
 LATENCY_BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
 _FAST_SECONDS: Final = LATENCY_BOUNDS_MS[0] / 1000
@@ -150,7 +181,7 @@ class Dispatcher:
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._table: dict[int, Registration] = {}
-        self._clock = clock
+        self.clock = clock
         self._further_tiers: list[Tier] = []
         self.unsupported_requests = 0
 
@@ -202,24 +233,17 @@ class Dispatcher:
         connection: Connection,
         requests: list[RemotingCommand],
         received_at: float,
-        now: float | None = None,
-    ) -> list[RemotingCommand]:
-        """Run the requests of one read; responses among them came after their time and are dropped.
+        now: float,
+    ) -> None:
+        """Run some requests of one peer; responses among them came after their time and are dropped.
 
-        Returns the requests that were not run because the connection has no room for more answers: they are
-        to be given again when it has, with the same `received_at` and with `now` (seconds on the clock).
-        Raises ProtocolError where a request turns out to be damaged.
+        `now` is the time on the clock, where the first has waited since `received_at`. Raises ProtocolError
+        where a request turns out to be damaged.
         """
         table = self._table
-        if now is None:
-            now = received_at
-        for index, request in enumerate(requests):
+        for request in requests:
             if request.flag & FLAG_RESPONSE:
                 continue
-            if index % _RECHECK_EVERY == _RECHECK_EVERY - 1:
-                now = self._clock()
-                if not connection.has_room():
-                    return requests[index:]
             row = table.get(request.code)
             if row is None:
                 self._refuse_unknown(connection, request)
@@ -246,7 +270,6 @@ class Dispatcher:
                 self._defer(connection, request, row, result, received_at)
             else:
                 self._answer(connection, request, row, result, now - received_at)
-        return []
 
     def _answer(
         self,
@@ -288,21 +311,24 @@ class Dispatcher:
         statistics = row.tier.statistics
         statistics.waiting += 1
         statistics.max_waiting = max(statistics.max_waiting, statistics.waiting)
-        began = self._clock()
+        began = self.clock()
 
         def done(ended: asyncio.Future[Answer]) -> None:
             statistics.waiting -= 1
-            statistics.wait_seconds_total += self._clock() - began
+            statistics.wait_seconds_total += self.clock() - began
             error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
             if isinstance(error, ProtocolError):
                 connection.fail(error)
             else:
                 answer = ended.result() if error is None else self._failure(row, request, error)
-                elapsed_seconds = self._clock() - received_at
+                elapsed_seconds = self.clock() - received_at
                 was_held = isinstance(ended, HeldAnswer)
                 self._answer(connection, request, row, answer, elapsed_seconds, was_held=was_held)
 
-        future.add_done_callback(done)
+        if isinstance(future, HeldAnswer):
+            future.taken_by(done)
+        else:
+            future.add_done_callback(done)
 
     def _submit(
         self, connection: Connection, request: RemotingCommand, row: Registration, received_at: float
@@ -329,14 +355,14 @@ class Dispatcher:
                 connection.fail(result)
             elif isinstance(result, BaseException):
                 failure = self._failure(row, request, result)
-                self._answer(connection, request, row, failure, self._clock() - received_at)
+                self._answer(connection, request, row, failure, self.clock() - received_at)
             elif isinstance(result, asyncio.Future):
                 self._defer(connection, request, row, result, received_at)
             else:
-                self._answer(connection, request, row, result, self._clock() - received_at)
+                self._answer(connection, request, row, result, self.clock() - received_at)
 
         def work() -> None:
-            waited = self._clock() - received_at
+            waited = self.clock() - received_at
             loop.call_soon_threadsafe(started, waited)
             if waited > tier.max_wait_seconds:
                 loop.call_soon_threadsafe(too_late, waited)
@@ -353,7 +379,7 @@ class Dispatcher:
             statistics.waiting -= 1
             remark = f"[REJECTREQUEST]system busy: tier {tier.name} is shutting down"
             refusal = request.response(ResponseCode.SYSTEM_BUSY, remark)
-            self._answer(connection, request, row, refusal, self._clock() - received_at)
+            self._answer(connection, request, row, refusal, self.clock() - received_at)
 
     def _failure(self, row: Registration, request: RemotingCommand, error: BaseException) -> RemotingCommand:
         if isinstance(error, CommandError):

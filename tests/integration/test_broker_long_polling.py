@@ -74,9 +74,9 @@ async def test_messages_that_come_together_wake_a_pull_once(broker: RunningBroke
     await client.ask(create_topic("T"))
     await _held(broker, client, pull("T", suspend_ms=_LONG_MS))
     async with broker.client() as producer:
-        producer.send(*[send("T", b"%d" % number) for number in range(20)])
+        producer.send(*[send("T", b"%d" % number) for number in range(10)])
 
-        assert len(pulled(await client.receive())) == 20
+        assert len(pulled(await client.receive())) == 10
 
 
 async def test_a_batch_wakes_too(broker: RunningBroker, client: RawClient) -> None:

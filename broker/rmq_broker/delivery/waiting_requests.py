@@ -75,6 +75,8 @@ class WaitingRequests(ABC, Generic[Key, Request]):
         self._expired: deque[Request] = deque()
         self._look_scheduled = False
         self._released = False
+        # Who has been given answers by the look that is under way.
+        self._answered: dict[Connection, None] = {}
 
     @abstractmethod
     def _woken_by(self, key: Key) -> Iterable[Request]:
@@ -134,6 +136,9 @@ class WaitingRequests(ABC, Generic[Key, Request]):
             self._look_at(due.popleft(), time_is_up=False)
         for _ in range(min(_SLICE, len(expired))):
             self._look_at(expired.popleft(), time_is_up=True)
+        for connection in self._answered:
+            connection.flush()
+        self._answered.clear()
         if due or expired or self._woken:
             self._look_soon()
 
@@ -179,6 +184,8 @@ class WaitingRequests(ABC, Generic[Key, Request]):
     def _end(self, request: Request, answer: Answer) -> None:
         self._forget(request)
         if not request.future.done():
+            if answer is not None:
+                self._answered[request.connection] = None
             request.future.set_result(answer)
 
     def _forget(self, request: Request) -> None:

@@ -71,14 +71,25 @@ class BroadcastOffsets:
     def __len__(self) -> int:
         return self._count
 
-    def first_offset(self, connection: Connection, pull: PullMessageRequestHeader) -> int:
+    def client_id(self, connection: Connection, pull: PullMessageRequestHeader) -> str | None:
+        """The member that a pull is of; None where its group does not broadcast."""
+        if not self._settings.enable_broadcast_offset_store:
+            return None
+        if pull.request_source == PROXY_FOR_BROADCAST:
+            return pull.proxy_forward_client_id
+        group = self._consumers.find_group(pull.consumer_group)
+        if group is None or not group.is_broadcasting:
+            return None
+        if group.consume_type is not ConsumeType.CONSUME_PASSIVELY:
+            return None
+        client = group.members.get(connection)
+        return None if client is None else client.client_id
+
+    def first_offset(self, client_id: str, pull: PullMessageRequestHeader) -> int:
         """Where a member has to begin that comes by another way than before, or does not know where it was.
 
         NO_OFFSET for any other: it goes on where it says.
         """
-        client_id = self._client_id(connection, pull)
-        if client_id is None:
-            return NO_OFFSET
         from_proxy = pull.request_source == PROXY_FOR_BROADCAST
         is_lost = from_proxy and pull.queue_offset < 0
         members = self._members.get((pull.consumer_group, pull.topic))
@@ -92,10 +103,9 @@ class BroadcastOffsets:
             return known if known >= 0 else self._beginning(pull)
         return NO_OFFSET
 
-    def pulled(self, connection: Connection, pull: PullMessageRequestHeader, offset: int) -> None:
+    def pulled(self, client_id: str, pull: PullMessageRequestHeader, offset: int) -> None:
         """A member has everything up to `offset`."""
-        client_id = self._client_id(connection, pull)
-        if client_id is None or offset < 0:
+        if offset < 0:
             return
         from_proxy = pull.request_source == PROXY_FOR_BROADCAST
         members = self._members.setdefault((pull.consumer_group, pull.topic), {})
@@ -122,20 +132,6 @@ class BroadcastOffsets:
                     self._offsets.put(broadcast_group(group), topic, queue_id, offset)
 
     # --- inside ---
-
-    def _client_id(self, connection: Connection, pull: PullMessageRequestHeader) -> str | None:
-        """The member that a pull is of; None where its group does not broadcast."""
-        if not self._settings.enable_broadcast_offset_store:
-            return None
-        if pull.request_source == PROXY_FOR_BROADCAST:
-            return pull.proxy_forward_client_id
-        group = self._consumers.find_group(pull.consumer_group)
-        if group is None or not group.is_broadcasting:
-            return None
-        if group.consume_type is not ConsumeType.CONSUME_PASSIVELY:
-            return None
-        client = group.members.get(connection)
-        return None if client is None else client.client_id
 
     def _beginning(self, pull: PullMessageRequestHeader) -> int:
         """Where a group begins: where its members were, or as any new group does."""

@@ -59,8 +59,8 @@ _SYSTEM_PULLERS: Final = frozenset(
     {*SYSTEM_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER"}
 )
 
+_FOUND: Final = int(ResponseCode.SUCCESS)
 _CODES: Final = {
-    GetStatus.FOUND: int(ResponseCode.SUCCESS),
     GetStatus.NO_MATCHED_MESSAGE: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
     GetStatus.MESSAGE_WAS_REMOVING: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
     GetStatus.OFFSET_FOUND_NULL: int(ResponseCode.PULL_NOT_FOUND),
@@ -83,6 +83,7 @@ class _Pull:
     group: SubscriptionGroupConfig
     offset: int
     wanted: MessageFilter
+    broadcast_to: str | None  # the member that it is of, where its group broadcasts
 
 
 class PullProcessor:
@@ -120,15 +121,17 @@ class PullProcessor:
         """Messages now, or a promise of them."""
         header = self._headers.decode(request)
         group = self._check(header, request, connection)
-        pull = _Pull(request, header, group, header.queue_offset, self._wanted(header, group))
+        wanted, member = self._wanted(header, group), self._broadcast.client_id(connection, header)
+        pull = _Pull(request, header, group, header.queue_offset, wanted, member)
         reset = self._reset(header)
         if reset is not None:
             # What the client would commit is from before the reset.
             return self._respond(pull, reset)
-        first = self._broadcast.first_offset(connection, header)
-        if first != NO_OFFSET:
-            self._broadcast.pulled(connection, header, first)
-            return self._respond(pull, self._moved(header, first))
+        if member is not None:
+            first = self._broadcast.first_offset(member, header)
+            if first != NO_OFFSET:
+                self._broadcast.pulled(member, header, first)
+                return self._respond(pull, self._moved(header, first))
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
             self._commit(connection, header)
         result = self._get(pull)
@@ -139,8 +142,10 @@ class PullProcessor:
     def _answer(self, connection: Connection, pull: _Pull, result: GetResult) -> Result:
         header = pull.header
         code = _response_code(result.status, header.queue_offset)
-        is_moved = code == ResponseCode.PULL_OFFSET_MOVED
-        self._broadcast.pulled(connection, header, result.next_offset if is_moved else header.queue_offset)
+        if pull.broadcast_to is not None:
+            is_moved = code == ResponseCode.PULL_OFFSET_MOVED
+            known_to = result.next_offset if is_moved else header.queue_offset
+            self._broadcast.pulled(pull.broadcast_to, header, known_to)
         nothing_yet = code == ResponseCode.PULL_NOT_FOUND
         if nothing_yet and header.sys_flag & PullSysFlag.SUSPEND:
             return self._hold(connection, pull)
@@ -366,6 +371,8 @@ class PullProcessor:
 
 
 def _response_code(status: GetStatus, asked_offset: int) -> int:
+    if status is GetStatus.FOUND:
+        return _FOUND
     if status in _NOTHING_YET:
         return int(ResponseCode.PULL_OFFSET_MOVED if asked_offset != 0 else ResponseCode.PULL_NOT_FOUND)
     return _CODES[status]

@@ -253,6 +253,17 @@ class PullMessageResponseHeader:
 
 
 _HEAD: Final = Struct(">iIhbhiiii")
+# The fields that every answer has, each with the length of its value and the value.
+_USUAL_FIELDS: Final = (
+    b"\x00\x14suggestWhichBrokerId\x00\x00\x00%c%b\x00\x0fnextBeginOffset\x00\x00\x00%c%b"
+    b"\x00\x09minOffset\x00\x00\x00%c%b\x00\x09maxOffset\x00\x00\x00%c%b"
+)
+_FURTHER_FIELDS: Final = (
+    b"\x00\x0boffsetDelta\x00\x00\x00%c%b",
+    b"\x00\x0ctopicSysFlag\x00\x00\x00%c%b",
+    b"\x00\x0cgroupSysFlag\x00\x00\x00%c%b",
+    b"\x00\x0dforbiddenType\x00\x00\x00%c%b",
+)
 
 
 def encode_pull_response(
@@ -261,38 +272,33 @@ def encode_pull_response(
     """The answer to a pull that found messages, written in one go when the request was binary."""
     if request.serialization is not Serialization.BINARY:
         return request.response(code, ext_fields=header.encode(), body=body)
-    numbers = [
-        (b"\x00\x14suggestWhichBrokerId", header.suggest_which_broker_id),
-        (b"\x00\x0fnextBeginOffset", header.next_begin_offset),
-        (b"\x00\x09minOffset", header.min_offset),
-        (b"\x00\x09maxOffset", header.max_offset),
-        (b"\x00\x0boffsetDelta", header.offset_delta),
-        (b"\x00\x0ctopicSysFlag", header.topic_sys_flag),
-        (b"\x00\x0cgroupSysFlag", header.group_sys_flag),
-        (b"\x00\x0dforbiddenType", header.forbidden_type),
-    ]
-    ext = b"".join(
-        [
-            b"%b\x00\x00\x00%c%b" % (name, len(text := b"%d" % value), text)
-            for name, value in numbers
-            if value is not None
-        ]
+    broker_id, following = b"%d" % header.suggest_which_broker_id, b"%d" % header.next_begin_offset
+    lowest, highest = b"%d" % header.min_offset, b"%d" % header.max_offset
+    ext = _USUAL_FIELDS % (
+        len(broker_id),
+        broker_id,
+        len(following),
+        following,
+        len(lowest),
+        lowest,
+        len(highest),
+        highest,
     )
+    further = (header.offset_delta, header.topic_sys_flag, header.group_sys_flag, header.forbidden_type)
+    for field, value in zip(_FURTHER_FIELDS, further, strict=True):
+        if value is not None:
+            text = b"%d" % value
+            ext += field % (len(text), text)
     header_length = 21 + len(ext)
-    return b"".join(
-        (
-            _HEAD.pack(
-                4 + header_length + len(body),
-                0x01000000 | header_length,
-                code,
-                LanguageCode.PYTHON,
-                VERSION_5_3_3,
-                request.opaque,
-                FLAG_RESPONSE,
-                0,
-                len(ext),
-            ),
-            ext,
-            body,
-        )
+    head = _HEAD.pack(
+        4 + header_length + len(body),
+        0x01000000 | header_length,
+        code,
+        LanguageCode.PYTHON,
+        VERSION_5_3_3,
+        request.opaque,
+        FLAG_RESPONSE,
+        0,
+        len(ext),
     )
+    return b"".join((head, ext, body))

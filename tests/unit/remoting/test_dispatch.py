@@ -143,18 +143,73 @@ async def test_response_object_and_encoded_frame_are_answers() -> None:
     assert {row.code: row.answered for row in dispatcher.registrations()} == {10: {0: 1}, 11: {0: 1}}
 
 
-async def test_answers_of_one_read_leave_in_one_write() -> None:
+async def test_answers_of_one_turn_leave_in_one_write() -> None:
     dispatcher = Dispatcher()
     dispatcher.register([10], echo, inline())
     peer = Peer(dispatcher)
 
-    peer.send(*[request() for _ in range(200)])
+    peer.send(*[request() for _ in range(16)])
     assert len(peer.transport.writes) == 1
     peer.send(request())
 
     await loop_passes()
     assert len(peer.transport.writes) == 2
-    assert len(peer.answers) == 201
+    assert len(peer.answers) == 17
+
+
+async def test_a_long_read_takes_turns_with_other_peers() -> None:
+    served: list[int] = []
+
+    def serve(connection: Connection, asked: RemotingCommand) -> RemotingCommand:
+        served.append(asked.opaque)
+        return asked.response(0)
+
+    dispatcher = Dispatcher()
+    dispatcher.register([10], serve, inline())
+    many, one = Peer(dispatcher), Peer(dispatcher)
+    requests, single = [request() for _ in range(40)], request()
+
+    many.send(*requests)
+    assert len(many.transport.writes) == 1
+    one.send(single)
+    # What comes meanwhile waits behind what came before it.
+    requests.append(request())
+    many.send(requests[-1])
+
+    await until(lambda: len(many.answers) == 41)
+    asked = [each.opaque for each in requests]
+    assert served == [*asked[:16], single.opaque, *asked[16:]]
+    assert len(many.transport.writes) == 4
+
+
+async def test_nothing_more_is_read_while_many_requests_wait_for_their_turn() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register([10], echo, inline())
+    peer = Peer(dispatcher)
+
+    peer.send(*[request() for _ in range(300)])
+    peer.send(request())
+    assert not peer.transport.reading
+
+    await until(lambda: len(peer.answers) == 301)
+    assert peer.transport.reading
+
+
+@pytest.mark.parametrize("ours", [False, True])
+async def test_requests_that_came_before_the_end_are_run(ours: bool) -> None:
+    served: list[int] = []
+    dispatcher = Dispatcher()
+    dispatcher.register([10], lambda connection, asked: served.append(asked.opaque), inline())
+    peer, requests = Peer(dispatcher), [request() for _ in range(40)]
+
+    peer.send(*requests)
+    if ours:
+        peer.connection.close()
+    peer.transport.lose(None)
+
+    await loop_passes()
+    # Whoever ends a connection runs nothing more for it.
+    assert served == [each.opaque for each in requests[: 16 if ours else 40]]
 
 
 async def test_each_answer_is_in_the_serialization_of_its_request() -> None:
@@ -439,7 +494,7 @@ async def test_deferred_answers_are_bounded() -> None:
     peer = Peer(dispatcher)
     requests = [request(11) for _ in range(3)]
 
-    dispatcher.dispatch_all(peer.connection, requests, clock.seconds)
+    dispatcher.dispatch_all(peer.connection, requests, clock.seconds, clock.seconds)
     await loop_passes()
 
     refusal = peer.answers[requests[2].opaque]
@@ -486,8 +541,9 @@ async def test_deferred_answer_for_a_peer_that_is_gone_is_dropped() -> None:
     assert peer.received == []
 
 
-async def test_lateness_is_looked_at_within_a_long_read() -> None:
+async def test_lateness_is_looked_at_at_each_turn() -> None:
     clock, tier = Clock(), inline(max_wait_ms=200)
+    clock.seconds = asyncio.get_running_loop().time()
 
     def slow(connection: Connection, asked: RemotingCommand) -> RemotingCommand:
         clock.seconds += 0.010
@@ -498,19 +554,17 @@ async def test_lateness_is_looked_at_within_a_long_read() -> None:
     peer = Peer(dispatcher)
     requests = [request() for _ in range(100)]
 
-    dispatcher.dispatch_all(peer.connection, requests, clock.seconds)
+    peer.send(*requests)
 
-    await loop_passes()
+    await until(lambda: len(peer.answers) == 100)
     codes = [peer.answers[asked.opaque].code for asked in requests]
-    served = codes.count(0)
-    # 200 ms are 20 requests; that it is late is seen after 32 at the latest.
-    assert 20 <= served <= 32
-    assert codes == [0] * served + [ResponseCode.SYSTEM_BUSY] * (100 - served)
-    assert tier.statistics.rejected_late == 100 - served
-    assert peer.answers[requests[-1].opaque].remark == (
-        "[TIMEOUT_CLEAN_QUEUE]broker busy: waited 310 ms in tier inline, the limit is 200 ms; "
-        "0 requests wait there"
-    )
+    # 200 ms are 20 requests: the third turn is too late.
+    assert codes == [0] * 32 + [ResponseCode.SYSTEM_BUSY] * 68
+    assert tier.statistics.rejected_late == 68
+    remark = peer.answers[requests[-1].opaque].remark
+    assert remark is not None
+    assert remark.startswith("[TIMEOUT_CLEAN_QUEUE]broker busy: waited 3")
+    assert remark.endswith(" ms in tier inline, the limit is 200 ms; 0 requests wait there")
 
 
 async def test_requests_that_were_held_back_too_long_are_late() -> None:
@@ -527,17 +581,17 @@ async def test_requests_that_were_held_back_too_long_are_late() -> None:
     assert peer.answers[second.opaque].code == ResponseCode.SYSTEM_BUSY
 
 
-async def test_requests_are_given_back_where_the_peer_takes_no_answers() -> None:
+async def test_requests_wait_where_the_peer_takes_no_answers() -> None:
     dispatcher = Dispatcher()
     dispatcher.register([10], lambda connection, asked: asked.response(0, body=bytes(1000)), inline())
     peer = Peer(dispatcher, ConnectionSettings(write_high_bytes=5000, write_low_bytes=100), taking=False)
-    requests = [request() for _ in range(100)]
 
-    left = dispatcher.dispatch_all(peer.connection, requests, 0.0)
+    peer.send(*[request() for _ in range(100)])
 
-    assert left == requests[31:]
-    assert len(peer.answers) == 31
-    assert dispatcher.dispatch_all(peer.connection, [request()], 0.0) == []
+    await loop_passes()
+    assert len(peer.answers) == 16
+    peer.transport.take()
+    await until(lambda: len(peer.answers) > 16)
 
 
 # --- pools ---
@@ -620,9 +674,9 @@ async def test_request_that_waited_too_long_for_a_pool_is_refused(pools: Callabl
     dispatcher.register([12], gate, pool)
     peer = Peer(dispatcher)
     running, waiting, in_time = request(12), request(12), request(12)
-    dispatcher.dispatch_all(peer.connection, [running, waiting], clock.seconds)
+    dispatcher.dispatch_all(peer.connection, [running, waiting], clock.seconds, clock.seconds)
     await until(lambda: gate.entered == 1)
-    dispatcher.dispatch_all(peer.connection, [in_time], clock.seconds + 1)
+    dispatcher.dispatch_all(peer.connection, [in_time], clock.seconds + 1, clock.seconds + 1)
 
     clock.seconds += 5.5
     gate.opened.set()
@@ -663,4 +717,4 @@ async def test_stopped_pool_refuses(pools: Callable[..., PoolTier]) -> None:
 async def test_loop_and_default_clock_tell_the_same_time() -> None:
     # Connections stamp requests with the loop's time, and the dispatcher compares it with its own clock.
     dispatcher = Dispatcher()
-    assert dispatcher._clock() == pytest.approx(asyncio.get_running_loop().time(), abs=0.1)
+    assert dispatcher.clock() == pytest.approx(asyncio.get_running_loop().time(), abs=0.1)

@@ -26,7 +26,7 @@ async def test_what_runs_in_a_pool_is_waited_for() -> None:
     peer = Peer()
     now = asyncio.get_running_loop().time()
     requests = [RemotingCommand.request(RequestCode.GET_BROKER_CONFIG) for _ in range(3)]
-    dispatcher.dispatch_all(peer.connection, requests, now)
+    dispatcher.dispatch_all(peer.connection, requests, now, now)
     await until(lambda: pool.statistics.running == 1)
     assert pool.statistics.waiting == 2
     assert not await dispatcher.all_answered(0.0)
@@ -44,7 +44,8 @@ async def test_what_is_promised_is_waited_for() -> None:
     dispatcher.register([RequestCode.GET_BROKER_CONFIG], lambda *_: promise, tier)
     peer = Peer()
     request = RemotingCommand.request(RequestCode.GET_BROKER_CONFIG)
-    dispatcher.dispatch_all(peer.connection, [request], asyncio.get_running_loop().time())
+    now = asyncio.get_running_loop().time()
+    dispatcher.dispatch_all(peer.connection, [request], now, now)
     assert not await dispatcher.all_answered(0.0)
     promise.set_result(request.response(0))
     assert await dispatcher.all_answered(5.0)

@@ -53,8 +53,11 @@ class _Broker:
             PROXY_FOR_BROADCAST if by_proxy_for is not None else None,
             proxy_forward_client_id=by_proxy_for,
         )  # fmt: skip
-        first = self.broadcast.first_offset(connection, header)
-        self.broadcast.pulled(connection, header, offset if first == NO_OFFSET else first)
+        member = self.broadcast.client_id(connection, header)
+        if member is None:
+            return NO_OFFSET
+        first = self.broadcast.first_offset(member, header)
+        self.broadcast.pulled(member, header, offset if first == NO_OFFSET else first)
         return first
 
 
