@@ -57,14 +57,11 @@ class TransactionProcessor:
                 "(not known yet)",
             )
 
-        known = self._transactions.ending.known(header)
-        return self._with_record(
-            connection,
-            request,
-            header.commit_log_offset,
-            partial(self._transactions.ending.end, header),
-            0 if known is None else known.size,
-        )
+        known, end = self._transactions.ending.known(header), partial(self._transactions.ending.end, header)
+        if known is not None and known.message is not None:
+            return self._act(request, None, end)
+        known_size = 0 if known is None else known.size
+        return self._with_record(connection, request, header.commit_log_offset, end, known_size)
 
     def resume(self, connection: Connection, request: RemotingCommand) -> Result:
         """Answered as `end` is."""

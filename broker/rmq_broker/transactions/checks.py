@@ -164,6 +164,7 @@ class Checks:
             size=placed.size,
             stored_ms=now_ms,
             checks=checks,
+            message=None,
         )
         self._halves.add(again)
         self._ops.add(half.queue_offset)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import ResponseCode
@@ -72,7 +73,8 @@ class Ending:
     def end(self, header: EndTransactionRequestHeader, record: bytes | None) -> None:
         """Commit or roll back; `record` is what begins at the header's offset of the log.
 
-        To say the same twice is no error. Raises CommandError, StoreUnavailable, MessageRejected.
+        It is not needed where the message of the known transaction is at hand. To say the same twice is no
+        error. Raises CommandError, StoreUnavailable, MessageRejected.
         """
         try:
             self._end(header, record)
@@ -132,17 +134,22 @@ class Ending:
             )
 
     def _commit(self, stored: StoredMessage, half: HalfMessage) -> None:
-        message, topic = stored.message, half.topic
+        half_message, topic = stored.message, half.topic
         if topic not in self._topics:
             raise CommandError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic {topic} of the transaction does not exist any more: create it, or roll back",
             )
-        message.topic, message.queue_id = topic, half.queue_id
-        message.sys_flag = MessageSysFlag.with_transaction_type(
-            message.sys_flag, MessageSysFlag.TRANSACTION_COMMIT
+        # One of its own: where it cannot be stored now, the half message is needed again.
+        message = replace(
+            half_message,
+            topic=topic,
+            queue_id=half.queue_id,
+            sys_flag=MessageSysFlag.with_transaction_type(
+                half_message.sys_flag, MessageSysFlag.TRANSACTION_COMMIT
+            ),
+            prepared_transaction_offset=stored.physical_offset,
         )
-        message.prepared_transaction_offset = stored.physical_offset
         if _OF_HALF_MESSAGES in message.properties:
             fields = decode_properties(message.properties)
             fields.pop(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, None)
@@ -160,7 +167,7 @@ def _half_message(
 ) -> tuple[StoredMessage, HalfMessage]:
     """The half message that the header means. Raises CommandError for none, or one of another group."""
     offset = header.commit_log_offset
-    stored = None if record is None else read_message(record)
+    stored = _stored(record, known)
     half = known
     if half is None and stored is not None and stored.message.topic == TRANSACTION_HALF_TOPIC:
         half = HalfMessage.of(stored)
@@ -179,10 +186,19 @@ def _half_message(
             "(tranStateTableOffset)"
         )
     transaction_id, message = header.transaction_id, stored.message
-    message.unique_key = find_property(message.properties, b"UNIQ_KEY")
+    if message.unique_key is None:
+        message.unique_key = find_property(message.properties, b"UNIQ_KEY")
     if transaction_id and message.unique_key != transaction_id.encode():
         raise _refused(f"the half message at {offset} does not belong to transaction {shown(transaction_id)}")
     return stored, half
+
+
+def _stored(record: bytes | None, known: HalfMessage | None) -> StoredMessage | None:
+    if known is not None and known.message is not None:
+        return StoredMessage(
+            known.message, known.size, known.physical_offset, known.queue_offset, known.stored_ms
+        )
+    return None if record is None else read_message(record)
 
 
 def _refused(remark: str) -> CommandError:

@@ -8,7 +8,7 @@ records names the transaction, whichever of them a producer's answer is about.
 from __future__ import annotations
 
 import sys
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -26,12 +26,15 @@ from rmq_remoting.message_properties import (
 from ..topics.names import has_illegal_characters
 
 if TYPE_CHECKING:
-    from ..delivery.inner_message import StoredMessage
+    from ..delivery.inner_message import InnerMessage, StoredMessage
 
 HALF_QUEUE_ID: Final = 0
 _MOST_QUEUE_ID: Final = 65_535
 # How many transactions are remembered after their end.
 _MOST_ENDED: Final = 20_000
+# Most transactions end at once: so many small messages of those that began last are at hand.
+_MOST_AT_HAND: Final = 1000
+_SMALL_BYTES: Final = 4096
 
 
 class End(Enum):
@@ -57,6 +60,7 @@ class HalfMessage:
     group: str
     topic: str
     queue_id: int
+    message: InnerMessage | None = None  # as it stands in the log, while it is at hand
 
     @classmethod
     def of(cls, stored: StoredMessage) -> HalfMessage | None:
@@ -97,6 +101,7 @@ class HalfMessages:
         # By first offset; in the order of the queue, as what is appended again goes to the end.
         self._halves: dict[int, HalfMessage] = {}
         self._ended: OrderedDict[int, End] = OrderedDict()
+        self._at_hand: deque[HalfMessage] = deque()
 
     def __len__(self) -> int:
         return len(self._halves)
@@ -107,6 +112,16 @@ class HalfMessages:
         if before is None:
             self.counts[half.topic] += 1
         self._halves[half.first_offset] = half
+        if half.message is not None:
+            self._keep_at_hand(half)
+
+    def _keep_at_hand(self, half: HalfMessage) -> None:
+        if half.size > _SMALL_BYTES:
+            half.message = None
+            return
+        self._at_hand.append(half)
+        if len(self._at_hand) > _MOST_AT_HAND:
+            self._at_hand.popleft().message = None
 
     def get(self, first_offset: int) -> HalfMessage | None:
         """The transaction whose half message was appended there first, if it has not ended."""

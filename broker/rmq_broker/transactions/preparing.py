@@ -96,6 +96,7 @@ class Preparing:
                 sys.intern(group or producer_group),
                 sys.intern(topic),
                 queue_id,
+                message,
             )
         )
         return placed

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq_broker.delivery.message_writer import Placed
 from rmq_broker.store.errors import StoreUnavailable
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
@@ -212,3 +213,31 @@ def test_transactions_can_be_forbidden_and_are_bounded(tmp_path: Path) -> None:
     assert refused.value.code == ResponseCode.NO_PERMISSION
     assert broker.stored(GIVEN_UP) == []
     broker.store.close()
+
+
+def test_a_message_at_hand_is_what_the_log_says(broker: Transacting) -> None:
+    first, second = (broker.send(b"one", TAGS="paid", UNIQ_KEY="U") for _ in range(2))
+    halves = [broker.halves.get(place.queue_offset) for place in (first, second)]
+    assert all(half is not None and half.message is not None for half in halves)
+    assert halves[1] is not None
+    halves[1].message = None  # so it has to be read
+
+    broker.end(COMMIT, first)
+    broker.end(COMMIT, second)
+
+    at_hand, read = broker.stored(TOPIC, 2)
+    assert (at_hand.body, at_hand.properties, at_hand.sys_flag, at_hand.flag, at_hand.born_host) == (
+        (read.body, read.properties, read.sys_flag, read.flag, read.born_host)
+    )
+    assert at_hand.prepared_transaction_offset == first.physical_offset
+
+
+def test_only_some_small_messages_are_at_hand(broker: Transacting) -> None:
+    large, *small = [broker.send(bytes(5000)), *(broker.send() for _ in range(1001))]
+    assert [place for place in (large, *small) if _is_at_hand(broker, place)] == small[1:]
+
+
+def _is_at_hand(broker: Transacting, place: Placed) -> bool:
+    half = broker.halves.get(place.queue_offset)
+    assert half is not None
+    return half.message is not None
