@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -228,6 +228,34 @@ class LoadClient:
         }
         return await self._run("join", options, timeout_s, None)
 
+    async def faults(
+        self,
+        topic: str,
+        fault: Callable[[], Awaitable[None]],
+        *,
+        queues: int,
+        rate: int,
+        size: int = 1024,
+        tolerance: bool,
+        seconds: int,
+        warmup_s: int,
+    ) -> LoadResult:
+        """Sends at a rate; `fault` happens after the warm-up. A body begins with its number and a colon.
+
+        `values` has how many were `sent`, which of them `failed`, and the medians of the latency: of the
+        second half of the warm-up (medianMillisBefore) and of each second since the fault (medianMillis).
+        """
+        options: dict[str, object] = {
+            "topic": topic,
+            "queues": queues,
+            "rate": rate,
+            "size": size,
+            "tolerance": str(tolerance).lower(),
+            "seconds": seconds,
+            "warmupSeconds": warmup_s,
+        }
+        return await self._run("faults", options, seconds + warmup_s, None, fault)
+
     async def _timed(
         self,
         load: str,
@@ -240,7 +268,12 @@ class LoadClient:
         return await self._run(load, all_options, seconds + warmup_s, server)
 
     async def _run(
-        self, load: str, options: dict[str, object], timeout_s: float, server: Callable[[], Usage] | None
+        self,
+        load: str,
+        options: dict[str, object],
+        timeout_s: float,
+        server: Callable[[], Usage] | None,
+        when_measuring: Callable[[], Awaitable[None]] | None = None,
     ) -> LoadResult:
         words = [load, "--namesrv", self._namesrv]
         for name, value in options.items():
@@ -257,6 +290,8 @@ class LoadClient:
         with RunningProgram(command, self._home / "stderr.log", dict(os.environ)) as program:
             await program.wait_for("measuring", timeout_s=limit_s)
             before = server() if server is not None else None
+            if when_measuring is not None:
+                await when_measuring()
             await program.wait_for("measured", timeout_s=limit_s)
             after = server() if server is not None else None
             client_rss_bytes = Usage.of(program.pid).rss_bytes

@@ -1,6 +1,6 @@
 """Load through our SDK, from a process of its own.
 
-python -m benchmarks.sdk 127.0.0.1:9876 Topic --seconds 10 [--batching]
+python -m benchmarks.sdk 127.0.0.1:9876 Topic --seconds 10 [--batching] [--trace]
 """
 
 from __future__ import annotations
@@ -13,22 +13,28 @@ from collections.abc import Callable
 
 import uvloop
 
-from rmq_client import BatchPolicy, Message, Producer
+from rmq_client import BatchPolicy, Message, Producer, Tracing
 
 _BATCHING_TASKS = 2000
 
 
 async def sdk_sends(
-    namesrv: str, topic: str, *, seconds: int = 8, tasks: int = 64, batching: bool = False
+    namesrv: str,
+    topic: str,
+    *,
+    seconds: int = 8,
+    tasks: int = 64,
+    batching: bool = False,
+    trace: bool = False,
 ) -> float:
     """Messages per second, sent synchronously by that many tasks (2,000 with automatic batching)."""
     words = [namesrv, topic, "--seconds", str(seconds), "--tasks", str(tasks)]
+    words += ["--batching"] * batching + ["--trace"] * trace
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "benchmarks.sdk",
         *words,
-        *(["--batching"] if batching else []),
         stdout=asyncio.subprocess.PIPE,
     )
     output, _ = await process.communicate()
@@ -37,9 +43,11 @@ async def sdk_sends(
     return float(output.split()[-1])
 
 
-async def _load(namesrv: str, topic: str, seconds: int, tasks: int, batching: bool) -> float:
+async def _load(
+    namesrv: str, topic: str, seconds: int, tasks: int, batching: bool, tracing: Tracing | None
+) -> float:
     policy = BatchPolicy() if batching else None
-    async with Producer(namesrv, group="bench-sdk", batching=policy) as producer:
+    async with Producer(namesrv, group="bench-sdk", batching=policy, trace=tracing) as producer:
         await producer.send(Message(topic, b"first"))
         sent = 0
         stop_at = float("inf")
@@ -68,9 +76,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=8)
     parser.add_argument("--tasks", type=int, default=64)
     parser.add_argument("--batching", action="store_true", help="with automatic batching, from 2,000 tasks")
+    parser.add_argument("--trace", action="store_true", help="with message traces")
     chosen = parser.parse_args()
+    tracing = Tracing() if chosen.trace else None
     tasks = _BATCHING_TASKS if chosen.batching else chosen.tasks
-    load = _load(chosen.namesrv, chosen.topic, chosen.seconds, tasks, chosen.batching)
+    load = _load(chosen.namesrv, chosen.topic, chosen.seconds, tasks, chosen.batching, tracing)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         print(f"{runner.run(load):.1f}")
 

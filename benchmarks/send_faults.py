@@ -1,20 +1,35 @@
 """Sends while one of three brokers stops, freezes or becomes slow: what fails, what is lost, what it costs.
 
 python -m benchmarks.send_faults frozen [--rate 2000] [--seconds 20] [--tolerance off|v5|classic]
+
+First our SDK, then Apache's Java client 5.3.3 with the same brokers: synchronous sends, and its own fault
+tolerance (v5), unless that is off.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import tempfile
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import uvloop
 
+from benchmarks.load import LoadClient
 from rmq_client import FaultTolerance, Producer
-from tests.support.send_faults import BrokerFault, PacedSends, three_brokers
+from tests.support import toolchain
+from tests.support.send_faults import QUEUES, TOPIC, BrokerFault, PacedSends, three_brokers
 
 _WARM_SECONDS: Final = 5.0
+# A JVM is slow in its first seconds.
+_JAVA_WARM_SECONDS: Final = 20
+_SHOWN_ERRORS: Final = 5
 _TOLERANCES: Final = {
     "off": None,
     "v5": FaultTolerance.v5(start_detector=True),
@@ -22,9 +37,29 @@ _TOLERANCES: Final = {
 }
 
 
-async def _measure(
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of the sends, and the medians of how long they took: before the fault, and since."""
+
+    sent: int
+    errors: Sequence[str]
+    failed: int
+    lost: int
+    twice: int
+    ms_before: float
+    ms_by_second: Sequence[float]
+
+    def show(self, name: str) -> None:
+        print(f"{name}: sent {self.sent}, failed {self.failed}, lost {self.lost}, twice {self.twice}")
+        for error in self.errors:
+            print(f"  {error}")
+        print(f"  median before: {self.ms_before:.1f} ms; afterwards, second by second:")
+        print("  " + " ".join(f"{median:.1f}" for median in self.ms_by_second))
+
+
+async def _ours(
     fault: BrokerFault, per_second: int, seconds: int, tolerance: FaultTolerance | None
-) -> None:
+) -> _Outcome:
     async with three_brokers() as cluster:
         async with Producer(
             cluster.address, group="bench-faults", timeout_seconds=3.0, fault_tolerance=tolerance
@@ -39,30 +74,64 @@ async def _measure(
             await sends.end()
         await cluster.mend(fault)
         stored = await cluster.stored()
-    _print(sends, stored.total() - len(stored), len(sends.acknowledged - set(stored)))
-    print(f"median before: {before * 1000:.1f} ms; afterwards, second by second:")
     medians = [sends.median_seconds(began + second, began + second + 1) for second in range(seconds)]
-    print("  " + " ".join(f"{median * 1000:.1f}" for median in medians))
+    return _Outcome(
+        len(sends.ended),
+        [str(error) for error in sends.failures[:_SHOWN_ERRORS]],
+        len(sends.failures),
+        len(sends.acknowledged - set(stored)),
+        stored.total() - len(stored),
+        before * 1000,
+        [median * 1000 for median in medians],
+    )
 
 
-def _print(sends: PacedSends, duplicates: int, lost: int) -> None:
-    print(f"sent {len(sends.ended)}, failed {len(sends.failures)}, lost {lost}, twice {duplicates}")
-    for error in sends.failures[:5]:
-        print(f"  {error}")
+async def _javas(
+    fault: BrokerFault, per_second: int, seconds: int, tolerance: FaultTolerance | None
+) -> _Outcome:
+    program = toolchain.bench_client()
+    with tempfile.TemporaryDirectory(prefix="rmq-bench-client-") as home:
+        async with three_brokers() as cluster:
+            result = await LoadClient(program, cluster.address, Path(home)).faults(
+                TOPIC,
+                partial(cluster.break_one, fault),
+                queues=QUEUES,
+                rate=per_second,
+                tolerance=tolerance is not None,
+                seconds=seconds,
+                warmup_s=_JAVA_WARM_SECONDS,
+            )
+            await cluster.mend(fault)
+            stored = Counter(int(body.split(b":", 1)[0]) for body in (await cluster.stored()).elements())
+    values = result.values
+    acknowledged = set(range(values["sent"])) - set(values["failed"])
+    return _Outcome(
+        values["sent"],
+        [f"{count} x {kind}" for kind, count in values["errorKinds"].items()],
+        len(values["failed"]),
+        len(acknowledged - set(stored)),
+        stored.total() - len(stored),
+        values["medianMillisBefore"],
+        values["medianMillis"],
+    )
+
+
+async def _measure(chosen: Namespace) -> None:
+    fault, tolerance = BrokerFault[chosen.fault.upper()], _TOLERANCES[chosen.tolerance]
+    for name, side in (("our SDK", _ours), ("Apache's Java client", _javas)):
+        (await side(fault, chosen.rate, chosen.seconds, tolerance)).show(name)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("fault", choices=[fault.name.lower() for fault in BrokerFault])
     parser.add_argument("--rate", type=int, default=2000, help="sends per second, of 1 KiB")
     parser.add_argument("--seconds", type=int, default=20, help="how long it goes on with the fault")
     parser.add_argument("--tolerance", choices=_TOLERANCES, default="v5")
-    chosen = parser.parse_args()
-    work = _measure(
-        BrokerFault[chosen.fault.upper()], chosen.rate, chosen.seconds, _TOLERANCES[chosen.tolerance]
-    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(work)
+        runner.run(_measure(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -122,6 +122,21 @@ async def sdk_batching(bench: Bench) -> Sequence[Figure]:
     return figures
 
 
+async def sdk_trace(bench: Bench) -> Sequence[Figure]:
+    """Our SDK, 64 tasks, with message traces (as ours) and without (as theirs), both against our broker."""
+    figures = [Figure("our SDK, 64 tasks: with message traces beside without", _RATE, at_least=0.7)]
+    address = bench.ours.namesrv_address
+
+    async def traced() -> Sequence[float]:
+        return (await sdk_sends(address, TOPIC, seconds=bench.seconds, trace=True),)
+
+    async def untraced() -> Sequence[float]:
+        return (await sdk_sends(address, TOPIC, seconds=bench.seconds),)
+
+    await alternate(figures, traced, untraced, bench.rounds)
+    return figures
+
+
 LOADS: dict[str, Load] = {
     "sync-128": sync_128,
     "sync-1k": sync_1k,
@@ -133,4 +148,5 @@ LOADS: dict[str, Load] = {
     "drain": drain,
     "sdk": sdk,
     "sdk-batching": sdk_batching,
+    "sdk-trace": sdk_trace,
 }

@@ -28,7 +28,7 @@ _BACKLOG = 1_000_000
 _HOUR_MS = 3600 * 1000
 # Further ahead than the measurement takes, within what brokers allow.
 _BACKLOG_MS = (_HOUR_MS, 40 * _HOUR_MS)
-_A_WRITE = 256
+_A_WRITE = 64
 _IDLE_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _ENTERED_SECONDS = 300.0
@@ -117,16 +117,32 @@ def _now_ms() -> int:
 
 
 async def _send_all(client: RawClient, deliver_at_ms: Iterable[int]) -> None:
-    """Send a message for each time; while some are answered the next ones are on their way."""
-    times = iter(deliver_at_ms)
-    unanswered = 0
-    while some := list(islice(times, _A_WRITE)):
-        client.send(*(send(_TOPIC, _BODY, properties=_timed(each)) for each in some))
-        for _ in range(unanswered):
-            sent(await client.receive())
-        unanswered = len(some)
-    for _ in range(unanswered):
-        sent(await client.receive())
+    """Send a message for each time; while some are answered the next ones are on their way.
+
+    What a broker that is not warm refuses is sent again.
+    """
+    refused = list(deliver_at_ms)
+    while refused:
+        times, refused = iter(refused), []
+        under_way: dict[int, int] = {}
+        while some := list(islice(times, _A_WRITE)):
+            requests = [send(_TOPIC, _BODY, properties=_timed(each)) for each in some]
+            client.send(*requests)
+            refused += await _refused(client, under_way)
+            under_way = {each.opaque: at for each, at in zip(requests, some, strict=True)}
+        refused += await _refused(client, under_way)
+
+
+async def _refused(client: RawClient, under_way: Mapping[int, int]) -> list[int]:
+    """The times of those sends that a busy broker refuses."""
+    refused = []
+    for _ in under_way:
+        answer = await client.receive()
+        if answer.code == ResponseCode.SYSTEM_BUSY:
+            refused.append(under_way[answer.opaque])
+        else:
+            sent(answer)
+    return refused
 
 
 def _timed(deliver_at_ms: int) -> Mapping[str, str]:

@@ -76,12 +76,20 @@ final class LatencyLoad {
         } while (!listening.await(PROBE_MILLIS, TimeUnit.MILLISECONDS));
     }
 
-    /** Every thread sends its share of the rate; what a slow broker made it miss is not sent in a rush. */
+    /**
+     * Every thread sends its share of the rate, at its own moments: what a slow broker or a pause made it miss is left
+     * out. Sent in a rush, or at once and from then on, it would bring all threads into step: bursts, not a rate.
+     */
     private void send(int first) {
+        long step = threads * periodNanos;
         long due = System.nanoTime() + first * periodNanos;
         while (!window.isOver()) {
             LockSupport.parkNanos(due - System.nanoTime());
-            due = Math.max(due + threads * periodNanos, System.nanoTime());
+            due += step;
+            long late = System.nanoTime() - due;
+            if (late > 0) {
+                due += (late / step + 1) * step;
+            }
             try {
                 errors.isStored(producers.producer().send(producers.message(stamp(System.nanoTime()))));
             } catch (Exception e) {

@@ -7,7 +7,8 @@ import java.util.Map;
  *
  * <p>Writes JSON objects, one a line: {@code measuring} and {@code measured} at the moments between which things are
  * counted (so that whoever runs this can read the broker's CPU at both), and {@code result} at the end. Everything
- * is as Apache's client has it by default, except that sends are not retried, so that errors are seen.
+ * is as Apache's client has it by default, except that sends are not retried (but by {@code faults}), so that errors
+ * are seen.
  */
 public final class Main {
     private static final Map<String, Load> LOADS = Map.of(
@@ -19,7 +20,8 @@ public final class Main {
         "latency", LatencyLoad::run,
         "fill", FillLoad::run,
         "drain", DrainLoad::run,
-        "join", JoinLoad::run);
+        "join", JoinLoad::run,
+        "faults", FaultLoad::run);
 
     private Main() {
     }
