@@ -19,6 +19,9 @@ from tests.support.ports import LOOPBACK, free_broker_port
 from tests.support.slow_relay import SlowRelay, slow_relay
 
 TOPIC: Final = "Faults"
+_BROKERS: Final = 3
+_QUEUES_OF_A_BROKER: Final = 4
+QUEUES: Final = _BROKERS * _QUEUES_OF_A_BROKER
 # Another address of this machine: where the relay listens on the port that the broker itself has on LOOPBACK.
 _RELAY_HOST: Final = "127.0.0.2"
 _TICK_SECONDS: Final = 0.02
@@ -35,7 +38,7 @@ class BrokerFault(Enum):
 
 
 class ThreeBrokers:
-    """A cluster with a topic of four queues on each of its brokers; the first is behind a relay."""
+    """A cluster with a topic of some queues on each of its brokers; the first is behind a relay."""
 
     def __init__(self, namesrv: OwnNamesrv, brokers: Sequence[OwnBroker], relay: SlowRelay) -> None:
         self.address = namesrv.address
@@ -86,14 +89,14 @@ async def three_brokers() -> AsyncIterator[ThreeBrokers]:
             OwnBroker(namesrv.address, broker_name="broker-0", port=port, settings=behind_relay),
             *(
                 OwnBroker(namesrv.address, broker_name=f"broker-{number}", settings=_SMALL_FILES)
-                for number in (1, 2)
+                for number in range(1, _BROKERS)
             ),
         ]
         async with asyncio.TaskGroup() as starting:
             for broker in brokers:
                 starting.create_task(stack.enter_async_context(broker))
         async with Admin(namesrv.address) as admin:
-            await admin.create_topic(TOPIC, queues=4)
+            await admin.create_topic(TOPIC, queues=_QUEUES_OF_A_BROKER)
         yield ThreeBrokers(namesrv, brokers, relay)
 
 
