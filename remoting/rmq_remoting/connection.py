@@ -89,9 +89,11 @@ class Connection(asyncio.Protocol):
         "_on_open",
         "_pending",
         "_reading",
+        "_resume_scheduled",
         "_settings",
         "_sweeper",
         "_transport",
+        "_turn_ended",
         "_writable",
         "attributes",
         "is_writable",
@@ -127,6 +129,8 @@ class Connection(asyncio.Protocol):
         # By read, with the time of it.
         self._held: deque[tuple[list[RemotingCommand], float]] = deque()
         self._held_count = 0
+        self._turn_ended = 0.0
+        self._resume_scheduled = False
         # By request number: who waits, until when, and how long that is in all (seconds).
         self._pending: dict[int, tuple[Reply, float, float]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -166,7 +170,12 @@ class Connection(asyncio.Protocol):
             if commands:
                 self._take(commands, now)
         if decoder.failure is not None:
+            self._run_held()
             self.fail(decoder.failure)
+
+    def eof_received(self) -> None:
+        """The peer sends no more: what it has asked is answered before the connection ends."""
+        self._run_held()
 
     def _take(self, commands: list[RemotingCommand], now: float) -> None:
         is_first = not self._held
@@ -187,8 +196,20 @@ class Connection(asyncio.Protocol):
             self._held.appendleft((commands[_TURN:], received_at))
             commands = commands[:_TURN]
         self._held_count -= len(commands)
-        self._run(commands, received_at, now)
-        if self._held and self.is_writable:
+        # Late is who waited long for his turn; his own requests before these are no reason.
+        self._run(commands, max(received_at, self._turn_ended), now)
+        if self._held:
+            self._turn_ended = self._dispatcher.clock()
+            if self.is_writable:
+                self._resume_soon()
+
+    def _run_held(self) -> None:
+        while self._held and self.is_writable and self._transport is not None:
+            self._take_turn(self._dispatcher.clock())
+
+    def _resume_soon(self) -> None:
+        if not self._resume_scheduled:
+            self._resume_scheduled = True
             self._loop.call_soon(self._resume)
 
     def _run(self, commands: list[RemotingCommand], received_at: float, now: float) -> None:
@@ -224,11 +245,12 @@ class Connection(asyncio.Protocol):
             return
         if self._held:
             # Not from here: the transport is in the middle of writing.
-            self._loop.call_soon(self._resume)
+            self._resume_soon()
         else:
             self._resume()
 
     def _resume(self) -> None:
+        self._resume_scheduled = False
         if self._held and self.is_writable and self._transport is not None:
             self._take_turn(self._dispatcher.clock())
         if self.is_writable and self._held_count <= _MANY_HELD and not self.is_closed:

@@ -31,6 +31,7 @@ from tests.support.broker_requests import (
     sent,
 )
 from tests.support.brokers import RunningBroker, running_broker
+from tests.support.peers import Peer
 from tests.support.pop_requests import (
     Popped,
     ack,
@@ -352,3 +353,13 @@ async def test_metrics(broker: RunningBroker, client: RawClient) -> None:
     assert values["rmq_pop_messages_in_flight"] == [((), 2)]
     assert values["rocketmq_pop_checkpoint_buffer_size"] == [((), 1)]
     assert values["rmq_pop_returned_total"] == [((), 1)]
+
+
+async def test_nothing_is_popped_for_a_peer_that_is_gone(broker: RunningBroker, client: RawClient) -> None:
+    peer = Peer(broker.broker.dispatcher)
+    # More than one turn: the pop waits for its own while the connection ends.
+    peer.send(*(send("T", b"%d" % number) for number in range(16)), pop("T"))
+    peer.transport.lose(None)
+    await until(lambda: peer.statistics.closed)
+
+    assert len(popped(await client.ask(pop("T", count=32)))) == 16

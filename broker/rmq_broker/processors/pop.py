@@ -60,6 +60,8 @@ class PopProcessor:
 
     def pop(self, connection: Connection, request: RemotingCommand) -> Result:
         """200050: messages now, or a promise of them."""
+        if connection.is_closed:
+            return None  # they would be invisible for nobody
         header = PopMessageRequestHeader.decode(request.ext_fields)
         now_ms = self._now_ms()
         born_ms = header.born_time or now_ms

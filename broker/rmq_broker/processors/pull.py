@@ -119,6 +119,8 @@ class PullProcessor:
 
     def pull(self, connection: Connection, request: RemotingCommand) -> Result:
         """Messages now, or a promise of them."""
+        if connection.is_closed:
+            return None  # a reset would be told to nobody
         header = self._headers.decode(request)
         group = self._check(header, request, connection)
         wanted, member = self._wanted(header, group), self._broadcast.client_id(connection, header)

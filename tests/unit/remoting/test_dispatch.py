@@ -541,30 +541,72 @@ async def test_deferred_answer_for_a_peer_that_is_gone_is_dropped() -> None:
     assert peer.received == []
 
 
-async def test_lateness_is_looked_at_at_each_turn() -> None:
+async def test_who_waits_for_his_own_requests_is_not_late() -> None:
     clock, tier = Clock(), inline(max_wait_ms=200)
     clock.seconds = asyncio.get_running_loop().time()
 
     def slow(connection: Connection, asked: RemotingCommand) -> RemotingCommand:
-        clock.seconds += 0.010
+        clock.seconds += 0.1
         return asked.response(0)
 
     dispatcher = Dispatcher(clock)
     dispatcher.register([10], slow, tier)
     peer = Peer(dispatcher)
-    requests = [request() for _ in range(100)]
 
-    peer.send(*requests)
+    peer.send(*[request() for _ in range(100)])
 
     await until(lambda: len(peer.answers) == 100)
+    assert {answer.code for answer in peer.answers.values()} == {0}
+
+
+async def test_who_waits_long_for_his_turn_is_late() -> None:
+    clock, tier = Clock(), inline(max_wait_ms=200)
+    clock.seconds = asyncio.get_running_loop().time()
+    dispatcher = Dispatcher(clock)
+    dispatcher.register([10], echo, tier)
+    peer = Peer(dispatcher)
+    requests = [request() for _ in range(40)]
+
+    peer.send(*requests)
+    clock.seconds += 0.3  # others have their turn
+
+    await until(lambda: len(peer.answers) == 40)
     codes = [peer.answers[asked.opaque].code for asked in requests]
-    # 200 ms are 20 requests: the third turn is too late.
-    assert codes == [0] * 32 + [ResponseCode.SYSTEM_BUSY] * 68
-    assert tier.statistics.rejected_late == 68
-    remark = peer.answers[requests[-1].opaque].remark
+    assert codes == [0] * 16 + [ResponseCode.SYSTEM_BUSY] * 16 + [0] * 8
+    assert tier.statistics.rejected_late == 16
+    remark = peer.answers[requests[16].opaque].remark
     assert remark is not None
     assert remark.startswith("[TIMEOUT_CLEAN_QUEUE]broker busy: waited 3")
     assert remark.endswith(" ms in tier inline, the limit is 200 ms; 0 requests wait there")
+
+
+@pytest.mark.parametrize("how", ["it ends its side", "it breaks the protocol"])
+async def test_what_a_peer_asked_before_its_end_is_answered(how: str) -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register([10], echo, inline())
+    peer, requests = Peer(dispatcher), [request() for _ in range(100)]
+
+    if how == "it ends its side":
+        peer.send(*requests)
+        peer.connection.eof_received()
+    else:
+        peer.send_bytes(b"".join(map(encode_frame, requests)) + b"\xff" * 64)
+
+    assert set(peer.answers) == {each.opaque for each in requests}
+
+
+async def test_a_peer_has_one_turn_at_a_time_however_often_it_is_slow_to_read() -> None:
+    dispatcher = Dispatcher()
+    dispatcher.register([10], echo, inline())
+    peer = Peer(dispatcher)
+
+    peer.send(*[request() for _ in range(100)])
+    for _ in range(5):
+        peer.connection.pause_writing()
+        peer.connection.resume_writing()
+    await asyncio.sleep(0)
+
+    assert len(peer.answers) == 32
 
 
 async def test_requests_that_were_held_back_too_long_are_late() -> None:

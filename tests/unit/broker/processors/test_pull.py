@@ -442,3 +442,15 @@ async def test_a_client_that_goes_during_a_cold_read_leaves_nothing(broker: _Bro
     assert await result is None
     assert broker.held.count == 0
     assert peer.received() == []
+
+
+async def test_a_reset_is_not_told_to_who_is_gone(broker: _Broker) -> None:
+    broker.put(count=3)
+    broker.offsets.assign_reset("CG", "T", 0, 1)
+    peer = Peer()
+    peer.transport.lose(None)
+    await loop_passes()
+
+    assert broker.pull(pull("T", suspend_ms=0), peer) is None
+
+    assert offsets(_answer(broker.pull(pull("T", suspend_ms=0))))[0] == 1

@@ -50,15 +50,20 @@ def broker(tmp_path: Path) -> Iterator[_Broker]:
     made.store.close()
 
 
-def _cold(physical_offset: int, **options: object) -> bytes:
-    raise ColdData
+def _everything_is_cold(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cold(physical_offset: int, **options: object) -> bytes:
+        raise ColdData
+
+    monkeypatch.setattr(broker.store, "record_now", cold)
+    for half in broker.halves.in_order():
+        half.message = None
 
 
 async def test_what_is_not_in_memory_is_read_in_a_thread(
     broker: _Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = broker.send(b"one")
-    monkeypatch.setattr(broker.store, "record_now", _cold)
+    _everything_is_cold(broker, monkeypatch)
     assert (await broker.commit(place)).code == ResponseCode.SUCCESS
     assert broker.bodies(TOPIC, 2) == [b"one"]
 
@@ -67,7 +72,7 @@ async def test_who_has_gone_meanwhile_is_asked_later(
     broker: _Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, peer = broker.send(b"one"), Peer()
-    monkeypatch.setattr(broker.store, "record_now", _cold)
+    _everything_is_cold(broker, monkeypatch)
     peer.connection.abort()
     await asyncio.sleep(0)
     with pytest.raises(AssertionError):  # there is no answer
