@@ -66,6 +66,8 @@ class KeyHasher:
 
     def any_key(self, topic: str, key: bytes) -> int:
         """The hash of a key of any form (UTF-8), 0 to 2^31 - 1."""
+        if key[:-_COUNTER_DIGITS] in self._heads:  # the unique key of another message: traces have many
+            return self.unique_key(topic, key)
         return _positive(utf8_hash_code(key, prefix_hash_code(topic + "#")))
 
     def all_keys(self, topic: str, unique_key: bytes, keys: bytes) -> list[int]:

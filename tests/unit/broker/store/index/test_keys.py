@@ -114,3 +114,12 @@ def test_all_counters_are_remembered_at_once() -> None:
     for number in range(100):
         hasher.unique_key("T", unique(number).encode())
     assert len(hasher._counters) == 65536
+
+
+def test_unique_keys_among_the_keys_of_another_message() -> None:
+    hasher = KeyHasher()
+    keys = [unique(number) for number in range(20)]
+    for key in keys[:10]:
+        hasher.unique_key("T", key.encode())
+    hashes = hasher.all_keys("Traces", b"", " ".join(keys).encode())
+    assert hashes == [index_hash("Traces", key) for key in keys]
