@@ -119,6 +119,7 @@ class Broker(BrokerParts):
             if self.pops is not None:
                 await self.pops.stop()
             await self._supervisor.cancel("transaction checks")
+            await self._supervisor.cancel("transaction progress")
             if self.transactions is not None:
                 await self.transactions.stop()
             self.offset_flusher.flush()
@@ -131,6 +132,10 @@ class Broker(BrokerParts):
         if self._serving:
             await self.delay_keeper.close(all_is_flushed=self.store.all_is_flushed)
             await self.timers.close(all_is_flushed=self.store.all_is_flushed)
+            if self.transactions is not None and self.transactions.finish(
+                all_is_flushed=self.store.all_is_flushed
+            ):
+                await self.offset_flusher.close()  # a second time, with those of transactions
         for problem in problems:
             if problem is not None:
                 raise problem

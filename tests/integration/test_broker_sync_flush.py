@@ -114,6 +114,7 @@ async def test_one_flush_answers_all_who_wait(broker: RunningBroker, client: Raw
     await until(lambda: disk.waiting)
     client.send(*[send("Orders", b"%d" % number) for number in range(1, 51)])
     await until(lambda: claimed(broker) == 51)
+    await loop_passes()  # each has asked for its flush
     flushes = disk.flushes
     disk.gate.set()
     answers = [await client.receive() for _ in range(51)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from rmq_broker.offsets.table import ConsumerOffsetTable
+from rmq_broker.store.log.commit_log import CommitLog
 from rmq_remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.headers.send import SendMessageResponseHeader
@@ -28,7 +33,7 @@ from tests.support.broker_requests import (
     sent,
     succeeded,
 )
-from tests.support.brokers import RunningBroker, running_broker
+from tests.support.brokers import RunningBroker, broker_configuration, running_broker
 from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
@@ -69,6 +74,14 @@ def _end(
     if oneway:
         command.flag |= FLAG_ONEWAY
     return command
+
+
+def _progress(folder: Path) -> list[int]:
+    """From where on the queues of half and op messages matter, as a stopped broker has left it."""
+    offsets = ConsumerOffsetTable(lambda: 0)
+    offsets.decode((folder / "store" / "config" / "consumerOffset.json").read_bytes())
+    topics = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+    return [offsets.query("CID_RMQ_SYS_TRANS", topic, 0) for topic in topics]
 
 
 async def test_a_message_comes_when_it_is_committed(tmp_path: Path) -> None:
@@ -212,6 +225,49 @@ async def test_what_was_given_up_can_be_resumed(tmp_path: Path) -> None:
             assert answer.remark
 
 
+@pytest.mark.parametrize("fails_at_last", [True, False])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_a_stop_with_a_disk_that_fails_leaves_what_is_to_be_asked_about(
+    tmp_path: Path, flush: str, fails_at_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may take the committed message: the half message must not be passed over then."""
+
+    def fail(commit_log: CommitLog) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    never = {"flushIntervalCommitLog": 3_600_000, "flushIntervalConsumeQueue": 3_600_000}
+    running = RunningBroker(broker_configuration(tmp_path, flushDiskType=flush, **never))
+    await running.start()
+    async with running.client() as client:
+        succeeded(await client.ask(create_topic("T", 1)))
+        place = sent(await client.ask(_half()))
+        flush_log = running.broker.store._flusher.flush_log
+        flush_log()
+        if fails_at_last:
+            succeeded(await client.ask(_end(place, COMMIT)))
+        monkeypatch.setattr(CommitLog, "flush", fail)
+        if not fails_at_last:
+            await client.ask(_end(place, COMMIT))
+            with pytest.raises(OSError):
+                flush_log()
+    try:
+        await running.broker.stop()
+    except OSError:
+        assert fails_at_last
+    await running.supervisor.stop()
+    assert _progress(tmp_path)[0] <= 0
+
+
+async def test_a_commit_that_is_repeated_is_answered_at_once(tmp_path: Path) -> None:
+    """Nothing is new then that would have the log flushed."""
+    async with _running(tmp_path, flushDiskType="SYNC_FLUSH", syncFlushTimeout=60_000) as (broker, client):
+        place = sent(await client.ask(_half()))
+        for _ in range(3):
+            async with asyncio.timeout(20):
+                succeeded(await client.ask(_end(place, COMMIT)))
+        assert broker.broker.store.max_offset("T", 0) == 1
+
+
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 async def test_a_restart_in_between(tmp_path: Path, flush: str) -> None:
     async with _running(tmp_path, flushDiskType=flush) as (_, client):
@@ -223,5 +279,6 @@ async def test_a_restart_in_between(tmp_path: Path, flush: str) -> None:
         succeeded(await client.ask(_end(places[2], ROLLBACK)))
         assert (await client.ask(_end(places[1], COMMIT))).code == ResponseCode.ILLEGAL_OPERATION
         assert [message.body for message in pulled(await client.ask(pull("T")))] == [b"1", b"0"]
+    assert _progress(tmp_path) == [3, 2]
     async with _running(tmp_path, flushDiskType=flush) as (broker, _):
         assert len(broker.broker.transactions.halves) == 0  # type: ignore[union-attr]

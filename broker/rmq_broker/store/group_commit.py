@@ -70,6 +70,7 @@ class GroupCommit:
         # By the offset that they wait for, which is also by the time that they came.
         self._waiting: deque[tuple[int, float, asyncio.Future[Answer], Outcome]] = deque()
         self._requested = False
+        self._flushed_to = 0  # as far as the loop was told
         self._wake = threading.Semaphore(0)
         self._stopping = False
         self.statistics = CommitStatistics()
@@ -84,11 +85,19 @@ class GroupCommit:
             self._loop.call_soon(self._start_flush)
 
     def wait(self, offset: int, outcome: Outcome) -> asyncio.Future[Answer]:
-        """The answer, once the log is on the disk up to `offset`; the log's newest record ends there."""
+        """The answer, once the log is on the disk up to `offset`; the log's newest record ends there.
+
+        In the next iteration of the loop where it is there already. Else a flush is asked for: who has not
+        appended anything just now may be the only one who waits.
+        """
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting.append((offset, self._clock() + self._timeout_ms() / 1000, future, outcome))
         if self._timer is None:
             self._set_timer()
+        if offset <= self._flushed_to:
+            self._loop.call_soon(self._settle_flushed)
+        else:
+            self.request()
         return future
 
     @property
@@ -122,10 +131,14 @@ class GroupCommit:
     def _flushed(self, offset: int) -> None:
         self.statistics.flushes += 1
         self._on_flushed(offset)
-        waiting = self._waiting
+        self._flushed_to = max(self._flushed_to, offset)
+        self._settle_flushed()
+
+    def _settle_flushed(self) -> None:
+        """Answer those whose wait is over."""
         count = 0
-        for entry in waiting:
-            if entry[0] > offset:
+        for entry in self._waiting:
+            if entry[0] > self._flushed_to:
                 break
             count += 1
         self._settle(count, WaitEnd.FLUSHED)

@@ -122,10 +122,12 @@ class Checks:
             self._give_up(half, message)
 
     async def _read(self, half: HalfMessage) -> InnerMessage | None:
-        """Raises OSError."""
+        """The half message, on the disk or not yet; None where it is not in the log. Raises OSError."""
         try:
-            record = self._store.record_now(half.physical_offset)
+            record = self._store.record_now(half.physical_offset, entered=False)
         except ColdData:
+            if half.physical_offset >= self._store.entries_end:
+                raise OSError("it is neither in memory nor flushed to the disk yet") from None
             record = await asyncio.get_running_loop().run_in_executor(
                 None, self._store.record_at, half.physical_offset
             )

@@ -26,10 +26,9 @@ LOOK_SECONDS: Final = 1.0
 
 
 class _Noted(NamedTuple):
-    """Offsets of both queues at some moment, and where the log ended then."""
+    """Offsets by topic and queue at some moment, of those that are there, and where the log ended then."""
 
-    half_offset: int
-    op_offset: int
+    offsets: dict[tuple[str, int], int]
     log_end: int
 
 
@@ -61,27 +60,40 @@ class Progress:
             self._commit(noted)
         self._noted = self._now()
 
-    def finish(self) -> None:
-        """Commit how far things are now: the store is about to be closed in good order."""
-        self._noted = None
-        self._commit(self._now())
+    def stop(self) -> None:
+        """Note how far things are, for `finish`: nothing comes any more; `look` is not to be called again."""
+        self._noted = self._now()
+
+    def finish(self) -> bool:
+        """Commit what `stop` noted: the store has been closed, and all of the log is on the disk.
+
+        Tells whether any offset is new.
+        """
+        noted, self._noted = self._noted, None
+        return noted is not None and self._commit(noted)
 
     def _now(self) -> _Noted:
         half_offset = self._halves.oldest_offset
         if half_offset is None:
             queue = self._store.queues.get(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID)
             half_offset = 0 if queue is None else queue.next_offset
-        return _Noted(half_offset, self._ops.done_before(half_offset), self._store.max_phy_offset())
+        offsets = {
+            (TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID): half_offset,
+            (TRANSACTION_OP_TOPIC, OP_QUEUE_ID): self._ops.done_before(half_offset),
+        }
+        # The queues are not there where there never was a transaction.
+        there = {
+            place: offset for place, offset in offsets.items() if self._store.queues.get(*place) is not None
+        }
+        return _Noted(there, self._store.max_phy_offset())
 
-    def _commit(self, noted: _Noted) -> None:
-        for topic, queue_id, offset in (
-            (TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID, noted.half_offset),
-            (TRANSACTION_OP_TOPIC, OP_QUEUE_ID, noted.op_offset),
-        ):
-            if self._store.queues.get(topic, queue_id) is None:
-                continue  # there never was a transaction
+    def _commit(self, noted: _Noted) -> bool:
+        is_new = False
+        for (topic, queue_id), offset in noted.offsets.items():
             if self._offsets.query(TRANSACTION_GROUP, topic, queue_id) != offset:
                 self._offsets.put(TRANSACTION_GROUP, topic, queue_id, offset)
+                is_new = True
+        return is_new
 
     def _begin(self, topic: str, queue_id: int) -> int:
         committed = self._offsets.query(TRANSACTION_GROUP, topic, queue_id)

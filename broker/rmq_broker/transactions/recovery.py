@@ -103,9 +103,19 @@ class Recovery:
         """Queue offset and physical offset of each message from `begin` on."""
         offset, end = begin, self._store.max_offset(topic, queue_id)
         while offset < end:
-            entries = self._store.queue_entries(topic, queue_id, offset, min(_ENTRIES, end - offset))
-            if not entries:
-                return
-            for index, entry in enumerate(entries):
-                yield offset + index, entry[0]
-            offset += len(entries)
+            count = min(_ENTRIES, end - offset)
+            entries = self._store.queue_entries(topic, queue_id, offset, count) or []
+            if len(entries) == count:
+                for index, entry in enumerate(entries):
+                    yield offset + index, entry[0]
+            elif entries:
+                yield from self._entries_one_by_one(topic, queue_id, offset, count)
+            offset += count
+
+    def _entries_one_by_one(
+        self, topic: str, queue_id: int, begin: int, count: int
+    ) -> Iterator[tuple[int, int]]:
+        """As `_entries`, of so many offsets with a gap among them: what is in it is left out."""
+        for offset in range(begin, begin + count):
+            for entry in self._store.queue_entries(topic, queue_id, offset, 1) or ():
+                yield offset, entry[0]

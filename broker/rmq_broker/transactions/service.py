@@ -72,7 +72,15 @@ class TransactionService:
         supervisor.every("transaction counts", self._counts_keeper.period_seconds, self._counts_keeper.write)
 
     async def stop(self) -> None:
-        """Leave everything on disk; the offsets are written by their owner afterwards. Raises OSError."""
+        """Write what is not written yet, while the store is open: `finish` follows. Raises OSError."""
         self.ops.write()
-        self.progress.finish()
+        self.progress.stop()
         await self._counts_keeper.close()
+
+    def finish(self, *, all_is_flushed: bool) -> bool:
+        """The store has been closed; commit how far things were, if the commit log is on the disk.
+
+        Else what was noted as ended may be lost, and with a later beginning nobody would be asked about it.
+        Tells whether there are new offsets, for their owner to write.
+        """
+        return all_is_flushed and self.progress.finish()

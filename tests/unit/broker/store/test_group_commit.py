@@ -91,6 +91,37 @@ async def test_what_comes_during_a_flush_waits_for_the_next() -> None:
         assert (parts.log.flushes, parts.told) == (2, [10, 60])
 
 
+async def test_who_waits_for_nothing_new_is_answered_at_once() -> None:
+    async with new_parts() as parts:
+        assert await parts.append() == b"FLUSHED"
+        waiting = parts.commits.wait(parts.log.end, lambda end: end.name.encode())
+        assert not waiting.done()  # the loop goes on with other work first
+        await asyncio.sleep(0)
+        assert waiting.result() == b"FLUSHED"
+        assert parts.log.flushes == 1
+        assert parts.commits.statistics == CommitStatistics(flushes=1, answered=2)
+
+
+async def test_a_wait_alone_makes_a_flush() -> None:
+    """As for the first one after a start, or where the background has flushed meanwhile."""
+    async with new_parts() as parts:
+        parts.log.end += 10
+        waiting = [parts.commits.wait(10, lambda end: end.name.encode()) for _ in range(3)]
+        async with asyncio.timeout(4):
+            assert await asyncio.gather(*waiting) == [b"FLUSHED"] * 3
+        assert parts.log.flushes == 1
+
+
+async def test_what_was_flushed_stays_so_after_a_failure() -> None:
+    async with new_parts() as parts:
+        assert await parts.append() == b"FLUSHED"
+        flushed = parts.log.end
+        parts.log.error = OSError(5, "Input/output error")
+        known = parts.commits.wait(flushed, lambda end: end.name.encode())
+        assert await parts.append() == b"FAILED"
+        assert await known == b"FLUSHED"
+
+
 async def test_entries_are_made_before_anybody_is_answered() -> None:
     async with new_parts() as parts:
         seen: list[list[int]] = []

@@ -39,9 +39,10 @@ class Transacting(Delivery):
         self.topics.update(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
         self.producers = ProducerTable()
         self.committed_offsets = ConsumerOffsetTable(self.clock)
-        self._make()
+        self.begin_anew()
 
-    def _make(self) -> None:
+    def begin_anew(self) -> None:
+        """Transactions that know nothing yet, on the same store."""
         self.service = TransactionService(
             self.settings,
             self.topics,
@@ -95,7 +96,7 @@ class Transacting(Delivery):
         after = Transacting(self.folder, self.clock, **self.keys)
         if offsets_are_kept:
             after.committed_offsets = self.committed_offsets
-            after._make()
+            after.begin_anew()
         await after.service.load()
         return after
 

@@ -34,6 +34,10 @@ def broker(tmp_path: Path) -> Iterator[Transacting]:
     made.store.close()
 
 
+def _cold(physical_offset: int, *, entered: bool) -> bytes:
+    raise ColdData
+
+
 async def test_a_producer_is_asked_after_the_timeout(broker: Transacting) -> None:
     producer = broker.join()
     sent = broker.send(b"one", UNIQ_KEY="U", TAGS="paid")
@@ -201,12 +205,38 @@ async def test_a_full_disk_ends_the_round(broker: Transacting, monkeypatch: pyte
 async def test_what_is_not_in_memory_is_read_in_a_thread(
     broker: Transacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cold(physical_offset: int) -> bytes:
-        raise ColdData
-
     producer = broker.join()
     broker.send()
-    monkeypatch.setattr(broker.store, "record_now", cold)
+    monkeypatch.setattr(broker.store, "record_now", _cold)
+    await broker.check_after(6)
+    assert len(producer.received()) == 1
+
+
+async def test_what_is_not_on_the_disk_yet_is_asked_about_as_well(broker: Transacting) -> None:
+    producer = broker.join()
+    broker.store.appender.enter_when_flushed(lambda: None)  # as with SYNC_FLUSH, and a disk that is slow
+    broker.send()
+
+    await broker.check_after(6)
+
+    assert (len(broker.halves), broker.service.checks.lost) == (1, 0)
+    assert question(producer)[0].tran_state_table_offset == 1
+    broker.store.appender.flushed(broker.store.max_phy_offset())
+    assert broker.bodies(HALF) == [b"body", b"body"]
+
+
+async def test_what_can_only_be_read_once_it_is_on_the_disk_waits_for_that(
+    broker: Transacting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = broker.join()
+    broker.store.appender.enter_when_flushed(lambda: None)
+    broker.send()
+    monkeypatch.setattr(broker.store, "record_now", _cold)
+
+    await broker.check_after(6)
+
+    assert (len(broker.halves), broker.service.checks.lost, producer.received()) == (1, 0, [])
+    broker.store.appender.flushed(broker.store.max_phy_offset())
     await broker.check_after(6)
     assert len(producer.received()) == 1
 
@@ -215,7 +245,7 @@ async def test_a_half_message_that_is_gone_is_counted(
     broker: Transacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.send()
-    monkeypatch.setattr(broker.store, "record_now", lambda offset: None)
+    monkeypatch.setattr(broker.store, "record_now", lambda offset, *, entered: None)
     await broker.check_after(6)
     assert (len(broker.halves), broker.service.checks.lost) == (0, 1)
 

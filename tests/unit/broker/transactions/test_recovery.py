@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from rmq_broker.delivery.inner_message import read_message
 from rmq_broker.offsets.table import NO_OFFSET
+from rmq_broker.store.log.commit_log import CommitLog
 from rmq_remoting.errors import CommandError
 from tests.support.golden_store import SETTINGS, unpack
 from tests.unit.broker.delivery.parts import inner
@@ -31,6 +33,13 @@ _LAYOUT = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue")
 def _positions(broker: Transacting) -> tuple[int, int]:
     query = broker.committed_offsets.query
     return query(SYSTEM_GROUP, HALF, 0), query(SYSTEM_GROUP, OP, 0)
+
+
+def _leave_gap(broker: Transacting, topic: str, length: int) -> None:
+    """Let the next offsets of a queue be without messages."""
+    queue = broker.store.queues.get(topic, 0)
+    assert queue is not None
+    queue.fill_gap(queue.max_offset + length)
 
 
 async def test_what_has_not_ended_is_known_again(tmp_path: Path) -> None:
@@ -137,10 +146,59 @@ async def test_nothing_is_read_from_before_the_progress(tmp_path: Path) -> None:
     places = [broker.send() for _ in range(2)]
     broker.end(ROLLBACK, places[0])
     await broker.service.stop()
+    await broker.store.stop()
+    assert broker.service.finish(all_is_flushed=broker.store.all_is_flushed)
     assert _positions(broker) == (1, 1)
+    assert not broker.service.finish(all_is_flushed=True)
     after = await broker.restarted()
     assert [half.queue_offset for half in after.halves.in_order()] == [1]
     after.store.close()
+
+
+async def test_a_stop_with_a_disk_that_fails_leaves_the_progress_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut may take the committed message, and then its producer is to be asked."""
+
+    def fail(commit_log: CommitLog) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    broker = Transacting(tmp_path)
+    place = broker.send()
+    broker.store._flusher.flush_log()
+    broker.end(COMMIT, place)
+    monkeypatch.setattr(CommitLog, "flush", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        broker.store._flusher.flush_log()
+
+    await broker.service.stop()
+    assert _positions(broker) == (NO_OFFSET, NO_OFFSET)
+    await broker.store.stop()
+    assert not broker.service.finish(all_is_flushed=broker.store.all_is_flushed)
+    assert _positions(broker) == (NO_OFFSET, NO_OFFSET)
+
+
+@pytest.mark.parametrize("gap", [1, 999, 1000, 2500])
+async def test_offsets_behind_a_gap_are_the_right_ones(gap: int, tmp_path: Path) -> None:
+    """As damage leaves it in either queue."""
+    broker = Transacting(tmp_path)
+    broker.send(b"before")
+    _leave_gap(broker, HALF, gap)
+    places = [broker.send(b"%d" % number) for number in range(3)]
+    broker.end(ROLLBACK, places[0])
+    broker.service.ops.write()
+    _leave_gap(broker, OP, gap)
+    broker.end(ROLLBACK, places[2])
+    broker.service.ops.write()
+    assert broker.store.max_offset(OP, 0) == gap + 2
+
+    broker.begin_anew()
+    await broker.service.load()
+
+    assert [half.queue_offset for half in broker.halves.in_order()] == [0, gap + 2]
+    broker.end(COMMIT, places[1])
+    assert broker.bodies(TOPIC, 2) == [b"1"]
+    broker.store.close()
 
 
 async def test_a_stop_leaves_the_counts_for_apaches_broker(tmp_path: Path) -> None:
