@@ -18,11 +18,23 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import RequestError
 from rmq_remoting.framing import encode_frame
 
+from .errors import NotRunning
 from .links import BrokerLinks
 
 log = logging.getLogger("rmq.client.crossing")
 
 T = TypeVar("T")
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody cancels the running task; else a CancelledError is that of what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def stopped_error() -> NotRunning:
+    """For who uses the network thread of a client that has ended."""
+    return NotRunning("the client was stopped meanwhile, with the last of its producers and consumers")
 
 
 class Mailbox(Generic[T]):
@@ -31,16 +43,23 @@ class Mailbox(Generic[T]):
     It has no bound of its own: who puts must bound what is under way.
     """
 
-    __slots__ = ("_deliver", "_items", "_loop", "_scheduled")
+    __slots__ = ("_deliver", "_dropped", "_items", "_loop", "_scheduled")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[list[T]], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deliver: Callable[[list[T]], None],
+        dropped: Callable[[list[T]], None] | None = None,
+    ) -> None:
+        """`dropped` is called by who puts, with items that came too late: their loop has ended."""
         self._loop = loop
         self._deliver = deliver
+        self._dropped = dropped
         self._items: deque[T] = deque()
         self._scheduled = False
 
     def put(self, item: T) -> None:
-        """Hand `item` over; dropped if the loop has ended, since nobody is left who could want it."""
+        """Hand `item` over; dropped if the loop has ended."""
         # Safe without a lock: the flag is cleared before the items are taken, so an item that was put while
         # the flag was still set is among those that are taken then.
         self._items.append(item)
@@ -51,14 +70,22 @@ class Mailbox(Generic[T]):
             except RuntimeError:
                 if not self._loop.is_closed():
                     raise
-                log.debug("the loop has ended: %d items dropped", len(self._items))
-                self._items.clear()
+                self._drop()
 
     def _run(self) -> None:
+        self._deliver(self._take())
+
+    def _drop(self) -> None:
+        items = self._take()
+        log.debug("the loop has ended: %d items dropped", len(items))
+        if self._dropped is not None:
+            self._dropped(items)
+
+    def _take(self) -> list[T]:
         self._scheduled = False
         items = self._items
         take = items.popleft
-        self._deliver([take() for _ in range(len(items))])
+        return [take() for _ in range(len(items))]
 
 
 _Outcome = tuple["asyncio.Future[RemotingCommand | None]", "RemotingCommand | BaseException | None"]
@@ -83,6 +110,11 @@ class _CrossingReply:
     def set_exception(self, exception: BaseException, /) -> None:
         self._outcomes.put((self._future, exception))
 
+    def fail(self, error: BaseException) -> None:
+        """On the caller's loop: end its future at once."""
+        if not self._future.done():
+            self._future.set_exception(error)
+
 
 # The opaque of a one-way request: it has no entry in the table of those who wait.
 _ONEWAY = -1
@@ -99,20 +131,26 @@ class Crossing:
     ) -> None:
         self._links = links
         self._create_future = caller_loop.create_future
-        self._requests: Mailbox[_Request] = Mailbox(network_loop, self._post)
+        self._requests: Mailbox[_Request] = Mailbox(network_loop, self._post, _refuse)
         self._outcomes: Mailbox[_Outcome] = Mailbox(caller_loop, _resolve)
 
     def send(
         self, address: str, opaque: int, frame: bytes, timeout_seconds: float
     ) -> asyncio.Future[RemotingCommand]:
-        """Send an encoded request; the future gives the response, or ends with a RequestError."""
+        """Send an encoded request; the future gives the response, or ends with a RequestError.
+
+        It ends at once with NotRunning where the network thread has ended.
+        """
         future = self._create_future()
         reply = _CrossingReply(future, self._outcomes)
         self._requests.put((address, opaque, frame, timeout_seconds, reply))
         return future
 
     def send_oneway(self, address: str, frame: bytes) -> asyncio.Future[None]:
-        """Send an encoded one-way request; the future ends when it is in the connection's buffer."""
+        """Send an encoded one-way request; the future ends when it is in the connection's buffer.
+
+        It ends at once with NotRunning where the network thread has ended.
+        """
         future = self._create_future()
         self._requests.put((address, _ONEWAY, frame, 0.0, _CrossingReply(future, self._outcomes)))
         return future
@@ -135,6 +173,12 @@ class Crossing:
                     reply.set_result(None)
             except RequestError as error:
                 reply.set_exception(error)
+
+
+def _refuse(requests: list[_Request]) -> None:
+    """On the caller's loop: tell who wanted to send that nobody is there to do it."""
+    for *_, reply in requests:
+        reply.fail(stopped_error())
 
 
 def _resolve(outcomes: list[_Outcome]) -> None:

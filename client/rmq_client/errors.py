@@ -107,6 +107,9 @@ class TimedOut(UnreachableError):
 class NoReply(TimedOut):
     """A request reached a broker, and no reply came in time: nobody consumes it, or it takes longer."""
 
+    # The request is stored, and whoever consumes it may have acted on it.
+    is_outcome_unknown = True
+
 
 class BrokerError(ClientError):
     """A server refused a request. `code` and `remark` are the server's own words.

@@ -21,6 +21,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from rmq_remoting.bodies.heartbeat import SubscriptionData
@@ -30,7 +31,7 @@ from rmq_remoting.host import local_address
 from rmq_remoting.message_ids import UniqueKeyGenerator
 
 from .brokers import BrokerApi
-from .crossing import Crossing
+from .crossing import Crossing, is_being_cancelled, stopped_error
 from .errors import ClientError
 from .heartbeats import Heartbeats
 from .links import BrokerLinks
@@ -73,6 +74,7 @@ class ClientInstance:
         self.replies = PendingReplies(settings.max_unpacked_body_bytes, now_ms)
         self.transaction_checks = TransactionChecks(settings.serialization, settings.max_unpacked_body_bytes)
         self._users = 0
+        self._has_ended = False
         self._crossings: dict[int, tuple[asyncio.AbstractEventLoop, Crossing]] = {}
         # Made on the network loop, by _start.
         self.loop: asyncio.AbstractEventLoop
@@ -117,11 +119,35 @@ class ClientInstance:
             if _registry.instances.get(key) is self:
                 del _registry.instances[key]
         await self.run(self._stop())
+        self._has_ended = True
         await self.thread.stop()
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the network loop and wait for its result; cancelling this cancels it."""
-        return await asyncio.wrap_future(self.thread.submit(coroutine))
+        """Run a coroutine on the network loop and wait for its result; cancelling this cancels it.
+
+        Raises NotRunning where this instance has ended, or ends meanwhile: nobody has cancelled the caller.
+        """
+        try:
+            return await asyncio.wrap_future(self._submit(coroutine))
+        except asyncio.CancelledError:
+            if is_being_cancelled():
+                raise
+            error = stopped_error()
+            error.is_outcome_unknown = True  # it had begun
+            raise error from None
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Raises NotRunning where the network loop has ended."""
+        if self._has_ended:
+            coroutine.close()
+            raise stopped_error()
+        try:
+            return self.thread.submit(coroutine)
+        except RuntimeError as error:
+            coroutine.close()
+            if not self.thread.loop().is_closed():
+                raise
+            raise stopped_error() from error
 
     async def release_after(self, leaving: Coroutine[Any, Any, None]) -> None:
         """Run a user's last coroutine on the network loop, and give it back whatever comes of that."""

@@ -15,6 +15,7 @@ from typing import Final
 from rmq_remoting.bodies.route import MASTER_BROKER_ID, QueueData, TopicRouteData
 from rmq_remoting.message_queue import MessageQueue
 
+from .crossing import is_being_cancelled, stopped_error
 from .errors import BrokerUnreachable, ClientError, TopicNotFound
 from .name_servers import NameServers
 from .names import AUTO_CREATE_TOPIC
@@ -166,8 +167,17 @@ class RouteTable:
         return route
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """Ask again; who asks for the same topic at the same time shares the answer. Raises as `route`."""
-        return await asyncio.shield(self._start_fetch(topic))
+        """Ask again; who asks for the same topic at the same time shares the answer.
+
+        Raises as `route`, and NotRunning where `stop` ends it.
+        """
+        fetch = self._start_fetch(topic)
+        try:
+            return await asyncio.shield(fetch)
+        except asyncio.CancelledError:
+            if fetch.cancelled() and not is_being_cancelled():  # by stop(), not the caller
+                raise stopped_error() from None
+            raise
 
     def watch(self, topic: str) -> None:
         """Keep the topic's route fresh, also while the topic does not exist yet."""

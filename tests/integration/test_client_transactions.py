@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -206,3 +209,27 @@ async def test_the_blocking_face(cluster: _Cluster) -> None:
 
     await asyncio.to_thread(use)
     assert await cluster.bodies(2) == [b"yes", b"too"]
+
+
+async def test_work_in_every_thread_can_send_what_is_compressed(cluster: _Cluster) -> None:
+    """As many transactions as the loop has threads; the work of each waits for a large message's send."""
+    count = min(32, (os.cpu_count() or 1) + 4)
+    together = threading.Barrier(count, timeout=10)
+
+    def transact(producer: blocking.Producer) -> TransactionState:
+        def work(message: Message) -> TransactionState:
+            together.wait()
+            producer.send(Message("T", b"large" * 20_000))
+            return TransactionState.ROLLBACK
+
+        return producer.send_in_transaction(Message("T", b"small"), work).state
+
+    def use() -> list[TransactionState]:
+        with (
+            blocking.Producer(cluster.address, group="p") as producer,
+            ThreadPoolExecutor(count) as executor,
+        ):
+            return list(executor.map(transact, [producer] * count))
+
+    assert await asyncio.to_thread(use) == [TransactionState.ROLLBACK] * count
+    assert await cluster.bodies(count) == [b"large" * 20_000] * count

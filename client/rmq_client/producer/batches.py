@@ -10,8 +10,8 @@ from rmq_remoting.message import Message
 from rmq_remoting.message_properties import PROPERTY_WAIT_STORE_MSG_OK
 from rmq_remoting.message_queue import MessageQueue
 
-from ..errors import UsageError
-from .batching import Batch, batch_item, can_batch
+from ..errors import TimedOut, UsageError
+from .batching import Batch, Batcher, batch_item, can_batch
 from .delivery import Delivery
 from .encoding import Lane, Outgoing, Stored, queue_of
 from .preparing import Preparer
@@ -59,10 +59,31 @@ class Batches:
         lane, stored = await self._delivery.send(publishing, batch.queue, outgoing, timeout_seconds)
         return self._results(batch, lane, stored)
 
+    async def send_one(
+        self, batcher: Batcher, message: Message, queue: MessageQueue | None, timeout_seconds: float
+    ) -> SendResult:
+        """Send a message in an automatic batch, and wait so long for its result. Raises ClientError."""
+        properties, msg_id = self._preparer.properties(message)
+        item = batch_item(message.flag, message.body, properties)
+        usual_seconds = self._timeout_seconds
+        if timeout_seconds == usual_seconds:  # the batch ends in time by itself: a timer for each is dear
+            return await batcher.add(message, queue, item, msg_id)
+        longer_seconds = timeout_seconds if timeout_seconds > usual_seconds else 0.0
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await batcher.add(message, queue, item, msg_id, longer_seconds)
+        except TimeoutError:
+            late = TimedOut(
+                f"a message to {message.topic} was not stored within {timeout_seconds:.3g} s: its batch may "
+                "still be"
+            )
+            late.is_outcome_unknown = True
+            raise late from None
+
     async def deliver(self, batch: Batch) -> None:
         """For the batcher: send, and tell everybody who waits."""
         try:
-            results = await self.send(batch, self._timeout_seconds)
+            results = await self.send(batch, max(self._timeout_seconds, batch.timeout_seconds))
         except asyncio.CancelledError:
             for future in batch.waiting:
                 future.cancel()

@@ -83,7 +83,10 @@ def batch_item(flag: int, body: bytes, properties: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Batch:
-    """Messages that go together: encoded items, and who waits for which."""
+    """Messages that go together: encoded items, and who waits for which.
+
+    `timeout_seconds`: how long the most patient of those waits; 0: as long as is usual.
+    """
 
     topic: str
     queue: MessageQueue | None
@@ -92,6 +95,7 @@ class Batch:
     msg_ids: list[str] = field(default_factory=list)
     waiting: list[asyncio.Future[SendResult]] = field(default_factory=list)
     size_bytes: int = 0
+    timeout_seconds: float = 0.0
 
     def add(self, item: bytes, msg_id: str) -> None:
         """Take a message in."""
@@ -100,8 +104,9 @@ class Batch:
         self.size_bytes += len(item)
 
 
-# Batches of different keys never mix: the broker treats a batch as one message of one queue.
-_Key = tuple[str, "MessageQueue | None", bool]
+# Batches of different keys never mix: the broker treats a batch as one message of one queue. And who waits
+# longer than is usual goes with its like (the last item), so that a batch can be given up for all at once.
+_Key = tuple[str, "MessageQueue | None", bool, bool]
 
 
 class Batcher:
@@ -121,11 +126,19 @@ class Batcher:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(
-        self, message: Message, queue: MessageQueue | None, item: bytes, msg_id: str
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        item: bytes,
+        msg_id: str,
+        timeout_seconds: float = 0.0,
     ) -> asyncio.Future[SendResult]:
-        """Take a message in; the future gives its result."""
+        """Take a message in; the future gives its result.
+
+        `timeout_seconds`: how long its batch is to be tried at least, where that is longer than is usual.
+        """
         wait_store_ok = message.properties.get(PROPERTY_WAIT_STORE_MSG_OK) is None or message.wait_store_ok
-        key = (message.topic, queue, wait_store_ok)
+        key = (message.topic, queue, wait_store_ok, timeout_seconds > 0)
         policy = self._policy
         batch = self._open.get(key)
         if batch is not None and batch.size_bytes + len(item) > policy.max_bytes:
@@ -137,6 +150,7 @@ class Batcher:
         future: asyncio.Future[SendResult] = self._loop.create_future()
         batch.add(item, msg_id)
         batch.waiting.append(future)
+        batch.timeout_seconds = max(batch.timeout_seconds, timeout_seconds)
         if len(batch.items) >= policy.max_messages or batch.size_bytes >= policy.max_bytes:
             self._send(key)
         return future
@@ -145,6 +159,12 @@ class Batcher:
         """Send all that is collected now."""
         for key in list(self._open):
             self._send(key)
+
+    async def stop(self) -> None:
+        """Send all that is collected, and wait for it, also where nobody else waits any more."""
+        self.flush()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _begin(self, key: _Key) -> None:
         if self._policy.eager and not self._under_way.get(key):

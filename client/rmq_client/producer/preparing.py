@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from rmq_remoting.compression import compress
@@ -25,8 +27,10 @@ from ..replies import REPLY_TYPE
 from .encoding import Outgoing
 from .policies import Compression
 
-# Compressing more than this takes longer than a loop should be held: it goes to a thread.
+# Compressing more than this takes longer than a loop should be held: it goes to a thread. Not to one of the
+# loop's own: those may all be taken by the application's code that waits for just this send.
 _COMPRESS_IN_THREAD_BYTES: Final = 64 * 1024
+_COMPRESSING_THREADS: Final = min(4, os.cpu_count() or 1)
 _UNIQUE_KEY_PROPERTY: Final = f"{PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX}\x01"
 
 
@@ -69,7 +73,9 @@ class Preparer:
             packed = compress(body, compression.type, compression.level)
         else:
             loop = asyncio.get_running_loop()
-            packed = await loop.run_in_executor(None, compress, body, compression.type, compression.level)
+            packed = await loop.run_in_executor(
+                _compressing, compress, body, compression.type, compression.level
+            )
         if len(packed) >= len(body):  # random data grows, maybe beyond what brokers take
             return Outgoing(body, properties, sys_flag, message.flag, False, reply), msg_id
         sys_flag |= compression.type.sys_flag
@@ -88,3 +94,20 @@ def _encode(properties: Mapping[str, str], own: bytes) -> bytes:
             "move large values into the body"
         )
     return raw
+
+
+def _compressing_threads() -> ThreadPoolExecutor:
+    """They begin with the first large message, and end with the interpreter."""
+    return ThreadPoolExecutor(_COMPRESSING_THREADS, thread_name_prefix="rmq-compress")
+
+
+_compressing = _compressing_threads()
+
+
+def _forget_threads() -> None:
+    """A forked process has none of them."""
+    global _compressing  # noqa: PLW0603
+    _compressing = _compressing_threads()
+
+
+os.register_at_fork(after_in_child=_forget_threads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -22,7 +23,7 @@ from ..trace.dispatcher import Tracing
 from ..trace.tracer import Tracer
 from .backpressure import BackPressure, InFlightLimits
 from .batches import Batches
-from .batching import Batch, Batcher, BatchPolicy, batch_item, can_batch
+from .batching import Batch, Batcher, BatchPolicy, can_batch
 from .delivery import Delivery
 from .encoding import queue_of
 from .fault_tolerance import FaultTolerance
@@ -35,6 +36,7 @@ from .requests import Requests
 from .results import SendResult
 from .selection import QueueSelector, by_key_hash
 from .transactions import Transaction, TransactionCheck, TransactionResult, Transactions, TransactionWork
+from .under_way import UnderWay
 from .validation import check_extras, check_size
 
 log = logging.getLogger("rmq.client.producer")
@@ -101,6 +103,8 @@ class Producer(Lifetime):
         self._tracing = trace
         self._limits = limits
         self._pressure = BackPressure(limits)
+        # Calls that back-pressure does not count, or not yet: they look for their way.
+        self._under_way = UnderWay()
         self._running = False
         self._instance: ClientInstance | None = None
         # Made by start().
@@ -110,7 +114,7 @@ class Producer(Lifetime):
         self._transactions: Transactions
         self._recalls: Recalls
         self._batches: Batches
-        self._tracer: Tracer | None = None
+        self._leaving: AsyncExitStack
         # None where there are none: what is not looked at costs nothing.
         self._hooks: SendHooks | None = None
         self._batcher: Batcher | None = None
@@ -124,29 +128,44 @@ class Producer(Lifetime):
             raise UsageError(f"producer {self.group} has been started already")
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         self._loop = asyncio.get_running_loop()
+        leaving = AsyncExitStack()
+        leaving.push_async_callback(instance.release)
+        try:
+            await self._join(instance, leaving)
+        except BaseException:
+            await uninterrupted(leaving.aclose())
+            raise
+        self._delivery.start()
+        self._instance, self._leaving = instance, leaving
+        self._running = True
+
+    async def _join(self, instance: ClientInstance, leaving: AsyncExitStack) -> None:
+        """Become one of the group. `leaving` is given what undoes each step, also of one that fails halfway.
+
+        (A group's producers are counted by the client: one that was never added must not be removed.)
+        """
         self._delivery = Delivery(
             instance, self._group, self._retry, self._new_topic_queues, self._fault_tolerance
         )
-        try:
-            await self._start_hooks(instance)
-            self._make_parts(instance)
-            await self._transactions.start()
-            await uninterrupted(instance.run(instance.add_producer(self._group)))
-        except BaseException:
-            await uninterrupted(self._leave(instance))
-            raise
-        self._delivery.start()
-        self._instance = instance
-        self._running = True
+        await self._start_hooks(instance, leaving)
+        self._make_parts(instance)
+        leaving.push_async_callback(self._transactions.stop)
+        await uninterrupted(self._transactions.start())
+        leaving.push_async_callback(self._leave_group, instance)
+        await uninterrupted(instance.run(instance.add_producer(self._group)))
 
-    async def _start_hooks(self, instance: ClientInstance) -> None:
+    async def _leave_group(self, instance: ClientInstance) -> None:
+        await instance.run(instance.remove_producer(self._group))
+
+    async def _start_hooks(self, instance: ClientInstance, leaving: AsyncExitStack) -> None:
         """The application's, and those of the trace: they see what the others have made of a message."""
         hooks = list(self._send_hooks)
         if self._tracing is not None:
             sender = partial(trace_producer, self._namesrv, self._settings)
-            self._tracer = Tracer(self._tracing, instance, self.group, sender)
-            await self._tracer.start()
-            hooks += self._tracer.send_hooks()
+            tracer = Tracer(self._tracing, instance, self.group, sender)
+            leaving.push_async_callback(tracer.stop)
+            await tracer.start()
+            hooks += tracer.send_hooks()
         self._hooks = SendHooks(self.group, hooks) if hooks else None
 
     def _make_parts(self, instance: ClientInstance) -> None:
@@ -168,24 +187,20 @@ class Producer(Lifetime):
         instance, self._instance = self._instance, None
         if instance is not None:
             self._running = False
-            await uninterrupted(self._stop(instance))
+            await uninterrupted(self._stop())
 
-    async def _stop(self, instance: ClientInstance) -> None:
+    async def _stop(self) -> None:
+        # Every send ends within its timeout, and so does this.
+        await self._under_way.wait_idle()
         if self._batcher is not None:
             self._batcher.flush()
-        # Every send ends within its timeout, and so does this.
         await self._pressure.wait_idle()
+        if self._batcher is not None:
+            await self._batcher.stop()
         await self._delivery.stop()
+        # What was decided is told while brokers still know the producer.
         await self._transactions.stop()
-        await self._leave(instance)
-
-    async def _leave(self, instance: ClientInstance) -> None:
-        tracer, self._tracer = self._tracer, None
-        try:
-            if tracer is not None:
-                await tracer.stop()
-        finally:
-            await instance.release_after(instance.remove_producer(self._group))
+        await self._leaving.aclose()
 
     # --- sending ---
 
@@ -211,7 +226,8 @@ class Producer(Lifetime):
         publishing = delivery.known(message.topic)
         if publishing is None:
             began = self._loop.time()
-            publishing = await delivery.publishing(message.topic, timeout_seconds)
+            with self._under_way:
+                publishing = await delivery.publishing(message.topic, timeout_seconds)
             timeout_seconds -= self._loop.time() - began
         if selector is not None or key is not None:
             queue = _select(publishing, message, queue, selector, key)
@@ -223,9 +239,7 @@ class Producer(Lifetime):
                 context = hooks.begin(message)
                 message = as_sent(context)
             if self._batcher is not None and size < self._preparer.compress_from_bytes and can_batch(message):
-                properties, msg_id = self._preparer.properties(message)
-                item = batch_item(message.flag, message.body, properties)
-                result = await self._batcher.add(message, queue, item, msg_id)
+                result = await self._batches.send_one(self._batcher, message, queue, timeout_seconds)
             else:
                 outgoing, msg_id = await self._preparer.outgoing(message)
                 lane, stored = await delivery.send(publishing, queue, outgoing, timeout_seconds)
@@ -262,6 +276,17 @@ class Producer(Lifetime):
         Raises ClientError where it cannot even be sent.
         """
         size = self._check(message)
+        with self._under_way:
+            return await self._send_oneway(message, size, queue, selector, key)
+
+    async def _send_oneway(
+        self,
+        message: Message,
+        size: int,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: object,
+    ) -> str:
         publishing = await self._delivery.publishing(message.topic, self._timeout_seconds)
         if selector is not None or key is not None:
             queue = _select(publishing, message, queue, selector, key)
@@ -275,14 +300,16 @@ class Producer(Lifetime):
             await delivery.connect(lane)
             if not self._pressure.try_acquire(size):
                 await self._wait_for_admission(size, self._timeout_seconds)
+            written = delivery.post(lane, outgoing)
+            written.add_done_callback(lambda ended: self._oneway_written(ended, size))
+            if written.done():  # nobody is there (any more) to write it
+                written.result()
         except BaseException as error:
             if hooks is not None and context is not None:
                 hooks.end(context, None, error)
             raise
-        written = delivery.post(lane, outgoing)
         if hooks is not None and context is not None:
             hooks.end(context, None)
-        written.add_done_callback(lambda ended: self._oneway_written(ended, size))
         return msg_id
 
     async def send_batch(
@@ -379,7 +406,8 @@ class Producer(Lifetime):
         self._check_running()
         if timeout_seconds is None:
             timeout_seconds = self._timeout_seconds
-        return await self._recalls.recall(handle, timeout_seconds)
+        with self._under_way:
+            return await self._recalls.recall(handle, timeout_seconds)
 
     async def request(
         self,

@@ -45,10 +45,13 @@ class Recalls:
             async with asyncio.timeout(timeout_seconds):
                 return await self._recall(handle, wanted, timeout_seconds)
         except TimeoutError:
-            raise TimedOut(
+            late = TimedOut(
                 f"broker {wanted.broker_name} did not say within {timeout_seconds:.3g} s whether the message "
                 f"to {wanted.topic} is taken back"
-            ) from None
+            )
+            # Where the route came too late the broker was not asked: this errs on the safe side.
+            late.is_outcome_unknown = True
+            raise late from None
 
     async def _recall(self, handle: str, wanted: RecallHandle, timeout_seconds: float) -> str:
         route = (await self._delivery.publishing(wanted.topic, timeout_seconds)).route

@@ -86,6 +86,7 @@ class Requests:
         broker_name = request.broker_name if isinstance(request, MessageExt) else ""
         queues = (await self._delivery.publishing(reply.topic, timeout_seconds)).queues
         queue = next((queue for queue in queues if queue.broker_name == broker_name), None)
+        is_unknown = False
         if queue is not None:
             try:
                 share_seconds = timeout_seconds if len(queues) == 1 else timeout_seconds / 2
@@ -93,8 +94,13 @@ class Requests:
             except (BrokerError, UnreachableError) as error:
                 if len(queues) == 1:
                     raise
+                is_unknown = error.is_outcome_unknown
                 log.info("a reply goes through another broker than %s: %s", broker_name, error)
-        return await self._send(reply, timeout_seconds=max(0.0, deadline - loop.time()))
+        try:
+            return await self._send(reply, timeout_seconds=max(0.0, deadline - loop.time()))
+        except ClientError as error:
+            error.is_outcome_unknown |= is_unknown
+            raise
 
     async def _introduce(self, topic: str, timeout_seconds: float) -> None:
         """See that all brokers of the topic know this client: a reply can come through any of them."""

@@ -30,7 +30,6 @@ from ..callables import is_coroutine_function
 from ..errors import ClientError, TransactionNotBegun, UsageError, unanswered
 from ..instance import ClientInstance
 from ..namespaces import Namespace
-from ..tasks import uninterrupted
 from ..transactions import HalfPlace, TransactionState, end_request
 from .delivery import Delivery
 from .encoding import traced_region
@@ -81,6 +80,9 @@ class Transaction:
         self._transactions = transactions
         self._where = where
         self._sent: SendResult | None = None
+        # What was decided, told or not: a broker that was told one thing must not be told another.
+        self._decided: TransactionState | None = None
+        self._telling = asyncio.Lock()
 
     @property
     def sent(self) -> SendResult:
@@ -107,7 +109,10 @@ class Transaction:
             )
 
     async def commit(self) -> None:
-        """Let consumers have the message. Raises ClientError where the broker cannot be told."""
+        """Let consumers have the message. Raises ClientError where the broker cannot be told.
+
+        It is decided from then on: after an error, or a cancellation, it can be said again, but nothing else.
+        """
         await self._end(TransactionState.COMMIT)
 
     async def rollback(self, remark: str | None = None) -> None:
@@ -121,8 +126,20 @@ class Transaction:
     async def _end(self, state: TransactionState, remark: str | None = None) -> None:
         if self.state not in (None, TransactionState.UNKNOWN):
             raise UsageError(f"the transaction has ended already: {self.state.name}")
-        await self._transactions.tell(self.message, self.sent, state, remark)
-        self.state = state
+        if self._decided not in (None, TransactionState.UNKNOWN, state):
+            raise UsageError(
+                f"{self._decided.name} was decided already, and the broker may have been told: "
+                "it can be said again, but nothing else"
+            )
+        sent = self.sent
+        self._decided = state
+        await self._transactions.to_its_end(self._tell(sent, state, remark))
+
+    async def _tell(self, sent: SendResult, state: TransactionState, remark: str | None) -> None:
+        async with self._telling:
+            if self.state is not state:
+                await self._transactions.tell(self.message, sent, state, remark)
+                self.state = state
 
     async def __aenter__(self) -> Self:
         await self.begin()
@@ -134,9 +151,9 @@ class Transaction:
         if self.state is not None:
             return
         if error is None:
-            await uninterrupted(self.commit())
-        else:
-            await uninterrupted(self._fail(TransactionState.ROLLBACK, f"rolled back: {_described(error)}"))
+            await self._end(self._decided or TransactionState.COMMIT)
+        elif self._decided is None:
+            await self._fail(TransactionState.ROLLBACK, f"rolled back: {_described(error)}")
 
     async def _fail(self, state: TransactionState, remark: str) -> None:
         """End it where there is an error already that its caller has to see."""
@@ -152,9 +169,9 @@ class Transaction:
             state = _checked(await _call(work, self.message))
         except BaseException as error:
             remark = f"the work of the transaction failed: {_described(error)}"
-            await uninterrupted(self._fail(TransactionState.UNKNOWN, remark))
+            await self._fail(TransactionState.UNKNOWN, remark)
             raise
-        await uninterrupted(self._end(state))
+        await self._end(state)
         return TransactionResult(self.sent, state)
 
 
@@ -181,6 +198,7 @@ class Transactions:
         self._loop = asyncio.get_running_loop()
         self._crossing = instance.crossing()
         self._checks_at_once = asyncio.Semaphore(_CHECKS_AT_ONCE)
+        self._ending: set[asyncio.Task[None]] = set()
 
     # --- life ---
 
@@ -190,7 +208,9 @@ class Transactions:
             await self._instance.run(self._listen())
 
     async def stop(self) -> None:
-        """Leave them to the others of the group."""
+        """Tell what was decided, and leave brokers' questions to the others of the group."""
+        if self._ending:
+            await asyncio.wait(self._ending)
         if self._check is not None:
             await self._instance.run(self._listen_no_more())
 
@@ -222,6 +242,17 @@ class Transactions:
     async def send_half(self, message: Message, **where: Any) -> SendResult:
         """Send a message that waits for its transaction. Raises ClientError as `send`."""
         return await self._send(message, **where)
+
+    async def to_its_end(self, telling: Coroutine[Any, Any, None]) -> None:
+        """Tell a broker something to the end, also when who waits for it is cancelled meanwhile."""
+        task = asyncio.ensure_future(telling)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_log_failure)
+            raise
 
     async def tell(
         self, message: Message, sent: SendResult, state: TransactionState, remark: str | None
@@ -291,6 +322,11 @@ class Transactions:
         if self._hooks is not None:
             self._hooks.transaction_ended(_checked_end(self._hooks.group, message, state))
         return state, remark
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("the end of a transaction was not sent: %s", error)
 
 
 def _checked_end(group: str, message: MessageExt, state: TransactionState) -> TransactionEnd:

@@ -95,8 +95,7 @@ class TraceDispatcher:
         if not done:
             task.cancel()
             await asyncio.wait([task])
-            self._drop(len(self._spans), "they could not be sent in time")
-            self._spans.clear()
+        self._drop_waiting("they could not be sent in time")
 
     async def _keep_sending(self) -> None:
         while True:
@@ -106,7 +105,11 @@ class TraceDispatcher:
             is_last = self._is_ending
             self._wake.clear()
             self._wake_is_due = False
-            await self._send_all()
+            try:
+                await self._send_all()
+            except Exception:
+                log.exception("spans could not be made ready to be sent")
+                self._drop_waiting("one of them cannot be written")
             if is_last:
                 return
 
@@ -126,13 +129,27 @@ class TraceDispatcher:
             yield line, spans.popleft()
 
     async def _send_batch(self, batch: list[tuple[str, Span]]) -> None:
-        # By these a trace is found: the ids of the messages, and their own keys.
-        keys = {key for _, span in batch for key in (span.msg_id, *(span.keys or "").split()) if key}
-        message = Message(self._tracing.topic, "".join(line for line, _ in batch).encode(), keys=sorted(keys))
         try:
-            await self._send(message)
+            await self._send(self._message(batch))
         except ClientError as error:
             self._drop(len(batch), str(error))
+        except asyncio.CancelledError:
+            self._drop(len(batch), "they could not be sent in time")
+            raise
+        except Exception as error:
+            log.exception("spans could not be sent")
+            self._drop(len(batch), str(error))
+
+    def _message(self, batch: list[tuple[str, Span]]) -> Message:
+        # By these a trace is found: the ids of the messages, and their own keys.
+        keys = {key for _, span in batch for key in f"{span.msg_id} {span.keys or ''}".split()}
+        # As Java encodes text: what is no Unicode becomes a question mark.
+        body = "".join(line for line, _ in batch).encode(errors="replace")
+        return Message(self._tracing.topic, body, keys=sorted(keys))
+
+    def _drop_waiting(self, reason: str) -> None:
+        self._drop(len(self._spans), reason)
+        self._spans.clear()
 
     def _drop(self, count: int, reason: str) -> None:
         if count and not self.dropped:

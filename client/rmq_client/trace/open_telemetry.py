@@ -38,7 +38,9 @@ class _OpenTelemetry:
         self._context = context
 
     def inject(self, carrier: dict[str, str]) -> None:
-        self._propagate.inject(carrier)
+        # Most programs have no span open where they send: then there is nothing to carry.
+        if current := self._context.get_current():
+            self._propagate.inject(carrier, context=current)
 
     def attach(self, carrier: Mapping[str, str]) -> object:
         return self._context.attach(self._propagate.extract(carrier))
@@ -48,25 +50,35 @@ class _OpenTelemetry:
 
 
 def propagation() -> Propagation | None:
-    """OpenTelemetry's own, if it is installed."""
+    """OpenTelemetry's own, if it is installed and can be used."""
     try:
         return _OpenTelemetry(
             import_module("opentelemetry.propagate"), import_module("opentelemetry.context")
         )
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         log.debug("messages carry no OpenTelemetry context: %s", error)
-        return None
+    except Exception as error:  # OTEL_PROPAGATORS may name one that is not there
+        log.warning("messages carry no OpenTelemetry context: %s: %s", type(error).__name__, error)
+    return None
 
 
 class CarryOnSend(SendHook):
-    """Gives every message the current context."""
+    """Gives every message the current context. Where that fails, the message goes without it."""
 
     def __init__(self, propagation: Propagation) -> None:
         self._propagation = propagation
+        self._has_failed = False
 
     def before(self, context: SendContext) -> None:
         """Put it into the properties."""
-        self._propagation.inject(context.properties)
+        carrier = dict(context.properties)
+        try:
+            self._propagation.inject(carrier)
+        except Exception:
+            level, self._has_failed = logging.DEBUG if self._has_failed else logging.WARNING, True
+            log.log(level, "a message carries no OpenTelemetry context", exc_info=True)
+        else:
+            context.properties.update(carrier)
 
 
 class CarryOnConsume(ConsumeHook):

@@ -290,6 +290,10 @@ class FakeBroker(_Server):
             RequestCode.LOCK_BATCH_MQ: self.lock,
             RequestCode.UNLOCK_BATCH_MQ: self.unlock,
             RequestCode.CHECK_CLIENT_CONFIG: lambda _, request: request.response(ResponseCode.SUCCESS),
+            # It takes no messages back, but can be silent about it.
+            RequestCode.RECALL_MESSAGE: lambda _, request: request.response(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no recalls here"
+            ),
         }
 
     # --- messages ---

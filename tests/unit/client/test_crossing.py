@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from rmq_client.crossing import Mailbox
+from rmq_client.crossing import Crossing, Mailbox
+from rmq_client.errors import NotRunning
+from rmq_client.links import BrokerLinks
 from rmq_client.loop_thread import LoopThread
+from rmq_remoting.client import RemotingClient
+from rmq_remoting.dispatch import Dispatcher
 from tests.support.waiting import loop_passes, until
 
 
@@ -59,3 +63,28 @@ async def test_what_is_put_for_a_loop_that_has_ended_is_dropped() -> None:
     await thread.stop()
     mailbox.put(1)
     mailbox.put(2)
+
+
+async def test_who_puts_learns_what_is_dropped_each_time() -> None:
+    thread = LoopThread("short-lived")
+    loop = await thread.ready()
+    dropped: list[list[int]] = []
+    mailbox: Mailbox[int] = Mailbox(loop, lambda items: None, dropped.append)
+    await thread.stop()
+    mailbox.put(1)
+    mailbox.put(2)
+    assert dropped == [[1], [2]]
+
+
+async def test_requests_to_a_network_thread_that_has_ended_fail_at_once() -> None:
+    thread = LoopThread("short-lived")
+    loop = await thread.ready()
+    links = BrokerLinks(RemotingClient(Dispatcher()), _no_greeting)
+    crossing = Crossing(links, loop, asyncio.get_running_loop())
+    await thread.stop()
+    for future in (crossing.send("127.0.0.1:1", 1, b"", 1.0), crossing.send_oneway("127.0.0.1:1", b"")):
+        assert isinstance(future.exception(), NotRunning)
+
+
+async def _no_greeting(*_: object) -> None:
+    """Nobody is greeted."""

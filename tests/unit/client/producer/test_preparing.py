@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -64,3 +69,41 @@ def test_too_many_properties() -> None:
         with pytest.raises(UsageError, match="32767 are allowed"):
             preparer.properties(Message("T", b"x", properties={"p": "v" * size}))
     preparer.properties(Message("T", b"x", properties={"p": "v" * 32_700}))
+
+
+async def test_large_bodies_are_compressed_while_the_loops_own_threads_are_busy() -> None:
+    loop = asyncio.get_running_loop()
+    executor = ThreadPoolExecutor(1)
+    loop.set_default_executor(executor)
+    release = threading.Event()
+    busy = loop.run_in_executor(None, release.wait)
+    try:
+        async with asyncio.timeout(5):
+            outgoing, _ = await _preparer(Compression()).outgoing(Message("T", b"x" * 64 * 1024))
+        assert len(outgoing.body) < 64 * 1024
+    finally:
+        release.set()
+        await busy
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_compresses_too() -> None:
+    program = """
+import asyncio, os
+from rmq_client.producer.preparing import Preparer
+from rmq_client import Compression, Message
+from rmq_remoting.message_ids import UniqueKeyGenerator
+
+async def prepare():
+    preparer = Preparer(UniqueKeyGenerator("10.0.0.1", 7, 8, lambda: 1_700_000_000_000), Compression())
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(preparer.outgoing(Message("T", b"x" * 64 * 1024)) for _ in range(20)))
+
+asyncio.run(prepare())
+child = os.fork()
+if child == 0:
+    asyncio.run(prepare())
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)

@@ -22,7 +22,7 @@ class _Sent:
         self.messages: list[Message] = []
         self.flowing = asyncio.Event()
         self.flowing.set()
-        self.fails = False
+        self.failure: Exception | None = None
         self.side_by_side = 0
         self._under_way = 0
 
@@ -31,8 +31,8 @@ class _Sent:
         self.side_by_side = max(self.side_by_side, self._under_way)
         await self.flowing.wait()
         self._under_way -= 1
-        if self.fails:
-            raise TimedOut("no answer")
+        if self.failure is not None:
+            raise self.failure
         self.messages.append(message)
 
     @property
@@ -96,7 +96,7 @@ async def test_more_than_is_allowed_is_dropped_and_counted(caplog: pytest.LogCap
 
 async def test_what_cannot_be_sent_is_counted() -> None:
     sent = _Sent()
-    sent.fails = True
+    sent.failure = TimedOut("no answer")
     async with _dispatcher(Tracing(batch_size=2, linger_seconds=3600), sent) as dispatcher:
         dispatcher.append(_span(1))
         dispatcher.append(_span(2))
@@ -141,6 +141,64 @@ async def test_spans_come_from_any_thread() -> None:
             thread.start()
         await until(lambda: not any(thread.is_alive() for thread in threads))
     assert len(sent.lines) == 400
+
+
+async def test_text_that_is_no_unicode_stops_nothing() -> None:
+    sent = _Sent()
+    async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
+        dispatcher.append(_span(1, "bad\ud800"))
+        await until(lambda: sent.messages)
+        dispatcher.append(_span(2))
+        await until(lambda: len(sent.messages) == 2)
+        assert dispatcher.dropped == 0
+    assert "bad?" in sent.lines[0]
+
+
+async def test_an_id_with_spaces_stops_nothing() -> None:
+    sent = _Sent()
+    async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
+        dispatcher.append(ConsumeEndSpan("an id", "k", "G", "CALL", 1, 1, True, 0))
+        await until(lambda: sent.messages)
+    assert set(sent.messages[0].keys) == {"an", "id", "k"}
+
+
+async def test_a_failure_that_nobody_foresaw_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    sent = _Sent()
+    sent.failure = RuntimeError("a surprise")
+    async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
+        dispatcher.append(_span(1))
+        await until(lambda: dispatcher.dropped == 1)
+        assert "a surprise" in caplog.text
+        sent.failure = None
+        dispatcher.append(_span(2))
+        await until(lambda: sent.messages)
+    assert dispatcher.dropped == 1
+
+
+async def test_a_span_that_cannot_be_written_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class _Unwritable(ConsumeEndSpan):
+        def line(self) -> str:
+            raise RuntimeError("a surprise")
+
+    sent = _Sent()
+    async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
+        dispatcher.append(_Unwritable("ID", None, "G", "CALL", 1, 1, True, 0))
+        await until(lambda: dispatcher.dropped == 1)
+        assert "a surprise" in caplog.text
+        dispatcher.append(_span(2))
+        await until(lambda: sent.messages)
+
+
+async def test_what_the_end_leaves_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmq_client.trace.dispatcher._STOP_SECONDS", 0.01)
+    sent = _Sent()
+    sent.flowing.clear()
+    async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
+        for number in range(10):
+            dispatcher.append(_span(number))
+        await until(lambda: sent.side_by_side == 4)
+    assert dispatcher.dropped == 10
+    assert not dispatcher._spans
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -71,3 +73,40 @@ def test_opentelemetry_itself() -> None:
     finally:
         known.detach(token)
     assert not trace.get_current_span().get_span_context().is_valid
+
+
+@pytest.mark.parametrize("error", [ValueError("Propagator jaeger not found"), ImportError("half installed")])
+def test_what_cannot_be_imported_is_told_and_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    def fails(name: str) -> ModuleType:
+        raise error
+
+    monkeypatch.setattr("rmq_client.trace.open_telemetry.import_module", fails)
+    assert propagation() is None
+    assert str(error) in caplog.text
+
+
+def test_what_is_not_installed_is_no_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(name: str) -> ModuleType:
+        raise ModuleNotFoundError(f"No module named {name}")
+
+    monkeypatch.setattr("rmq_client.trace.open_telemetry.import_module", fails)
+    assert propagation() is None
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_propagator_that_fails_harms_no_send(caplog: pytest.LogCaptureFixture) -> None:
+    class _Failing(_Propagation):
+        def inject(self, carrier: dict[str, str]) -> None:
+            carrier["half"] = "done"
+            raise RuntimeError("no context")
+
+    hook = CarryOnSend(_Failing())
+    context = SendContext("G", Message("T", b"x"), {"mark": "m"})
+    for _ in range(3):
+        hook.before(context)
+    assert context.properties == {"mark": "m"}
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1

@@ -1,0 +1,122 @@
+"""A producer that is stopped while calls look for their way: they are waited for, not cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rmq_client import Message, NotRunning, Producer, SendHook, SendStatus, TimedOut
+from rmq_client.producer.hooks import SendContext
+from rmq_client.producer.under_way import UnderWay
+from rmq_remoting.codes import RequestCode
+from tests.support.waiting import loop_passes, until
+from tests.unit.client.fake_cluster import FakeCluster, Fault
+from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
+
+_ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+
+async def test_a_send_that_looks_for_its_route_is_waited_for() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        producer = Producer(cluster.address, group="g")
+        await producer.start()
+        cluster.namesrv.order(_ROUTE, Fault(delay_seconds=0.2))
+        send = asyncio.ensure_future(producer.send(Message("T", b"x")))
+        await until(lambda: cluster.namesrv.requests(_ROUTE))
+        await producer.stop()
+        assert (await send).status is SendStatus.SEND_OK
+
+
+async def test_a_one_way_send_that_looks_for_its_route_is_waited_for() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        producer = Producer(cluster.address, group="g")
+        await producer.start()
+        cluster.namesrv.order(_ROUTE, Fault(delay_seconds=0.2))
+        send = asyncio.ensure_future(producer.send_oneway(Message("T", b"x")))
+        await until(lambda: cluster.namesrv.requests(_ROUTE))
+        await producer.stop()
+        assert send.done()
+        assert await send
+        await until(lambda: cluster.broker.bodies == [b"x"])
+
+
+async def test_a_name_server_that_hangs_holds_a_stop_up_for_the_time_of_the_send() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        producer = Producer(cluster.address, group="g", timeout_seconds=0.3)
+        await producer.start()
+        cluster.namesrv.order(_ROUTE, Fault(silent=True))
+        send = asyncio.ensure_future(producer.send(Message("T", b"x")))
+        await until(lambda: cluster.namesrv.requests(_ROUTE))
+        async with asyncio.timeout(2):
+            await producer.stop()
+        assert isinstance(send.exception(), TimedOut)
+
+
+async def test_a_question_that_a_stop_cuts_off_ends_in_an_error_of_the_sdk() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        producer = Producer(cluster.address, group="g")
+        await producer.start()
+        cluster.namesrv.order(_ROUTE, Fault(silent=True))
+        question = asyncio.ensure_future(producer.queues("T"))
+        await until(lambda: cluster.namesrv.requests(_ROUTE))
+        await producer.stop()
+        with pytest.raises(NotRunning, match="stopped") as caught:
+            await question
+        assert not caught.value.is_outcome_unknown
+
+
+async def test_a_cancelled_send_is_still_cancelled() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        Producer(cluster.address, group="g") as producer,
+    ):
+        cluster.namesrv.order(_ROUTE, Fault(silent=True))
+        send = asyncio.ensure_future(producer.send(Message("T", b"x")))
+        await until(lambda: cluster.namesrv.requests(_ROUTE))
+        send.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await send
+
+
+class _Kept(SendHook):
+    """Keeps how sends ended."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException | None] = []
+
+    def after(self, context: SendContext) -> None:
+        self.errors.append(context.error)
+
+
+async def test_a_one_way_message_that_is_dropped_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = _Kept()
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        producer = Producer(cluster.address, group="g", hooks=[hook])
+        await producer.start()
+        await producer.send_oneway(Message("T", b"x"))
+        # The instance ends between the connection and the message.
+        instance, producer._instance = producer._instance, None
+        assert instance is not None
+        await instance.release()
+        monkeypatch.setattr(producer._delivery, "connect", _connected)
+        with pytest.raises(NotRunning, match="stopped"):
+            await producer.send_oneway(Message("T", b"y"))
+        assert [type(error) for error in hook.errors] == [type(None), NotRunning]
+        await until(lambda: producer.in_flight == 0)
+
+
+async def _connected(_: object) -> None:
+    """As if there were a connection."""
+
+
+async def test_what_is_under_way_is_waited_for() -> None:
+    under_way = UnderWay()
+    await under_way.wait_idle()
+    with under_way:
+        with under_way:
+            waiting = asyncio.ensure_future(under_way.wait_idle())
+            await loop_passes()
+        await loop_passes()
+        assert not waiting.done()
+    await waiting
