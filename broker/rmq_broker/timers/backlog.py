@@ -6,7 +6,7 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.message_properties import PROPERTY_REAL_TOPIC, find_property
@@ -63,6 +63,8 @@ class TimerBacklog:
         self.counts_file = ConfigFile(store_settings.config_dir / "timermetrics", self.counts)
         # Since when POP has check points that Apache's broker would have to hear of.
         self.held_from_ms: Callable[[], int | None] = lambda: None
+        # What is to be done about a slot that is being delivered when the broker stops.
+        self.leave_off: Callable[[], Awaitable[None]] | None = None
         # By bound in seconds, how many messages come before it, and not before the bound below.
         self.distribution: dict[int, int] = dict.fromkeys(BOUNDS_SECONDS, 0)
         self._snapshot: Snapshot | None = None
@@ -122,6 +124,8 @@ class TimerBacklog:
                 await asyncio.wait([self._writing])  # by whoever was cancelled in the middle of it
             if all_is_flushed:
                 await self._write(self._snapshot)
+                if self.leave_off is not None:
+                    await self.leave_off()
                 await self._write(self._take_snapshot())
         finally:
             self.pending.timer_log.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -179,6 +179,27 @@ class PendingTimers:
         self.wheel.clear(slot_ms)
         self.read_ms = slot_ms + self.wheel.precision_ms
 
+    def units_left(self, due: DueSlot) -> list[Unit] | None:
+        """What of a slot has not been worked off, and all in it that takes something back.
+
+        None where some of it is not there. Raises OSError; blocks.
+        """
+        units = []
+        for position in (*due.deletes, *due.messages[due.done :]):
+            unit = self.timer_log.unit(position)
+            if unit is None:
+                return None
+            units.append(unit)
+        return units
+
+    def put_off(self, slot_ms: int, units: Iterable[Unit]) -> None:
+        """A slot is done with, but for these of its entries: their turn comes with those of the next one."""
+        next_ms = slot_ms + self.wheel.precision_ms
+        for unit in units:
+            self._chain(unit, next_ms)
+            self.count += unit.weight
+        self.done(slot_ms)
+
     # --- to the disk ---
 
     @property
@@ -234,9 +255,11 @@ class PendingTimers:
         if is_other_precision:
             log.warning("timerPrecisionMs was %d: the timer wheel is made anew", before.precision_ms)
         is_whole = self._is_trusted(before.log_end, commit_log_end)
-        begin = before.log_end if has_wheel and is_whole else self.timer_log.begin
+        is_known = has_wheel and is_whole
+        begin = before.log_end if is_known else self.timer_log.begin
         self.read_ms = self._first_slot(self.second_of(before.read_ms))
-        end, last = self._enter_again(begin, commit_log_end)
+        latest = None if is_known else self._latest_entries(commit_log_end)
+        end, last = self._enter_again(begin, commit_log_end, latest)
         is_whole = is_whole and end >= before.log_end
         if end < self.timer_log.end:
             self.timer_log.cut(end)
@@ -251,12 +274,35 @@ class PendingTimers:
 
     def _chain_anew(self, read_ms: int, precision_ms: int) -> None:
         """Enter all that waits a second time: chains are of slots of another length, `precision_ms`."""
-        waiting = [unit for _, unit in self.timer_log.scan(self.timer_log.begin) if unit.slot_ms >= read_ms]
-        for unit in waiting:
-            # Their turn comes when both are over, or something would come too early.
-            slot_ms = self.second_of(unit.slot_ms + precision_ms - 1)
-            previous = self.wheel.link(slot_ms, self.timer_log.place(), unit.weight)
-            self.timer_log.append(*unit._replace(previous=previous, slot_ms=slot_ms))
+        now_ms = self.second_of(self._now_ms())
+        for unit in self._waiting(read_ms):
+            # Their turn comes when both are over, or something would come too early. What is overdue comes
+            # next, and the wheel may span less than before: what is too far away now is rolled.
+            slot_ms, magic = self._place(max(unit.slot_ms + precision_ms - 1, now_ms), now_ms)
+            moved = unit._replace(magic=unit.magic | magic, written_ms=now_ms)
+            if moved.rolls:
+                moved = moved._replace(later_ms=max(unit.later_ms, precision_ms - 1))
+            self._chain(moved, self.second_of(slot_ms))
+        self.read_ms = now_ms
+
+    def _waiting(self, read_ms: int) -> list[Unit]:
+        """What waits, in the order in which it was sent: of each message the newest entry counts.
+
+        Those before it are of slots of another length, or of a slot that was left off.
+        """
+        waiting: dict[int, Unit] = {}
+        for _, unit in self.timer_log.scan(self.timer_log.begin):
+            if unit.slot_ms >= read_ms:
+                waiting[unit.physical_offset] = unit
+            else:
+                waiting.pop(unit.physical_offset, None)
+        return list(waiting.values())
+
+    def _chain(self, unit: Unit, slot_ms: int) -> None:
+        """Enter what has an entry already a second time, for another slot."""
+        written_ms = max(unit.written_ms, slot_ms - _LONGEST_MS)
+        previous = self.wheel.link(slot_ms, self.timer_log.place(), unit.weight)
+        self.timer_log.append(*unit._replace(previous=previous, written_ms=written_ms, slot_ms=slot_ms))
 
     def _is_trusted(self, log_end: int, commit_log_end: int) -> bool:
         """Whether the timer log is there as far as its checkpoint says, and its messages are, too."""
@@ -270,21 +316,44 @@ class PendingTimers:
         """Where delivering goes on; without a checkpoint, as long ago as the wheel can tell."""
         return read_ms or max(0, self.second_of(self._now_ms()) - self.wheel.span_ms // 2)
 
-    def _enter_again(self, begin: int, commit_log_end: int) -> tuple[int, Unit | None]:
-        """Enter what the timer log has beyond its checkpoint into the wheel; where it ends, its last entry.
+    def _latest_entries(self, commit_log_end: int) -> dict[int, int]:
+        """Where the newest entry of each message that waits stands, by the message's place in the log."""
+        latest: dict[int, int] = {}
+        for position, unit in self._sound(self.timer_log.begin, commit_log_end):
+            if unit.slot_ms >= self.read_ms:
+                latest[unit.physical_offset] = position
+            else:
+                latest.pop(unit.physical_offset, None)
+        return latest
 
-        It ends before the first entry of a message that the commit log has lost.
+    def _enter_again(
+        self, begin: int, commit_log_end: int, latest: dict[int, int] | None
+    ) -> tuple[int, Unit | None]:
+        """Enter what the timer log has from `begin` on into the wheel; where it ends, its newest message.
+
+        The newest message's entry need not be the last one. `latest`: of each message that waits the entry
+        that counts, None where all do.
         """
-        end, last = begin, None
-        for position, unit in self.timer_log.scan(begin):
-            if unit.end > commit_log_end:
-                break
+        end, newest = begin, None
+        for position, unit in self._sound(begin, commit_log_end):
             if unit.slot_ms >= self.read_ms:
                 slot = self.wheel.slot(unit.slot_ms)
-                if slot is None or slot.last < position:
+                counts = latest is None or latest.get(unit.physical_offset) == position
+                # What takes back does so in both slots where something waits: else it might come.
+                is_needed = counts or (slot is not None and unit.deletes)
+                if is_needed and (slot is None or slot.last < position):
                     self.wheel.link(unit.slot_ms, position, unit.weight)
-            end, last = position + UNIT_BYTES, unit
-        return end, last
+            end = position + UNIT_BYTES
+            if newest is None or unit.physical_offset >= newest.physical_offset:
+                newest = unit
+        return end, newest
+
+    def _sound(self, begin: int, commit_log_end: int) -> Iterator[tuple[int, Unit]]:
+        """The entries from `begin` on; they end before the first one of a message that the log has lost."""
+        for position, unit in self.timer_log.scan(begin):
+            if unit.end > commit_log_end:
+                return
+            yield position, unit
 
     def _mend_wheel(self, log_end: int) -> None:
         """Where slots point beyond the timer log's end, make them anew out of it; it has been cut there."""
@@ -308,6 +377,8 @@ class PendingTimers:
         while self.timer_log.oldest_file_end() is not None:
             last = self.timer_log.last_of_oldest_file()
             if last is None or last.physical_offset >= commit_log_begin():
+                break
+            if self.timer_log.newest_of_oldest_file() >= commit_log_begin():
                 break
             self.timer_log.remove_oldest_file()
             removed += 1

@@ -10,7 +10,8 @@ import logging
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from rmq_remoting.message_properties import (
     PROPERTY_REAL_QUEUE_ID,
@@ -31,7 +32,7 @@ from ..delivery.inner_message import InnerMessage, read_message
 from ..delivery.trouble import Trouble
 from ..store.errors import MessageRejected, StoreUnavailable
 from ..store.log.reading import Backlogs, ColdLog
-from ..store.log.record import parse_record
+from ..store.log.record import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, parse_record
 from ..topics.names import TIMER_TOPIC, is_revive_topic
 from .admission import TIMER_PROPERTIES
 from .entry import TimerEntry
@@ -56,7 +57,11 @@ _SHORTEST_SECONDS: Final = 0.005
 # After a read that failed.
 _READ_RETRY_MS: Final = 10_000
 _MOST_DIGITS: Final = 18
+_MOST_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - CRC_PROPERTY_BYTES
 _MS: Final = 1000
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -66,6 +71,7 @@ class _Turn:
     slot: DueSlot
     recalled: dict[str, str]
     missed: set[str]
+    is_refused: bool = False  # by the store, when it was asked last
 
 
 class TimedMessages:
@@ -87,6 +93,8 @@ class TimedMessages:
         self._writer = writer
         self._now_ms = now_ms
         self._turn: _Turn | None = None
+        self._reading: asyncio.Future[Any] | None = None
+        backlog.leave_off = self.leave_off
         self._trouble = Trouble(log, "timed messages")
         self._retry_at_ms = 0
 
@@ -114,6 +122,42 @@ class TimedMessages:
                 await self._enter_new()
             self._end(turn)
 
+    async def leave_off(self) -> None:
+        """The broker stops, and this has been cancelled: what has come of a slot is not to come again.
+
+        What is left of it waits in the next slot. Where the store takes nothing, or the entries cannot be
+        read, all of the slot comes again.
+        """
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+        turn = self._turn
+        if turn is None or not turn.slot.done or turn.is_refused:
+            return
+        if turn.slot.done == len(turn.slot.messages):
+            self._end(turn)
+            return
+        try:
+            units = await self._in_thread(self._pending.units_left, turn.slot)
+        except OSError as error:
+            log.error("what is due cannot be read, some of it comes again: %s", error)
+            return
+        if units is not None:
+            self._put_off(turn, units)
+
+    def _put_off(self, turn: _Turn, units: list[Unit]) -> None:
+        self._pending.put_off(turn.slot.time_ms, units)
+        for key in turn.recalled.keys() - turn.missed:
+            # What has taken something back waits once more, and then takes nothing back.
+            self._counts.left(turn.recalled[key])
+        self._turn = None
+
+    async def _in_thread(self, read: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Read in a thread, which goes on where this is cancelled. Raises OSError."""
+        call = partial(read, *args, **kwargs)
+        self._reading = reading = asyncio.get_running_loop().run_in_executor(None, call)
+        reading.add_done_callback(_look_at)
+        return await asyncio.shield(reading)
+
     def pause_seconds(self) -> float:
         """When to look again: at the end of the second, or soon."""
         precision_ms = self._pending.wheel.precision_ms
@@ -134,12 +178,11 @@ class TimedMessages:
             slot = self._pending.next_due()
             if slot is None:
                 return None
-            loop = asyncio.get_running_loop()
-            due = await loop.run_in_executor(None, self._pending.entries_of, slot)
+            due = await self._in_thread(self._pending.entries_of, slot)
             recalled: dict[str, str] = {}
             for begin in range(0, len(due.deletes), _SLICE):
                 positions = due.deletes[begin : begin + _SLICE]
-                recalled.update(await loop.run_in_executor(None, self._read_recalls, positions, self._log()))
+                recalled.update(await self._in_thread(self._read_recalls, positions, self._log()))
             self._turn = _Turn(due, recalled, set(recalled))
         return self._turn
 
@@ -155,12 +198,13 @@ class TimedMessages:
         """Deliver some of a slot's messages; False where the store does not take them now. Raises OSError."""
         slot = turn.slot
         positions = slot.messages[slot.done : slot.done + _SLICE]
-        loop = asyncio.get_running_loop()
-        for unit, record in await loop.run_in_executor(None, self._read, positions, self._log()):
+        for unit, record in await self._in_thread(self._read, positions, self._log()):
             try:
-                if not self._deliver(turn, unit, record):
+                turn.is_refused = not self._deliver(turn, unit, record)
+                if turn.is_refused:
                     return False
             except MessageRejected as error:
+                turn.is_refused = False
                 self._skip(unit, str(error))
             slot.done += 1
         if self._store.flushes_each_message:
@@ -233,8 +277,7 @@ class TimedMessages:
         if problem:
             return self._skip(unit, problem)
         del fields[PROPERTY_REAL_TOPIC], fields[PROPERTY_REAL_QUEUE_ID]
-        self._stamp(fields, unit)
-        message.set_properties(fields)
+        self._set_properties(message, fields, self._stamps(unit))
         if not self._put(lambda: self._writer.put_due(message)):
             return False
         self._counts.left(topic)
@@ -245,9 +288,11 @@ class TimedMessages:
     def _roll(self, unit: Unit, message: InnerMessage, fields: dict[str, str]) -> bool:
         """A message that is still too far away goes on waiting. Raises MessageRejected."""
         topic, out_ms = fields.get(PROPERTY_REAL_TOPIC, ""), _number(fields.get(PROPERTY_TIMER_OUT_MS))
-        fields[PROPERTY_TIMER_ROLL_TIMES] = str(_number(fields.get(PROPERTY_TIMER_ROLL_TIMES)) + 1)
-        self._stamp(fields, unit)
-        message.set_properties(fields)
+        if unit.later_ms:
+            out_ms = self._pending.second_of(out_ms + unit.later_ms)
+            fields[PROPERTY_TIMER_OUT_MS] = str(out_ms)
+        rolls = str(_number(fields.get(PROPERTY_TIMER_ROLL_TIMES)) + 1)
+        self._set_properties(message, fields, {PROPERTY_TIMER_ROLL_TIMES: rolls, **self._stamps(unit)})
         entry = TimerEntry(0, 0, 0, out_ms, topic, unit.deletes)
         if not self._put(lambda: self._writer.put_rolled(message, entry)):
             return False
@@ -265,9 +310,18 @@ class TimedMessages:
         self._trouble.tell("")
         return True
 
-    def _stamp(self, fields: dict[str, str], unit: Unit) -> None:
-        fields[PROPERTY_TIMER_ENQUEUE_MS] = str(unit.written_ms)
-        fields[PROPERTY_TIMER_DEQUEUE_MS] = str(self._now_ms())
+    def _stamps(self, unit: Unit) -> dict[str, str]:
+        return {
+            PROPERTY_TIMER_ENQUEUE_MS: str(unit.written_ms),
+            PROPERTY_TIMER_DEQUEUE_MS: str(self._now_ms()),
+        }
+
+    @staticmethod
+    def _set_properties(message: InnerMessage, fields: dict[str, str], stamps: dict[str, str]) -> None:
+        """The stamps only inform: where there is no room for them the message goes without."""
+        message.set_properties(fields | stamps)
+        if len(message.properties) > _MOST_PROPERTIES_BYTES:
+            message.set_properties(fields)
 
     def _due_ms(self, fields: dict[str, str], unit: Unit) -> int:
         """When a message was due: what its sender said, or, where that was a delay, the end of its second."""
@@ -284,6 +338,12 @@ class TimedMessages:
         offset = -1 if unit is None else unit.physical_offset
         log.error("the timed message at %d of the log is passed over: %s", offset, why)
         return True
+
+
+def _look_at(reading: asyncio.Future[Any]) -> None:
+    """Nobody may be there any more to be told of an error."""
+    if not reading.cancelled():
+        reading.exception()
 
 
 def _record(unit: Unit, commit_log: ColdLog) -> bytes | None:

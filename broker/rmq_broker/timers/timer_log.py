@@ -35,7 +35,8 @@ ROLL: Final = 1 << 1
 DELETE: Final = 1 << 2
 
 NO_POSITION: Final = -1
-# Apache leaves these eight bytes 0 and does not read them: 1 says that POP's journal wrote the message.
+# Apache leaves the last eight bytes 0 and does not read them. Their lowest bit says that POP's journal wrote
+# the message, the others by how many ms its turn comes later than it says itself.
 _OF_THE_JOURNAL: Final = 1
 
 _BLOCK_BYTES: Final = 8192
@@ -47,7 +48,8 @@ _MOST_OPEN_FILES: Final = 32
 class Unit(NamedTuple):
     """An entry: a message in the commit log, and the slot that it waits in.
 
-    `previous` is where the entry before it in the same slot stands; -1: there is none.
+    `previous` is where the entry before it in the same slot stands; -1: there is none. `later_ms`: what rolls
+    waits for so much longer than its TIMER_OUT_MS, as that is of a wheel with longer seconds.
     """
 
     previous: int
@@ -58,6 +60,7 @@ class Unit(NamedTuple):
     size: int
     topic_hash: int
     is_journal: bool = False
+    later_ms: int = 0
 
     @property
     def rolls(self) -> bool:
@@ -102,6 +105,8 @@ class TimerLog:
         self._tail: tuple[int, bytearray] = (0, bytearray())
         self._readers: dict[int, int] = {}  # descriptors by the beginning of their file
         self._block: tuple[int, bytes] = (0, b"")
+        # What was found out about the first file, and where that begins.
+        self._newest_of_file: tuple[int, int] = (-1, 0)
 
     @property
     def end(self) -> int:
@@ -129,6 +134,7 @@ class TimerLog:
         size: int,
         topic_hash: int,
         is_journal: bool,
+        later_ms: int = 0,
     ) -> None:
         """Add an entry, of the values of a Unit, at its `place`."""
         self._tail[1].extend(
@@ -141,7 +147,7 @@ class TimerLog:
                 physical_offset,
                 size,
                 topic_hash,
-                _OF_THE_JOURNAL if is_journal else 0,
+                later_ms << 1 | (_OF_THE_JOURNAL if is_journal else 0),
             )
         )
 
@@ -348,6 +354,18 @@ class TimerLog:
             raw = stream.read(UNIT_BYTES)
         return _unit_of(_UNIT.unpack(raw)) if len(raw) == UNIT_BYTES else None
 
+    def newest_of_oldest_file(self) -> int:
+        """Where the newest message of the first file stands in the commit log, once the file is full.
+
+        It need not be that of the last entry: messages may be entered a second time. Raises OSError; blocks.
+        """
+        begin, newest = self._newest_of_file
+        if begin != self.begin:
+            begin = self.begin
+            newest = max((unit.physical_offset for _, unit in self._scan_file(begin)), default=0)
+            self._newest_of_file = (begin, newest)
+        return newest
+
     def remove_oldest_file(self) -> None:
         """Delete the first file. Raises OSError; blocks."""
         start, self.begin = self.begin, self.begin + self._file_bytes
@@ -367,5 +385,6 @@ def _unit_of(values: tuple[int, ...]) -> Unit | None:
         physical_offset,
         message_bytes,
         topic_hash,
-        reserved == _OF_THE_JOURNAL,
+        bool(reserved & _OF_THE_JOURNAL),
+        reserved >> 1,
     )

@@ -13,7 +13,9 @@ import pytest
 from rmq_broker.delivery.inner_message import InnerMessage
 from rmq_broker.delivery.message_writer import Placed
 from rmq_broker.store.errors import MessageRejected, StoreUnavailable
+from rmq_broker.store.log.record import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
 from rmq_remoting.java_hash import tags_code
+from rmq_remoting.message_properties import properties_to_string
 from tests.unit.broker.delivery.parts import Delivery
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
@@ -198,6 +200,50 @@ async def test_what_is_far_away_can_be_taken_back(tmp_path: Path) -> None:
         await delivery.pass_seconds(1)
     assert delivery.stored("T") == []
     assert delivery.timers.counts.recalled == 1
+    delivery.store.close()
+
+
+# --- properties up to the limit ---
+
+
+def _full(delivery: Delivery, after_ms: int, left_bytes: int) -> InnerMessage:
+    """A message that has so many bytes left below the limit while it waits."""
+    home = {"TIMER_OUT_MS": str(START_MS), "REAL_TOPIC": "T", "REAL_QID": "0"}
+    fields = {"TIMER_DELIVER_MS": str(START_MS + after_ms), "a": "x"}
+    used = len(properties_to_string(fields | home))
+    fields["a"] = "x" * (MAX_PROPERTIES_BYTES - left_bytes - used + 1)
+    return with_properties(fields)
+
+
+@pytest.mark.parametrize("left_bytes", [0, 1, 21, 22, 40, 61, 62, 81, 200])
+@pytest.mark.parametrize("append_crc", [False, True])
+async def test_it_comes_however_full_its_properties_are(
+    delivery: Delivery, left_bytes: int, append_crc: bool
+) -> None:
+    delivery.writer._append_crc = append_crc
+    left_bytes += CRC_PROPERTY_BYTES if append_crc else 0
+    delivery.writer.put(_full(delivery, 500, left_bytes))
+    (waiting,) = delivery.stored(TIMER)
+    await delivery.pass_seconds(1)
+    (came,) = delivery.stored("T")
+    assert came.properties.items() >= {"a": waiting.properties["a"]}.items()
+    assert ("TIMER_DEQUEUE_MS" in came.properties) == ("TIMER_ENQUEUE_MS" in came.properties)
+    assert "TIMER_DEQUEUE_MS" in came.properties or left_bytes < 100
+    assert delivery.timers.counts.lost == 0
+
+
+@pytest.mark.parametrize("left_bytes", [0, 62, 81, 82, 200])
+async def test_it_is_written_again_on_the_way_however_full_its_properties_are(
+    tmp_path: Path, left_bytes: int
+) -> None:
+    delivery = opened(tmp_path, timerRollWindowSlot=10)
+    delivery.writer.put(_full(delivery, 25_000, left_bytes))
+    for _ in range(30):
+        await delivery.pass_seconds(1)
+    (came,) = delivery.stored("T")
+    assert came.store_timestamp == START_MS + 25_000
+    assert came.properties.get("TIMER_ROLL_TIMES") == ("2" if left_bytes == 200 else None)
+    assert (delivery.timers.counts.lost, delivery.timers.counts.rolled) == (0, 2)
     delivery.store.close()
 
 

@@ -1,0 +1,232 @@
+"""A clean stop in the middle of a slot: what has been delivered of it does not come again."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.store.errors import StoreUnavailable
+from tests.unit.broker.delivery.parts import Delivery
+from tests.unit.broker.parts import START_MS
+from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
+
+_COUNT = 1000
+_ALL = list(range(_COUNT))
+
+
+def _put(delivery: Delivery, number: int, after_ms: int = 500) -> Placed:
+    fields = {"TIMER_DELIVER_MS": str(START_MS + after_ms), "UNIQ_KEY": str(number)}
+    return delivery.writer.put(with_properties(fields, body=b"%d" % number))
+
+
+def _recall(delivery: Delivery, number: int) -> None:
+    fields = {"TIMER_DEL_UNIQKEY": f"T+{number}", "TIMER_DELIVER_MS": str(START_MS + 1)}
+    delivery.writer.put(with_properties(fields))
+
+
+async def _in_the_middle(folder: Path, *recalled: int) -> Delivery:
+    """A thousand are due, and more than five hundred have come when it is cancelled."""
+    delivery = opened(folder)
+    for number in range(_COUNT):
+        _put(delivery, number)
+    for number in recalled:
+        _recall(delivery, number)
+    await delivery.pass_seconds(0.2)
+    await flushed(delivery)
+    delivery.clock.pass_seconds(0.8)
+    await _cancelled(delivery, 512)
+    return delivery
+
+
+async def _cancelled(delivery: Delivery, came: int) -> None:
+    delivering = asyncio.ensure_future(delivery.timed.deliver_due())
+    while delivery.store.max_offset("T", 0) < came:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    delivering.cancel()
+    with suppress(asyncio.CancelledError):
+        await delivering
+
+
+async def _stop(delivery: Delivery) -> None:
+    await delivery.store.stop()
+    await delivery.timers.close(all_is_flushed=True)
+
+
+async def _deliver_all(delivery: Delivery, seconds: int = 5) -> list[int]:
+    for _ in range(seconds):
+        await delivery.pass_seconds(1)
+    counts = delivery.timers.counts
+    assert (delivery.timers.pending.count, counts.waiting, counts.lost) == (0, {"T": 0}, 0)
+    return [int(body) for body in delivery.bodies("T")]
+
+
+async def test_the_rest_comes_after_the_start(tmp_path: Path) -> None:
+    delivery = await _in_the_middle(tmp_path)
+    came = len(delivery.stored("T"))
+    assert 512 <= came < _COUNT
+    await _stop(delivery)
+    async with killed(delivery, tmp_path) as again:
+        assert again.timers.pending.count == _COUNT - came
+        assert again.timers.counts.waiting == {"T": _COUNT - came}
+        assert await _deliver_all(again) == _ALL
+
+
+async def test_what_is_taken_back_stays_so(tmp_path: Path) -> None:
+    delivery = await _in_the_middle(tmp_path, 3, 600, 999)
+    await _stop(delivery)
+    async with killed(delivery, tmp_path) as again:
+        assert sum(again.timers.counts.waiting.values()) == again.timers.pending.count
+        _put(again, _COUNT, 60_000)  # as long as something waits, the counts are what was counted
+        for _ in range(5):
+            await again.pass_seconds(1)
+        assert again.timers.counts.waiting == {"T": 1}
+        assert await _deliver_all(again, 60) == [
+            number for number in range(_COUNT + 1) if number not in (3, 600, 999)
+        ]
+
+
+async def test_where_all_of_the_slot_has_come_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = opened(tmp_path)
+    for number in range(10):
+        _put(delivery, number)
+    _recall(delivery, 7)
+    await delivery.pass_seconds(0.2)
+
+    async def never(*_: object) -> None:
+        await asyncio.sleep(3600)
+
+    delivery.clock.pass_seconds(0.8)
+    monkeypatch.setattr(type(delivery.store), "flushes_each_message", True)
+    monkeypatch.setattr(delivery.store, "when_flushed", never)
+    await _cancelled(delivery, 9)
+    monkeypatch.undo()
+    await _stop(delivery)
+    async with killed(delivery, tmp_path) as again:
+        assert again.timers.pending.count == 0
+        assert await _deliver_all(again) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+
+
+async def test_a_stop_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that reads is waited for: only one at a time reads the timer log."""
+    delivery = await _in_the_middle(tmp_path)
+    reading = delivery.timed._reading
+    assert reading is not None
+    await _stop(delivery)
+    assert reading.done()
+    async with killed(delivery, tmp_path) as again:
+        assert await _deliver_all(again) == _ALL
+
+
+async def test_where_the_store_refuses_it_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = opened(tmp_path)
+    for number in range(200):
+        _put(delivery, number)
+    put_due, came = delivery.writer.put_due, 0
+
+    def full_at_a_hundred(message: object) -> None:
+        nonlocal came
+        if came == 100:
+            raise StoreUnavailable("full")
+        came += 1
+        put_due(message)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(delivery.writer, "put_due", full_at_a_hundred)
+    await delivery.pass_seconds(1)
+    end = delivery.timers.pending.timer_log.end
+    await _stop(delivery)
+    assert delivery.timers.pending.timer_log.end == end
+    async with killed(delivery, tmp_path) as again:
+        assert again.timers.pending.count == 200
+        for _ in range(3):
+            await again.pass_seconds(1)
+        assert sorted({int(body) for body in again.bodies("T")}) == list(range(200))
+
+
+async def test_entries_that_cannot_be_read_are_left_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    delivery = await _in_the_middle(tmp_path)
+
+    def fails(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(delivery.timers.pending.timer_log, "unit", fails)
+    await _stop(delivery)
+    monkeypatch.undo()
+    assert "comes again" in caplog.text
+    async with killed(delivery, tmp_path) as again:
+        for _ in range(3):
+            await again.pass_seconds(1)
+        assert {int(body) for body in again.bodies("T")} == set(_ALL)
+
+
+@pytest.mark.parametrize("wheel_is_lost", [False, True])
+@pytest.mark.parametrize("now_ms", [1000, 500])
+async def test_a_kill_after_the_next_start(tmp_path: Path, now_ms: int, wheel_is_lost: bool) -> None:
+    delivery = await _in_the_middle(tmp_path, 3, 700)
+    await _stop(delivery)
+    async with killed(delivery, tmp_path, timerPrecisionMs=now_ms) as second:
+        await flushed(second)
+        second.store.close()
+        if wheel_is_lost:
+            (tmp_path / "timerwheel").unlink()
+        async with killed(second, tmp_path, timerPrecisionMs=now_ms) as third:
+            assert await _deliver_all(third) == [number for number in _ALL if number not in (3, 700)]
+
+
+@pytest.mark.parametrize("wheel_is_lost", [False, True])
+@pytest.mark.parametrize("fails", ["wheel", "checkpoint"])
+async def test_a_kill_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, wheel_is_lost: bool
+) -> None:
+    """Some come twice then, and none is lost or comes though it was taken back."""
+    delivery = await _in_the_middle(tmp_path, 3, 700)
+    # The entries of what was put off stand behind these, which are of newer messages.
+    for number in range(_COUNT, _COUNT + 3):
+        _put(delivery, number, 3500)
+    await delivery.timers.entering.enter_new(START_MS + 1000)
+
+    def killed_here(*_: object) -> None:
+        raise OSError("killed")
+
+    if fails == "wheel":
+        monkeypatch.setattr(delivery.timers.pending.wheel, "write", killed_here)
+    else:
+        monkeypatch.setattr("rmq_broker.timers.checkpoint.TimerCheckpoint.save", killed_here)
+    with pytest.raises(OSError, match="killed"):
+        await _stop(delivery)
+    monkeypatch.undo()
+    if wheel_is_lost:
+        (tmp_path / "timerwheel").unlink()
+    async with killed(delivery, tmp_path) as again:
+        assert again.timers.entering.behind == 0
+        came = await _deliver_all(again)
+        assert set(came) == {*_ALL, 1000, 1001, 1002} - {3, 700}
+        assert [number for number in came if number >= _COUNT] == [1000, 1001, 1002]
+
+
+async def test_a_file_goes_when_the_newest_of_its_messages_is_gone(tmp_path: Path) -> None:
+    """Its last entry may be of an older message."""
+    delivery = opened(tmp_path)
+    for number in range(50):
+        _put(delivery, number, 3_600_000)
+    await delivery.pass_seconds(0.1)
+    pending = delivery.timers.pending
+    first = pending.timer_log.unit(0)
+    assert first is not None
+    while pending.timer_log.end < 2 * 4096:
+        pending.timer_log.place()
+        pending.timer_log.append(*first)
+    await flushed(delivery)
+    newest = delivery.stored(TIMER)[-1].physical_offset
+    assert pending.remove_old_files(lambda: newest) == 0
+    assert pending.remove_old_files(lambda: newest + 1) == 2
+    delivery.store.close()
