@@ -568,7 +568,7 @@ async def test_who_waits_long_for_his_turn_is_late() -> None:
     requests = [request() for _ in range(40)]
 
     peer.send(*requests)
-    clock.seconds += 0.3  # others have their turn
+    clock.seconds += 0.35  # others have their turn
 
     await until(lambda: len(peer.answers) == 40)
     codes = [peer.answers[asked.opaque].code for asked in requests]
