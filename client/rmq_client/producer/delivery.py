@@ -56,6 +56,7 @@ class Delivery:
         self._crossing = instance.crossing()
         self._group = group
         self._retry = retry
+        self._limits_attempts = retry.attempt_timeout_seconds is not None
         self._new_topic_queues = new_topic_queues
         self._namespace = Namespace(instance.settings.namespace)
         self._routes = instance.routes.publishable
@@ -160,9 +161,10 @@ class Delivery:
             lane = self.lane_to(publishing, queue)
         else:
             lane = rotation.take() if self._health is None else self._choose(rotation)
-            limit_seconds = self._retry.attempt_seconds(
-                timeout_seconds, self._retry.retries + 1, has_other=rotation.has_other_brokers
-            )
+            if rotation.has_other_brokers or self._limits_attempts:
+                limit_seconds = self._retry.attempt_seconds(
+                    timeout_seconds, self._retry.retries + 1, has_other=rotation.has_other_brokers
+                )
         started = self._loop.time()
         opaque = next_opaque()
         frame = lane.frame(opaque, now_ms(), outgoing)

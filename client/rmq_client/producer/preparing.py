@@ -63,9 +63,11 @@ class Preparer:
         """The message as it is sent, and its id. Raises UsageError."""
         properties, msg_id = self.properties(message)
         body = message.body
-        reply = bool(message.properties) and message.properties.get(PROPERTY_MESSAGE_TYPE) == REPLY_TYPE
-        is_half = bool(message.properties) and PROPERTY_TRANSACTION_PREPARED in message.properties
-        sys_flag = MessageSysFlag.TRANSACTION_PREPARED if is_half else MessageSysFlag.TRANSACTION_NOT
+        reply, sys_flag = False, MessageSysFlag.TRANSACTION_NOT
+        if message.properties:
+            reply = message.properties.get(PROPERTY_MESSAGE_TYPE) == REPLY_TYPE
+            if PROPERTY_TRANSACTION_PREPARED in message.properties:
+                sys_flag = MessageSysFlag.TRANSACTION_PREPARED
         compression = self._compression
         if compression is None or len(body) < self.compress_from_bytes:
             return Outgoing(body, properties, sys_flag, message.flag, False, reply), msg_id

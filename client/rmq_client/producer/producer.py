@@ -251,7 +251,8 @@ class Producer(Lifetime):
                     stored.offset_msg_ids,
                     lane.address,
                     None if hooks is None else stored.traced_region,
-                    stored.recall_handle,
+                    # Nothing can be taken back but what waits for a time, which is a property.
+                    stored.recall_handle if message.properties else None,
                 )
         except BaseException as error:
             if hooks is not None and context is not None:
