@@ -1,6 +1,6 @@
 """`make bench`: this broker and Apache's 5.3.3 under the same Java program, and the table of it.
 
-python -m benchmarks                     everything, about two hours, writes docs/performance.md
+python -m benchmarks                     everything, for hours, writes docs/performance.md
 python -m benchmarks --only sync-128     one load, nothing written
 python -m benchmarks --list              the loads
 

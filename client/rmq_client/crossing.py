@@ -26,12 +26,6 @@ log = logging.getLogger("rmq.client.crossing")
 T = TypeVar("T")
 
 
-def is_being_cancelled() -> bool:
-    """Whether somebody cancels the running task; else a CancelledError is that of what it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def stopped_error() -> NotRunning:
     """For who uses the network thread of a client that has ended."""
     return NotRunning("the client was stopped meanwhile, with the last of its producers and consumers")

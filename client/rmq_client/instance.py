@@ -29,9 +29,10 @@ from rmq_remoting.client import RemotingClient
 from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.host import local_address
 from rmq_remoting.message_ids import UniqueKeyGenerator
+from rmq_remoting.tasks import is_being_cancelled
 
 from .brokers import BrokerApi
-from .crossing import Crossing, is_being_cancelled, stopped_error
+from .crossing import Crossing, stopped_error
 from .errors import ClientError
 from .heartbeats import Heartbeats
 from .links import BrokerLinks

@@ -14,8 +14,9 @@ from typing import Final
 
 from rmq_remoting.bodies.route import MASTER_BROKER_ID, QueueData, TopicRouteData
 from rmq_remoting.message_queue import MessageQueue
+from rmq_remoting.tasks import is_being_cancelled
 
-from .crossing import is_being_cancelled, stopped_error
+from .crossing import stopped_error
 from .errors import BrokerUnreachable, ClientError, TopicNotFound
 from .name_servers import NameServers
 from .names import AUTO_CREATE_TOPIC

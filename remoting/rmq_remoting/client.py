@@ -13,6 +13,7 @@ from .connection import Connection, ConnectionSettings, ConnectionStatistics
 from .dispatch import Dispatcher
 from .errors import ConnectError, TlsError
 from .signing import RequestSigner, SigningConnection
+from .tasks import is_being_cancelled
 
 _PORT_DIGITS: Final = 5
 # With TLS the end of a connection is said and answered; Apache's servers do not answer.
@@ -106,7 +107,7 @@ class RemotingClient:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled() and not _is_being_cancelled():  # by stop(), not the caller
+            if task.cancelled() and not is_being_cancelled():  # by stop(), not the caller
                 raise self._stopped_error(address) from None
             raise
 
@@ -215,11 +216,6 @@ class RemotingClient:
     @staticmethod
     def _stopped_error(address: str) -> ConnectError:
         return ConnectError(f"not connecting to {address}: this client has been stopped")
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from .under_way import Counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +23,20 @@ class InFlightLimits:
             raise UsageError(f"{self}: both bounds must be at least 1")
 
 
-class BackPressure:
+class BackPressure(Counted):
     """Admits sends up to the limits. Belongs to one loop.
 
     A message that is larger than `max_bytes` by itself is admitted when nothing else is under way.
     """
 
-    __slots__ = ("_bytes", "_count", "_idle", "_max_bytes", "_max_count", "_waiting")
+    __slots__ = ("_bytes", "_max_bytes", "_max_count", "_waiting")
 
     def __init__(self, limits: InFlightLimits) -> None:
+        super().__init__()
         self._max_count = limits.max_messages
         self._max_bytes = limits.max_bytes
-        self._count = 0
         self._bytes = 0
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
-        self._idle: asyncio.Future[None] | None = None
 
     @property
     def messages(self) -> int:
@@ -79,17 +79,8 @@ class BackPressure:
         self._bytes -= size_bytes
         if self._waiting:
             self._admit()
-        if self._idle is not None and not self._count:
-            if not self._idle.done():
-                self._idle.set_result(None)
-            self._idle = None
-
-    async def wait_idle(self) -> None:
-        """Wait until nothing is under way."""
-        while self._count:
-            if self._idle is None:
-                self._idle = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._idle)
+        if self._idle is not None:
+            self._fell()
 
     def _fits(self, size_bytes: int) -> bool:
         if self._count == 0:
