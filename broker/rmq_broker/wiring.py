@@ -127,6 +127,7 @@ def wire(
         parts, place, configuration, dispatcher, registrar, pops, transactions, cold_pulls
     )
     configuration.on_change(processors.send.settings_changed)
+    configuration.on_change(processors.pull.settings_changed)
     return Wired(registrar, pops, transactions, cold_pulls, tiers, processors)
 
 

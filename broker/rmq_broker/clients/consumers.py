@@ -54,6 +54,11 @@ class ConsumerGroup:
         """Whether every member gets every message."""
         return self.message_model is MessageModel.BROADCASTING
 
+    @property
+    def profile(self) -> tuple[object, ...]:
+        """What the last heartbeats said of the group as a whole."""
+        return (self.consume_type, self.message_model, self.consume_from_where, *self.subscriptions.values())
+
     def find_subscription(self, topic: str) -> Subscription | None:
         """The group's subscription to a topic."""
         return self.subscriptions.get(topic)
@@ -119,9 +124,11 @@ class ConsumerTable:
     """Consumer groups with living members; a group without any is forgotten.
 
     Listeners are called when a group's members or topics have changed: the queues are to be shared out anew.
+    `version` grows with every change, for whoever keeps something made out of the table.
     """
 
     def __init__(self) -> None:
+        self.version = 0
         self._groups: dict[str, ConsumerGroup] = {}
         # By connection, so that the end of one costs what it has, not what there is.
         self._groups_of: dict[Connection, set[str]] = {}
@@ -172,6 +179,7 @@ class ConsumerTable:
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
+        before = group.profile
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -191,6 +199,8 @@ class ConsumerTable:
                 group.agreement.heard(client, wants_of(data.message_model, wanted))
         if changed:
             self._publish(group)
+        elif group.profile != before:
+            self.version += 1
         return differs
 
     def unregister(self, group_name: str, connection: Connection) -> bool:
@@ -237,5 +247,6 @@ class ConsumerTable:
         return True
 
     def _publish(self, group: ConsumerGroup) -> None:
+        self.version += 1
         for listener in self._listeners:
             listener(group)

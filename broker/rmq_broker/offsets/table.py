@@ -36,6 +36,11 @@ def broadcast_group(group: str) -> str:
     return f"{group}{_SEPARATOR}broadcast"
 
 
+def key_of(group: str, topic: str) -> str:
+    """Under which the offsets of a group in a topic are kept."""
+    return f"{topic}{_SEPARATOR}{group}"
+
+
 class _SavedOffsets(ConsumerOffsetSerializeWrapper):
     """As Apache's broker writes it, and the resets that it would forget: it passes over their name."""
 
@@ -73,7 +78,10 @@ class ConsumerOffsetTable:
         self, group: str, topic: str, queue_id: int, offset: int, connection: Connection | None = None
     ) -> None:
         """Note that the group's next message of the queue is `offset`; `connection` is whose commit it is."""
-        key = f"{topic}{_SEPARATOR}{group}"
+        self.commit_of(key_of(group, topic), queue_id, offset, connection)
+
+    def commit_of(self, key: str, queue_id: int, offset: int, connection: Connection | None = None) -> None:
+        """As `commit`, by `key_of` the group and topic."""
         offsets = self._table.get(key)
         if offsets is None:
             offsets = self._table[key] = {}
@@ -83,7 +91,7 @@ class ConsumerOffsetTable:
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note an offset that may well be below the one before."""
-        key = f"{topic}{_SEPARATOR}{group}"
+        key = key_of(group, topic)
         self._set(key, self._table.setdefault(key, {}), queue_id, offset)
 
     def _set(self, key: str, offsets: OffsetsByQueue, queue_id: int, offset: int) -> None:
@@ -95,7 +103,7 @@ class ConsumerOffsetTable:
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The group's next offset of the queue (one that it was reset to comes first); NO_OFFSET if none."""
-        key = f"{topic}{_SEPARATOR}{group}"
+        key = key_of(group, topic)
         if self._reset:
             reset = self._reset.get(key)
             if reset is not None and queue_id in reset:
@@ -105,11 +113,10 @@ class ConsumerOffsetTable:
 
     def offsets_of(self, group: str, topic: str) -> OffsetsByQueue:
         """The group's committed offsets of all queues of a topic, as a map of its own."""
-        return dict(self._table.get(f"{topic}{_SEPARATOR}{group}", {}))
+        return dict(self._table.get(key_of(group, topic), {}))
 
-    def note_pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note that the group has been given the messages of the queue up to `offset`."""
-        key = f"{topic}{_SEPARATOR}{group}"
+    def note_pulled(self, key: str, queue_id: int, offset: int) -> None:
+        """Note that a group has been given a queue's messages up to `offset`; `key` is its `key_of`."""
         offsets = self._pulled.get(key)
         if offsets is None:
             offsets = self._pulled[key] = {}
@@ -117,11 +124,11 @@ class ConsumerOffsetTable:
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int:
         """The offset up to which the group has been given messages; NO_OFFSET where it has not pulled yet."""
-        return self._pulled.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id, NO_OFFSET)
+        return self._pulled.get(key_of(group, topic), {}).get(queue_id, NO_OFFSET)
 
     def pulled_of(self, group: str, topic: str) -> OffsetsByQueue:
         """The same of all queues of a topic, as a map of its own."""
-        return dict(self._pulled.get(f"{topic}{_SEPARATOR}{group}", {}))
+        return dict(self._pulled.get(key_of(group, topic), {}))
 
     def topics_of(self, group: str) -> set[str]:
         """Topics that the group has offsets of."""
@@ -147,7 +154,7 @@ class ConsumerOffsetTable:
 
         That is remembered over a restart: members that go on then with what they know would undo it.
         """
-        key = f"{topic}{_SEPARATOR}{group}"
+        key = key_of(group, topic)
         self._reset.setdefault(key, {})[queue_id] = offset
         self._pulled.get(key, {}).pop(queue_id, None)
         self.put(group, topic, queue_id, offset)
@@ -160,13 +167,13 @@ class ConsumerOffsetTable:
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether the group was reset and has not taken notice yet."""
-        return bool(self._reset) and queue_id in self._reset.get(f"{topic}{_SEPARATOR}{group}", {})
+        return bool(self._reset) and queue_id in self._reset.get(key_of(group, topic), {})
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int:
         """The offset that the group was reset to, taken out; NO_OFFSET if it was not."""
         if not self._reset:
             return NO_OFFSET
-        key = f"{topic}{_SEPARATOR}{group}"
+        key = key_of(group, topic)
         offsets = self._reset.get(key)
         if offsets is None or queue_id not in offsets:
             return NO_OFFSET
@@ -227,7 +234,7 @@ class ConsumerOffsetTable:
         return map(_split, list(self._table))
 
     def _remove(self, matches: Callable[[str, str], bool]) -> int:
-        keys = {f"{topic}{_SEPARATOR}{group}" for topic, group in self._names() if matches(topic, group)}
+        keys = {key_of(group, topic) for topic, group in self._names() if matches(topic, group)}
         for key in keys:
             log.info("offsets of %s removed: %s", key, self._table.pop(key))
             self._changed.discard(key)

@@ -18,24 +18,26 @@ from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.pull import (
     ForbiddenType,
+    PullAnswers,
     PullHeaderDecoder,
     PullMessageRequestHeader,
-    PullMessageResponseHeader,
-    encode_pull_response,
+    PullStream,
 )
 from rmq_remoting.sys_flags import PullSysFlag
 
 from ..clients.parsed_subscriptions import ParsedSubscriptions
 from ..filtering.message_filters import EVERYTHING
 from ..groups.names import SYSTEM_GROUPS, is_system_group
-from ..offsets.table import NO_OFFSET
+from ..offsets.table import NO_OFFSET, key_of
 from ..store.reader import ColdRead, GetResult, GetStatus
 from ..topics.permissions import READ
 from .refusals import CREATE_GROUP, CREATE_IT, existing_group, existing_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.bodies.group import SubscriptionGroupConfig
+    from rmq_remoting.bodies.topic import TopicConfig
     from rmq_remoting.connection import Connection
+    from rmq_remoting.daemon.configuration import Change
 
     from ..clients.consumers import ConsumerTable
     from ..clients.subscription import Subscription
@@ -46,8 +48,9 @@ if TYPE_CHECKING:
     from ..groups.table import SubscriptionGroupTable
     from ..offsets.broadcast import BroadcastOffsets
     from ..offsets.table import ConsumerOffsetTable
-    from ..statistics import BrokerStatistics
+    from ..statistics import BrokerStatistics, GroupStatistics
     from ..store.message_store import MessageStore
+    from ..store.queues.consume_queue import ConsumeQueue
     from ..topics.table import TopicTable
 
 _MASTER_ID: Final = 0
@@ -59,8 +62,8 @@ _SYSTEM_PULLERS: Final = frozenset(
     {*SYSTEM_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER"}
 )
 
-_FOUND: Final = int(ResponseCode.SUCCESS)
 _CODES: Final = {
+    GetStatus.FOUND: int(ResponseCode.SUCCESS),
     GetStatus.NO_MATCHED_MESSAGE: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
     GetStatus.MESSAGE_WAS_REMOVING: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
     GetStatus.OFFSET_FOUND_NULL: int(ResponseCode.PULL_NOT_FOUND),
@@ -74,16 +77,31 @@ _LOOKED_THROUGH: Final = (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE)
 _NOTHING_YET: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class _Plan:
+    """What follows from all of a pull but its offsets, until something changes that it depends on."""
+
+    versions: tuple[int, ...]
+    request_code: int
+    header: PullMessageRequestHeader  # its offsets are another pull's
+    queue: ConsumeQueue | None
+    offsets_key: str
+    wanted: MessageFilter
+    answers: PullAnswers
+    broadcast_to: str | None  # the member that it is of, where its group broadcasts
+    statistics: GroupStatistics | None = None  # of what it was given; it may be the first
+
+
+@dataclass(slots=True, eq=False)
 class _Pull:
-    """One pull under way: where it looks next, and what for."""
+    """One pull under way: what it asked for, and where it looks next."""
 
     request: RemotingCommand
-    header: PullMessageRequestHeader
-    group: SubscriptionGroupConfig
+    stream: PullStream
+    plan: _Plan
+    queue_offset: int
+    commit_offset: int
     offset: int
-    wanted: MessageFilter
-    broadcast_to: str | None  # the member that it is of, where its group broadcasts
 
 
 class PullProcessor:
@@ -104,6 +122,7 @@ class PullProcessor:
         statistics: BrokerStatistics,
     ) -> None:
         self._settings = settings
+        self._settings_version = 0
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
@@ -117,60 +136,64 @@ class PullProcessor:
         self._headers = PullHeaderDecoder()
         self._parsed = ParsedSubscriptions()
 
+    def settings_changed(self, change: Change) -> None:
+        """To be called after each change of the settings."""
+        self._settings_version += 1
+
     def pull(self, connection: Connection, request: RemotingCommand) -> Result:
         """Messages now, or a promise of them."""
         if connection.is_closed:
             return None  # a reset would be told to nobody
-        header = self._headers.decode(request)
-        group = self._check(header, request, connection)
-        wanted, member = self._wanted(header, group), self._broadcast.client_id(connection, header)
-        pull = _Pull(request, header, group, header.queue_offset, wanted, member)
-        reset = self._reset(header)
+        stream, queue_offset, commit_offset = self._headers.decode(request)
+        plan = self._plan(stream, request, connection)
+        pull = _Pull(request, stream, plan, queue_offset, commit_offset, queue_offset)
+        reset = self._reset(plan.header)
         if reset is not None:
             # What the client would commit is from before the reset.
             return self._respond(pull, reset)
-        if member is not None:
-            first = self._broadcast.first_offset(member, header)
+        if plan.broadcast_to is not None:
+            header = plan.header.at(queue_offset, commit_offset)
+            first = self._broadcast.first_offset(plan.broadcast_to, header)
             if first != NO_OFFSET:
-                self._broadcast.pulled(member, header, first)
+                self._broadcast.pulled(plan.broadcast_to, header, first)
                 return self._respond(pull, self._moved(header, first))
-        if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
-            self._commit(connection, header)
+        if plan.header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+            self._commit(connection, pull)
         result = self._get(pull)
         if isinstance(result, ColdRead):
             return self._when_read(connection, result, partial(self._answer_cold, connection, pull))
         return self._answer(connection, pull, result)
 
     def _answer(self, connection: Connection, pull: _Pull, result: GetResult) -> Result:
-        header = pull.header
-        code = _response_code(result.status, header.queue_offset)
-        if pull.broadcast_to is not None:
+        if result.status is GetStatus.FOUND and pull.plan.broadcast_to is None:
+            return self._respond(pull, result)
+        plan, header = pull.plan, pull.plan.header
+        code = _response_code(result.status, pull.queue_offset)
+        if plan.broadcast_to is not None:
             is_moved = code == ResponseCode.PULL_OFFSET_MOVED
-            known_to = result.next_offset if is_moved else header.queue_offset
-            self._broadcast.pulled(pull.broadcast_to, header, known_to)
+            known_to = result.next_offset if is_moved else pull.queue_offset
+            self._broadcast.pulled(plan.broadcast_to, header, known_to)
         nothing_yet = code == ResponseCode.PULL_NOT_FOUND
         if nothing_yet and header.sys_flag & PullSysFlag.SUSPEND:
             return self._hold(connection, pull)
         return self._respond(pull, result)
 
     def _get(self, pull: _Pull) -> GetResult | ColdRead:
-        header = pull.header
-        most, most_bytes = header.max_msg_nums, header.max_msg_bytes or 0
-        return self._store.get_now(
-            header.topic,
-            header.queue_id,
+        plan, header = pull.plan, pull.plan.header
+        return self._store.reader.get_now(
+            plan.queue,
             pull.offset,
-            most,
-            pull.wanted.tags_codes,
-            most_bytes,
-            pull.wanted.properties,
+            header.max_msg_nums,
+            plan.wanted.tags_codes,
+            header.max_msg_bytes or 0,
+            plan.wanted.properties,
         )
 
     # --- what is not in memory ---
 
     def _answer_cold(self, connection: Connection, pull: _Pull, result: GetResult) -> Result:
         """Raises CommandError: what has changed during the read counts."""
-        pull.group = self._check(pull.header, pull.request, connection)
+        pull.plan = self._plan(pull.stream, pull.request, connection)
         return self._answer(connection, pull, result)
 
     def _when_read(
@@ -196,16 +219,16 @@ class PullProcessor:
         highest = self._store.max_offset(header.topic, header.queue_id)
         return GetResult(GetStatus.OFFSET_RESET, offset, lowest, highest)
 
-    def _commit(self, connection: Connection, header: PullMessageRequestHeader) -> None:
+    def _commit(self, connection: Connection, pull: _Pull) -> None:
         """Take the offset over that comes with a pull, unless it cannot be: nobody could be told of that."""
-        topic, queue_id, offset = header.topic, header.queue_id, header.commit_offset
-        if 0 <= offset <= self._store.max_offset(topic, queue_id):
-            self._offsets.commit(header.consumer_group, topic, queue_id, offset, connection)
+        queue, offset = pull.plan.queue, pull.commit_offset
+        if 0 <= offset <= (0 if queue is None else queue.max_offset):
+            self._offsets.commit_of(pull.plan.offsets_key, pull.plan.header.queue_id, offset, connection)
 
     # --- waiting for messages ---
 
     def _hold(self, connection: Connection, pull: _Pull) -> Result:
-        settings, header = self._settings, pull.header
+        settings, header = self._settings, pull.plan.header
         wait_ms = settings.short_polling_time_ms
         if settings.long_polling_enable:
             wait_ms = min(max(0, header.suspend_timeout_ms), settings.long_polling_max_hold_ms)
@@ -221,18 +244,16 @@ class PullProcessor:
 
         What has changed meanwhile counts: the topic may be gone, or the group subscribed to other tags.
         """
-        header = pull.header
-        pull.group = self._check(header, pull.request, connection)
-        wanted = self._wanted(header, pull.group)
-        if wanted != pull.wanted:
-            pull.wanted, pull.offset = wanted, header.queue_offset
-        return self._look(connection, pull, time_is_up, 1, self._reset(header) or self._get(pull))
+        before, pull.plan = pull.plan, self._plan(pull.stream, pull.request, connection)
+        if pull.plan is not before and pull.plan.wanted != before.wanted:
+            pull.offset = pull.queue_offset
+        result = self._reset(pull.plan.header) or self._get(pull)
+        return self._look(connection, pull, time_is_up, 1, result)
 
     def _look(
         self, connection: Connection, pull: _Pull, time_is_up: bool, looks: int, result: GetResult | ColdRead
     ) -> Result:
         """Go on with a look that has given `result`."""
-        header = pull.header
         while True:
             if isinstance(result, ColdRead):
                 go_on = partial(self._look, connection, pull, time_is_up, looks)
@@ -247,11 +268,11 @@ class PullProcessor:
                 return self._respond(pull, result)
             result = self._get(pull)
             looks += 1
-        code = _response_code(result.status, header.queue_offset)
+        code = _response_code(result.status, pull.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND or result.status is GetStatus.NO_MATCHED_MESSAGE:
             if not time_is_up:
                 return None
-            if pull.offset != header.queue_offset:
+            if pull.offset != pull.queue_offset:
                 # The client learns where to go on, or it would have the same looked through again.
                 result.status = GetStatus.NO_MATCHED_MESSAGE
         return self._respond(pull, result)
@@ -259,41 +280,87 @@ class PullProcessor:
     # --- answering ---
 
     def _respond(self, pull: _Pull, result: GetResult) -> RemotingCommand | bytes:
-        request, header = pull.request, pull.header
-        self._offsets.note_pulled(header.consumer_group, header.topic, header.queue_id, result.next_offset)
-        topic = self._topics.get(header.topic)
-        response_header = PullMessageResponseHeader(
-            suggest_which_broker_id=_MASTER_ID,
-            next_begin_offset=result.next_offset,
-            min_offset=result.min_offset,
-            max_offset=result.max_offset,
-            topic_sys_flag=0 if topic is None else topic.topic_sys_flag,
-            group_sys_flag=pull.group.group_sys_flag,
-        )
-        code = _response_code(result.status, header.queue_offset)
-        if pull.wanted is not EVERYTHING:
-            self._count_filtered(header, result)
-        if code == ResponseCode.SUCCESS:
+        plan, request = pull.plan, pull.request
+        following, lowest, highest = result.next_offset, result.min_offset, result.max_offset
+        self._offsets.note_pulled(plan.offsets_key, plan.header.queue_id, following)
+        if plan.wanted is not EVERYTHING:
+            self._count_filtered(pull, result)
+        if result.status is GetStatus.FOUND:
             self._statistics.pulls_found += 1
-            statistics = self._statistics.of_group(header.consumer_group, header.topic)
+            statistics = self._statistics_of(plan)
             statistics.answers += 1
             statistics.got_messages += result.count
             statistics.got_bytes += len(result.body)
-            return encode_pull_response(request, code, response_header, result.body)
+            return plan.answers.found(request, following, lowest, highest, result.body)
         self._statistics.pulls_missed += 1
-        return request.response(code, result.status.value, response_header.encode())
+        code = _response_code(result.status, pull.queue_offset)
+        fields = plan.answers.header(following, lowest, highest).encode()
+        return request.response(code, result.status.value, fields)
 
-    def _count_filtered(self, header: PullMessageRequestHeader, result: GetResult) -> None:
+    def _count_filtered(self, pull: _Pull, result: GetResult) -> None:
         if result.status in _LOOKED_THROUGH:
-            passed_over = result.next_offset - header.queue_offset - result.count
-            statistics = self._statistics.of_group(header.consumer_group, header.topic)
-            statistics.filtered_messages += max(0, passed_over)
+            passed_over = result.next_offset - pull.queue_offset - result.count
+            self._statistics_of(pull.plan).filtered_messages += max(0, passed_over)
+
+    def _statistics_of(self, plan: _Plan) -> GroupStatistics:
+        if plan.statistics is None:
+            header = plan.header
+            plan.statistics = self._statistics.of_group(header.consumer_group, header.topic)
+        return plan.statistics
 
     # --- admitting ---
 
+    def _plan(self, stream: PullStream, request: RemotingCommand, connection: Connection) -> _Plan:
+        """What is to be known of a pull: as it was found for one before it, or now. Raises CommandError."""
+        plan: _Plan | None = stream.plan
+        if plan is None or plan.versions != self._versions() or plan.request_code != request.code:
+            plan = self._make_plan(stream.header, request, connection)
+            stream.plan = plan if self._is_lasting(plan) else None
+        return plan
+
+    def _versions(self) -> tuple[int, ...]:
+        """Of all that plans are made from."""
+        return (
+            self._topics.version,
+            self._groups.version,
+            self._consumers.version,
+            self._settings_version,
+        )
+
+    def _is_lasting(self, plan: _Plan) -> bool:
+        """Whether a plan holds until the versions change, for whatever connection.
+
+        A filter of properties depends on a table of its own, and what is of one member on who asks.
+        """
+        members = self._consumers.find_group(plan.header.consumer_group)
+        return not (
+            plan.queue is None
+            or plan.wanted.properties is not None
+            or plan.broadcast_to is not None
+            or (members is not None and members.is_broadcasting)
+            or self._settings.reject_pull_consumer_enable
+        )
+
+    def _make_plan(
+        self, header: PullMessageRequestHeader, request: RemotingCommand, connection: Connection
+    ) -> _Plan:
+        """Raises CommandError for a pull that is not to be served."""
+        group, topic = self._check(header, request, connection)
+        wanted = self._wanted(header, group)
+        return _Plan(
+            self._versions(),
+            request.code,
+            header,
+            self._store.queues.get(header.topic, header.queue_id),
+            key_of(header.consumer_group, header.topic),
+            wanted,
+            PullAnswers(_MASTER_ID, topic.topic_sys_flag, group.group_sys_flag),
+            self._broadcast.client_id(connection, header),
+        )
+
     def _check(
         self, header: PullMessageRequestHeader, request: RemotingCommand, connection: Connection
-    ) -> SubscriptionGroupConfig:
+    ) -> tuple[SubscriptionGroupConfig, TopicConfig]:
         """May this group read this queue? Raises CommandError."""
         settings = self._settings
         if not settings.broker_permission & READ:
@@ -316,7 +383,7 @@ class PullProcessor:
             )
         if settings.reject_pull_consumer_enable:
             self._refuse_pull_consumer(header.consumer_group, connection)
-        return group
+        return group, topic
 
     def _refuse_pull_consumer(self, name: str, connection: Connection) -> None:
         """Raises CommandError for who is neither a push consumer nor the system itself."""
@@ -373,8 +440,6 @@ class PullProcessor:
 
 
 def _response_code(status: GetStatus, asked_offset: int) -> int:
-    if status is GetStatus.FOUND:
-        return _FOUND
     if status in _NOTHING_YET:
         return int(ResponseCode.PULL_OFFSET_MOVED if asked_offset != 0 else ResponseCode.PULL_NOT_FOUND)
     return _CODES[status]

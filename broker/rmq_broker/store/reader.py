@@ -22,6 +22,8 @@ _iter_entries = ENTRY.iter_unpack
 _entry_at: Callable[[bytes, int], Entry] = ENTRY.unpack_from
 # Hashes have 32 bits, times are positive: below is the address of a tags code in the queue's extension files.
 _SMALLEST_HASH: Final = -(1 << 31)
+# Who keeps up with a queue finds so many messages at most, mostly one.
+_FEW: Final = 4
 # So many times the usual number of entries is searched besides, for bytes, where a tag is rare.
 _MORE_FOR_RARE_TAGS: Final = 19
 
@@ -168,6 +170,10 @@ class Reader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, lowest, highest)
         if offset > highest:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, highest, lowest, highest)
+        if highest - offset <= min(_FEW, max_count) and properties is None:
+            newest = self._newest(queue, offset, tags_codes)
+            if newest is not None:
+                return self._counted(newest)
         limits = self._bulk_limits(max_bytes)
         most = self._settings.max_transfer_count_in_memory if limits is None else limits.count
         wanted = min(max(1, max_count), most)
@@ -189,6 +195,39 @@ class Reader:
         except ColdData:
             return ColdRead(self, ask, choice, ColdLog(self._log.files, self._backlogs))
         return self._counted(result)
+
+    def _newest(
+        self, queue: ConsumeQueue, offset: int, tags_codes: frozenset[int] | None
+    ) -> GetResult | None:
+        """The few messages from `offset` to the end of the queue, for who keeps up with it.
+
+        None where anything is out of the ordinary, or not all of them are wanted.
+        """
+        settings = self._settings
+        raw = None if queue.is_batch else queue.read_now(offset, settings.max_transfer_count_in_memory)
+        if not raw:
+            return None
+        recent_from = self._recent_from()
+        left = settings.max_transfer_bytes_in_memory
+        records: list[bytes] = []
+        try:
+            for physical_offset, size, tags_code in _iter_entries(raw):
+                left -= size
+                if physical_offset < recent_from or left < 0:
+                    return None
+                if tags_codes is not None and tags_code not in tags_codes:
+                    return None
+                record = self._warm.read(physical_offset, size)
+                if record is None:
+                    return None
+                records.append(bytes(record))
+        except ColdData:
+            return None
+        count = len(records)
+        body = records[0] if count == 1 else b"".join(records)
+        return GetResult(
+            GetStatus.FOUND, offset + count, queue.min_offset, queue.max_offset, body, count, False
+        )
 
     def finish(self, cold: ColdRead) -> GetResult:
         """The result of a cold read that has been run; back on the loop."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
-from ..codes import FLAG_RESPONSE, VERSION_5_3_3, LanguageCode
+from ..codes import FLAG_RESPONSE, VERSION_5_3_3, LanguageCode, ResponseCode
 from ..command import RemotingCommand, Serialization
 from ..errors import HeaderError
 from ..integers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
@@ -27,6 +27,8 @@ _OPTIONAL_INTEGERS: Final = frozenset({"maxMsgBytes", "requestSource"})
 
 # Values of `request_source` (RequestSource); clients themselves say nothing, or -1.
 PROXY_FOR_BROADCAST: Final = 1
+
+_FOUND: Final = int(ResponseCode.SUCCESS)
 
 
 class ForbiddenType(IntEnum):
@@ -148,9 +150,35 @@ class PullMessageRequestHeader:
 _OFFSET_MARK: Final = b"\x00\x0bqueueOffset\x00\x00\x00"
 _COMMIT_MARK: Final = b"\x00\x0ccommitOffset\x00\x00\x00"
 _CHANGING: Final = (b"queueOffset", b"commitOffset")
+_CONSTANT_FIELDS: Final = (
+    "consumerGroup",
+    "topic",
+    "queueId",
+    "maxMsgNums",
+    "sysFlag",
+    "suspendTimeoutMillis",
+    "subscription",
+    "subVersion",
+    "expressionType",
+    "maxMsgBytes",
+    "requestSource",
+    "bname",
+    "proxyFrowardClientId",
+)
 _SAFE_DIGITS: Final = 18  # more may be out of range
 _MAX_REMEMBERED: Final = 10_000
 _MAX_REMEMBERED_BYTES: Final = 1024
+
+
+@dataclass(slots=True, eq=False)
+class PullStream:
+    """Pulls that differ in nothing but their two offsets; `header` is the first one's.
+
+    `plan`: room for whoever answers them, to keep what follows from the rest.
+    """
+
+    header: PullMessageRequestHeader
+    plan: Any = None
 
 
 class PullHeaderDecoder:
@@ -162,22 +190,26 @@ class PullHeaderDecoder:
     __slots__ = ("_remembered",)
 
     def __init__(self) -> None:
-        self._remembered: dict[tuple[bytes, bytes, bytes], PullMessageRequestHeader] = {}
+        # By what stays the same: of a binary header all around the offsets, of any other its fields.
+        self._remembered: dict[tuple[bytes | str | None, ...], PullStream] = {}
 
     def __len__(self) -> int:
         return len(self._remembered)
 
-    def decode(self, command: RemotingCommand) -> PullMessageRequestHeader:
-        """Read the header of a pull. Raises HeaderError, HeaderDecodeError."""
+    def decode(self, command: RemotingCommand) -> tuple[PullStream, int, int]:
+        """The stream that a pull is of, its queue offset and its commit offset.
+
+        Raises HeaderError, HeaderDecodeError.
+        """
         raw = command.raw_ext
         if raw is None:
-            return PullMessageRequestHeader.decode(command.ext_fields)
+            return self._decode_fields(command.ext_fields)
         offset_mark = raw.find(_OFFSET_MARK)
         offset_at = offset_mark + len(_OFFSET_MARK)
         commit_mark = raw.find(_COMMIT_MARK, offset_at)
         commit_at = commit_mark + len(_COMMIT_MARK)
         if offset_mark < 0 or commit_mark < 0 or commit_at >= len(raw):
-            return PullMessageRequestHeader.decode(command.ext_fields)
+            return _alone(PullMessageRequestHeader.decode(command.ext_fields))
         offset_end = offset_at + 1 + raw[offset_at]
         commit_end = commit_at + 1 + raw[commit_at]
         key = (raw[:offset_at], raw[offset_end:commit_at], raw[commit_end:])
@@ -186,14 +218,40 @@ class PullHeaderDecoder:
             header = PullMessageRequestHeader.decode(command.ext_fields)
             # If the cut that led here is a true one.
             if len(raw) <= _MAX_REMEMBERED_BYTES and places_of(_CHANGING, raw) == [offset_mark, commit_mark]:
-                if len(self._remembered) >= _MAX_REMEMBERED:
-                    self._remembered.clear()
-                self._remembered[key] = header
-            return header
+                return self._remember(key, header)
+            return _alone(header)
         offset, commit = raw[offset_at + 1 : offset_end], raw[commit_at + 1 : commit_end]
         if not (offset.isdigit() and commit.isdigit() and len(offset) <= _SAFE_DIGITS >= len(commit)):
-            return PullMessageRequestHeader.decode(command.ext_fields)
-        return known.at(int(offset), int(commit))
+            return _alone(PullMessageRequestHeader.decode(command.ext_fields))
+        return known, int(offset), int(commit)
+
+    def _decode_fields(self, fields: Mapping[str, str]) -> tuple[PullStream, int, int]:
+        key = tuple(map(fields.get, _CONSTANT_FIELDS))
+        known = self._remembered.get(key)
+        if known is not None:
+            offset, commit = fields.get("queueOffset", ""), fields.get("commitOffset", "")
+            if _is_plain(offset) and _is_plain(commit):
+                return known, int(offset), int(commit)
+        header = PullMessageRequestHeader.decode(fields)
+        if known is None and sum(map(len, filter(None, key))) <= _MAX_REMEMBERED_BYTES:
+            return self._remember(key, header)
+        return _alone(header)
+
+    def _remember(
+        self, key: tuple[bytes | str | None, ...], header: PullMessageRequestHeader
+    ) -> tuple[PullStream, int, int]:
+        if len(self._remembered) >= _MAX_REMEMBERED:
+            self._remembered.clear()
+        known = self._remembered[key] = PullStream(header)
+        return known, header.queue_offset, header.commit_offset
+
+
+def _is_plain(text: str) -> bool:
+    return len(text) <= _SAFE_DIGITS and text.isascii() and text.isdigit()
+
+
+def _alone(header: PullMessageRequestHeader) -> tuple[PullStream, int, int]:
+    return PullStream(header), header.queue_offset, header.commit_offset
 
 
 def _header_error(fields: Mapping[str, str]) -> HeaderError:
@@ -253,52 +311,55 @@ class PullMessageResponseHeader:
 
 
 _HEAD: Final = Struct(">iIhbhiiii")
-# The fields that every answer has, each with the length of its value and the value.
-_USUAL_FIELDS: Final = (
-    b"\x00\x14suggestWhichBrokerId\x00\x00\x00%c%b\x00\x0fnextBeginOffset\x00\x00\x00%c%b"
-    b"\x00\x09minOffset\x00\x00\x00%c%b\x00\x09maxOffset\x00\x00\x00%c%b"
+# A field each: name, length of the value's text, and the text.
+_BROKER_FIELD: Final = b"\x00\x14suggestWhichBrokerId\x00\x00\x00%c%b"
+_OFFSET_FIELDS: Final = (
+    b"\x00\x0fnextBeginOffset\x00\x00\x00%c%b"
+    b"\x00\x09minOffset\x00\x00\x00%c%b"
+    b"\x00\x09maxOffset\x00\x00\x00%c%b"
 )
-_FURTHER_FIELDS: Final = (
-    b"\x00\x0boffsetDelta\x00\x00\x00%c%b",
-    b"\x00\x0ctopicSysFlag\x00\x00\x00%c%b",
-    b"\x00\x0cgroupSysFlag\x00\x00\x00%c%b",
-    b"\x00\x0dforbiddenType\x00\x00\x00%c%b",
-)
+_FLAG_FIELDS: Final = b"\x00\x0ctopicSysFlag\x00\x00\x00%c%b\x00\x0cgroupSysFlag\x00\x00\x00%c%b"
 
 
-def encode_pull_response(
-    request: RemotingCommand, code: int, header: PullMessageResponseHeader, body: bytes
-) -> bytes | RemotingCommand:
-    """The answer to a pull that found messages, written in one go when the request was binary."""
-    if request.serialization is not Serialization.BINARY:
-        return request.response(code, ext_fields=header.encode(), body=body)
-    broker_id, following = b"%d" % header.suggest_which_broker_id, b"%d" % header.next_begin_offset
-    lowest, highest = b"%d" % header.min_offset, b"%d" % header.max_offset
-    ext = _USUAL_FIELDS % (
-        len(broker_id),
-        broker_id,
-        len(following),
-        following,
-        len(lowest),
-        lowest,
-        len(highest),
-        highest,
-    )
-    further = (header.offset_delta, header.topic_sys_flag, header.group_sys_flag, header.forbidden_type)
-    for field, value in zip(_FURTHER_FIELDS, further, strict=True):
-        if value is not None:
-            text = b"%d" % value
-            ext += field % (len(text), text)
-    header_length = 21 + len(ext)
-    head = _HEAD.pack(
-        4 + header_length + len(body),
-        0x01000000 | header_length,
-        code,
-        LanguageCode.PYTHON,
-        VERSION_5_3_3,
-        request.opaque,
-        FLAG_RESPONSE,
-        0,
-        len(ext),
-    )
-    return b"".join((head, ext, body))
+class PullAnswers:
+    """Answers to pulls of which only the offsets and the messages differ."""
+
+    __slots__ = ("_fields", "_flags", "_suggested")
+
+    def __init__(self, suggest_which_broker_id: int, topic_sys_flag: int, group_sys_flag: int) -> None:
+        self._suggested = suggest_which_broker_id
+        self._flags = (topic_sys_flag, group_sys_flag)
+        # Numbers and their lengths: no percent sign is in what stays.
+        broker, *flags = (b"%d" % value for value in (self._suggested, *self._flags))
+        self._fields = (
+            _BROKER_FIELD % (len(broker), broker)
+            + _OFFSET_FIELDS
+            + _FLAG_FIELDS % (len(flags[0]), flags[0], len(flags[1]), flags[1])
+        )
+
+    def header(self, following: int, lowest: int, highest: int) -> PullMessageResponseHeader:
+        """The header alone."""
+        return PullMessageResponseHeader(self._suggested, following, lowest, highest, None, *self._flags)
+
+    def found(
+        self, request: RemotingCommand, following: int, lowest: int, highest: int, body: bytes
+    ) -> bytes | RemotingCommand:
+        """The answer to a pull that found messages, written in one go when the request was binary."""
+        if request.serialization is not Serialization.BINARY:
+            header = self.header(following, lowest, highest)
+            return request.response(_FOUND, ext_fields=header.encode(), body=body)
+        first, second, third = b"%d" % following, b"%d" % lowest, b"%d" % highest
+        fields = self._fields % (len(first), first, len(second), second, len(third), third)
+        header_length = 21 + len(fields)
+        head = _HEAD.pack(
+            4 + header_length + len(body),
+            0x01000000 | header_length,
+            _FOUND,
+            LanguageCode.PYTHON,
+            VERSION_5_3_3,
+            request.opaque,
+            FLAG_RESPONSE,
+            0,
+            len(fields),
+        )
+        return b"".join((head, fields, body))

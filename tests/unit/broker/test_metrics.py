@@ -13,7 +13,7 @@ from rmq_broker.clients.queue_locks import QueueLocks
 from rmq_broker.delivery.held_pulls import HeldPulls
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.metrics import BrokerCollector, Observed, _version_text
-from rmq_broker.offsets.table import ConsumerOffsetTable
+from rmq_broker.offsets.table import ConsumerOffsetTable, key_of
 from rmq_broker.statistics import BrokerStatistics
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.topics.table import TopicTable
@@ -94,7 +94,7 @@ def test_what_groups_have_in_their_hands_is_told_apart(broker: Observed) -> None
     for topic in ("T", "P"):
         broker.store.queues.get_or_create(topic, 0).max_offset = 10
     broker.offsets.commit("CG", "T", 0, 4)
-    broker.offsets.note_pulled("CG", "T", 0, 9)
+    broker.offsets.note_pulled(key_of("CG", "T"), 0, 9)
     broker.offsets.commit("CG", "P", 0, 8)  # popped up to there
 
     families = _families(broker)

@@ -15,10 +15,10 @@ from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.errors import HeaderError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.pull import (
+    PullAnswers,
     PullHeaderDecoder,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
-    encode_pull_response,
 )
 from rmq_remoting.serialization import binary
 from tests.support.frames import (
@@ -149,25 +149,23 @@ def test_bad_response_is_a_header_error(name: str, value: str | None) -> None:
         PullMessageResponseHeader.decode(given)
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        PullMessageResponseHeader(0, 0, 0, 0),
-        PullMessageResponseHeader(1, 2**63 - 1, -1, 2**62),
-        PullMessageResponseHeader(0, 1, 2, 3, 4, 5, 6, 7),
-        PullMessageResponseHeader(0, 1, 2, 3, forbidden_type=1),
-    ],
-)
+@pytest.mark.parametrize("constant", [(0, 0, 0), (1, 5, 2**31 - 1), (37, 10, 100)])
+@pytest.mark.parametrize("offsets", [(0, 0, 0), (2**63 - 1, -1, 2**62), (1, 2, 3)])
 @pytest.mark.parametrize("body", [b"", b"stored messages" * 1000])
 @pytest.mark.parametrize("serialization", Serialization)
 def test_response_is_what_the_slow_encoder_writes(
-    header: PullMessageResponseHeader, body: bytes, serialization: Serialization
+    constant: tuple[int, int, int],
+    offsets: tuple[int, int, int],
+    body: bytes,
+    serialization: Serialization,
 ) -> None:
     request = RemotingCommand.request(11, serialization=serialization)
+    answers = PullAnswers(*constant)
 
-    answer = encode_pull_response(request, ResponseCode.SUCCESS, header, body)
+    answer = answers.found(request, *offsets, body)
 
     frame = answer if isinstance(answer, bytes) else encode_frame(answer)
+    header = PullMessageResponseHeader(constant[0], *offsets, None, *constant[1:])
     assert frame == encode_frame(
         request.response(ResponseCode.SUCCESS, ext_fields=header.encode(), body=body)
     )
@@ -175,22 +173,43 @@ def test_response_is_what_the_slow_encoder_writes(
     assert response.serialization is serialization
     assert response.body == body
     assert PullMessageResponseHeader.decode(response.ext_fields) == header
+    assert answers.header(*offsets) == header
 
 
 # --- the decoder that remembers ---
 
 
-def binary_pull(fields: Mapping[str, str]) -> RemotingCommand:
-    command = RemotingCommand.request(11, dict(fields), serialization=Serialization.BINARY)
+def a_pull(fields: Mapping[str, str], serialization: Serialization = Serialization.BINARY) -> RemotingCommand:
+    command = RemotingCommand.request(11, dict(fields), serialization=serialization)
     return decode_one(encode_frame(command))
 
 
-def test_only_what_changes_is_decoded_again() -> None:
+def decoded(decoder: PullHeaderDecoder, command: RemotingCommand) -> PullMessageRequestHeader:
+    stream, queue_offset, commit_offset = decoder.decode(command)
+    return stream.header.at(queue_offset, commit_offset)
+
+
+@pytest.mark.parametrize("serialization", Serialization)
+def test_only_what_changes_is_decoded_again(serialization: Serialization) -> None:
     decoder = PullHeaderDecoder()
     for queue_id, offset, commit in [(0, 0, 0), (1, 7, 0), (0, 99, 98), (1, 2**50, 10**17), (0, 5, 4)]:
         header = replace(REQUEST, queue_id=queue_id, queue_offset=offset, commit_offset=commit)
-        assert decoder.decode(binary_pull(header.encode())) == header
+        assert decoded(decoder, a_pull(header.encode(), serialization)) == header
     assert len(decoder) == 2
+
+
+@pytest.mark.parametrize("serialization", Serialization)
+def test_pulls_of_one_stream_share_a_plan(serialization: Serialization) -> None:
+    decoder = PullHeaderDecoder()
+    for queue_id in (0, 1):
+        header = replace(REQUEST, queue_id=queue_id)
+        stream, _, _ = decoder.decode(a_pull(header.encode(), serialization))
+        assert stream.plan is None
+        stream.plan = queue_id
+    for queue_id in (1, 0):
+        header = replace(REQUEST, queue_id=queue_id, queue_offset=99)
+        stream, _, _ = decoder.decode(a_pull(header.encode(), serialization))
+        assert stream.plan == queue_id
 
 
 # Marks and digits may stand in any text, and a field may come twice.
@@ -198,7 +217,19 @@ _TEXTS = st.sampled_from(
     ["", "CG", "queueOffset", "\0\0", "\0\x0bqueueOffset\0\0\0\x015", "\0\x0ccommitOffset\0\0\0\x0212", "ü"]
 )
 _NUMBERS = st.sampled_from(
-    ["0", "5", "-1", "+5", "1_0", "12 ", "99999999999999999999", "9223372036854775807", "x"]
+    [
+        "0",
+        "5",
+        "-1",
+        "+5",
+        "1_0",
+        "12 ",
+        "\u00b2",
+        "\u0663",
+        "99999999999999999999",
+        "9223372036854775807",
+        "x",
+    ]
 )
 
 
@@ -216,19 +247,22 @@ _NUMBERS = st.sampled_from(
         ).flatmap(lambda fields: st.permutations(list(fields.items()))),
         min_size=1,
         max_size=6,
-    )
+    ),
+    st.sampled_from(Serialization),
 )
-def test_as_a_decoder_that_remembers_nothing(pulls: list[list[tuple[str, str]]]) -> None:
+def test_as_a_decoder_that_remembers_nothing(
+    pulls: list[list[tuple[str, str]]], serialization: Serialization
+) -> None:
     decoder = PullHeaderDecoder()
     for fields in pulls:
-        command = binary_pull({**REQUEST.encode(), **dict(fields)})
+        command = a_pull({**REQUEST.encode(), **dict(fields)}, serialization)
         try:
             expected = PullMessageRequestHeader.decode(command.ext_fields)
         except HeaderError:
             with pytest.raises(HeaderError):
                 decoder.decode(command)
         else:
-            assert decoder.decode(command) == expected
+            assert decoded(decoder, command) == expected
 
 
 @pytest.mark.parametrize(
@@ -246,16 +280,17 @@ def test_a_field_that_comes_twice_is_not_remembered(again: tuple[str, bytes]) ->
             with pytest.raises(HeaderError):
                 decoder.decode(command)
         else:
-            assert decoder.decode(command) == expected
+            assert decoded(decoder, command) == expected
     assert len(decoder) == 0
 
 
-def test_what_is_remembered_is_bounded() -> None:
+@pytest.mark.parametrize("serialization", Serialization)
+def test_what_is_remembered_is_bounded(serialization: Serialization) -> None:
     decoder, most = PullHeaderDecoder(), 0
     for number in range(12_000):
-        decoder.decode(binary_pull(replace(REQUEST, topic=f"T{number}").encode()))
+        decoder.decode(a_pull(replace(REQUEST, topic=f"T{number}").encode(), serialization))
         most = max(most, len(decoder))
     assert most == 10_000
     decoder = PullHeaderDecoder()
-    decoder.decode(binary_pull(replace(REQUEST, subscription="x" * 2000).encode()))
+    decoder.decode(a_pull(replace(REQUEST, subscription="x" * 2000).encode(), serialization))
     assert len(decoder) == 0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_broker.offsets.flusher import OffsetFlusher
-from rmq_broker.offsets.table import NO_OFFSET, ConsumerOffsetTable
+from rmq_broker.offsets.table import NO_OFFSET, ConsumerOffsetTable, key_of
 from rmq_broker.persistence import ConfigFile
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
@@ -65,7 +65,7 @@ def test_a_reset_counts_until_it_is_taken() -> None:
 def test_a_reset_is_no_commit_that_goes_back() -> None:
     table = _table()
     table.commit("CG", "T", 0, 90)
-    table.note_pulled("CG", "T", 0, 99)
+    table.note_pulled(key_of("CG", "T"), 0, 99)
     table.assign_reset("CG", "T", 0, 10)
     assert table.backward_commits == 0
     assert table.offsets_of("CG", "T") == {0: 10}
@@ -88,7 +88,7 @@ def test_a_reset_that_nobody_has_noticed_is_kept_on_disk() -> None:
 
 def test_what_was_pulled_is_known_beside_what_was_committed() -> None:
     table = _table()
-    table.note_pulled("CG", "T", 1, 32)
+    table.note_pulled(key_of("CG", "T"), 1, 32)
     assert [table.pulled("CG", "T", queue_id) for queue_id in (0, 1)] == [NO_OFFSET, 32]
     assert table.pulled("CG", "U", 1) == NO_OFFSET
     assert table.query("CG", "T", 1) == NO_OFFSET and len(table) == 0

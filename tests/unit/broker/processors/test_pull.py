@@ -6,7 +6,7 @@ import asyncio
 import errno
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,8 +29,9 @@ from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq_remoting.bodies.topic import TopicConfig
-from rmq_remoting.codes import LanguageCode, ResponseCode
+from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
+from rmq_remoting.daemon.configuration import Change
 from rmq_remoting.dispatch import Answer, PoolTier, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
@@ -286,6 +287,102 @@ async def test_what_it_is_that_is_forbidden(broker: _Broker) -> None:
     assert await kind() == "2"
     broker.settings.broker_permission = 2
     assert await kind() == "1"
+
+
+def _forbid(broker: _Broker) -> None:
+    broker.groups.permit_reading("CG", "T", readable=False)
+
+
+def _shut_the_group(broker: _Broker) -> None:
+    broker.groups.update(SubscriptionGroupConfig(group_name="CG", consume_enable=False))
+
+
+def _shut_the_topic(broker: _Broker) -> None:
+    broker.topics.update(TopicConfig(topic_name="T", perm=2))
+
+
+def _take_queues_away(broker: _Broker) -> None:
+    broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=0, write_queue_nums=4))
+
+
+def _delete_the_topic(broker: _Broker) -> None:
+    broker.topics.delete("T")
+
+
+def _shut_the_broker(broker: _Broker) -> None:
+    broker.settings.broker_permission = 2
+    broker.processor.settings_changed(Change({}, {}))
+
+
+def _leave(broker: _Broker) -> None:
+    for group in broker.consumers.groups():
+        for connection in list(group.members):
+            broker.consumers.connection_closed(connection)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (_forbid, ResponseCode.NO_PERMISSION),
+        (_shut_the_group, ResponseCode.NO_PERMISSION),
+        (_shut_the_topic, ResponseCode.NO_PERMISSION),
+        (_take_queues_away, ResponseCode.INVALID_PARAMETER),
+        (_delete_the_topic, ResponseCode.TOPIC_NOT_EXIST),
+        (_shut_the_broker, ResponseCode.NO_PERMISSION),
+        (_leave, ResponseCode.SUBSCRIPTION_NOT_EXIST),
+    ],
+)
+async def test_what_is_known_of_earlier_pulls_ends_with_every_change(
+    broker: _Broker, change: Callable[[_Broker], None], code: int
+) -> None:
+    broker.put("a", 3)
+    broker.subscribe("a", 1)
+    for offset in (0, 1):
+        assert pulled(_answer(broker.pull(pull("T", offset=offset, subscription=None))))
+
+    change(broker)
+
+    with pytest.raises(CommandError) as refused:
+        broker.pull(pull("T", offset=2, subscription=None))
+    assert refused.value.code == code
+
+
+async def test_a_newer_expression_counts_from_the_next_pull_on(broker: _Broker) -> None:
+    for tag in "ab":
+        broker.put(tag)
+    for version, (expression, found) in enumerate([("a", [0]), ("b", [1]), ("a", [0])]):
+        broker.subscribe(expression, version)
+        for _ in range(2):
+            messages = pulled(_answer(broker.pull(pull("T", subscription=None))))
+            assert [message.queue_offset for message in messages] == found
+
+
+async def test_lite_pulls_are_refused_by_themselves(tmp_path: Path) -> None:
+    broker = _Broker(tmp_path, litePullMessageEnable=False)
+    broker.put()
+    lite = pull("T", code=RequestCode.LITE_PULL_MESSAGE)
+    for _ in range(2):
+        assert pulled(_answer(broker.pull(pull("T"))))
+        with pytest.raises(CommandError) as refused:
+            broker.pull(lite)
+        assert refused.value.code == ResponseCode.NO_PERMISSION
+    broker.store.close()
+
+
+async def test_each_member_of_a_broadcasting_group_is_known_by_itself(broker: _Broker) -> None:
+    broker.put(count=5)
+    members = [Peer(), Peer()]
+    for member in members:
+        broker.subscribe("*", 1, peer=member, model=MessageModel.BROADCASTING)
+        for _ in range(2):
+            assert pulled(_answer(broker.pull(pull("T", offset=3), member)))
+    # They go over from a clustering group, whose pulls were all the same.
+    broker.subscribe("*", 1, peer=members[0])
+    assert pulled(_answer(broker.pull(pull("T", offset=3), members[0])))
+    broker.subscribe("*", 1, peer=members[0], model=MessageModel.BROADCASTING)
+    by_proxy = pull("T", offset=-1)
+    by_proxy.ext_fields.update(requestSource="1", proxyFrowardClientId="c1")
+    assert offsets(_answer(broker.pull(by_proxy))) == (3, 0, 5)
 
 
 async def test_what_was_pulled_is_noted_beside_what_is_committed(broker: _Broker) -> None:
