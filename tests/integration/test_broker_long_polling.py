@@ -275,15 +275,15 @@ async def test_thousands_of_pulls_wait_without_work_and_are_all_woken(tmp_path: 
         wanted = [pull("T", queue_id=number % queues, suspend_ms=_LONG_MS) for number in range(5000)]
         await _held(broker, client, *wanted)
         looks = 0
-        store = broker.broker.store
-        plain_get = store.get_now
+        reader = broker.broker.store.reader
+        plain_get = reader.get_now
 
         def counting_get(*arguments: object) -> object:
             nonlocal looks
             looks += 1
             return plain_get(*arguments)  # type: ignore[arg-type]
 
-        store.get_now = counting_get  # type: ignore[method-assign,assignment]
+        reader.get_now = counting_get  # type: ignore[method-assign,assignment]
         broker.broker.held_pulls.check_all()
         broker.broker.held_pulls.expire()
         await asyncio.sleep(0.25)

@@ -24,7 +24,7 @@ from ..store.errors import MessageRejected
 from ..store.log.record import RecordTemplate
 from ..timers.admission import TIMER_PROPERTIES
 from ..timers.entry import TIMER_QUEUE_ID, TimerEntry
-from ..topics.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from ..topics.names import SCHEDULE_TOPIC, TIMER_TOPIC, stored_topic_problem
 
 if TYPE_CHECKING:
     from ..statistics import BrokerStatistics
@@ -72,6 +72,9 @@ class MessageWriter:
 
         Raises StoreUnavailable, MessageRejected.
         """
+        problem = stored_topic_problem(message.topic)
+        if problem is not None:
+            raise MessageRejected(problem)
         if delay_level > 0:
             return self._put_delayed(message, self.levels.in_range(delay_level))
         timed = self._timers.admit(message)

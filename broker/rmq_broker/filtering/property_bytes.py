@@ -21,15 +21,15 @@ def property_finder(name: str) -> Callable[[bytes], bytes | None]:
 
     def find(properties: bytes) -> bytes | None:
         at = properties.rfind(later)
-        if at >= 0:
+        while at >= 0:
             start = at + later_length
-        elif properties.startswith(first):
-            start = first_length
-        else:
+            end = properties.find(_AFTER_VALUE, start)
+            if value := properties[start:] if end < 0 else properties[start:end]:
+                return value
+            at = properties.rfind(later, 0, at)  # an empty one counts for nothing: the one before it does
+        if not properties.startswith(first):
             return None
-        end = properties.find(_AFTER_VALUE, start)
-        if end < 0:
-            return properties[start:] or find(properties[: max(at, 0)])
-        return properties[start:end] or find(properties[: max(at, 0)])
+        end = properties.find(_AFTER_VALUE, first_length)
+        return (properties[first_length:] if end < 0 else properties[first_length:end]) or None
 
     return find

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmq_remoting.integers import INT32_MAX
 from rmq_remoting.message_properties import decode_properties, properties_to_string
 
 from ..delivery.inner_message import StoredMessage, read_message
@@ -58,7 +59,7 @@ class Returns:
             self._make_retry(key, stored)
             self.returned += 1
         message.queue_id = 0
-        message.reconsume_times += 1
+        message.reconsume_times = min(message.reconsume_times + 1, INT32_MAX)
         message.born_host = message.store_host = self._store_host
         self._writer.put(message)
 

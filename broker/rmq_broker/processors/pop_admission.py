@@ -9,6 +9,8 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.pop_receipt import Receipt, ReceiptError
 
 from ..groups.names import group_name_problem
+from ..pop.retry_topics import pop_retry_topic
+from ..topics.names import RETRY_PREFIX, stored_topic_problem
 from ..topics.permissions import READ
 from .refusals import CREATE_GROUP, CREATE_IT, existing_topic, no_such_group
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from ..topics.table import TopicTable
 
 _MS: Final = 1000
+_LONG_NAMES: Final = 200  # of topic and group together; shorter ones need no closer look
 MAX_MESSAGES: Final = 32
 
 
@@ -48,6 +51,7 @@ class PopAdmission:
                 f"topic {topic} stores batches as wholes (queue.type=BatchCQ), which can only be pulled",
             )
         self._check_group(group, topic)
+        self._check_names(group, topic)
 
     def check_settled(self, topic: str, queue_id: int, peer: str) -> None:
         """May messages of the queue be acknowledged or hidden?"""
@@ -72,6 +76,13 @@ class PopAdmission:
                 f"an invisible time of {invisible_time_ms} ms is illegal: it can be {least_ms} to {most} ms "
                 "(timerMaxDelaySec)",
             )
+
+    def _check_names(self, group: str, topic: str) -> None:
+        """What is not acknowledged has to have a place to go."""
+        if len(topic) + len(group) > _LONG_NAMES and not topic.startswith(RETRY_PREFIX):
+            problem = stored_topic_problem(pop_retry_topic(topic, group, version_2=True))
+            if problem is not None:
+                raise CommandError(ResponseCode.INVALID_PARAMETER, f"this cannot be popped: retry {problem}")
 
     def _check_group(self, name: str, topic: str) -> None:
         group = self._groups.find(name)

@@ -13,6 +13,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.consumer import ConsumerSendMsgBackRequestHeader
+from rmq_remoting.integers import INT32_MAX
 from rmq_remoting.message_properties import decode_properties
 from rmq_remoting.sys_flags import MessageSysFlag
 
@@ -159,5 +160,5 @@ def _prepare(message: InnerMessage, redelivery: Redelivery, offset: int) -> str:
         fields["DLQ_ORIGIN_MESSAGE_ID"] = fields.get("UNIQ_KEY", origin_id)
     message.set_properties(fields)
     message.topic, message.queue_id = redelivery.topic, redelivery.queue_id
-    message.reconsume_times += 1
+    message.reconsume_times = min(message.reconsume_times + 1, INT32_MAX)
     return origin_topic

@@ -9,6 +9,8 @@ import re
 from typing import Final
 
 MAX_TOPIC_LENGTH: Final = 127
+# Of topics that the broker names itself: their queues are folders of that name (HookUtils).
+MAX_STORED_TOPIC_BYTES: Final = 255
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -75,6 +77,17 @@ def topic_name_problem(name: str) -> str | None:
     if len(name) > MAX_TOPIC_LENGTH:
         return f"the topic name has {len(name)} characters, the limit is {MAX_TOPIC_LENGTH}"
     return None
+
+
+def stored_topic_problem(topic: str) -> str | None:
+    """Why the store can have no such topic, as a remark; None where it can."""
+    length = len(topic) if topic.isascii() else len(topic.encode())
+    if length <= MAX_STORED_TOPIC_BYTES:
+        return None
+    return (
+        f"topic {topic[:MAX_TOPIC_LENGTH]}... has {length} bytes, the limit is {MAX_STORED_TOPIC_BYTES}: "
+        "choose shorter names for the topic and the consumer group"
+    )
 
 
 def is_send_prohibited(topic: str) -> bool:

@@ -37,7 +37,7 @@ def main() -> int:
         if kind == "stream":
             _stream(spark, files, options)
         else:
-            _read(spark, options).write.parquet(str(files.output))
+            _read(spark, options).write.mode("overwrite").parquet(str(files.output))
     finally:
         spark.stop()
     return 0

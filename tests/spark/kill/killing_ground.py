@@ -15,7 +15,7 @@ import pyarrow.dataset
 
 from tests.spark.kill.feeder import Feeder
 from tests.spark.kill.job_files import Mark
-from tests.spark.kill.spark_job import SparkJob, Victim
+from tests.spark.kill.spark_job import JobEnded, SparkJob, Victim
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 from tests.support.waiting import until
 
@@ -88,6 +88,19 @@ class KillingGround:
         """As `kill_broker`, and batches end again."""
         await self.kill_broker()
         await self._until_next_batch()
+
+    async def kill_broker_of_batch(self) -> None:
+        """As `kill_broker`; the job is done again where it was over first."""
+        while True:
+            try:
+                await self.kill_broker()
+            except JobEnded as ended:
+                if ended.code != 0:
+                    raise
+                self.missed += 1
+                self.job.start()
+            else:
+                return
 
     async def kill_broker(self) -> None:
         """One that is read from. It comes back on its files."""

@@ -26,6 +26,14 @@ class Victim(Enum):
     BOTH = "both at once"
 
 
+class JobEnded(AssertionError):
+    """By itself, and before it was to."""
+
+    def __init__(self, code: int, log: str) -> None:
+        super().__init__(f"the job ended with {code}: {log}")
+        self.code = code
+
+
 class SparkJob:
     """`tests.spark.kill.job`, started again and again on the same folder."""
 
@@ -49,9 +57,10 @@ class SparkJob:
         return self._process
 
     def runs(self) -> bool:
-        """True; AssertionError where it has ended by itself."""
+        """True; JobEnded where it has ended by itself."""
         code = self.process.exit_code
-        assert code is None, f"the job ended with {code}: {self.process.log_tail()}"
+        if code is not None:
+            raise JobEnded(code, self.process.log_tail())
         return True
 
     async def kill_worker(self, mark: Mark) -> bool:
@@ -78,7 +87,8 @@ class SparkJob:
     async def wait(self) -> None:
         """Until it has ended; AssertionError where not well."""
         code = await self.process.wait(_END_SECONDS)
-        assert code == 0, f"the job ended with {code}: {self.process.log_tail()}"
+        if code != 0:
+            raise JobEnded(code, self.process.log_tail())
 
     async def stop(self) -> None:
         """Have it end by itself."""

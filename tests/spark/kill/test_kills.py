@@ -79,6 +79,6 @@ async def test_a_broker_is_killed_in_a_batch_read(java: None, tmp_path: Path, ch
         for feeder in ground.feeders.values():
             await feeder.send(_MESSAGES)
         ground.job.start()
-        await ground.kill_broker()
+        await ground.kill_broker_of_batch()
         await ground.job.wait()
         print(await ground.check_output())

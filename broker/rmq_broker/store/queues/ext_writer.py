@@ -141,7 +141,13 @@ class ExtendedConsumeQueue(ConsumeQueue):
         """What stands in the entry for the tags code: the address of a unit, where there is one."""
         if size == PLACEHOLDER_SIZE:
             return tags_code
-        judgement = self._judge(self.topic, physical_offset, size)
+        try:
+            judgement = self._judge(self.topic, physical_offset, size)
+        except Exception:  # the message stands in the log already: it is to be entered, whatever it is
+            log.exception(
+                "%s/%d: the message at %d gets no bit map", self.topic, self.queue_id, physical_offset
+            )
+            return tags_code
         if judgement is None:
             return tags_code
         if self._writer is None:

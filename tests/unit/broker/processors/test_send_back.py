@@ -161,12 +161,34 @@ async def test_a_body_that_is_compressed_stays_so(broker: _Broker) -> None:
 
 
 async def test_a_group_with_a_long_name(broker: _Broker) -> None:
-    """Its retry topic is longer than other topics may be."""
-    name = "l" * 200
+    """Its retry topic is longer than other topics may be, and just short enough for a folder."""
+    name = "l" * 248
     place = broker.writer.put(inner("T"))
     await broker.back(place.physical_offset, 1, group=name)
     await broker.pass_seconds(1)
     assert _only(broker.stored(f"%RETRY%{name}")).reconsume_times == 1
+    broker.store.queues.write_out()
+
+
+@pytest.mark.parametrize(("length", "level"), [(249, 1), (249, 0), (255, 1), (251, -1)])
+async def test_a_group_whose_name_is_too_long_for_what_comes_again(
+    broker: _Broker, length: int, level: int
+) -> None:
+    place = broker.writer.put(inner("T"))
+    with pytest.raises(CommandError) as refused:
+        await broker.back(place.physical_offset, level, group="l" * length)
+    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "choose shorter names" in refused.value.remark
+    broker.writer.put(inner("T"))
+    broker.store.queues.write_out()  # the files can be made
+
+
+async def test_a_message_that_says_it_came_as_often_as_can_be(broker: _Broker) -> None:
+    message = inner("T")
+    message.reconsume_times = 2**31 - 1
+    place = broker.writer.put(message)
+    assert (await broker.back(place.physical_offset)).code == ResponseCode.SUCCESS
+    assert _only(broker.stored(DEAD)).reconsume_times == 2**31 - 1
 
 
 async def test_a_group_without_retry_queues_is_answered_and_gets_nothing(broker: _Broker) -> None:

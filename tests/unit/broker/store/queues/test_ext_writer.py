@@ -103,6 +103,19 @@ def test_a_queue_with_judged_messages(tmp_path: Path) -> None:
     queues.close(write_out=False)
 
 
+def test_a_message_that_cannot_be_judged_is_entered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(topic: str, physical_offset: int, size: int) -> Judgement | None:
+        raise RecursionError("too deep")
+
+    queues = ConsumeQueues(tmp_path / "consumequeue", 2000, ext_file_bytes=_FILE_BYTES, judge=fail)
+    queue = queues.get_or_create("T", 0)
+    queue.put(10, 100, 70)
+    queue.put_many(ENTRY.pack(110, 100, 77))
+    assert _codes(queue) == [(False, 70), (False, 77)]
+    assert "the message at 10 gets no bit map" in caplog.text
+    queues.close(write_out=False)
+
+
 def test_topics_of_batches_have_none(tmp_path: Path) -> None:
     queues = ConsumeQueues(
         tmp_path / "consumequeue", 2000, is_batch=lambda topic: topic == "B", judge=_Judge()
