@@ -1,7 +1,8 @@
 """The same producers and consumers for programs without a loop.
 
 Every method here runs the asyncio one on a background loop and waits for it; arguments, results and errors
-are the same. Objects may be used from several threads.
+are the same. Objects may be used from several threads, but not in callbacks that run on that loop (those of
+`listen_to_queues`, coroutines as listeners): there a blocking call raises UsageError.
 
 ::
 
@@ -26,6 +27,7 @@ from . import raw_pulls as _raw_pulls
 from .consumer import pull as _pull
 from .consumer import push as _push
 from .consumer import simple as _simple
+from .errors import UsageError
 from .lifetime import Lifetime
 from .loop_thread import LoopThread
 from .producer import producer as _producer
@@ -49,10 +51,19 @@ class _Background:
         self._thread: LoopThread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait; an interrupted wait cancels it."""
+        """Run a coroutine there and wait; an interrupted wait cancels it.
+
+        Raises UsageError for who runs on that loop himself: it would wait for itself for ever.
+        """
         with self._lock:
             if self._thread is None:
                 self._thread = LoopThread("rmq-blocking")
+        if self._thread.is_current():
+            coroutine.close()
+            raise UsageError(
+                "a blocking call in a callback on the loop of the blocking objects would wait for itself: "
+                "have another thread make it"
+            )
         future = self._thread.submit(coroutine)
         try:
             return future.result()
@@ -65,7 +76,10 @@ _background = _Background()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the loop that the blocking objects share, and wait: for many calls side by side."""
+    """Run a coroutine on the loop that the blocking objects share, and wait: for many calls side by side.
+
+    Raises UsageError on that loop itself.
+    """
     return _background.run(coroutine)
 
 
@@ -98,7 +112,7 @@ class _Face(Generic[A]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        _background.run(self._asyncio.__aexit__(kind, error, trace))
 
 
 def _making(

@@ -42,6 +42,10 @@ class LoopThread:
         """Run a coroutine on the loop; cancelling the future cancels the coroutine."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop())
 
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread."""
+        return threading.current_thread() is self._thread
+
     async def stop(self) -> None:
         """End the loop and the thread; what still runs there is cancelled."""
         self.signal_stop()

@@ -12,7 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import rmq_client
-from rmq_client import Message, MessageExt, MessageQueue, TopicNotFound, blocking
+from rmq_client import (
+    ClientSettings,
+    Message,
+    MessageExt,
+    MessageQueue,
+    TopicNotFound,
+    UsageError,
+    blocking,
+)
 from tests.support.waiting import until_in_thread
 from tests.unit.client.cluster_thread import cluster_in_a_thread
 from tests.unit.client.fake_cluster import FakeCluster
@@ -75,6 +83,39 @@ def test_listening(cluster: FakeCluster) -> None:
         until_in_thread(lambda: len(got) == 1)
         assert len(consumer.assigned_queues()) == 2
     assert cluster.broker.offsets["g", "T", 0] == 1
+
+
+def test_what_was_being_worked_on_when_it_failed_is_not_committed(cluster: FakeCluster) -> None:
+    for number in range(10):
+        cluster.broker.put("T", b"%d" % number)
+    queue = MessageQueue("T", "broker-a", 0)
+    with (
+        pytest.raises(ZeroDivisionError),
+        blocking.PullConsumer(cluster.address, group="g", consume_from="first", auto_commit=True) as consumer,
+    ):
+        consumer.assign([queue])
+        assert (len(consumer.poll(4)), len(consumer.poll(3))) == (4, 3)
+        raise ZeroDivisionError
+    assert cluster.broker.offsets["g", "T", 0] == 4
+
+
+def test_a_callback_on_the_background_loop_makes_no_blocking_calls(cluster: FakeCluster) -> None:
+    errors: list[Exception] = []
+    settings = ClientSettings(route_refresh_seconds=0.05)
+    with blocking.PullConsumer(cluster.address, group="g", settings=settings) as consumer:
+
+        def changed(topic: str, queues: list[MessageQueue]) -> None:
+            try:
+                consumer.assign(queues)
+            except Exception as error:
+                errors.append(error)
+
+        consumer.assign(consumer.listen_to_queues("T", changed))
+        cluster.broker.topics["T"] = 3
+        until_in_thread(lambda: errors)
+        assert isinstance(errors[0], UsageError)
+        assert "have another thread make it" in str(errors[0])
+        assert len(consumer.assignment()) == 2
 
 
 def test_many_threads_share_a_producer(cluster: FakeCluster) -> None:

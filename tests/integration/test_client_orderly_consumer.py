@@ -21,6 +21,7 @@ from rmq_client import (
 )
 from rmq_remoting.bodies.lock import LockBatchRequestBody
 from rmq_remoting.bodies.offsets import ResetOffsetBody
+from rmq_remoting.bodies.route import BrokerData
 from rmq_remoting.bodies.running_info import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -32,7 +33,7 @@ from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 from rmq_remoting.message_codec import encode_stored_message
 from tests.support.waiting import until
 from tests.unit.client.consuming import QUICK, consumer_of, put, until_assigned
-from tests.unit.client.fake_cluster import FakeCluster, Fault
+from tests.unit.client.fake_cluster import FakeBroker, FakeCluster, FakeNamesrv, Fault
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _QUEUE = MessageQueue("T", "broker-a", 0)
@@ -316,6 +317,84 @@ async def test_a_queue_that_is_given_up_stays_locked_until_the_listener_is_done(
                 # What it did after the queue was given up counted, since nobody else could have begun.
                 assert len(ledger.bodies[left]) == 1
                 assert cluster.broker.offsets["g", "T", left] >= 1
+
+
+async def test_a_queue_that_was_moved_stays_locked_until_the_listener_is_done_with_the_old_one() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        bodies = put(cluster, 5, queues=1)
+        broker = cluster.broker
+        begun, release = asyncio.Event(), asyncio.Event()
+        ledger = _Ledger()
+
+        async def slow(messages: list[MessageExt]) -> None:
+            begun.set()
+            await release.wait()
+
+        timing = replace(QUICK, drop_wait_seconds=0.05)
+        names = [ClientSettings(instance_name=name) for name in ("second", "first")]
+        async with consumer_of(cluster, slow, orderly=True, timing=timing, settings=names[0]) as old:
+            await begun.wait()
+            (owner,) = set(broker.locks.values())
+            reset = RemotingCommand.request(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                ResetOffsetRequestHeader(topic="T", group="g").encode(),
+                ResetOffsetBody(offset_table={_QUEUE: 2}).encode(),
+                oneway=True,
+            )
+            broker.clients[owner].connection.send_oneway(reset)
+            await until(lambda: broker.offsets.get(("g", "T", 0)) == 2)
+            async with consumer_of(cluster, ledger.listen, orderly=True, settings=names[1]):
+                await until_assigned(old, 0)
+                locks = len(broker.requests(RequestCode.LOCK_BATCH_MQ))
+                await until(lambda: len(broker.requests(RequestCode.LOCK_BATCH_MQ)) > locks + 5)
+                assert broker.locks == {("g", _QUEUE): owner}
+                assert ledger.count == 0
+                release.set()
+                await until(lambda: ledger.count == 3)
+        assert ledger.bodies[0] == bodies[2:]
+
+
+async def test_locks_are_asked_of_masters_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def as_slave(broker: FakeBroker) -> BrokerData:
+        return BrokerData(broker_name=broker.name, broker_addrs={1: broker.address}, cluster="c")
+
+    async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
+        bodies = put(cluster, 2, queues=2)
+        ledger = _Ledger()
+        with monkeypatch.context() as patched:
+            patched.setattr(FakeNamesrv, "_data", staticmethod(as_slave))
+            settings = ClientSettings(route_refresh_seconds=0.1)
+            async with consumer_of(cluster, ledger.listen, orderly=True, settings=settings):
+                await until(lambda: "2 queues cannot be locked: no master of broker-a" in caplog.text)
+                assert not cluster.broker.requests(RequestCode.LOCK_BATCH_MQ)
+                patched.undo()
+                await until(lambda: ledger.count == 2)
+        assert sorted(body for own in ledger.bodies.values() for body in own) == bodies
+
+
+async def test_locks_are_renewed_while_a_stop_waits_for_the_listener() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        put(cluster, 2, queues=1)
+        begun, release = asyncio.Event(), asyncio.Event()
+
+        async def listen(messages: list[MessageExt]) -> None:
+            begun.set()
+            await release.wait()
+
+        broker = cluster.broker
+        async with consumer_of(cluster, listen, orderly=True) as consumer:
+            await begun.wait()
+            stopping = asyncio.ensure_future(consumer.stop())
+            locks = len(broker.requests(RequestCode.LOCK_BATCH_MQ))
+            await until(lambda: len(broker.requests(RequestCode.LOCK_BATCH_MQ)) > locks + 3)
+            assert broker.locks
+            release.set()
+            await stopping
+        assert broker.locks == {}
+        assert broker.codes()[-1] != RequestCode.LOCK_BATCH_MQ
+        assert broker.offsets["g", "T", 0] == 1
 
 
 async def test_an_administrator_moves_a_group_that_consumes_in_order() -> None:

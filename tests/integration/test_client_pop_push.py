@@ -29,6 +29,7 @@ from rmq_client import (
     UsageError,
     by_consistent_hash,
 )
+from rmq_client.consumer.pop_settling import PopSettling
 from rmq_remoting.bodies.assignment import MessageRequestMode
 from tests.support.broker_requests import succeeded
 from tests.support.brokers import RunningBroker, running_broker
@@ -419,6 +420,48 @@ async def test_who_stops_gives_back_what_it_has_not_begun_in_order(address: str)
         # Sooner than the messages become visible by themselves, and than a held question ends.
         await until(lambda: order.count == 10, timeout_seconds=8)
     order.check(10)
+
+
+async def test_what_the_listener_has_is_kept_from_others_while_a_stop_waits_for_it(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    kept = 0
+    keep = PopSettling.retry_later
+
+    async def counted(settling: PopSettling, message: MessageExt, seconds: float) -> None:
+        nonlocal kept
+        await keep(settling, message, seconds)
+        kept += 1
+
+    monkeypatch.setattr(PopSettling, "retry_later", counted)
+    order = _Order()
+
+    async def listen(messages: list[MessageExt]) -> None:
+        begun.set()
+        await go_on.wait()
+        await order.listen(messages)
+
+    queue = MessageQueue("T", "broker-a", 0)
+    async with Producer(address, group="p") as producer:
+        for number in range(2):
+            await producer.send(Message("T", b"%d" % number), queue=queue)
+    options: dict[str, Any] = {"orderly": True, "pop": PopSettings(invisible_seconds=1, batch_size=1)}
+    async with _consumer(address, listen, **options) as consumer:
+        await begun.wait()
+        async with _consumer(
+            address, order.listen, **options, settings=ClientSettings(instance_name="other")
+        ) as other:
+            await _until_assigned(other, _POPPED)
+            stopping = asyncio.ensure_future(consumer.stop())
+            before = kept
+            # Each of them a good half of the invisible time after the one before.
+            await until(lambda: kept >= before + 4 or order.count)
+            assert order.count == 0, "another one has got it meanwhile"
+            go_on.set()
+            await stopping
+            await until(lambda: order.count == 2)
+    order.check(2)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from rmq_client import (
     MessageExt,
     MessageQueue,
     NotRunning,
+    Producer,
     PullConsumer,
     PullSettings,
     TopicNotFound,
@@ -76,6 +77,16 @@ async def test_poll_gives_no_more_than_is_asked_for_and_waits_no_longer() -> Non
         await asyncio.sleep(0.02)
         cluster.broker.put("T", b"new")
         assert [message.body for message in await waiting] == [b"new"]
+
+
+async def test_a_time_that_brokers_cannot_be_told_is_refused() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
+        with pytest.raises(UsageError, match="cannot be told"):
+            PullConsumer(cluster.address, group="g", consume_from=datetime(1, 1, 1))
+        await reader.assign([_Q0])
+        for ask in (reader.seek_to_time, reader.offset_for_time):
+            with pytest.raises(UsageError, match="cannot be told"):
+                await ask(_Q0, datetime(1, 1, 1))
 
 
 async def test_messages_can_be_iterated_over() -> None:
@@ -256,6 +267,52 @@ async def test_a_poll_that_waits_ends_with_the_consumer() -> None:
         await asyncio.sleep(0.01)
         await reader.stop()
         assert await waiting == []
+
+
+def _fetching() -> list[str]:
+    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("rmq fetch")]
+
+
+async def test_a_seek_that_is_under_way_when_the_consumer_stops() -> None:
+    async with (
+        FakeCluster({"broker-a": {"T": 1}}) as cluster,
+        Producer(cluster.address, group="p"),  # keeps the connections
+        _reader(cluster) as reader,
+    ):
+        await reader.assign([_Q0])
+        cluster.broker.order(RequestCode.GET_MAX_OFFSET, Fault(delay_seconds=0.2))
+        seeking = asyncio.ensure_future(reader.seek_to_end(_Q0))
+        await until(lambda: cluster.broker.requests(RequestCode.GET_MAX_OFFSET))
+        await reader.stop()
+        with pytest.raises(NotRunning):
+            await seeking
+        assert _fetching() == []
+
+
+async def test_an_assignment_that_is_under_way_when_the_consumer_stops() -> None:
+    async with FakeCluster({"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
+        await reader.assign([_Q0])
+        before = len(cluster.broker.requests(RequestCode.HEART_BEAT))
+        cluster.broker.order(RequestCode.HEART_BEAT, Fault(delay_seconds=0.2))
+        assigning = asyncio.ensure_future(reader.assign([_Q0, _Q1], "a"))
+        await until(lambda: len(cluster.broker.requests(RequestCode.HEART_BEAT)) > before)
+        await reader.stop()
+        with pytest.raises(NotRunning):
+            await assigning
+        assert _fetching() == []
+
+
+async def test_who_stops_a_consumer_that_is_just_starting_waits_for_that() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        reader = PullConsumer(cluster.address, group="g")
+        starting = asyncio.ensure_future(reader.start())
+        await asyncio.sleep(0)
+        await reader.stop()
+        assert starting.done()
+        await starting
+        assert not reader.is_running
+        async with reader:  # and may start again
+            assert reader.is_running
 
 
 async def test_a_cancelled_poll_loses_nothing() -> None:

@@ -15,11 +15,13 @@ from rmq_client import (
     ConsumerTiming,
     MessageExt,
     MessageQueue,
+    NotRunning,
     PullConsumer,
     TopicNotFound,
     UsageError,
 )
-from rmq_remoting.codes import RequestCode
+from rmq_remoting.codes import RequestCode, ResponseCode
+from tests.support.waiting import until
 from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
@@ -137,6 +139,93 @@ async def test_what_was_being_worked_on_when_it_failed_is_not_committed() -> Non
                 await reader.poll(max_messages=3)
                 raise ZeroDivisionError
         assert _committed(cluster) == 4
+
+
+@pytest.mark.parametrize("how", ["seek", "seek_to_beginning", "seek_to_time"])
+async def test_who_moves_and_fails_leaves_the_place_to_go_on_at(how: str) -> None:
+    places = {"seek": 0, "seek_to_time": datetime.fromtimestamp(BORN_MS / 1000, UTC)}
+    async with _cluster() as cluster:
+        _put(cluster, 10, queues=1)
+        with pytest.raises(ZeroDivisionError):
+            async with _reader(cluster, auto_commit=True) as reader:
+                await reader.assign(_QUEUES[:1])
+                for _ in range(2):
+                    await reader.poll(max_messages=3)
+                await getattr(reader, how)(*[_QUEUES[0], *([places[how]] if how in places else [])])
+                raise ZeroDivisionError
+        assert cluster.broker.offsets["g", "T", 0] == 0
+
+
+async def test_who_gives_up_assigned_queues_commits_what_was_done() -> None:
+    rare = ConsumerTiming(commit_seconds=60)
+    async with _cluster() as cluster, _reader(cluster, auto_commit=True, timing=rare) as reader:
+        _put(cluster, 10, queues=1)
+        await reader.assign(_QUEUES[:1])
+        await _read(reader, 7)
+        done = await reader.position(_QUEUES[0])
+        await reader.poll(timeout_seconds=0)
+        await reader.assign(_QUEUES[1:2])
+        assert cluster.broker.offsets["g", "T", 0] == done
+
+
+async def test_a_reset_is_not_committed_over() -> None:
+    async with _cluster() as cluster:
+        broker = cluster.broker
+        _put(cluster, 100, queues=1)
+        with pytest.raises(ZeroDivisionError):
+            async with _reader(cluster, auto_commit=True) as reader:
+                await reader.assign(_QUEUES[:1])
+                assert len(await reader.poll(max_messages=10)) == 10
+                await until(lambda: broker._held["T", 0])  # all is fetched ahead
+                (held,) = broker._held.pop(("T", 0))
+                moved = ResponseCode.PULL_OFFSET_MOVED
+                held.future.set_result(broker._pulled(held.request, moved, 5, broker.queues["T", 0], b""))
+                async with asyncio.timeout(5):
+                    while await reader.position(_QUEUES[0]) != 5:  # noqa: ASYNC110  # an answer is under way
+                        await asyncio.sleep(0.001)
+                raise ZeroDivisionError
+        assert broker.offsets["g", "T", 0] == 5
+
+
+def _tasks() -> list[str]:
+    names = [task.get_name() for task in asyncio.all_tasks()]
+    return [name for name in names if name.startswith(("rmq fetch", "rmq share"))]
+
+
+async def test_who_is_cancelled_while_it_gives_up_queues_leaves_nothing_behind() -> None:
+    async with _cluster() as cluster:
+        async with _reader(cluster, auto_commit=True) as reader:
+            _put(cluster, 10, queues=1)
+            await reader.subscribe("T")
+            await _read(reader, 10)
+            before = len(cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET))
+            cluster.broker.order(RequestCode.UPDATE_CONSUMER_OFFSET, *[Fault(delay_seconds=0.2)] * 4)
+            leaving = asyncio.ensure_future(reader.unsubscribe("T"))
+            await until(lambda: len(cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)) > before)
+            leaving.cancel()
+            await asyncio.wait([leaving])
+            assert reader.assignment() == []
+        assert _tasks() == []
+
+
+async def test_a_subscription_that_waits_to_take_over_when_the_consumer_stops() -> None:
+    waiting = asyncio.Event()
+    async with _cluster() as cluster:
+        async with _reader(cluster, "one") as one, _reader(cluster, "two") as two:
+            await one.subscribe("T")
+            apply = two._sharing._apply
+
+            async def noted(topic: str, queues: frozenset[MessageQueue], wait_seconds: float) -> None:
+                waiting.set()
+                await apply(topic, queues, wait_seconds)
+
+            two._sharing._apply = noted
+            subscribing = asyncio.ensure_future(two.subscribe("T"))
+            await waiting.wait()
+            await two.stop()
+            with pytest.raises(NotRunning):
+                await subscribing
+        assert _tasks() == []
 
 
 async def test_a_commit_counts_what_iterating_has_given() -> None:

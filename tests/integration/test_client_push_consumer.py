@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ from rmq_remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, Heartbe
 from rmq_remoting.codes import RequestCode
 from tests.support.waiting import until
 from tests.unit.client.consuming import QUICK, Inbox, consumer_of, put, until_assigned
-from tests.unit.client.fake_cluster import BORN_MS, FakeCluster
+from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 # --- receiving ---
@@ -204,6 +206,81 @@ async def test_offsets_are_committed_now_and_then_and_at_the_end() -> None:
         assert inbox.bodies == sorted([*bodies, b"last", b"meanwhile"]), "nothing came twice"
 
 
+def _pulls(cluster: FakeCluster, topic: str) -> int:
+    pulls = cluster.broker.requests(RequestCode.PULL_MESSAGE)
+    return sum(request.ext_fields["topic"] == topic for request in pulls)
+
+
+@pytest.mark.parametrize("kind", ["unordered", "orderly", "broadcasting"])
+async def test_a_new_group_keeps_its_beginning_also_if_nothing_was_consumed(
+    kind: str, tmp_path: Path
+) -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        put(cluster, 20, queues=1)
+        begun = asyncio.Event()
+
+        async def hang(messages: list[MessageExt]) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        options: dict[str, Any] = {
+            "consume_from": "last",
+            "orderly": kind == "orderly",
+            "broadcasting": kind == "broadcasting",
+            "offsets_folder": tmp_path,
+            "timing": replace(QUICK, stop_grace_seconds=0.05),
+        }
+        async with consumer_of(cluster, hang, **options):
+            await until(lambda: _pulls(cluster, "T"))
+            bodies = put(cluster, 5, queues=1)
+            await begun.wait()
+        in_clustering = None if kind == "broadcasting" else 20
+        assert cluster.broker.offsets.get(("g", "T", 0)) == in_clustering
+        cluster.broker.locks.clear()  # as they expire
+        inbox = Inbox()
+        async with consumer_of(cluster, inbox, **options):
+            await until(lambda: len(inbox.messages) == 5)
+        assert inbox.bodies == bodies
+
+
+async def test_a_group_that_begins_in_a_young_queue_keeps_that_beginning() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        put(cluster, 2, queues=1)
+        # As brokers answer where a queue's first message is still in memory, and nothing was committed.
+        cluster.broker.offsets["g", "T", 0] = 0
+        release = asyncio.Event()
+
+        async def listen(messages: list[MessageExt]) -> None:
+            await release.wait()
+
+        async with consumer_of(cluster, listen, orderly=True, consume_from="last"):
+            await until(lambda: _pulls(cluster, "T"))
+            del cluster.broker.offsets["g", "T", 0]
+            await until(lambda: cluster.broker.offsets.get(("g", "T", 0)) == 0)
+            release.set()
+
+
+async def test_what_is_held_is_consumed_also_if_the_broker_deletes_what_comes_next() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        bodies = put(cluster, 100, queues=1)
+        release = asyncio.Event()
+        inbox = Inbox()
+
+        async def listen(messages: list[MessageExt]) -> None:
+            if messages[0].queue_offset == 20:
+                await release.wait()
+            inbox(messages)
+
+        async with consumer_of(cluster, listen, workers=1, flow_control=FlowControl(max_messages=20)):
+            await until(lambda: _pulls(cluster, "T"))
+            queue = cluster.broker.queues["T", 0]
+            queue.records, queue.base = queue.records[80:], 80
+            await until(lambda: _pulls(cluster, "T") >= 3)  # of 0, of 32, which is not there, of 80
+            release.set()
+            await until(lambda: cluster.broker.offsets.get(("g", "T", 0)) == 100)
+        assert inbox.bodies == [*bodies[:32], *bodies[80:]]
+
+
 async def test_a_message_under_way_holds_the_offset_back() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 3, queues=1)
@@ -352,7 +429,7 @@ async def test_stopping_does_not_wait_for_ever(kind: str, caplog: pytest.LogCapt
         async with consumer_of(cluster, sleep if kind == "function" else wait, timing=timing):
             await until(begun.is_set)
         assert "did not end within 0.05 s" in caplog.text
-        assert ("g", "T", 0) not in cluster.broker.offsets
+        assert cluster.broker.offsets["g", "T", 0] == 0
         if kind == "coroutine":
             await until(lambda: cancelled)
         release.set()
@@ -375,6 +452,34 @@ async def test_a_cancelled_stop_is_finished_all_the_same() -> None:
         await asyncio.wait([stopping])
         with pytest.raises(NotRunning, match="async with PushConsumer"):
             await consumer.commit()
+
+
+async def test_a_stop_waits_for_the_start() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        cluster.broker.order(RequestCode.HEART_BEAT, Fault(delay_seconds=0.1))
+        consumer = PushConsumer(
+            cluster.address, group="g", topics=["T"], listener=Inbox(), consume_from="first", timing=QUICK
+        )
+        starting = asyncio.ensure_future(consumer.start())
+        await until(lambda: cluster.broker.requests(RequestCode.HEART_BEAT))
+        with pytest.raises(UsageError, match="started already"):
+            await consumer.start()
+        await consumer.stop()
+        assert starting.done()
+        await starting
+        with pytest.raises(NotRunning):
+            await consumer.commit()
+        await until(lambda: not cluster.broker.connections)
+
+
+async def test_a_stop_during_a_start_that_fails() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        consumer = PushConsumer(cluster.address, group="g", topics=["T"], listener=Inbox(), workers=0)
+        starting = asyncio.ensure_future(consumer.start())
+        await asyncio.sleep(0)
+        await consumer.stop()
+        with pytest.raises(UsageError, match="0 workers"):
+            await starting
 
 
 async def test_consumers_that_cannot_be() -> None:

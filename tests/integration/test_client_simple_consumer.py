@@ -176,6 +176,31 @@ async def test_what_waited_for_long_is_kept_from_the_others_anew(address: str) -
         await consumer.ack(message)
 
 
+async def test_what_waited_here_is_hidden_for_as_long_as_is_asked_for(address: str) -> None:
+    await _send(address, *(b"%d" % number for number in range(4)), broker="broker-a")
+    async with _consumer(address, invisible_seconds=20.0) as consumer:
+        async for message in consumer:
+            await consumer.ack(message)
+            break
+        messages = await consumer.receive(invisible_seconds=_LONG_SECONDS)
+        assert len(messages) == 3
+        hidden_ms = {int((message.receipt_handle or "").split(" ")[2]) for message in messages}
+        assert hidden_ms == {_LONG_SECONDS * 1000}
+        await asyncio.gather(*(consumer.ack(message) for message in messages))
+
+
+async def test_who_stops_a_consumer_that_is_just_starting_waits_for_that(address: str) -> None:
+    consumer = SimpleConsumer(address, group="g", subscriptions=["T"])
+    starting = asyncio.ensure_future(consumer.start())
+    await asyncio.sleep(0)
+    await consumer.stop()
+    assert starting.done()
+    await starting
+    assert not consumer.is_running
+    async with consumer:  # and may start again
+        assert consumer.is_running
+
+
 async def test_tags_are_looked_at_themselves(address: str) -> None:
     # "Aa" and "BB" have the same hash code.
     await _send(address, b"other", tags="BB", broker="broker-a")

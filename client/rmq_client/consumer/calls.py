@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
+from ..errors import UsageError
 from ..namespaces import NO_NAMESPACE, Namespace
 from .hooks import CallStatus, ConsumeHook, HookContext, run_after, run_before
 from .listener import ConsumeContext, ConsumeResult, Context, ListenerKind, ListenerOutcome
 from .process_queue import ProcessQueue
+
+log = logging.getLogger("rmq.client.listener")
 
 Now = Callable[[], float]
 """Seconds of a monotonic clock."""
@@ -124,23 +128,32 @@ class Caller:
         began = self.now()
         if not work.begin(began):
             return
-        hook_context = None if self._plain else self._before(work)
+        hook_context = None
         try:
+            if not self._plain:
+                hook_context = self._before(work)
             outcome = self._invoke(work)
             work.result = None if outcome is None else self.kind.checked(outcome)
         except BaseException as error:  # whatever a listener does, its worker lives on
             work.error = error
+        _check_context(work)
         work.elapsed_seconds = self.now() - began
-        if hook_context is not None:
+        if hook_context is None:
+            return
+        try:
             self._after(work, hook_context)
+        except BaseException:
+            log.exception("a hook of group %s failed after a call of the listener", self._group)
 
     async def call_async(self, work: Work) -> None:
         """For coroutine functions. Raises what ends the loop itself: KeyboardInterrupt, SystemExit."""
         began = self.now()
         if not work.begin(began):
             return
-        hook_context = None if self._plain else self._before(work)
+        hook_context = None
         try:
+            if not self._plain:
+                hook_context = self._before(work)
             outcome = await self._invoke(work)
             work.result = None if outcome is None else self.kind.checked(outcome)
         except BaseException as error:
@@ -148,6 +161,7 @@ class Caller:
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
         finally:
+            _check_context(work)
             work.elapsed_seconds = self.now() - began
             if hook_context is not None:
                 self._after(work, hook_context)
@@ -166,9 +180,10 @@ class Caller:
 
     def _invoke(self, work: Work) -> Any:
         """What the function returns: an outcome, or a coroutine that has one."""
+        messages = list(work.messages)  # which the listener may take from
         if work.context is None:
-            return self.kind.function(work.messages)
-        return self.kind.function(work.messages, work.context)
+            return self.kind.function(messages)
+        return self.kind.function(messages, work.context)
 
     def _before(self, work: Work) -> HookContext | None:
         queue = None
@@ -178,7 +193,7 @@ class Caller:
             work.context = self.kind.context(queue or _queue_of(work.messages[0]))
         if not self._hooks:
             return None
-        context = HookContext(self._group, queue, work.messages)
+        context = HookContext(self._group, queue, list(work.messages))
         run_before(self._hooks, context)
         return context
 
@@ -188,6 +203,17 @@ class Caller:
         context.error = work.error
         context.elapsed_seconds = work.elapsed_seconds
         run_after(self._hooks, context)
+
+
+def _check_context(work: Work) -> None:
+    """What cannot be meant counts as the listener's exception, and nothing that the context says counts."""
+    if work.context is None:
+        return
+    try:
+        work.context.check()
+    except UsageError as error:
+        work.error = work.error or error
+        work.context = None
 
 
 def _queue_of(message: MessageExt) -> MessageQueue:

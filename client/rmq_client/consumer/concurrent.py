@@ -129,11 +129,15 @@ class ConcurrentService(ConsumeService):
         """Give messages back one by one; what cannot go back is tried again here."""
         kept: list[MessageExt] = []
         for message in messages:
-            is_last = self._rules.is_last(message, delay_level)
             try:
+                is_last = self._rules.is_last(message, delay_level)
                 await give_back(message, process_queue.queue, delay_level)
             except ClientError as error:
                 log.warning("message %s is tried again here: %s", message.msg_id, error)
+                kept.append(message)
+                continue
+            except Exception:
+                log.exception("message %s could not go back: it is tried again here", message.msg_id)
                 kept.append(message)
                 continue
             if process_queue.dropped:
@@ -141,9 +145,9 @@ class ConcurrentService(ConsumeService):
             event = MessageEvent.BURIED if is_last else MessageEvent.SENT_BACK
             self._finish(process_queue, [message], event)
         if kept and not process_queue.dropped:
+            self._clock.call_later(self._settings.retry_seconds, self._again, process_queue, kept)
             for message in kept:
                 message.reconsume_times += 1
-            self._clock.call_later(self._settings.retry_seconds, self._again, process_queue, kept)
 
     def _again(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         if process_queue.closing:

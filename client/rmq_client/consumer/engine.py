@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from rmq_remoting.bodies.route import MASTER_BROKER_ID
 from rmq_remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rmq_remoting.host import local_address
 from rmq_remoting.message import MessageExt
@@ -76,7 +77,7 @@ class ConsumerEngine(GroupMembership):
         self._shares = self._make_shares()
         locks = None
         if self._is_locking:
-            locks = QueueLocks(settings.group, instance.client_id, instance.api, self._address_of)
+            locks = QueueLocks(settings.group, instance.client_id, instance.api, self._master_of)
         self._assigned = AssignedQueues(
             settings.group, self.service, self._offsets, locks, settings.timing, self._pull, self._start
         )
@@ -139,7 +140,7 @@ class ConsumerEngine(GroupMembership):
         if self._is_locking:
             renewal = timing.lock_renewal_seconds
             first = min(_LOCK_FIRST_SECONDS, renewal)
-            self._start(self._repeat(self._renew_locks, renewal, first), "renew locks")
+            self._start(self._repeat(self._renew_locks, renewal, first), "renew locks", until_the_end=True)
 
     async def stop(self) -> None:
         """Consume no more, wait for the listener, commit, leave the group."""
@@ -150,7 +151,10 @@ class ConsumerEngine(GroupMembership):
         stopping = asyncio.ensure_future(self._assigned.stop(self.settings.timing.stop_grace_seconds))
         await asyncio.sleep(0)  # nothing is taken from here on
         self._cancel_tasks()
-        await stopping
+        try:
+            await stopping
+        finally:
+            self._cancel_last_tasks()
 
     def assigned_queues(self) -> list[MessageQueue]:
         """The queues that are this consumer's now, without those of the group's retries."""
@@ -255,7 +259,7 @@ class ConsumerEngine(GroupMembership):
             announce=self._instance.announce,
             is_suspended=lambda: self.suspended,
             pulled=self._pulled,
-            commit_with_pulls=not self._is_locking,
+            commit_with_pulls=not (self._is_locking or self.settings.broadcasting),
         )
         return puller.run(takeover_seconds)
 
@@ -304,17 +308,27 @@ class ConsumerEngine(GroupMembership):
         consume_from = self.settings.consume_from
         if self._is_retry_topic(queue.topic):
             consume_from = "first"  # what the group itself sent there
-        committed = await self._offsets.read(queue, zero_for_young_queues=consume_from == "last")
-        if committed is not None:
-            return committed
-        address = self._address_of(queue)
-        if address is None:
-            raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
-        return await beginning(self._instance.api, address, queue, consume_from)
+        offset = await self._offsets.read(queue, zero_for_young_queues=consume_from == "last")
+        if offset is not None and offset > 0:
+            return offset
+        if offset is None:
+            address = self._address_of(queue)
+            if address is None:
+                raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
+            offset = await beginning(self._instance.api, address, queue, consume_from)
+        # Whoever goes on with the queue must begin there, too, also if nothing has been consumed until then:
+        # the end is another one by then, and a queue that is young now (0) is so no longer.
+        self._offsets.advance(queue, offset)
+        return offset
 
     def _address_of(self, queue: MessageQueue) -> str | None:
         route = self._instance.routes.existing.get(queue.topic)
         return None if route is None else route.broker_address(queue.broker_name)
+
+    def _master_of(self, queue: MessageQueue) -> str | None:
+        """Locks are the master's alone: what a slave gave would not count for who asks the master."""
+        route = self._instance.routes.existing.get(queue.topic)
+        return None if route is None else route.brokers.get(queue.broker_name, {}).get(MASTER_BROKER_ID)
 
     # --- in the background ---
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
-from ..errors import Busy, ClientError
+from ..errors import Busy, ClientError, NotRunning
 from .process_queue import FlowControl
 from .pull_client import PullResult, PullStatus
 
@@ -44,9 +44,10 @@ class FetchedQueue:
         source: Source,
         limits: Callable[[], FlowControl],
         arrived: Callable[[FetchedQueue], None],
+        moved: Callable[[FetchedQueue], None],
     ) -> None:
         """`limits` gives the bounds of now; `arrived` is told when there is something to take again, or a
-        failure to tell of.
+        failure to tell of; `moved` when the broker has put the group elsewhere.
         """
         self.queue = queue
         self.position: int | None = None
@@ -54,12 +55,14 @@ class FetchedQueue:
         self._source = source
         self._limits = limits
         self._arrived = arrived
+        self._moved = moved
         self._messages: deque[MessageExt] = deque()
         self._bytes = 0
         self._next_offset: int | None = None
         self._paused = False
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_given_up = False
 
     # --- the reader's side ---
 
@@ -92,24 +95,38 @@ class FetchedQueue:
     # --- fetching ---
 
     def start(self, offset: int | None) -> None:
-        """Fetch from `offset` on; without one, from where the group is."""
-        self._messages.clear()
-        self._bytes = 0
-        self._next_offset = self.position = offset
+        """Fetch from `offset` on; without one, from where the group is. Not after `stop`."""
+        self._go_to(offset)
+        if self._is_given_up:
+            return
         self._task = asyncio.create_task(self._fetch(), name=f"rmq fetch {self.queue}")
         self._task.add_done_callback(_ended)
 
     async def stop(self) -> None:
-        """Fetch no more."""
+        """Fetch no more: the queue is given up."""
+        self._is_given_up = True
+        await self._end_task()
+
+    async def restart(self, offset: int | None) -> None:
+        """Drop what was fetched, and go on from `offset`; who calls last counts."""
+        self._go_to(offset)
+        try:
+            await self._end_task()
+        finally:  # also where the caller is cancelled: somebody must go on fetching
+            if self._task is None:
+                self.start(self._next_offset)
+
+    async def _end_task(self) -> None:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
-    async def restart(self, offset: int | None) -> None:
-        """Drop what was fetched, and go on from `offset`."""
-        await self.stop()
-        self.start(offset)
+    def _go_to(self, offset: int | None) -> None:
+        """Nothing is fetched ahead, and `offset` comes next."""
+        self._messages.clear()
+        self._bytes = 0
+        self._next_offset = self.position = offset
 
     async def _fetch(self) -> None:
         while True:
@@ -121,15 +138,26 @@ class FetchedQueue:
                 if self._next_offset is None:
                     self._next_offset = self.position = await self._source.first_offset(self.queue)
                 result = await self._source.pull(self.queue, self._next_offset)
+                self._take_in(result)
             except Busy:
                 await asyncio.sleep(_BUSY_PAUSE_SECONDS)
+            except NotRunning as error:
+                self._fail(error)
+                return
             except ClientError as error:
                 log.warning("%s", error)
-                self.failure = error
-                self._arrived(self)
+                self._fail(error)
                 await asyncio.sleep(_ERROR_PAUSE_SECONDS)
-            else:
-                self._take_in(result)
+            except Exception as error:
+                log.exception("%s cannot be read for now", self.queue)
+                failure = ClientError(f"{self.queue} cannot be read for now: {error!r}")
+                failure.__cause__ = error
+                self._fail(failure)
+                await asyncio.sleep(_ERROR_PAUSE_SECONDS)
+
+    def _fail(self, error: ClientError) -> None:
+        self.failure = error
+        self._arrived(self)
 
     def _is_full(self) -> bool:
         limits = self._limits()
@@ -137,6 +165,7 @@ class FetchedQueue:
 
     def _take_in(self, result: PullResult) -> None:
         self.failure = None
+        moved = False
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
                 "%s has no offset %s (it holds %d to %d): reading goes on at %d",
@@ -146,7 +175,13 @@ class FetchedQueue:
                 result.max_offset,
                 result.next_offset,
             )
+            # What was fetched ahead is good for nothing where an administrator has reset the group. Where the
+            # broker has deleted what comes next, it is still in order.
+            moved = not ((self._next_offset or 0) < result.next_offset == result.min_offset)
         self._next_offset = result.next_offset
+        if moved:
+            self._go_to(result.next_offset)
+            self._moved(self)
         if result.messages:
             self._messages.extend(result.messages)
             self._bytes += sum(len(message.body) for message in result.messages)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from numbers import Integral, Real
 from typing import Any, Final, TypeAlias
 
 from rmq_remoting.message import MessageExt
@@ -44,6 +46,13 @@ class ConsumeContext:
     ack_index: int | None = None
     delay_level: int = 0
 
+    def check(self) -> None:
+        """Raises UsageError for what cannot be meant."""
+        if self.ack_index is not None and not isinstance(self.ack_index, Integral):
+            raise UsageError(f"context.ack_index must be None or an int, not {self.ack_index!r}")
+        if not isinstance(self.delay_level, Integral):
+            raise UsageError(f"context.delay_level must be an int, not {self.delay_level!r}")
+
 
 @dataclass(slots=True)
 class OrderlyContext:
@@ -57,6 +66,14 @@ class OrderlyContext:
     queue: MessageQueue
     auto_commit: bool = True
     suspend_current_queue_time_ms: int | None = None
+
+    def check(self) -> None:
+        """Raises UsageError for what cannot be meant."""
+        time_ms = self.suspend_current_queue_time_ms
+        if time_ms is not None and (not isinstance(time_ms, Real) or math.isnan(time_ms)):
+            raise UsageError(
+                f"context.suspend_current_queue_time_ms must be None or a number, not {time_ms!r}"
+            )
 
 
 ListenerOutcome: TypeAlias = ConsumeResult | None

@@ -101,6 +101,10 @@ class OrderlyService(ConsumeService):
             self._end_turn(process_queue)
             self._rest(process_queue, self._settings.retry_seconds, self._go_on)
 
+    def _concerns(self, one: ProcessQueue, process_queue: ProcessQueue) -> bool:
+        """By queue: the listener may still work for a process queue whose place another has taken."""
+        return one.queue == process_queue.queue
+
     # --- outcomes ---
 
     def _judge(self, work: Work, process_queue: ProcessQueue) -> None:
@@ -142,14 +146,23 @@ class OrderlyService(ConsumeService):
         self, process_queue: ProcessQueue, messages: list[MessageExt], context: OrderlyContext | None
     ) -> None:
         """Bury what has been tried often enough, and let the others come again after a rest."""
-        left = [message for message in messages if not await self._buried(process_queue, message)]
-        for message in left:
-            message.reconsume_times += 1
+        left = True
+        try:
+            left = await self._bury_last(process_queue, messages)
+        except Exception:
+            log.exception("refused messages of %s are tried again", process_queue.queue)
         if left:
             self._suspend(process_queue, context)
         else:
             self._end_turn(process_queue)
             self._go_on(process_queue)
+
+    async def _bury_last(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> bool:
+        """Whether any of them are left, for another attempt."""
+        left = [message for message in messages if not await self._buried(process_queue, message)]
+        for message in left:
+            message.reconsume_times += 1
+        return bool(left)
 
     async def _buried(self, process_queue: ProcessQueue, message: MessageExt) -> bool:
         limit = self._settings.max_reconsume_times

@@ -99,6 +99,7 @@ class PopEngine(ConsumerEngine):
             self._start(
                 self._repeat(self._popping.keep, self._pop_settings.invisible_seconds / _KEPT_TIMES),
                 "keep what was popped in order",
+                until_the_end=True,
             )
 
     async def _end(self) -> None:

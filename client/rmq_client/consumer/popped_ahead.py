@@ -14,7 +14,6 @@ class Waiting:
     """A popped message; at `visible_at` (seconds of the loop's clock) others may get it."""
 
     message: MessageExt
-    invisible_ms: int
     visible_at: float
 
 
@@ -30,7 +29,7 @@ class PoppedAhead:
     def put(self, messages: Iterable[MessageExt], invisible_ms: int, popped_at: float) -> None:
         """Keep messages that were popped at `popped_at`, or a little later."""
         visible_at = popped_at + invisible_ms / 1000
-        self._waiting.extend(Waiting(message, invisible_ms, visible_at) for message in messages)
+        self._waiting.extend(Waiting(message, visible_at) for message in messages)
 
     def take(self, max_messages: int, now: float) -> list[Waiting]:
         """The next ones; what is visible to others again is passed over."""

@@ -58,12 +58,13 @@ class FlowControl:
 
 
 class HeldMessage:
-    """A message and where it is in its life."""
+    """A message and where it is in its life. `size`: of its body as it came; a listener may change it."""
 
-    __slots__ = ("message", "state")
+    __slots__ = ("message", "size", "state")
 
     def __init__(self, message: MessageExt) -> None:
         self.message = message
+        self.size = len(message.body)
         self.state = MessageState.READY
 
 
@@ -124,9 +125,9 @@ class ProcessQueue:
         for message in messages:
             offset = message.queue_offset
             if offset not in pending:
-                pending[offset] = HeldMessage(message)
+                held = pending[offset] = HeldMessage(message)
                 offsets.append(offset)
-                self.bytes += len(message.body)
+                self.bytes += held.size
                 self._max_offset = max(self._max_offset, offset)
                 fresh.append(message)
         return fresh
@@ -156,7 +157,7 @@ class ProcessQueue:
                 next_state(held.state, event)  # raises
             held.state = TRANSITIONS[held.state][event]
             del pending[message.queue_offset]
-            self.bytes -= len(held.message.body)
+            self.bytes -= held.size
         while offsets and offsets[0] not in pending:
             offsets.popleft()
         return offsets[0] if offsets else self._max_offset + 1

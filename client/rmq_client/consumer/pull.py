@@ -106,6 +106,7 @@ class PullConsumer(Lifetime):
         # Queues with something to give, in turn.
         self._ready: deque[FetchedQueue] = deque()
         self._instance: ClientInstance | None = None
+        self._starts_or_stops = asyncio.Lock()
         # Made by start().
         self._arrived: asyncio.Event
         self._loop: asyncio.AbstractEventLoop
@@ -118,6 +119,10 @@ class PullConsumer(Lifetime):
 
     async def start(self) -> None:
         """Begin; nothing is read before `assign` or `subscribe`. Raises UsageError."""
+        async with self._starts_or_stops:
+            await self._start()
+
+    async def _start(self) -> None:
         if self._instance is not None:
             raise UsageError(f"consumer {self.group} has been started already")
         self._arrived = asyncio.Event()
@@ -155,6 +160,10 @@ class PullConsumer(Lifetime):
         await uninterrupted(self._end(self._positions))
 
     async def _end(self, done: Callable[[], dict[MessageQueue, int]]) -> None:
+        async with self._starts_or_stops:
+            await self._end_now(done)
+
+    async def _end_now(self, done: Callable[[], dict[MessageQueue, int]]) -> None:
         instance = self._instance
         if instance is None:
             return
@@ -163,16 +172,15 @@ class PullConsumer(Lifetime):
             await asyncio.wait([self._committing])
         if self._auto_commit:
             await self._commit_quietly(done())
-        if self._instance is not None:
-            self._instance = None
-            self._arrived.set()
-            await self._stop(instance)
+        self._instance = None
+        self._arrived.set()
+        await self._stop(instance)
 
     async def _stop(self, instance: ClientInstance) -> None:
         await self._sharing.stop()
         if self._route_changed in instance.routes.on_change:
             instance.routes.on_change.remove(self._route_changed)
-        await self._drop(list(self._fetched))
+        await _stop_all(self._take_out(list(self._fetched)))
         tracer, self._tracer = self._tracer, None
         try:
             if tracer is not None:
@@ -219,7 +227,7 @@ class PullConsumer(Lifetime):
         fresh = {topic: Subscription(topic, by_topic.get(topic, "*"), now_ms()) for topic in topics}
         await instance.run(self._member.subscribe(instance, list(fresh.values())))
         known, self._subscriptions = self._subscriptions, fresh
-        await self._drop([queue for queue in self._fetched if queue not in wanted])
+        await self._give_up([queue for queue in self._fetched if queue not in wanted])
         for queue in wanted:
             fetched = self._fetched.get(queue)
             if fetched is None:
@@ -285,9 +293,7 @@ class PullConsumer(Lifetime):
         """Read on from `offset`; what was fetched ahead is dropped. Raises UsageError."""
         if offset < 0:
             raise UsageError(f"offset {offset}: offsets begin at 0")
-        fetched = self._of(queue)
-        self._outstanding.pop(fetched.queue, None)
-        await fetched.restart(offset)
+        await self._go_to(queue, offset)
 
     async def seek_to_beginning(self, queue: MessageQueue) -> None:
         """Read on from the oldest message that is still there. Raises ClientError."""
@@ -421,23 +427,41 @@ class PullConsumer(Lifetime):
     async def _share(self, topic: str, queues: frozenset[MessageQueue], wait_seconds: float) -> None:
         """Read these queues of the topic, and no others of it."""
         gone = [queue for queue in self._fetched if queue.topic == topic and queue not in queues]
-        if gone:
-            settled = self._settled()
-            dropped = [self._fetched.pop(queue) for queue in gone]
-            if self._auto_commit:
-                await self._commit_quietly({queue: settled[queue] for queue in gone if queue in settled})
-            for fetched in dropped:
-                await fetched.stop()
+        await self._give_up(gone)
         fresh = [queue for queue in sorted(queues) if queue not in self._fetched]
         if fresh and wait_seconds:
             await asyncio.sleep(wait_seconds)
-        for queue in fresh:
-            self._read(queue)
+        if topic in self._sharing.topics:  # it may have been stopped, or have given the topic up
+            for queue in fresh:
+                self._read(queue)
 
     def _read(self, queue: MessageQueue) -> None:
-        fetched = FetchedQueue(queue, self, lambda: self._limits(queue.topic), self._offer)
+        self._running()
+        fetched = FetchedQueue(
+            queue, self, lambda: self._limits(queue.topic), self._offer, self._forget_outstanding
+        )
         self._fetched[queue] = fetched
         fetched.start(None)
+
+    async def _give_up(self, queues: list[MessageQueue]) -> None:
+        """Read these no longer; what was done with is committed, if that is this consumer's business."""
+        if not queues:
+            return
+        settled = self._settled()
+        done = {queue: settled[queue] for queue in queues if queue in settled}
+        await uninterrupted(self._let_go(self._take_out(queues), done))
+
+    async def _let_go(self, fetched: list[FetchedQueue], done: dict[MessageQueue, int]) -> None:
+        await _stop_all(fetched)
+        if self._auto_commit and done:
+            await self._commit_quietly(done)
+
+    def _take_out(self, queues: list[MessageQueue]) -> list[FetchedQueue]:
+        return [self._fetched.pop(queue) for queue in queues]
+
+    def _forget_outstanding(self, fetched: FetchedQueue) -> None:
+        """It is read from elsewhere: what was given before is no matter any more."""
+        self._outstanding.pop(fetched.queue, None)
 
     def _limits(self, topic: str) -> FlowControl:
         """How much of one queue of the topic is fetched ahead."""
@@ -487,14 +511,16 @@ class PullConsumer(Lifetime):
 
     # --- brokers ---
 
-    async def _drop(self, queues: list[MessageQueue]) -> None:
-        for queue in queues:
-            await self._fetched.pop(queue).stop()
-
     async def _seek_to(self, queue: MessageQueue, where: ConsumeFrom) -> None:
+        wrapped = self._of(queue).queue
+        offset = await beginning(self._api, await self._address_of(wrapped), wrapped, where)
+        self._running()
+        await self._go_to(queue, offset)  # meanwhile it may have been given up
+
+    async def _go_to(self, queue: MessageQueue, offset: int) -> None:
         fetched = self._of(queue)
-        queue = fetched.queue
-        await fetched.restart(await beginning(self._api, await self._address_of(queue), queue, where))
+        self._forget_outstanding(fetched)
+        await fetched.restart(offset)
 
     async def _commit_one(self, queue: MessageQueue, offset: int) -> None:
         queue = self._namespace.wrap_queue(queue)
@@ -513,3 +539,8 @@ class PullConsumer(Lifetime):
         if self._instance is None:
             raise NotRunning(f"consumer {self.group} is not running: use `async with PullConsumer(...)`")
         return self._instance
+
+
+async def _stop_all(fetched: list[FetchedQueue]) -> None:
+    for one in fetched:
+        await one.stop()

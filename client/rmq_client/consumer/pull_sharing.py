@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from rmq_remoting.message_queue import MessageQueue
 
+from ..errors import NotRunning
 from ..instance import ClientInstance
 from .allocation import Allocation
 from .pulling import ConsumerTiming
@@ -48,6 +49,7 @@ class QueueSharing:
         self._wanted = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     def soon(self) -> None:
         """The group or a topic has changed. May be called from any thread."""
@@ -55,9 +57,11 @@ class QueueSharing:
             self._loop.call_soon_threadsafe(self._wanted.set)
 
     async def begin(self, topic: str) -> None:
-        """Share this topic, too."""
+        """Share this topic, too. Raises NotRunning where `stop` comes first."""
+        self._check_running()
         self.topics.add(topic)
         balanced = await self.rebalance()
+        self._check_running()
         if self._task is None:
             self._task = asyncio.create_task(self._keep_balanced(balanced), name=f"rmq share {self._group}")
         elif not balanced:
@@ -71,12 +75,17 @@ class QueueSharing:
 
     async def stop(self) -> None:
         """Leave all as it is."""
+        self._is_stopped = True
         self.topics.clear()
         task, self._task = self._task, None
         if task is not None:
             async with self._one_at_a_time:  # nothing is half taken or given up
                 task.cancel()
             await asyncio.wait([task])
+
+    def _check_running(self) -> None:
+        if self._is_stopped:
+            raise NotRunning(f"the consumer of group {self._group} was stopped meanwhile")
 
     async def rebalance(self) -> bool:
         """Take and give up queues; whether all shares could be told."""

@@ -154,9 +154,12 @@ class QueuePuller:
                 result.max_offset,
                 result.next_offset,
             )
-            process_queue.dropped = True
-            self._offset_illegal(process_queue, result.next_offset)
-            return
+            is_deleted = self._next_offset < result.next_offset == result.min_offset
+            if not is_deleted or not len(process_queue):
+                process_queue.dropped = True
+                self._offset_illegal(process_queue, result.next_offset)
+                return
+            # Only what would have come next is gone: what is held of before is consumed all the same.
         self._next_offset = result.next_offset
         if result.messages:
             if self._pulled is not None:

@@ -150,15 +150,25 @@ class PushConsumer(Lifetime):
         self._subscriptions = {subscription.topic: subscription for subscription in subscriptions}
         self._instance: ClientInstance | None = None
         self._engine: ConsumerEngine | None = None
+        # Set when the start that is under way has ended, however it did.
+        self._started: asyncio.Event | None = None
         self._stopped: asyncio.Event
 
     async def start(self) -> None:
         """Join the group and begin. A topic that does not exist yet is waited for. Raises ClientError."""
-        if self._instance is not None:
+        if self._instance is not None or self._started is not None:
             raise UsageError(f"consumer {self.group} has been started already")
         if not self._subscriptions:
             raise UsageError(f"consumer {self.group} has no topics: name some with topics=... or subscribe()")
         self._stopped = asyncio.Event()
+        started = self._started = asyncio.Event()
+        try:
+            await self._begin()
+        finally:
+            self._started = None
+            started.set()
+
+    async def _begin(self) -> None:
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         try:
             hooks = await self._start_hooks(instance)
@@ -170,7 +180,12 @@ class PushConsumer(Lifetime):
         self._instance = instance
 
     async def stop(self) -> None:
-        """Pull no more, wait for the listener (`timing.stop_grace_seconds`), commit, leave the group."""
+        """Pull no more, wait for the listener (`timing.stop_grace_seconds`), commit, leave the group.
+
+        A start that is under way is waited for.
+        """
+        if self._started is not None:
+            await self._started.wait()
         instance, engine = self._instance, self._engine
         if instance is None or engine is None:
             return

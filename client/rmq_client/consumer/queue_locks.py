@@ -96,10 +96,13 @@ class QueueLocks:
 
     def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
         by_address: dict[str, list[MessageQueue]] = defaultdict(list)
+        masterless: dict[str, int] = {}
         for queue in queues:
             address = self._address_of(queue)
             if address is None:
-                log.warning("%s is not locked: its broker is not known", queue)
+                masterless[queue.broker_name] = masterless.get(queue.broker_name, 0) + 1
             else:
                 by_address[address].append(queue)
+        for broker_name, count in masterless.items():
+            log.warning("%d queues cannot be locked: no master of %s is known", count, broker_name)
         return by_address

@@ -85,7 +85,9 @@ class ThreadRunner:
             threading.Thread(target=self._main, name=f"{name}-{number}", daemon=True).start()
 
     def submit(self, works: Sequence[Work]) -> int:
-        """Queue the work."""
+        """Queue the work; none of it once the threads are to end."""
+        if self._stopping:
+            return 0
         taken = min(len(works), max(0, self._capacity - self._handed_over))
         self._handed_over += taken
         for work in works[:taken]:

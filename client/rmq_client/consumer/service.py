@@ -93,7 +93,8 @@ class ConsumeService(ABC):
         try:
             if not self._attached().submit([work]):
                 raise CommandError(
-                    ResponseCode.SYSTEM_BUSY, "too many messages wait for the listener: try again later"
+                    ResponseCode.SYSTEM_BUSY,
+                    "too many messages wait for the listener, or the consumer is being stopped",
                 )
             await waiting
         finally:
@@ -125,9 +126,16 @@ class ConsumeService(ABC):
 
     def is_busy(self, process_queue: ProcessQueue) -> bool:
         """Whether the listener has messages of it, or some are on their way back to a broker."""
-        return process_queue in self._chores.values() or any(
-            work.process_queue is process_queue and work.is_running for work in self._under_way
+        return any(self._concerns(one, process_queue) for one in self._chores.values()) or any(
+            work.process_queue is not None
+            and work.is_running
+            and self._concerns(work.process_queue, process_queue)
+            for work in self._under_way
         )
+
+    def _concerns(self, one: ProcessQueue, process_queue: ProcessQueue) -> bool:
+        """Whether what is done for `one` keeps the other from being at rest."""
+        return one is process_queue
 
     async def stop(self, grace_seconds: float) -> None:
         """Wait for the calls under way and for what they make necessary."""
@@ -173,8 +181,9 @@ class ConsumeService(ABC):
             log.error("%s ended by an error", task.get_name(), exc_info=error)
 
     def _notify(self, process_queue: ProcessQueue) -> None:
-        if self._watched and (event := self._watched.get(process_queue)) is not None:
-            event.set()
+        for watched, event in self._watched.items():
+            if self._concerns(process_queue, watched):
+                event.set()
 
     def _log_error(self, work: Work, process_queue: ProcessQueue) -> None:
         if work.error is not None:

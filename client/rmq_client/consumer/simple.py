@@ -38,6 +38,10 @@ _DEFAULT_SETTINGS: Final = ClientSettings()
 _ITERATED_AT_ONCE: Final = 16
 _FIRST_PAUSE_SECONDS: Final = 0.005
 _MOST_DOUBLINGS: Final = 7
+# What waited here is given as it is where so much of the time that is asked for is left. Iterating lets its
+# own messages wait, and needs more room.
+_RECEIVED_SHARE: Final = 0.9
+_ITERATED_SHARE: Final = 0.5
 
 
 class _Received(NamedTuple):
@@ -104,6 +108,7 @@ class SimpleConsumer(Lifetime):
         self._left_alone: set[asyncio.Task[list[MessageExt]]] = set()
         self._turn = 0
         self._instance: ClientInstance | None = None
+        self._starts_or_stops = asyncio.Lock()
         # Made by start().
         self._member: PullMember
         self._client: PopClient
@@ -114,6 +119,10 @@ class SimpleConsumer(Lifetime):
 
     async def start(self) -> None:
         """Join the group. Raises ClientError, also where a topic does not exist."""
+        async with self._starts_or_stops:
+            await self._start()
+
+    async def _start(self) -> None:
         if self._instance is not None:
             raise UsageError(f"consumer {self.group} has been started already")
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
@@ -134,11 +143,13 @@ class SimpleConsumer(Lifetime):
 
     async def stop(self) -> None:
         """Leave the group. Messages that were popped and not handed out go back at once."""
-        instance = self._instance
-        if instance is None:
-            return
-        self._instance = None
-        await uninterrupted(self._stop(instance))
+        await uninterrupted(self._end())
+
+    async def _end(self) -> None:
+        async with self._starts_or_stops:
+            instance, self._instance = self._instance, None
+            if instance is not None:
+                await self._stop(instance)
 
     async def _stop(self, instance: ClientInstance) -> None:
         await self._news.stop()
@@ -197,7 +208,7 @@ class SimpleConsumer(Lifetime):
         if max_messages < 1:
             raise UsageError(f"max_messages {max_messages} must be at least 1")
         invisible_ms = self._invisible_ms if invisible_seconds is None else _milliseconds(invisible_seconds)
-        messages = await self._take_ahead(max_messages, invisible_ms)
+        messages = await self._take_ahead(max_messages, invisible_ms, _RECEIVED_SHARE)
         if messages:
             return messages
         wait_seconds = self._await_seconds if await_seconds is None else await_seconds
@@ -260,7 +271,7 @@ class SimpleConsumer(Lifetime):
     async def next_messages(self) -> list[MessageExt]:
         """What iterating gives next: one message, the others of the same pop being kept; or none, for now."""
         self._running()
-        messages = await self._take_ahead(1, self._invisible_ms)
+        messages = await self._take_ahead(1, self._invisible_ms, _ITERATED_SHARE)
         if messages:
             return messages
         received = await self._receive(_ITERATED_AT_ONCE, self._invisible_ms, self._await_seconds)
@@ -332,13 +343,13 @@ class SimpleConsumer(Lifetime):
             return []
         return popped.messages
 
-    async def _take_ahead(self, max_messages: int, invisible_ms: int) -> list[MessageExt]:
-        """What was popped before; what has waited for more than half of its time gets all of it anew."""
+    async def _take_ahead(self, max_messages: int, invisible_ms: int, share: float) -> list[MessageExt]:
+        """What was popped before; what has less than `share` of `invisible_ms` left gets all of it anew."""
         while self._left_alone:
             await asyncio.wait(list(self._left_alone))
         now = asyncio.get_running_loop().time()
         taken = self._ahead.take(max_messages, now)
-        old = [waiting for waiting in taken if waiting.visible_at - now < waiting.invisible_ms / 2000]
+        old = [waiting for waiting in taken if waiting.visible_at - now < share * invisible_ms / 1000]
         if old:
             try:
                 renewed = await asyncio.gather(*(self._renew(waiting, invisible_ms) for waiting in old))

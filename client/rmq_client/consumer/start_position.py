@@ -16,8 +16,11 @@ ConsumeFrom: TypeAlias = Literal["first", "last"] | datetime
 
 
 def check_consume_from(consume_from: ConsumeFrom) -> ConsumeFrom:
-    """The value itself. Raises UsageError for anything else."""
-    if consume_from in ("first", "last") or isinstance(consume_from, datetime):
+    """The value itself. Raises UsageError for anything else, and for a time that brokers cannot be told."""
+    if consume_from in ("first", "last"):
+        return consume_from
+    if isinstance(consume_from, datetime):
+        _milliseconds(consume_from)
         return consume_from
     raise UsageError(f"consume_from {consume_from!r} must be 'first', 'last' or a datetime")
 
@@ -46,7 +49,7 @@ async def start_offset(
 
 
 async def beginning(api: BrokerApi, address: str, queue: MessageQueue, consume_from: ConsumeFrom) -> int:
-    """Where `consume_from` is in this queue now. Raises ClientError."""
+    """Where `consume_from` is in this queue now. Raises ClientError, UsageError for an impossible time."""
     if consume_from == "first":
         try:
             return max(0, await api.min_offset(address, queue))
@@ -56,4 +59,11 @@ async def beginning(api: BrokerApi, address: str, queue: MessageQueue, consume_f
             return 0
     if consume_from == "last":
         return await api.max_offset(address, queue)
-    return await api.search_offset(address, queue, int(consume_from.timestamp() * 1000))
+    return await api.search_offset(address, queue, _milliseconds(consume_from))
+
+
+def _milliseconds(time: datetime) -> int:
+    try:
+        return int(time.timestamp() * 1000)
+    except (OverflowError, ValueError, OSError) as error:
+        raise UsageError(f"{time} cannot be told to a broker: {error}") from error

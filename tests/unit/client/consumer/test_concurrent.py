@@ -35,6 +35,7 @@ class _Bench:
         self.offsets = MemoryOffsets()
         self.returned: list[tuple[int, int]] = []
         self.broken = 0
+        self.failure: Exception = BrokerUnreachable("nobody there")
         self.service = ConcurrentService(
             kind(none_means=none_means),
             self.offsets,
@@ -65,7 +66,7 @@ class _Bench:
     async def _give_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
         if self.broken:
             self.broken -= 1
-            raise BrokerUnreachable("nobody there")
+            raise self.failure
         await asyncio.sleep(0.01)
         self.returned.append((message.queue_offset, delay_level))
 
@@ -124,9 +125,10 @@ async def test_what_nothing_means() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_cannot_go_back_comes_again_here_after_a_while() -> None:
+@pytest.mark.parametrize("failure", [BrokerUnreachable("nobody there"), TypeError("a fault of this program")])
+async def test_what_cannot_go_back_comes_again_here_after_a_while(failure: Exception) -> None:
     bench = _Bench(batch_size=2)
-    bench.broken = 1
+    bench.broken, bench.failure = 1, failure
     bench.submit(2)
     bench.finish(bench.runner.work[0], ConsumeResult.SUCCESS, context=ConsumeContext(QUEUE, -1, 4))
     await asyncio.sleep(4.9)

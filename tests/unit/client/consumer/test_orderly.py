@@ -21,6 +21,7 @@ class _Bench:
         self.offsets = MemoryOffsets()
         self.buried: list[int] = []
         self.grave_is_open = True
+        self.failure: Exception = BrokerUnreachable("nobody there")
         self.relocks: list[float] = []
         self.lock_answers: list[bool] = []
         self.service = OrderlyService(
@@ -61,7 +62,7 @@ class _Bench:
 
     async def _bury(self, message: MessageExt) -> None:
         if not self.grave_is_open:
-            raise BrokerUnreachable("nobody there")
+            raise self.failure
         self.buried.append(message.queue_offset)
 
     async def _relock(self, process_queue: ProcessQueue) -> bool:
@@ -174,6 +175,19 @@ async def test_a_message_that_cannot_be_buried_is_repeated() -> None:
 
 
 @pytest.mark.virtual_time
+async def test_a_message_whose_burial_fails_unexpectedly_is_repeated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = _Bench(OrderlySettings(max_reconsume_times=0))
+    bench.grave_is_open, bench.failure = False, TypeError("a fault of this program")
+    bench.submit(0)
+    bench.finish(bench.next(), ConsumeResult.LATER)
+    await asyncio.sleep(1.1)
+    assert _offsets(bench.next()) == [0]
+    assert "a fault of this program" in caplog.text
+
+
+@pytest.mark.virtual_time
 async def test_without_a_limit_and_in_broadcasting_messages_are_repeated_for_ever() -> None:
     for bench in (_Bench(), _Bench(OrderlySettings(max_reconsume_times=0), broadcasting=True)):
         bench.submit(0)
@@ -272,6 +286,23 @@ async def test_a_queue_begun_anew_waits_for_the_call_of_the_old_one() -> None:
     bench.service.done(old)
     assert bench.offsets.get(QUEUE) is None
     assert bench.next().process_queue is anew
+
+
+@pytest.mark.virtual_time
+async def test_a_queue_begun_anew_is_not_at_rest_before_the_call_of_the_old_one_has_ended() -> None:
+    bench = _Bench()
+    bench.submit(0)
+    old = bench.next()
+    assert old.begin(bench.loop.time())
+    bench.queue.drop()
+    anew = bench.new_queue()
+    anew.closing = True
+    assert not await bench.service.quiesce(anew, 1.0)
+    waiting = asyncio.ensure_future(bench.service.quiesce(anew, 1.0))
+    await asyncio.sleep(0.5)
+    bench.service.done(old)
+    assert await waiting
+    assert not bench.service.is_busy(anew)
 
 
 @pytest.mark.virtual_time

@@ -43,6 +43,16 @@ def test_the_first_message_that_is_left_is_where_to_go_on() -> None:
     assert _remove(queue, [messages[2]], 5.0) is None
 
 
+def test_a_body_that_the_listener_changes_counts_as_it_came() -> None:
+    queue = _queue()
+    messages = [_message(offset, size=10) for offset in range(3)]
+    queue.put(messages)
+    messages[0].body = b""
+    messages[1].body = b"x" * 1_000
+    _remove(queue, messages[:2], 1.0)
+    assert queue.bytes == 10
+
+
 def test_a_message_that_comes_twice_counts_once() -> None:
     queue = _queue()
     first, second, third = _message(1), _message(2), _message(3)

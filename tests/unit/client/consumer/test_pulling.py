@@ -200,6 +200,29 @@ async def test_an_offset_that_the_broker_does_not_have_ends_the_loop() -> None:
 
 
 @pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("illegal", "pulled_from"),
+    [
+        (PullResult(PullStatus.OFFSET_ILLEGAL, 50, 50, 60, []), [7, 9, 50, 51]),  # 9 to 49 are deleted
+        (PullResult(PullStatus.OFFSET_ILLEGAL, 55, 50, 60, []), [7, 9]),  # moved by somebody
+        (PullResult(PullStatus.OFFSET_ILLEGAL, 3, 0, 3, []), [7, 9]),  # the queue is not what it was
+    ],
+)
+async def test_what_is_held_outlasts_the_deletion_of_what_comes_next(
+    illegal: PullResult, pulled_from: list[int]
+) -> None:
+    bench = _Bench(_found(7, 8), illegal, _found(50))
+    await bench.run(1.0)
+    assert [offset for _, offset, _ in bench.client.pulls] == pulled_from
+    goes_on = len(pulled_from) > 2
+    assert bench.process_queue.dropped is not goes_on
+    assert bench.moved == ([] if goes_on else [illegal.next_offset])
+    assert bench.offsets.get(_QUEUE) is None, "nothing is consumed yet"
+    if goes_on:
+        assert [message.queue_offset for message in bench.process_queue.messages()] == [7, 8, 50]
+
+
+@pytest.mark.virtual_time
 async def test_a_dropped_queue_is_pulled_no_more() -> None:
     bench = _Bench(_found(7), _found(8))
     bench.puller._consume = lambda queue, _: setattr(queue, "dropped", True)

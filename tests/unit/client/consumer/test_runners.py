@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from rmq_client import ConsumeContext, ConsumeResult, MessageExt, OrderlyContext, UsageError
+from rmq_client import (
+    ConsumeContext,
+    ConsumeHook,
+    ConsumeResult,
+    HookContext,
+    MessageExt,
+    OrderlyContext,
+    UsageError,
+)
 from rmq_client.consumer.calls import Caller, Work
 from rmq_client.consumer.listener import inspect_listener
 from rmq_client.consumer.process_queue import ProcessQueue
@@ -27,6 +35,21 @@ def _tasks(listener: Callable[..., Any], done: list[Work], **options: int) -> Ta
     loop = asyncio.get_running_loop()
     workers = options.pop("workers", 3)
     return TaskRunner(Caller(inspect_listener(listener), "g"), workers, loop, loop, done.append, **options)
+
+
+class _Exits(ConsumeHook):
+    """Ends its thread, or the loop, before or after a call."""
+
+    def __init__(self, when: str) -> None:
+        self._when = when
+
+    def before(self, context: HookContext) -> None:
+        if self._when == "before":
+            raise SystemExit(3)
+
+    def after(self, context: HookContext) -> None:
+        if self._when == "after":
+            raise SystemExit(3)
 
 
 async def test_a_listener_that_never_waits_needs_few_tasks_and_lets_others_run() -> None:
@@ -106,6 +129,90 @@ async def test_whatever_a_function_raises_its_thread_lives_on() -> None:
     await until(lambda: len(done) == 4)
     assert [work.error for work in done] == errors
     assert await runner.stop(1.0)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_whatever_a_hook_raises_its_thread_lives_on(when: str) -> None:
+    done: list[Work] = []
+    got: list[int] = []
+    loop = asyncio.get_running_loop()
+    caller = Caller(
+        inspect_listener(lambda received: got.append(received[0].queue_offset)), "g", [_Exits(when)]
+    )
+    runner = ThreadRunner(caller, 1, "t", loop, done.append)
+    runner.submit(_works(2))
+    await until(lambda: len(done) == 2)
+    if when == "before":
+        assert [type(work.error) for work in done] == [SystemExit] * 2
+        assert got == []
+    else:
+        assert [work.error for work in done] == [None] * 2
+        assert got == [0, 1]
+    assert await runner.stop(1.0)
+
+
+async def test_a_hook_that_ends_the_loop_is_the_listeners_failure() -> None:
+    got: list[int] = []
+
+    async def listen(received: list[MessageExt]) -> None:
+        got.append(received[0].queue_offset)
+
+    (work,) = _works(1)
+    with pytest.raises(SystemExit):
+        await Caller(inspect_listener(listen), "g", [_Exits("before")]).call_async(work)
+    assert isinstance(work.error, SystemExit)
+    assert got == []
+
+
+async def test_threads_that_are_to_end_take_no_more_work() -> None:
+    loop = asyncio.get_running_loop()
+    runner = ThreadRunner(Caller(inspect_listener(print), "g"), 2, "t", loop, lambda work: None)
+    assert await runner.stop(1.0)
+    assert runner.submit(_works(1)) == 0
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+@pytest.mark.parametrize(
+    ("name", "value", "orderly"),
+    [
+        ("ack_index", "0", False),
+        ("ack_index", 0.5, False),
+        ("delay_level", "3", False),
+        ("delay_level", None, False),
+        ("suspend_current_queue_time_ms", "500", True),
+        ("suspend_current_queue_time_ms", float("nan"), True),
+    ],
+)
+@pytest.mark.parametrize("error", [None, OSError()])
+async def test_a_context_that_cannot_be_meant_is_the_listeners_failure(
+    kind: str, name: str, value: object, orderly: bool, error: Exception | None
+) -> None:
+    def listen(received: list[MessageExt], context: object) -> ConsumeResult:
+        setattr(context, name, value)
+        if error is not None:
+            raise error
+        return ConsumeResult.SUCCESS
+
+    async def listen_async(received: list[MessageExt], context: object) -> ConsumeResult:
+        return listen(received, context)
+
+    (work,) = _works(1)
+    if kind == "function":
+        Caller(inspect_listener(listen, orderly=orderly), "g").call(work)
+    else:
+        await Caller(inspect_listener(listen_async, orderly=orderly), "g").call_async(work)
+    if error is None:
+        assert isinstance(work.error, UsageError)
+        assert name in str(work.error)
+    else:
+        assert work.error is error
+    assert work.context is None, "nothing of it counts"
+
+
+async def test_a_listener_may_take_messages_out_of_its_list() -> None:
+    (work,) = _works(1)
+    Caller(inspect_listener(lambda received: received.clear()), "g").call(work)
+    assert len(work.messages) == 1
 
 
 async def test_what_does_not_fit_is_given_back() -> None:
