@@ -56,7 +56,9 @@ class BrokerParts:
         self.producers = ProducerTable()
         expressions = Expressions(settings)
         self.consumer_filters = ConsumerFilterTable(settings, expressions, now_ms)
-        self.filters = MessageFilters(settings, expressions, self.consumer_filters)
+        self.filters = MessageFilters(
+            settings, expressions, self.consumer_filters, self.consumers.find_subscription
+        )
         self.queue_locks = QueueLocks(time.monotonic, settings.rebalance_lock_max_live_time_ms / 1000)
         self.statistics = BrokerStatistics(self.topics.system_topics, now_ms)
         self.files = {
@@ -107,6 +109,7 @@ class BrokerParts:
         self.consumers.on_change(self.consumer_filters.members_changed)
         self.consumers.on_change(MemberChangeNotifier(self.groups, settings).changed)
         self.topics.on_change(lambda change: self.held_pulls.topics_removed(change.removed))
+        self.topics.on_change(lambda change: self.broadcast_offsets.topics_removed(change.removed))
 
     def look_again(self, topic: str, queue_id: int) -> None:
         """Have the pulls that are held for a queue looked at: there is news besides messages."""

@@ -18,8 +18,8 @@ class ProducerTable:
         self._groups: dict[str, dict[Connection, ConnectedClient]] = {}
         # By connection, so that the end of one costs what it has, not what there is.
         self._groups_of: dict[Connection, set[str]] = {}
-        # By client id: where replies are pushed to.
-        self._clients: dict[str, ConnectedClient] = {}
+        # By client id, and by group and connection: where replies are pushed to.
+        self._clients: dict[str, dict[tuple[str, Connection], ConnectedClient]] = {}
 
     # --- looking up ---
 
@@ -30,7 +30,8 @@ class ProducerTable:
 
     def find_client(self, client_id: str) -> ConnectedClient | None:
         """The living producer with this id; of several the one that registered last."""
-        return self._clients.get(client_id)
+        found = self._clients.get(client_id)
+        return None if found is None else next(reversed(found.values()))
 
     def groups(self) -> dict[str, list[ConnectedClient]]:
         """The living members of all groups, as a map of its own."""
@@ -54,8 +55,10 @@ class ProducerTable:
         if known is not None and known.client_id == client.client_id:
             known.last_seen_ms = client.last_seen_ms
             return
+        if known is not None:
+            self._forget_id(group, known)
         members[client.connection] = client
-        self._clients[client.client_id] = client
+        self._clients.setdefault(client.client_id, {})[group, client.connection] = client
         self._groups_of.setdefault(client.connection, set()).add(group)
         log.info("producer %s joined group %s", client, group)
 
@@ -90,10 +93,13 @@ class ProducerTable:
         groups.discard(group)
         if not groups:
             del self._groups_of[connection]
-            if (
-                latest := self._clients.get(client.client_id)
-            ) is not None and latest.connection is connection:
-                del self._clients[client.client_id]
+        self._forget_id(group, client)
         if not members:
             del self._groups[group]
         return True
+
+    def _forget_id(self, group: str, client: ConnectedClient) -> None:
+        found = self._clients[client.client_id]
+        del found[group, client.connection]
+        if not found:
+            del self._clients[client.client_id]

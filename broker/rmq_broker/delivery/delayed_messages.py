@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.exposition import Histogram
@@ -44,6 +45,10 @@ _LONGEST_SECONDS: Final = 0.1
 _READ_RETRY_MS: Final = 10_000
 # The group that Apache counts deliveries for (MixAll).
 _GROUP: Final = "SCHEDULE_CONSUMER"
+# So many steps back of the clock are remembered for a level.
+_MOST_STEPS: Final = 8
+# Of more than this between two looks the clock has been set forward: it may be right again.
+_FORWARD_MS: Final = 10_000
 LATENESS_BOUNDS_MS: Final = (10, 20, 50, 100, 200, 500, 1000, 5000, 60_000)
 
 
@@ -57,6 +62,25 @@ class _Entry:
     due_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The clock has been set back: what was stored before that is due earlier than its entry says.
+
+    That holds for the entries before `sure_offset`, and of those before `end_offset` for the ones that say
+    `from_ms` or later.
+    """
+
+    back_ms: int
+    sure_offset: int
+    end_offset: int
+    from_ms: int
+
+    def of(self, offset: int, stored_ms: int) -> int:
+        """By how much an entry is due earlier."""
+        is_before = offset < self.sure_offset or (offset < self.end_offset and stored_ms >= self.from_ms)
+        return self.back_ms if is_before else 0
+
+
 @dataclass(slots=True)
 class _Level:
     """The queue of one level, and what is known of its first message that waits."""
@@ -65,7 +89,8 @@ class _Level:
     queue: ConsumeQueue
     head_offset: int = -1
     head_due_ms: int = 0
-    skew_ms: int = 0  # by how much the clock has been set back since the messages were stored
+    seen_end: int = 0  # of the queue, at the last look
+    steps: deque[_Step] = field(default_factory=lambda: deque(maxlen=_MOST_STEPS))
     retry_at_ms: int = 0
 
 
@@ -89,6 +114,7 @@ class DelayedMessages:
         self._statistics = statistics
         self._now_ms = now_ms
         self._levels: dict[int, _Level] = {}
+        self._seen_ms = 0  # the clock at the last look
         self._trouble = Trouble(log, "delayed messages")
 
     # --- life ---
@@ -103,6 +129,7 @@ class DelayedMessages:
         is_busy = True
         while is_busy:
             is_busy = False
+            self._look_at_clock()
             for level in self._all_levels():
                 if await self._guarded_slice(level):
                     is_busy = True
@@ -147,6 +174,23 @@ class DelayedMessages:
             if known is None or known.queue is not queue:
                 self._levels[queue_id] = _Level(level_of_queue(queue_id), queue)
         return [self._levels[queue_id] for queue_id in sorted(queues)]
+
+    def _look_at_clock(self) -> int:
+        """What time it is; whether the clock has been set since the last look is noticed."""
+        before_ms, now_ms, levels = self._seen_ms, self._now_ms(), self._writer.levels
+        self._seen_ms = now_ms
+        for level in self._all_levels():
+            end = level.queue.max_offset
+            if now_ms < before_ms and level.level <= levels.highest:
+                # What was stored between the last look and the step; what came since is due before that.
+                from_ms = before_ms + levels.delay_ms(level.level)
+                level.steps.append(_Step(before_ms - now_ms, level.seen_end, end, from_ms))
+                level.head_offset = -1
+            elif level.steps and now_ms - before_ms > _FORWARD_MS:
+                level.steps.clear()
+                level.head_offset = -1
+            level.seen_end = end
+        return now_ms
 
     async def _guarded_slice(self, level: _Level) -> bool:
         if 0 < level.retry_at_ms - self._now_ms() <= _READ_RETRY_MS:
@@ -205,12 +249,14 @@ class DelayedMessages:
         raw = queue.read_now(offset, _SLICE)
         if raw is None:
             raw = await asyncio.get_running_loop().run_in_executor(None, queue.read, offset, _SLICE)
-        now_ms = self._now_ms()
+        now_ms = self._look_at_clock()
+        while level.steps and level.steps[0].end_offset <= offset:
+            level.steps.popleft()
         due: list[_Entry] = []
         for index, (physical_offset, size, code) in enumerate(ENTRY.iter_unpack(raw)):
             if size == PLACEHOLDER_SIZE:
                 return due or [_Entry(offset, 0, size, 0)]
-            due_ms = self._due_ms(level, queue.tags_code(code), physical_offset, now_ms)
+            due_ms = self._due_ms(level, offset + index, queue.tags_code(code), physical_offset, now_ms)
             if not due:
                 level.head_offset, level.head_due_ms = offset, due_ms
             if due_ms > now_ms:
@@ -218,23 +264,25 @@ class DelayedMessages:
             due.append(_Entry(offset + index, physical_offset, size, due_ms))
         return due
 
-    def _due_ms(self, level: _Level, stored_ms: int | None, physical_offset: int, now_ms: int) -> int:
+    def _due_ms(
+        self, level: _Level, offset: int, stored_ms: int | None, physical_offset: int, now_ms: int
+    ) -> int:
         """When a message is due.
 
-        If the clock is set back, a message would wait for longer than its delay: it waits for that long from
-        now on, and what follows keeps its distance. (Apache delivers it at once, too early.)
+        If the clock is set back, a message would wait for longer than its delay: it is due earlier by that
+        step. After a step that was not seen, because the broker was down, it waits for its delay from now on,
+        and what follows keeps its distance. (Apache delivers it at once, too early.)
         """
         levels = self._writer.levels
         if stored_ms is None:  # lost with the queue's extension files
             stored_ms = self._store.commit_log.store_timestamp(physical_offset) + levels.delay_ms(level.level)
         if level.level > levels.highest:
             return stored_ms
+        due_ms = stored_ms - sum([step.of(offset, stored_ms) for step in level.steps])
         latest_ms = now_ms + levels.delay_ms(level.level)
-        if stored_ms <= latest_ms:
-            level.skew_ms = 0
-            return stored_ms
-        level.skew_ms = max(level.skew_ms, stored_ms - latest_ms)
-        return stored_ms - level.skew_ms
+        if due_ms > latest_ms:
+            level.steps.append(_Step(due_ms - latest_ms, 0, level.queue.max_offset, stored_ms))
+        return min(due_ms, latest_ms)
 
     # --- delivering ---
 

@@ -43,6 +43,7 @@ class WaitingRequest(ABC, Generic[Key]):
     future: HeldAnswer = field(init=False, default_factory=HeldAnswer)
     is_looking: bool = field(init=False, default=False)  # a look is under way that waits for the disk
     time_is_up: bool = field(init=False, default=False)  # its time ended meanwhile
+    was_woken: bool = field(init=False, default=False)  # it was to be looked at meanwhile
 
     @abstractmethod
     def look_begins(self) -> None:
@@ -147,12 +148,14 @@ class WaitingRequests(ABC, Generic[Key, Request]):
             return
         if request.is_looking:
             request.time_is_up |= time_is_up
+            request.was_woken = True
             return
         if not request.connection.is_writable:
             # Its answers would only pile up here. Who has not read until its time ends gets none.
             if time_is_up:
                 self._end(request, None)
             return
+        request.was_woken = False
         request.look_begins()
         try:
             answer = request.retry(time_is_up)
@@ -177,7 +180,7 @@ class WaitingRequests(ABC, Generic[Key, Request]):
             request.future.set_exception(error or asyncio.CancelledError())
         elif (answer := look.result()) is not None or time_is_up:
             self._end(request, answer)
-        elif request.time_is_up or request.has_missed_some:
+        elif request.time_is_up or request.was_woken or request.has_missed_some:
             (self._expired if request.time_is_up else self._due).append(request)
             self._look_soon()
 

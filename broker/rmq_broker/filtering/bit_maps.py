@@ -26,7 +26,7 @@ class BitMaps:
         """The map of a message; None where nobody filters its topic, and for topics of the system."""
         if not self._settings.enable_calc_filter_bit_map:
             return None
-        filters = self._table.of_topic(topic)
+        filters = self._table.judges(topic)
         if not filters or topic in ALWAYS_SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX):
             return None
         raw = properties()

@@ -37,8 +37,9 @@ class ConsumerFilter:
     """A group's expression for a topic. `version` is the client's: the time when it subscribed, in ms.
 
     Messages stored after `judged_after_ms` have been judged by it, where bit maps are kept; that is when it
-    was born, or when the broker started after a crash. From `dead_ms` on, if that is not 0, nobody is
-    subscribed with it.
+    was born, or when the broker started after a crash. No message was stored after `born_ms` before it was
+    born, also where the clock has been set back. From `dead_ms` on, if that is not 0, nobody is subscribed
+    with it.
     """
 
     group: str
@@ -68,6 +69,7 @@ class ConsumerFilterTable:
         self._settings = settings
         self._expressions = expressions
         self._now_ms = now_ms
+        self._newest_ms = 0  # no message that was judged has been stored after this
         self._table: dict[str, dict[str, ConsumerFilter]] = {}
         self._topics_of: dict[str, set[str]] = {}  # by group, so that a heartbeat costs what it has
         self._count = 0
@@ -79,16 +81,23 @@ class ConsumerFilterTable:
         """A group's filter of a topic; None where its expression could not be understood, too."""
         return self._table.get(topic, {}).get(group)
 
-    def of_topic(self, topic: str) -> list[ConsumerFilter]:
-        """The filters of a topic, also those whose subscribers are gone for now."""
-        return list(self._table.get(topic, {}).values())
-
     def __len__(self) -> int:
         return self._count
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have `listener` called after each change that is to be written down."""
         self._listeners.append(listener)
+
+    # --- what is stored ---
+
+    def judges(self, topic: str) -> list[ConsumerFilter]:
+        """The filters that judge a message which is stored now, also those whose subscribers are gone."""
+        self.stored_until(self._now_ms())
+        return list(self._table.get(topic, {}).values())
+
+    def stored_until(self, timestamp_ms: int) -> None:
+        """There are messages with such a store time; the clock may have been set back since."""
+        self._newest_ms = max(self._newest_ms, timestamp_ms)
 
     # --- what heartbeats tell ---
 
@@ -152,17 +161,19 @@ class ConsumerFilterTable:
 
     def distrust_bit_maps(self) -> None:
         """After a crash: what the file says may not be what messages were judged by in the end."""
-        now_ms = self._now_ms()
+        judged_after_ms = self._not_before()
         for known in self._all():
-            known.judged_after_ms = max(known.born_ms, now_ms)
+            known.judged_after_ms = max(known.born_ms, judged_after_ms)
 
     # --- inside ---
 
     def _register(self, group: str, wanted: Subscription) -> bool:
         """Whether something has changed."""
-        if wanted.expression_type == TAG_EXPRESSION or not wanted.sub_string:
-            return False
         known = self.find(wanted.topic, group)
+        if wanted.expression_type == TAG_EXPRESSION:
+            return known is not None and wanted.sub_version > known.version and self._bury(known)
+        if not wanted.sub_string:
+            return False
         if known is None:
             return self._replace(group, wanted)
         same = (known.expression_type, known.expression.text) == (wanted.expression_type, wanted.sub_string)
@@ -195,7 +206,7 @@ class ConsumerFilterTable:
                 expression,
                 wanted.expression_type,
                 wanted.sub_version,
-                self._now_ms(),
+                self._not_before(),
                 bloom,
             )
         )
@@ -245,12 +256,16 @@ class ConsumerFilterTable:
     def _bury(self, known: ConsumerFilter) -> bool:
         if known.is_dead:
             return False
-        known.dead_ms = self._now_ms()
+        known.dead_ms = max(known.born_ms, self._now_ms())
         return True
 
     def _revive(self, known: ConsumerFilter) -> bool:
         was_dead, known.dead_ms = known.is_dead, 0
         return was_dead
+
+    def _not_before(self) -> int:
+        """Now; after the clock was set back, the time of the newest message."""
+        return max(self._now_ms(), self._newest_ms)
 
     def _all(self) -> Iterator[ConsumerFilter]:
         return (known for groups in self._table.values() for known in groups.values())

@@ -6,6 +6,7 @@ ExpressionForRetryMessageFilter.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -34,17 +35,24 @@ class MessageFilter:
 
 
 EVERYTHING: Final = MessageFilter()
+# What a group is subscribed to by now: by group and topic.
+FindSubscription = Callable[[str, str], Subscription | None]
 
 
 class MessageFilters:
     """Makes filters of subscriptions; for pulls, and for whatever else reads for consumers."""
 
     def __init__(
-        self, settings: FilterSettings, expressions: Expressions, table: ConsumerFilterTable
+        self,
+        settings: FilterSettings,
+        expressions: Expressions,
+        table: ConsumerFilterTable,
+        find_subscription: FindSubscription,
     ) -> None:
         self._settings = settings
         self._expressions = expressions
         self._table = table
+        self._find_subscription = find_subscription
 
     def of_request(self, group: str, subscription: Subscription) -> MessageFilter:
         """Of a subscription that a request itself carries. Raises CommandError."""
@@ -106,14 +114,27 @@ class MessageFilters:
 
     def _of_origin(self, group: str) -> PropertyFilter:
         """Messages that come again: by the group's filter of the topic that they came from."""
-        find = self._table.find
 
         def matches(properties: bytes) -> bool:
             origin = find_property(properties, b"RETRY_TOPIC")
-            known = None if origin is None else find(origin.decode("utf-8", "replace"), group)
+            known = None if origin is None else self._present(group, origin.decode("utf-8", "replace"))
             return known is None or known.expression.matches(properties)
 
         return PropertyFilter(f"origins of group {group}", matches, 2)
+
+    def _present(self, group: str, topic: str) -> ConsumerFilter | None:
+        """The filter that the group is subscribed to the topic with by now."""
+        known = self._table.find(topic, group)
+        if known is None:
+            return None
+        wanted = self._find_subscription(group, topic)
+        if wanted is None:
+            return None
+        is_present = (wanted.expression_type, wanted.sub_string) == (
+            known.expression_type,
+            known.expression.text,
+        )
+        return known if is_present else None
 
     def _what_is_wrong(self, group: str, subscription: Subscription) -> str:
         """Why there is no filter of a subscription that is known."""

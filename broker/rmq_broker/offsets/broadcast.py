@@ -7,6 +7,7 @@ does not have them with it. (Apache RocketMQ 5.3.3, BroadcastOffsetManager and P
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -118,6 +119,12 @@ class BroadcastOffsets:
         member.from_proxy = from_proxy
         member.seen_ms = self._now_ms()
         member.offsets[pull.queue_id] = max(offset, member.offsets.get(pull.queue_id, offset))
+
+    def topics_removed(self, topics: Collection[str]) -> None:
+        """Forget where members were in topics that have just been deleted."""
+        if topics:
+            for key in [key for key in self._members if key[1] in topics]:
+                self._count -= len(self._members.pop(key))
 
     def scan(self) -> None:
         """Note the lowest offsets of each group and topic; forget who is gone. Every `SCAN_SECONDS`."""

@@ -64,6 +64,7 @@ class ConsumerOffsetTable:
         self._table: dict[str, OffsetsByQueue] = {}
         self._reset: dict[str, OffsetsByQueue] = {}
         self._reset_listeners: list[Callable[[str, str, int, int], None]] = []
+        self._removal_listeners: list[Callable[[str], None]] = []
         # Where pulls have got to. Not kept on disk: members that start anew pull from what was committed.
         self._pulled: dict[str, OffsetsByQueue] = {}
         self._next_warning_ms = 0
@@ -192,7 +193,14 @@ class ConsumerOffsetTable:
     def remove_group(self, group: str) -> int:
         """Forget a group's offsets; of how many topics."""
         names = (group, broadcast_group(group))
-        return self._remove(lambda _, name: name in names)
+        removed = self._remove(lambda _, name: name in names)
+        for listener in self._removal_listeners:
+            listener(group)
+        return removed
+
+    def on_group_removed(self, listener: Callable[[str], None]) -> None:
+        """Have `listener` called with each group whose offsets are forgotten."""
+        self._removal_listeners.append(listener)
 
     def copy_group(self, source: str, target: str, topic: str) -> None:
         """Give a group the offsets of another."""

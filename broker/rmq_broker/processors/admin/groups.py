@@ -21,6 +21,7 @@ from ...topics.attributes import AttributeProblem
 from ...topics.permissions import READ
 from ..refusals import group_is_not_here
 from .settling import Settle, answer_when_settled
+from .topics import MAX_QUEUE_NUMS
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -98,9 +99,7 @@ class GroupAdminProcessor:
         self, connection: Connection, request: RemotingCommand, configs: list[SubscriptionGroupConfig]
     ) -> Result:
         for config in configs:
-            problem = group_name_problem(config.group_name)
-            if problem is not None:
-                raise CommandError(ResponseCode.INVALID_PARAMETER, problem)
+            _check(config)
         names = ", ".join(config.group_name for config in configs)
         log.info("consumer groups %s are created or updated by %s", names, connection.peer)
         try:
@@ -108,3 +107,13 @@ class GroupAdminProcessor:
         except AttributeProblem as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return answer_when_settled(request.response(ResponseCode.SUCCESS), self._settle)
+
+
+def _check(config: SubscriptionGroupConfig) -> None:
+    """Raises CommandError for a group that cannot be."""
+    name, queues = config.group_name, config.retry_queue_nums
+    problem = group_name_problem(name)
+    if problem is None and not 0 <= queues <= MAX_QUEUE_NUMS:
+        problem = f"group {name}: {queues} queues of its retry topic; 0 to {MAX_QUEUE_NUMS} are possible"
+    if problem is not None:
+        raise CommandError(ResponseCode.INVALID_PARAMETER, problem)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rmq.broker.processors")
 
 # Apache sets no limit, but walks through all queues of a topic here and there.
-_MAX_QUEUE_NUMS: Final = 65_536
+MAX_QUEUE_NUMS: Final = 65_536
 
 
 class TopicAdminProcessor:
@@ -125,8 +125,8 @@ class TopicAdminProcessor:
             raise CommandError(ResponseCode.INVALID_PARAMETER, problem)
         self._refuse_system_topic(name)
         numbers = (config.read_queue_nums, config.write_queue_nums)
-        if not all(0 <= number <= _MAX_QUEUE_NUMS for number in numbers):
-            remark = f"topic {name}: {numbers[0]} read and {numbers[1]} write queues; 0 to {_MAX_QUEUE_NUMS}"
+        if not all(0 <= number <= MAX_QUEUE_NUMS for number in numbers):
+            remark = f"topic {name}: {numbers[0]} read and {numbers[1]} write queues; 0 to {MAX_QUEUE_NUMS}"
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"{remark} are possible")
         if not is_valid(config.perm):
             remark = f"topic {name}: {config.perm} is no permission; 6 is read and write, 4 read, 2 write"

@@ -74,3 +74,32 @@ async def test_a_producer_is_found_by_its_client_id() -> None:
     assert found.connection is again.connection
     table.expire(START_MS + 1)
     assert table.find_client("1") is None
+
+
+async def test_ids_that_a_producer_had_before_are_forgotten() -> None:
+    table, peer = ProducerTable(), Peer()
+    for number in range(10):
+        table.register("PG", _client(peer, f"{number}"))
+    assert [number for number in range(10) if table.find_client(f"{number}")] == [9]
+    table.register("Other", _client(peer, "9"))
+    table.register("PG", _client(peer, "10"))
+    assert table.find_client("9") is not None, "in the other group it still has that one"
+    table.connection_closed(peer.connection)
+    assert not any(table.find_client(f"{number}") for number in range(11))
+    assert not table._clients
+
+
+async def test_of_two_connections_with_one_id_the_one_that_is_left_is_found() -> None:
+    table, first, second = ProducerTable(), Peer(), Peer()
+    table.register("PG", _client(first, "1"))
+    table.register("PG", _client(second, "1"))
+    table.register("PG", _client(first, "1"))
+    found = table.find_client("1")
+    assert found is not None
+    assert found.connection is second.connection
+    table.connection_closed(second.connection)
+    found = table.find_client("1")
+    assert found is not None
+    assert found.connection is first.connection
+    table.unregister("PG", first.connection)
+    assert table.find_client("1") is None

@@ -442,3 +442,24 @@ async def test_at_the_end_looks_under_way_are_waited_for() -> None:
     pull.promises[2].set_result(b"nothing")
     assert await late == b"nothing"
     waiting.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("news", ["reset", "topic removed"])
+async def test_news_during_a_look_in_vain_are_looked_at(news: str) -> None:
+    """They are no message: the queue is as it was when the look began."""
+    waiting, pull = _Waiting(), _SlowPull(_queue())
+    future = waiting.hold(pull)
+    waiting.message(pull.queue)
+    await loop_passes()
+    if news == "reset":
+        waiting.held.arrived(pull.queue)
+    else:
+        waiting.held.topics_removed(("T",))
+    await loop_passes()
+    assert pull.looks == [False]
+    pull.promises[0].set_result(None)
+    await loop_passes()
+    assert pull.looks == [False, False]
+    pull.promises[1].set_result(None)
+    await loop_passes()
+    assert pull.looks == [False, False] and not future.done()

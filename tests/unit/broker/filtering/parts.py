@@ -20,4 +20,5 @@ def filter_table(consumers: ConsumerTable, settings: BrokerSettings) -> Consumer
 
 def message_filters(consumers: ConsumerTable, settings: BrokerSettings) -> MessageFilters:
     """The filters of the groups of `consumers`."""
-    return MessageFilters(settings, Expressions(settings), filter_table(consumers, settings))
+    table = filter_table(consumers, settings)
+    return MessageFilters(settings, Expressions(settings), table, consumers.find_subscription)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmq_broker.clients.consumers import ConsumerTable
 from rmq_broker.clients.subscription import Subscription
 from rmq_broker.filtering.bit_maps import BitMaps
 from rmq_broker.filtering.expressions import Expressions
@@ -17,7 +18,9 @@ class _Broker:
         self.clock = Clock()
         expressions = Expressions(self.settings)
         self.table = ConsumerFilterTable(self.settings, expressions, self.clock)
-        self.filters = MessageFilters(self.settings, expressions, self.table)
+        self.filters = MessageFilters(
+            self.settings, expressions, self.table, ConsumerTable().find_subscription
+        )
         self.maps = BitMaps(self.settings, self.table)
 
     def subscribe(self, group: str, text: str, version: int = 1, topic: str = "T") -> PropertyFilter:
@@ -93,3 +96,30 @@ def test_after_a_crash_bit_maps_from_before_count_for_nothing() -> None:
     wanted = broker.subscribe("CG", "a < 5", 2)
     nothing = bytes(broker.table.bloom.bit_count // 8)
     assert _may(wanted, START_MS + 10_000, nothing) and not _may(wanted, START_MS + 10_001, nothing)
+
+
+def test_who_subscribes_after_the_clock_was_set_back_has_judged_nothing_from_before() -> None:
+    broker = _Broker()
+    broker.clock.pass_seconds(100)
+    assert broker.maps.of("T", lambda: b"") is None
+    newest_ms = broker.clock.now_ms
+    broker.clock.pass_seconds(-60)
+    assert broker.maps.of("T", lambda: b"") is None
+    wanted = broker.subscribe("CG", "a < 5")
+    nothing = bytes(broker.table.bloom.bit_count // 8)
+    assert _may(wanted, newest_ms, nothing)
+    assert not _may(wanted, newest_ms + 1, nothing)
+    # It is so after a restart, too.
+    before, broker = broker.table.encode(), _Broker()
+    broker.table.decode(before)
+    assert _may(broker.subscribe("CG", "a < 5"), newest_ms, nothing)
+
+
+def test_what_the_store_says_of_earlier_runs_counts() -> None:
+    broker = _Broker()
+    broker.table.stored_until(START_MS + 60_000)
+    broker.subscribe("CG", "a < 5")
+    broker.table.distrust_bit_maps()
+    wanted = broker.subscribe("CG", "a < 5", 2)
+    nothing = bytes(broker.table.bloom.bit_count // 8)
+    assert _may(wanted, START_MS + 60_000, nothing) and not _may(wanted, START_MS + 60_001, nothing)

@@ -106,6 +106,37 @@ def test_filters_outlive_their_subscribers_for_a_while() -> None:
     assert len(table) == 2 and table.find("U", "CG") is None
 
 
+def test_who_goes_over_to_tags_leaves_a_filter_behind() -> None:
+    clock = Clock()
+    table = _Table(clock)
+    table.register("CG", [_sql("a > 5", 10)])
+    for version in (9, 10):
+        table.register("CG", [Subscription("T", "*", sub_version=version)])  # not newer
+    assert (table.get().is_dead, table.changes) == (False, 1)
+    clock.pass_seconds(10)
+    for _ in range(2):
+        table.register("CG", [Subscription("T", "*", sub_version=20)])
+    assert (table.get().is_dead, table.get().dead_ms, table.changes) == (True, START_MS + 10_000, 2)
+    table.register("CG", [_sql("a > 5", 30)])
+    assert not table.get().is_dead
+    table.register("CG", [Subscription("T", "*", sub_version=40)])
+    clock.pass_seconds(24 * 3600)
+    table.forget_dead()
+    assert len(table) == 0
+
+
+def test_filters_of_who_has_gone_are_dead_also_where_the_clock_was_set_back() -> None:
+    clock = Clock()
+    table = _Table(clock)
+    table.register("CG", [_sql("a > 5")])
+    clock.pass_seconds(-3600)
+    table.unregister("CG")
+    assert table.get().is_dead
+    clock.pass_seconds(25 * 3600)
+    table.forget_dead()
+    assert len(table) == 0
+
+
 def test_of_the_dead_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmq_broker.filtering.filter_table._MOST_FILTERS", 10)
     table = _Table()

@@ -132,3 +132,34 @@ async def test_messages_that_come_again() -> None:
     assert _takes(wanted, b"RETRY_TOPIC\x01T\x02a\x015\x02")
     assert group.filters.of_group("CG", again, 0) == wanted
     assert group.filters.of_group("CG", Subscription("T"), 0) == MessageFilter()
+
+
+async def test_messages_that_come_again_to_who_has_gone_over_to_tags() -> None:
+    group = _Group(filterSupportRetry=True)
+    group.subscribe("a > 5", 10)
+    wanted = group.filters.of_group("CG", Subscription("%RETRY%CG"), 0)
+    again = b"RETRY_TOPIC\x01T\x02a\x015\x02"
+    assert not _takes(wanted, again)
+    group.subscribe("*", 20, "TAG")
+    assert _takes(wanted, again)
+    # A member that has not gone over yet is heard, but does not count.
+    group.subscribe("a > 5", 10)
+    assert _takes(wanted, again)
+    group.subscribe("a > 5", 30)
+    assert not _takes(wanted, again)
+
+
+async def test_messages_that_come_again_from_a_topic_that_was_given_up() -> None:
+    group = _Group(filterSupportRetry=True)
+    group.subscribe("a > 5", 10)
+    wanted = group.filters.of_group("CG", Subscription("%RETRY%CG"), 0)
+    group.subscribe("*", 20, "TAG", "U")
+    assert _takes(wanted, b"RETRY_TOPIC\x01T\x02a\x015\x02")
+
+
+async def test_messages_that_come_again_where_nobody_is_there() -> None:
+    group = _Group(filterSupportRetry=True)
+    group.subscribe("a > 5", 10)
+    group.consumers.connection_closed(group.peer.connection)
+    wanted = group.filters.of_group("CG", Subscription("%RETRY%CG"), 0)
+    assert _takes(wanted, b"RETRY_TOPIC\x01T\x02a\x015\x02")

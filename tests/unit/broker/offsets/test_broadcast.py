@@ -12,14 +12,24 @@ from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.offsets import broadcast
 from rmq_broker.offsets.broadcast import BroadcastOffsets
 from rmq_broker.offsets.table import NO_OFFSET, ConsumerOffsetTable
+from rmq_broker.parts import BrokerParts
 from rmq_broker.store.message_store import MessageStore
 from rmq_remoting.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
+from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import LanguageCode
 from rmq_remoting.connection import Connection
 from rmq_remoting.headers.pull import PROXY_FOR_BROADCAST, PullMessageRequestHeader
 from tests.unit.broker.parts import START_MS, Clock, Peer, broker_settings
 
 _KEPT = "CG@broadcast"
+
+
+def _pull_header(offset: int, by_proxy_for: str | None = None) -> PullMessageRequestHeader:
+    return PullMessageRequestHeader(
+        "CG", "T", 0, offset, 32, 0, 0, 0, "*", 0, "TAG", None,
+        PROXY_FOR_BROADCAST if by_proxy_for is not None else None,
+        proxy_forward_client_id=by_proxy_for,
+    )  # fmt: skip
 
 
 class _Broker:
@@ -48,11 +58,7 @@ class _Broker:
 
     def pull(self, connection: Connection, offset: int, by_proxy_for: str | None = None) -> int:
         """A pull as the broker works it off; where it was sent to begin, or NO_OFFSET."""
-        header = PullMessageRequestHeader(
-            "CG", "T", 0, offset, 32, 0, 0, 0, "*", 0, "TAG", None,
-            PROXY_FOR_BROADCAST if by_proxy_for is not None else None,
-            proxy_forward_client_id=by_proxy_for,
-        )  # fmt: skip
+        header = _pull_header(offset, by_proxy_for)
         member = self.broadcast.client_id(connection, header)
         if member is None:
             return NO_OFFSET
@@ -157,3 +163,28 @@ async def test_a_deleted_topic_leaves_no_offsets(broker: _Broker) -> None:
     broker.store.delete_topics(["T"])
     broker.broadcast.scan()
     assert len(broker.offsets) == 0
+
+
+async def test_in_a_topic_made_again_nobody_was_anywhere(broker: _Broker) -> None:
+    direct, proxy = broker.join("c1"), Peer().connection
+    broker.pull(direct, 64)
+    broker.pull(proxy, 32, "c2")
+    broker.broadcast.topics_removed(())
+    broker.broadcast.topics_removed(("U",))
+    assert len(broker.broadcast) == 2
+    broker.store.delete_topics(["T"])
+    broker.broadcast.topics_removed(("T",))
+    assert len(broker.broadcast) == 0
+    broker.store.queues.get_or_create("T", 0)
+    assert broker.pull(proxy, -1, "c2") == 0
+    broker.pull(direct, 5)
+    assert broker.pull(proxy, 0, "c1") == 5
+
+
+async def test_a_broker_tells_of_deleted_topics(tmp_path: Path) -> None:
+    parts = BrokerParts(broker_settings(storePathRootDir=tmp_path))
+    parts.topics.update(TopicConfig(topic_name="T"))
+    parts.broadcast_offsets.pulled("c1", _pull_header(5), 5)
+    assert len(parts.broadcast_offsets) == 1
+    parts.topics.delete(["T"])
+    assert len(parts.broadcast_offsets) == 0

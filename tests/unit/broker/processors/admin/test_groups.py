@@ -91,6 +91,17 @@ async def test_bad_groups_are_refused() -> None:
     assert "CG" not in broker.groups
 
 
+async def test_a_retry_topic_has_no_more_queues_than_any_other() -> None:
+    broker = _Broker(autoCreateSubscriptionGroup="false")
+    for queues in (-1, 65_537, 3_000_000):
+        with pytest.raises(CommandError, match="0 to 65536 are possible") as refusal:
+            broker.update(SubscriptionGroupConfig(group_name="CG", retry_queue_nums=queues))
+        assert refusal.value.code == ResponseCode.INVALID_PARAMETER
+    assert "CG" not in broker.groups
+    for queues in (0, 65_536):
+        await answer_of(broker.update(SubscriptionGroupConfig(group_name="CG", retry_queue_nums=queues)))
+
+
 @pytest.mark.parametrize(("fields", "left"), [({}, {"T"}), ({"cleanOffset": "true"}, set())])
 async def test_a_group_is_deleted_with_or_without_its_offsets(fields: dict[str, str], left: set[str]) -> None:
     broker = _Broker()
