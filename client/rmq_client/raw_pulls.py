@@ -44,7 +44,7 @@ class RawPull:
     """What a pull brought: `body` is stored messages, one behind the other, and empty unless FOUND.
 
     `next_offset` is where to go on. `offset_delta` is to be added to the queue offsets in the body; it is 0
-    except for static topics.
+    except for static topics. `from_master`: the master answered, not a replica.
     """
 
     status: PullStatus
@@ -53,6 +53,7 @@ class RawPull:
     max_offset: int
     body: bytes
     offset_delta: int = 0
+    from_master: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,7 @@ class _Pulls:
             header.max_offset,
             response.body if status is PullStatus.FOUND else b"",
             header.offset_delta or 0,
+            from_master=route.is_master(queue.broker_name, address),
         )
 
     def _follow(self, queue: MessageQueue, broker_id: int) -> None:

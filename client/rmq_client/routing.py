@@ -53,6 +53,10 @@ class TopicRoute:
             return None
         return addresses.get(broker_id) or addresses[min(addresses)]
 
+    def is_master(self, broker_name: str, address: str) -> bool:
+        """Whether this is the address of that broker's master."""
+        return self.brokers.get(broker_name, {}).get(MASTER_BROKER_ID) == address
+
     def known_address(self, broker_name: str, about: object, broker_id: int = MASTER_BROKER_ID) -> str:
         """As `broker_address`; `about` is what it is wanted for. Raises BrokerUnreachable without one."""
         address = self.broker_address(broker_name, broker_id)

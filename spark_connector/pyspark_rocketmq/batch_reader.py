@@ -52,7 +52,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         queues = wanted_queues(cluster, options)
         start = resolve(cluster, queues, options.starting(Mode.BATCH), Anchor.EARLIEST, options.group)
-        end = resolve(cluster, queues, options.ending, Anchor.LATEST, options.group)
+        end = resolve(cluster, queues, options.ending, Anchor.LATEST, options.group, "ending")
         if isinstance(options.ending, AtOffsets):
             _refuse_beyond(end, cluster.newest(queues))
         if not isinstance(options.starting(Mode.BATCH), AtOffsets):

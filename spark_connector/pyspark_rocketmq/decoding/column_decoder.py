@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rmq_remoting.compression import DEFAULT_MAX_BODY_BYTES
 from rmq_remoting.message_errors import MessageDecodeError
 
 from ..columns import BODY, PropertiesMode, arrow_schema
@@ -46,8 +48,13 @@ class ColumnDecoder:
         check_crc: bool = False,
         decompress: bool = True,
         schema: pa.Schema | None = None,
+        tags: Collection[str] | None = None,
+        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
     ) -> None:
         """`schema`: the Arrow schema of these columns where Spark has other nullable flags than ours.
+
+        `tags`: only messages with one of these become rows; None for all. `max_body_bytes`: a body that
+        unpacks to more is not decoded.
 
         Raises SchemaError for a column that does not exist.
         """
@@ -56,6 +63,8 @@ class ColumnDecoder:
             raise ValueError(f"the schema's columns are {self.schema.names}, the decoder's {list(columns)}")
         self._check_crc = check_crc
         self._decompress = decompress and BODY in columns
+        self._tags = None if tags is None else pa.array(sorted(tags), pa.string())
+        self._max_body_bytes = max_body_bytes
 
     def decode(
         self,
@@ -80,7 +89,12 @@ class ColumnDecoder:
             seen_to = _highest_offset(records)
             if not records.plain.all():
                 records = rewrite_odd_records(
-                    records, begin=begin, end=end, decompress=self._decompress, check_crc=self._check_crc
+                    records,
+                    begin=begin,
+                    end=end,
+                    decompress=self._decompress,
+                    check_crc=self._check_crc,
+                    max_body_bytes=self._max_body_bytes,
                 )
                 seen_to = max(seen_to, _highest_offset(records))
             offsets = records.headers["queue_offset"]
@@ -91,6 +105,11 @@ class ColumnDecoder:
             offset = error.offset if isinstance(error, _BodyDamaged) else _offset_at(chunks, error.position)
             raise RecordDamaged(topic, broker_name, queue_id, offset, str(error)) from error
         rows = Rows(records, topic, broker_name, queue_id)
+        if self._tags is not None:
+            wanted = pc.is_in(rows.tags(), value_set=self._tags).to_numpy(zero_copy_only=False)
+            if not wanted.all():
+                records = records.where(wanted)
+                rows = Rows(records, topic, broker_name, queue_id)
         batch = pa.RecordBatch.from_arrays([rows.column(field) for field in self.schema], schema=self.schema)
         return Decoded(batch, len(records), min(max(begin, seen_to + 1), end))
 

@@ -45,12 +45,13 @@ _IPV6_EXTRA_BYTES: Final = 12
 
 
 def rewrite_odd_records(
-    records: Records, *, begin: int, end: int, decompress: bool, check_crc: bool
+    records: Records, *, begin: int, end: int, decompress: bool, check_crc: bool, max_body_bytes: int
 ) -> Records:
     """Records that are all plain: every odd one gives as many as it holds messages.
 
     Odd records that cannot hold a message with begin <= queue offset < end are left out. Raises
-    MessageDecodeError for a damaged one and BatchTooLarge where they grow beyond MAX_DECODED_BYTES.
+    MessageDecodeError for a damaged one, or a body that unpacks to more than `max_body_bytes`, and
+    BatchTooLarge where they grow beyond MAX_DECODED_BYTES.
     """
     wanted = _may_hold(records, begin, end)
     pieces: list[bytes | memoryview] = []
@@ -65,7 +66,7 @@ def rewrite_odd_records(
         if not wanted[row]:
             continue
         for message, piece in _plain_records(
-            records.buffer, start, decompress=decompress, check_crc=check_crc
+            records.buffer, start, decompress=decompress, check_crc=check_crc, max_body_bytes=max_body_bytes
         ):
             hosts_at[size] = (message.born_host, message.store_host)
             pieces.append(piece)
@@ -94,7 +95,7 @@ def _may_hold(records: Records, begin: int, end: int) -> Flags:
 
 
 def _plain_records(
-    buffer: bytes, start: int, *, decompress: bool, check_crc: bool
+    buffer: bytes, start: int, *, decompress: bool, check_crc: bool, max_body_bytes: int
 ) -> Iterator[tuple[MessageExt, bytes]]:
     """The plain records of one odd one, each with the message whose hosts it has.
 
@@ -104,7 +105,11 @@ def _plain_records(
     (sys_flag,) = _SYS_FLAG.unpack_from(buffer, start + _SYS_FLAG_OFFSET)
     is_batch = sys_flag & INNER_BATCH == INNER_BATCH
     message = decode_stored_message(
-        buffer, start, decompress_body=decompress or is_batch, check_crc=check_crc
+        buffer,
+        start,
+        decompress_body=decompress or is_batch,
+        check_crc=check_crc,
+        max_body_bytes=max_body_bytes,
     )
     if not is_batch:
         raw_properties = _raw_properties(buffer, start, message)

@@ -19,6 +19,7 @@ from typing import Final, Self, TypeVar
 
 from rmq_client import Admin, ClientError, ClientSettings, MessageQueue, TopicNotFound, TopicRoute
 from rmq_client.blocking import run
+from rmq_remoting.bodies.route import MASTER_BROKER_ID
 
 from ..errors import TopicMissing, listed
 from ..offsets import QueueKey, QueueOffsets
@@ -44,6 +45,8 @@ _SYSTEM_TOPICS: Final = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
+# Each cluster has one for replies to requests (Apache RocketMQ 5.3.3, MixAll.getReplyTopic).
+_REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 _SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "%RETRY%", "%DLQ%")
 
 
@@ -123,6 +126,13 @@ class Cluster:
         """As `newest`, in one attempt: what could be had, and why the rest could not. Raises ClientError."""
         return run(self._newest_known(list(queues)))
 
+    def with_master(self, queues: Iterable[QueueKey]) -> list[QueueKey]:
+        """Those that a master answers for now, not a replica which may be behind. In one attempt.
+
+        Raises ClientError.
+        """
+        return run(self._with_master(list(queues)))
+
     def at_times(self, times_ms: Mapping[QueueKey, int]) -> QueueOffsets:
         """The offset of each queue's first message stored at a time (ms since 1970 UTC) or later.
 
@@ -162,6 +172,7 @@ class Cluster:
     async def _topics(self) -> tuple[set[str], list[str]]:
         info = await self._patiently(self._admin.cluster_info)
         own = {*info.broker_addr_table, *info.cluster_addr_table}
+        own |= {f"{cluster}{_REPLY_TOPIC_SUFFIX}" for cluster in info.cluster_addr_table}
         return own, await self._patiently(self._admin.topics)
 
     async def _queues(self, topics: list[str]) -> list[QueueKey]:
@@ -184,24 +195,32 @@ class Cluster:
             except ClientError as error:
                 if not passes(error):
                     raise
-                if not isinstance(error, TopicNotFound):
+                brokers = await self._brokers() if isinstance(error, TopicNotFound) else []
+                if not brokers:
                     missing_since = None
                 elif missing_since is None:
                     missing_since = self._clock()
                 elif self._clock() - missing_since >= self._waits.topic_seconds:
-                    await self._refuse_missing(topic, self._clock() - missing_since, error)
+                    await self._refuse_missing(topic, self._clock() - missing_since, brokers, error)
                 pause = patience.next_pause(error)
             await asyncio.sleep(min(pause, self._waits.topic_seconds))
 
-    async def _refuse_missing(self, topic: str, seconds: float, error: TopicNotFound) -> None:
-        """Raises TopicMissing where brokers are there."""
+    async def _brokers(self) -> list[str]:
+        """The brokers that the name servers know, none where they do not answer."""
         try:
-            brokers = sorted((await self._admin.cluster_info()).broker_addr_table)
-            topics = await self._admin.topics()
+            return sorted((await self._admin.cluster_info()).broker_addr_table)
         except ClientError as unknown:
             log.info("whether brokers are there is not known: %s", unknown)
-            return
-        if not brokers:
+            return []
+
+    async def _refuse_missing(
+        self, topic: str, seconds: float, brokers: list[str], error: ClientError
+    ) -> None:
+        """Raises TopicMissing; not where name servers do not say which topics there are."""
+        try:
+            topics = await self._admin.topics()
+        except ClientError as unknown:
+            log.info("which topics there are is not known: %s", unknown)
             return
         alike = [name for name in get_close_matches(topic, topics, n=3) if not _is_system(name)]
         meant = f"; did you mean {listed(alike)}?" if alike else "."
@@ -227,6 +246,22 @@ class Cluster:
     async def _newest_known(self, queues: list[QueueKey]) -> tuple[QueueOffsets, dict[QueueKey, ClientError]]:
         known, failed = await _attempt(queues, self._newest)
         return QueueOffsets(known), failed
+
+    async def _with_master(self, queues: list[QueueKey]) -> list[QueueKey]:
+        found: list[QueueKey] = []
+        for topic in sorted({queue.topic for queue in queues}):
+            try:
+                route = await self._admin.topic_route(topic)
+            except ClientError as error:
+                if not passes(error):
+                    raise
+                log.info("who answers for topic %s is not known: %s", topic, error)
+                continue
+            # A replica that acts as a master takes no messages (Apache RocketMQ 5.3.3, RouteInfoManager).
+            writable = {queue.broker_name for queue in route.write_queues}
+            masters = {name for name in writable if MASTER_BROKER_ID in route.brokers.get(name, {})}
+            found += [queue for queue in queues if queue.topic == topic and queue.broker in masters]
+        return found
 
     async def _of_each(
         self, queues: Iterable[QueueKey], ask: Callable[[QueueKey], Awaitable[int]]

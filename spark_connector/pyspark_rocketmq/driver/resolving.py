@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from ..errors import OptionError, listed
 from ..offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
 from ..options import Anchor, AtOffsets, AtTime, Position, ReadOptions
 from .cluster import Cluster
+
+log = logging.getLogger("rmq.spark.resolving")
 
 _STAND_INS: Final = {EARLIEST: Anchor.EARLIEST, LATEST: Anchor.LATEST}
 
@@ -45,24 +48,45 @@ def _topics(cluster: Cluster, options: ReadOptions) -> Iterable[str]:
 
 
 def resolve(
-    cluster: Cluster, queues: Sequence[QueueKey], position: Position, otherwise: Anchor, group: str
+    cluster: Cluster,
+    queues: Sequence[QueueKey],
+    position: Position,
+    otherwise: Anchor,
+    group: str,
+    edge: Literal["starting", "ending"] = "starting",
 ) -> QueueOffsets:
     """Where `position` is in each of the queues.
 
     `otherwise` is for queues that it does not name. Where `group` has never committed, it is at the oldest
-    message. Raises SourceUnavailable, ClientError.
+    message. `edge`: which options it comes from. Raises OptionError for queues named that do not exist,
+    SourceUnavailable, ClientError.
     """
     if isinstance(position, Anchor):
         return _at_anchor(cluster, queues, position, group)
     if isinstance(position, AtTime):
         return cluster.at_times(dict.fromkeys(queues, position.timestamp_ms))
     if isinstance(position, AtOffsets):
+        _check_named(position.offsets, queues, f"{edge}Offsets")
         named = _at_offsets(cluster, queues, position.offsets, group)
     else:
         times_ms = position.timestamps_ms
+        _check_named(times_ms, queues, f"{edge}OffsetsByTimestamp")
         named = cluster.at_times({queue: times_ms[queue] for queue in queues if queue in times_ms})
     rest = [queue for queue in queues if queue not in named]
     return named.merged(_at_anchor(cluster, rest, otherwise, group))
+
+
+def _check_named(named: Iterable[QueueKey], queues: Sequence[QueueKey], option: str) -> None:
+    """Raises OptionError for queues that are not there though others of their topic and broker are."""
+    missing = sorted(set(named).difference(queues))
+    brokers = {(queue.topic, queue.broker) for queue in queues}
+    strange = [queue for queue in missing if (queue.topic, queue.broker) in brokers]
+    if strange:
+        raise OptionError(option, listed(strange), "for queues that exist and can be read")
+    if missing:
+        log.warning(
+            "%s names queues of brokers that do not have the topic, or are away: %s", option, listed(missing)
+        )
 
 
 def _at_anchor(cluster: Cluster, queues: Sequence[QueueKey], anchor: Anchor, group: str) -> QueueOffsets:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from ..errors import DataLoss, SourceUnavailable, listed
 from ..offsets import QueueKey, QueueOffsets
@@ -20,6 +21,10 @@ from .cluster import Cluster
 from .resolving import resolve, wanted_queues, wanted_queues_known
 
 log = logging.getLogger("rmq.spark.stream")
+
+# A master that has just been started may know less than it holds, for a moment.
+_MASTER_GRACE_SECONDS: Final = 5.0
+_MASTER_PAUSE_SECONDS: Final = 1.0
 
 
 class StreamOffsets:
@@ -147,6 +152,7 @@ class StreamOffsets:
             shrunk = start.beyond(known)
             if not (absent or shrunk):
                 continue
+            self._refuse_shrunk_master(shrunk, start)
             try:
                 pause = patience.next_pause(f"not there, or with less than was read of it: {listed(behind)}")
             except SourceUnavailable:
@@ -176,13 +182,28 @@ class StreamOffsets:
             )
 
     def _check_shrunk(self, start: QueueOffsets, newest: QueueOffsets) -> None:
-        """Raises DataLoss for queues that hold less than was read of them, unless that goes over.
+        """Raises DataLoss for queues that hold less than was read of them.
 
-        A replica that answers for its master may be behind, for a while.
+        A replica that answers for its master may be behind, for a while; a master is not. It is believed at
+        once, as the queue may have grown past what was read when it is looked at again.
         """
         shrunk = start.beyond(newest)
         overdue = self._shrunk.overdue(shrunk, "these queues hold less than has been read of them")
         self._refuse_shrunk(overdue, start, newest)
+        self._refuse_shrunk_master(shrunk, start)
+
+    def _refuse_shrunk_master(self, shrunk: Iterable[QueueKey], start: QueueOffsets) -> None:
+        """Raises DataLoss for queues whose masters go on saying for a moment that they hold less."""
+        if not self._options.fail_on_data_loss:
+            return
+        left = self._cluster.with_master(shrunk) if shrunk else []
+        since = self._clock()
+        known = QueueOffsets()
+        while left and self._clock() - since < _MASTER_GRACE_SECONDS:
+            self._pause(_MASTER_PAUSE_SECONDS)
+            known, _ = self._cluster.newest_known(self._cluster.with_master(left))
+            left = list(start.beyond(known))
+        self._refuse_shrunk(left, start, known)
 
     def _refuse_shrunk(self, overdue: Sequence[QueueKey], start: QueueOffsets, newest: QueueOffsets) -> None:
         if overdue and self._options.fail_on_data_loss:

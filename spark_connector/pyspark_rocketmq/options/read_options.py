@@ -259,7 +259,8 @@ class FailureOptions(OptionGroup):
     )
     broker_timeout_ms: DurationMs = option(
         "brokerTimeout",
-        "How long a broker or the name servers may be away before the query fails.",
+        "How long a broker or the name servers may be away before the query fails. With `failOnDataLoss` set "
+        "to false, a stream goes on without a broker that the name servers do not tell of any more.",
         120_000,
         default_text="2m",
     )

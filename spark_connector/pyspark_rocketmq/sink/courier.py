@@ -66,10 +66,10 @@ class PostOffice(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What was tried will not work however often it is tried."""
+    """What was tried will not work however often it is tried; `about_place`: nor will others to there."""
 
     reason: str
-    about_topic: bool = False
+    about_place: bool = False
 
 
 class Verdict(Enum):
@@ -102,14 +102,14 @@ class Courier:
         self._settings = settings
         self._in_flight = asyncio.Semaphore(settings.max_in_flight)
         self._turns: dict[MessageQueue, asyncio.Lock] = {}
-        self._refused_topics: dict[str, Refused] = {}
+        self._refused: dict[str | MessageQueue, Refused] = {}
         self._warned = False
 
     async def queues(self, topics: Iterable[str]) -> dict[str, tuple[MessageQueue, ...] | Refused]:
         """The queues of each topic, or why there are none. Raises SourceUnavailable, ClientError."""
         timeout = self._settings.request_timeout_seconds
         return {
-            topic: await self._settle(topic, False, partial(self._office.queues, topic, timeout))
+            topic: await self._settle(topic, None, partial(self._office.queues, topic, timeout))
             for topic in topics
         }
 
@@ -137,7 +137,7 @@ class Courier:
                 outcome = await self._send(current)
                 if not isinstance(outcome, Refused):
                     self._look_at(outcome)
-                elif len(current.rows) == 1 or outcome.about_topic:
+                elif len(current.rows) == 1 or outcome.about_place:
                     refused.update((int(row), outcome.reason) for row in current.rows)
                 else:
                     first, second = current.halves()
@@ -154,42 +154,49 @@ class Courier:
                 parcel.topic, parcel.queue, parcel.outgoing, self._settings.request_timeout_seconds
             )
 
-        return await self._settle(
-            parcel.topic, parcel.queue is not None, attempt, splittable=len(parcel.rows) > 1
-        )
+        return await self._settle(parcel.topic, parcel.queue, attempt, splittable=len(parcel.rows) > 1)
 
     async def _settle(
-        self, topic: str, pinned: bool, attempt: Callable[[], Awaitable[T]], splittable: bool = False
+        self,
+        topic: str,
+        queue: MessageQueue | None,
+        attempt: Callable[[], Awaitable[T]],
+        splittable: bool = False,
     ) -> T | Refused:
-        """Try until it works, or never will. Raises SourceUnavailable, ClientError."""
+        """Try until it works, or never will. `queue`: the one that was chosen.
+
+        Raises SourceUnavailable, ClientError.
+        """
         clock = asyncio.get_running_loop().time
         patience = Patience(self._settings.broker_timeout_seconds, clock)
         missing_since: float | None = None
         while True:
-            if topic in self._refused_topics:
-                return self._refused_topics[topic]
+            refused = self._refused.get(topic) or (queue and self._refused.get(queue))
+            if refused:
+                return refused
             try:
                 return await attempt()
             except ClientError as error:
-                verdict = judge(error, pinned)
+                verdict = judge(error, queue is not None)
                 if verdict is Verdict.BROKEN:
                     raise
                 if isinstance(error, UsageError):  # a name that no topic can have
-                    return self._refuse_topic(topic, error)
+                    return self._refuse(topic, error)
                 if verdict is Verdict.REFUSED or (splittable and _may_be_too_large(error)):
                     return Refused(str(error))
-                if verdict is Verdict.NO_PLACE:
+                if verdict is not Verdict.NO_PLACE or not await self._brokers_are_there():
+                    missing_since = None
+                else:
                     missing_since = clock() if missing_since is None else missing_since
-                    if clock() - missing_since >= self._settings.topic_timeout_seconds and (
-                        await self._brokers_are_there()
-                    ):
-                        return self._refuse_topic(topic, error)
+                    if clock() - missing_since >= self._settings.topic_timeout_seconds:
+                        place = topic if queue is None or isinstance(error, TopicNotFound) else queue
+                        return self._refuse(place, error)
                 trouble = error
             await asyncio.sleep(patience.next_pause(trouble))
 
-    def _refuse_topic(self, topic: str, error: ClientError) -> Refused:
-        """For the rest of the task: rows by the thousand must not each wait for the same."""
-        refused = self._refused_topics[topic] = Refused(str(error), about_topic=True)
+    def _refuse(self, place: str | MessageQueue, error: ClientError) -> Refused:
+        """Rows by the thousand must not each wait for the same: refused for the rest of the task."""
+        refused = self._refused[place] = Refused(str(error), about_place=True)
         return refused
 
     async def _brokers_are_there(self) -> bool:

@@ -13,6 +13,7 @@ import contextlib
 import secrets
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ from rmq_remoting.message_errors import MessageEncodeError
 from rmq_remoting.message_properties import (
     PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
-    RESERVED_NAMES,
+    check_property,
     encode_properties,
 )
 
@@ -34,6 +35,7 @@ from . import schema
 from .connection import Mail
 from .encoding import MAX_BODY_BYTES, EncodedRows
 from .parcels import Parcel
+from .properties import not_users
 from .row_ids import ROW_ID_PROPERTY, TaskId, UniqueKeys
 from .settings import SinkSettings
 
@@ -116,10 +118,12 @@ class DeadLetters:
             raise MessageEncodeError(f"a body of {len(body)} bytes cannot be sent")
         message = Message("", body, tags=value(schema.TAGS), keys=value(schema.KEYS) or ())
         message.sharding_key = value(schema.SHARDING_KEY)
-        for name, text in value(schema.PROPERTIES) or ():
-            if text is not None and name not in RESERVED_NAMES:
-                message.put_user_property(name, text)
         properties = message.properties
+        left_out = not_users(columns)
+        for name, text in value(schema.PROPERTIES) or ():
+            if text is not None and name not in left_out:
+                check_property(name, text)
+                properties[name] = text
         properties[ROW_ID_PROPERTY] = encoded.ids[place].as_py().decode()
         properties[REASON_PROPERTY] = shortened(letter.reason).replace("\x02", " ")
         code = int(encoded.topic_codes[place])
@@ -146,7 +150,7 @@ class _DeadLetterFile:
 
     def __init__(self, folder: str, task: TaskId) -> None:
         self._folder = folder
-        self._name = f"{task.query_id}-{task.batch_id}-{task.partition}.parquet"
+        self._name = f"{_as_file_name(task.query_id)}-{task.batch_id}-{task.partition}.parquet"
         self._writer: Any = None
         self._system: Any = None
         self._unfinished = ""
@@ -191,6 +195,12 @@ def check_folder(folder: str) -> None:
         raise OptionError(
             "deadLetterPath", folder, "an absolute path or a URI (file, hdfs, s3, gs …)", str(error)
         ) from error
+
+
+def _as_file_name(text: str) -> str:
+    """Text that leads to no other folder, nor hides the file: readers pass over names that begin so."""
+    quoted = quote(text, safe="")
+    return f"%{ord(quoted[0]):02X}{quoted[1:]}" if quoted[:1] in ("_", ".") else quoted
 
 
 def _file_system(folder: str) -> tuple[Any, str]:

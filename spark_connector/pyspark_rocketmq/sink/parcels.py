@@ -196,7 +196,10 @@ def _by_queue_id(
 def _named_queue(
     topic: str, queues: Sequence[MessageQueue], broker_name: str | None, queue_id: int
 ) -> MessageQueue | str:
-    """The queue that is meant, or why there is none."""
+    """The queue that is meant, or why there is none.
+
+    A broker that the topic's route does not name may be away: whether it has the queue shows when it is back.
+    """
     having = [
         queue
         for queue in queues
@@ -204,6 +207,8 @@ def _named_queue(
     ]
     if len(having) == 1:
         return having[0]
+    if broker_name and all(queue.broker_name != broker_name for queue in queues):
+        return MessageQueue(topic, broker_name, queue_id)
     if having:
         brokers = ", ".join(sorted(queue.broker_name for queue in having))
         return (

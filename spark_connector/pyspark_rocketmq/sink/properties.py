@@ -101,7 +101,7 @@ def _user_properties(columns: dict[str, Any], refusals: Refusals) -> Any:
         return pa.array([b""] * count, pa.binary())
     names, values = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
     names, values = names.cast(pa.string()), values.cast(pa.string())
-    left_out = pc.is_in(names, value_set=pa.array(_not_users(columns)))
+    left_out = pc.is_in(names, value_set=pa.array(sorted(not_users(columns))))
     left_out = pc.or_(left_out, values.is_null())
     _refuse_bad(names, values, as_mask(left_out), offsets - first, refusals)
     texts = pc.binary_join_element_wise(names.cast(pa.binary()), values.cast(pa.binary()), _EQUALS)
@@ -115,7 +115,7 @@ def _user_properties(columns: dict[str, Any], refusals: Refusals) -> Any:
     return pc.if_else(maps.is_valid(), joined, _EMPTY) if maps.null_count else joined
 
 
-def _not_users(columns: dict[str, Any]) -> list[str]:
+def not_users(columns: dict[str, Any]) -> frozenset[str]:
     """Names that are not taken from the map; tags and keys are, unless they have a column."""
     names = RESERVED_NAMES | {PROPERTY_CLUSTER, ROW_ID_PROPERTY}
     for name, column in ((PROPERTY_TAGS, schema.TAGS), (PROPERTY_KEYS, schema.KEYS)):
@@ -123,7 +123,7 @@ def _not_users(columns: dict[str, Any]) -> list[str]:
             names -= {name}
     if schema.SHARDING_KEY in columns:
         names |= {PROPERTY_SHARDING_KEY}
-    return sorted(names)
+    return names
 
 
 def _refuse_bad(names: Any, values: Any, left_out: Any, offsets: Any, refusals: Refusals) -> None:

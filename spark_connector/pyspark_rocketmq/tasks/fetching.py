@@ -8,7 +8,8 @@ and whatever a broker answers, the result is right:
 - It went further than the piece's end (a batch unit is never cut, a filter passes over many messages): what
   later pieces bring up to there is cut away by `Fetched.begin`, and from then on pulls follow each other.
 - It does not have the offset: the messages have aged out, which is an error or a warning, never silent.
-- It does not answer, or cannot now: it is asked again until the timeout.
+- It does not answer, or cannot now, or a replica that is behind answers for it: it is asked again until the
+  timeout.
 
 How far ahead is bounded by messages and bytes: about two batches, besides the one that is being decoded.
 """
@@ -31,7 +32,7 @@ from .pull_size import PullSize
 
 log = logging.getLogger("rmq.spark.fetching")
 
-# A broker that has just been restarted, or a replica, may know less than was planned with, for a moment.
+# A master that has just been restarted may know less than was planned with, for a moment.
 _BEHIND_GRACE_SECONDS: Final = 5.0
 
 
@@ -60,6 +61,17 @@ class FetchSettings:
     def filters(self) -> bool:
         """Whether brokers are to leave messages out."""
         return self.expression != "*" or self.expression_type != "TAG"
+
+    @property
+    def tags(self) -> frozenset[str] | None:
+        """The tags that are wanted, None where messages are not chosen by tags.
+
+        Brokers look at hash codes of tags, which different ones may share (Apache RocketMQ 5.3.3, FilterAPI
+        and PullAPIWrapper.processPullResult).
+        """
+        if not self.filters or self.expression_type != "TAG":
+            return None
+        return frozenset(tag.strip() for tag in self.expression.split("||") if tag.strip())
 
 
 @dataclass(slots=True)
@@ -221,12 +233,17 @@ class RangeFetch:
     async def _read(self, piece: _Piece) -> None:
         """Go on from the piece's beginning, as far as one answer goes."""
         behind = Patience(self._settings.unavailable_timeout_seconds, self._clock)
+        master_since: float | None = None  # since when it is the master that has been answering so
         while True:
             answer = await self._ask(piece, from_master=behind.seconds() > 0)
             if answer.status is PullStatus.FOUND and answer.next_offset > piece.begin:
                 self._take(piece, answer)
                 break
-            if self._pass_over(piece, answer, behind.seconds()):
+            if not answer.from_master:
+                master_since = None
+            elif master_since is None:
+                master_since = self._clock()
+            if self._pass_over(piece, answer, master_since):
                 break
             await asyncio.sleep(behind.next_pause(self._standstill(piece, answer)))
         if piece.position < piece.end:
@@ -279,11 +296,11 @@ class RangeFetch:
 
     # --- what is not there ---
 
-    def _pass_over(self, piece: _Piece, answer: RawPull, behind_seconds: float) -> bool:
+    def _pass_over(self, piece: _Piece, answer: RawPull, master_since: float | None) -> bool:
         """Go on behind what this answer says is not there; False where it says nothing of the kind.
 
-        `behind_seconds`: for how long the broker has been answering without bringing anything.
-        Raises DataLoss.
+        `master_since`: since when the master has been answering without bringing anything; None where a
+        replica answers, which may only be behind. Raises DataLoss.
         """
         begin = piece.begin
         if answer.status is PullStatus.NO_MATCHED_MESSAGE and answer.next_offset > begin:
@@ -292,7 +309,11 @@ class RangeFetch:
             piece.position = answer.next_offset
         elif answer.status is PullStatus.OFFSET_ILLEGAL and answer.min_offset > begin:
             self._lose(piece, answer.min_offset, answer)
-        elif answer.max_offset <= begin and behind_seconds >= _BEHIND_GRACE_SECONDS:
+        elif (
+            answer.max_offset <= begin
+            and master_since is not None
+            and self._clock() - master_since >= _BEHIND_GRACE_SECONDS
+        ):
             self._lose(piece, self._range.end, answer)
         else:
             return False
@@ -311,7 +332,8 @@ class RangeFetch:
         return f"{self._queue}: the messages from offset {begin} to {end - 1} are not there any more"
 
     def _standstill(self, piece: _Piece, answer: RawPull) -> str:
+        who = "the broker" if answer.from_master else "a replica"
         return (
-            f"{self._queue}: offset {piece.begin} was planned to be read, but the broker answers "
+            f"{self._queue}: offset {piece.begin} was planned to be read, but {who} answers "
             f"{answer.status.value} (it holds {answer.min_offset} to {answer.max_offset - 1})"
         )

@@ -86,10 +86,13 @@ def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatc
         check_crc=settings.check_crc,
         decompress=settings.decompress,
         schema=settings.schema,
+        tags=settings.fetch.tags,
+        max_body_bytes=settings.connection.settings.max_unpacked_body_bytes,
     )
     with connections().lease(settings.connection) as connection:
         yield from _combined(
-            _decoded(decoder, _fetched(connection, task.ranges, settings.fetch), settings.fetch)
+            _decoded(decoder, _fetched(connection, task.ranges, settings.fetch), settings.fetch),
+            settings.fetch.batch_bytes,
         )
 
 
@@ -124,27 +127,31 @@ def _check_count(wanted: QueueRange, chunk: Fetched, messages: int, settings: Fe
     log.warning("%s", text)
 
 
-def _combined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows without empty batches, and small ones put together."""
+def _combined(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows without empty batches, and small ones put together, up to `most_bytes`."""
     small: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size_bytes = 0
     for batch in batches:
-        if batch.num_rows >= _FEW_ROWS and not small:
-            yield batch
-        elif batch.num_rows:
-            small.append(batch)
-            rows += batch.num_rows
-        if rows >= _FEW_ROWS:
-            yield _one(small)
-            small, rows = [], 0
-    if small:
-        yield _one(small)
+        if not batch.num_rows:
+            continue
+        if small and size_bytes + batch.nbytes > most_bytes:
+            yield from _together(small)
+            small, rows, size_bytes = [], 0, 0
+        small.append(batch)
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows >= _FEW_ROWS or size_bytes >= most_bytes:
+            yield from _together(small)
+            small, rows, size_bytes = [], 0, 0
+    yield from _together(small)
 
 
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """One batch where Arrow can hold it as one: a column of 2 GiB or more becomes several."""
+    if len(batches) <= 1:
+        return batches
+    together: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return together
 
 
 # --- fetching ahead ---

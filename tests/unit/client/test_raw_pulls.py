@@ -22,11 +22,12 @@ from rmq_client import (
     UsageError,
     blocking,
 )
+from rmq_remoting.bodies.route import BrokerData
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.headers.pull import PullMessageRequestHeader
 from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.sys_flags import PullSysFlag
-from tests.unit.client.fake_cluster import FakeCluster, Fault
+from tests.unit.client.fake_cluster import FakeBroker, FakeCluster, Fault
 from tests.unit.client.quiet_loops import quiet_loops
 
 __all__ = ["quiet_loops"]
@@ -54,6 +55,19 @@ async def test_the_body_comes_as_it_is_stored(cluster: FakeCluster) -> None:
     assert (answer.next_offset, answer.min_offset, answer.max_offset) == (4, 0, 5)
     assert isinstance(answer.body, bytes)
     assert [message.body for message in decode_messages(answer.body)] == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("broker_id", [0, 1])
+async def test_whether_the_master_answered(
+    cluster: FakeCluster, broker_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def data(broker: FakeBroker) -> BrokerData:
+        return BrokerData(broker_name=broker.name, broker_addrs={broker_id: broker.address}, cluster="C")
+
+    monkeypatch.setattr(cluster.namesrv, "_data", data)
+    async with RawPuller(cluster.address, group="G") as puller:
+        answer = await puller.pull(QUEUE, 1, PullWish(from_master=True))
+    assert answer.from_master is (broker_id == 0)
 
 
 async def test_a_pull_says_what_it_wants_and_commits_nothing(cluster: FakeCluster) -> None:

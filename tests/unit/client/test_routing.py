@@ -42,6 +42,10 @@ def test_queues_by_permission_and_brokers_by_id() -> None:
     assert route.broker_address("b", 9) == "b:1"
     assert route.broker_address("slave-only") == "s:2"
     assert route.broker_address("unknown") is None
+    assert route.is_master("b", "b:1")
+    assert not route.is_master("b", "b:2")
+    assert not route.is_master("slave-only", "s:2")
+    assert not route.is_master("unknown", "b:1")
 
 
 def test_ordered_topics_have_fixed_queues() -> None:

@@ -12,11 +12,15 @@ from rmq_client import BrokerUnreachable, ClientError
 
 
 class FakeView:
-    """Queues with the offsets that they hold; `away` ones are in routes, but do not answer."""
+    """Queues with the offsets that they hold; `away` ones are in routes, but do not answer.
+
+    Replicas answer, but for queues in `masters`.
+    """
 
     def __init__(self, held: Mapping[QueueKey, tuple[int, int]]) -> None:
         self.held = dict(held)
         self.away: set[QueueKey] = set()
+        self.masters: set[QueueKey] = set()
         self.groups: dict[str, dict[QueueKey, int]] = {}
         self.commits: list[dict[QueueKey, int]] = []
         self.refuses_commits: set[QueueKey] = set()
@@ -43,6 +47,9 @@ class FakeView:
         asked = list(queues)
         failed: dict[QueueKey, ClientError] = {q: BrokerUnreachable("away") for q in asked if q in self.away}
         return self.newest([queue for queue in asked if queue not in self.away]), failed
+
+    def with_master(self, queues: Iterable[QueueKey]) -> list[QueueKey]:
+        return [queue for queue in queues if queue in self.masters]
 
     def at_times(self, times_ms: Mapping[QueueKey, int]) -> QueueOffsets:
         return QueueOffsets({queue: self.times[queue][time_ms] for queue, time_ms in times_ms.items()})

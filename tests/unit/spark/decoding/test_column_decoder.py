@@ -353,3 +353,20 @@ class TestNullableFlags:
         batch = decoder.decode("t", "b", 0, [chunk], begin=0, end=9).batch
         assert batch.schema.equals(schema)
         assert batch.to_pylist() == [{"properties": [("TAGS", "a")], "queueOffset": 3}]
+
+
+def test_rows_of_wanted_tags_alone_whatever_the_columns() -> None:
+    chunks = [
+        record(plain_message(0, TAGS="Aa")),
+        record(compressed(plain_message(1, TAGS="BB"), CompressionType.LZ4)),
+        record(plain_message(2)),
+        record(compressed(plain_message(3, b"there", TAGS="Aa"), CompressionType.LZ4)),
+    ]
+    decoder = ColumnDecoder(["queueOffset", "body"], tags={"Aa", "C"})
+    decoded = decoder.decode("t", "b", 0, chunks, begin=0, end=9)
+    assert decoded.batch.to_pylist() == [
+        {"queueOffset": 0, "body": b"hello"},
+        {"queueOffset": 3, "body": b"there"},
+    ]
+    assert (decoded.messages, decoded.next_offset) == (2, 4)
+    assert decoder.decode("t", "b", 0, chunks[1:3], begin=0, end=9).messages == 0

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import TypeVar
 
 import pytest
 
+from pyspark_rocketmq.driver import cluster as driver_cluster
 from pyspark_rocketmq.driver.cluster import Cluster
 from pyspark_rocketmq.errors import SourceUnavailable, TopicMissing
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.patience import Waits
-from rmq_client import ClientSettings, PermissionDenied, TopicNotFound, Unavailable
+from rmq_client import ClientSettings, MessageQueue, PermissionDenied, TopicNotFound, TopicRoute, Unavailable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
 
@@ -50,7 +52,7 @@ async def test_queues_of_topics_and_topics_of_a_pattern(fake: FakeCluster) -> No
         *queues,
         QueueKey("T2", "broker-a", 0),
     ]
-    for topic in ("TBW102", "%RETRY%G", "broker-a", "DefaultCluster", "xT"):
+    for topic in ("TBW102", "%RETRY%G", "broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "xT"):
         fake.broker.topics[topic] = 1
     matching = await ask(fake, lambda cluster: cluster.topics_matching(re.compile("T.?|.*RETRY.*|[bD].*")))
     assert matching == ["T", "T2"]
@@ -109,6 +111,51 @@ async def test_a_topic_that_is_just_being_made(fake: FakeCluster) -> None:
     unknown = Fault(code=ResponseCode.TOPIC_NOT_EXIST)
     fake.namesrv.order(RequestCode.GET_ROUTEINFO_BY_TOPIC, unknown, unknown)
     assert await ask(fake, lambda cluster: cluster.queues(["T2"])) == [QueueKey("T2", "broker-a", 0)]
+
+
+class Registering:
+    """Name servers that have just been started: brokers come first, then the topic, in seconds of `now`."""
+
+    def __init__(self, brokers_at: float, topic_at: float) -> None:
+        self.now = 0.0
+        self._brokers_at = brokers_at
+        self._topic_at = topic_at
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def topic_route(self, topic: str) -> TopicRoute:
+        if self.now < self._topic_at:
+            raise TopicNotFound("no route")
+        return TopicRoute(topic, (), (MessageQueue(topic, "a", 0),), {})
+
+    async def cluster_info(self) -> SimpleNamespace:
+        return SimpleNamespace(broker_addr_table={"b": 1} if self.now >= self._brokers_at else {})
+
+    async def topics(self) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize("topic_at", [15, 40])
+def test_the_time_without_brokers_does_not_count_against_a_topic(
+    topic_at: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = Registering(11, topic_at)
+    monkeypatch.setattr(driver_cluster, "asyncio", SimpleNamespace(sleep=servers.sleep))
+    cluster = Cluster("127.0.0.1:1", ClientSettings(), Waits(120, 10), lambda: servers.now)
+    monkeypatch.setattr(cluster, "_admin", servers)
+    if topic_at == 15:
+        assert cluster.queues(["T"]) == [QueueKey("T", "a", 0)]
+    else:
+        with pytest.raises(TopicMissing):
+            cluster.queues(["T"])
+        assert 21 <= servers.now < 26
+
+
+async def test_whose_master_answers(fake: FakeCluster) -> None:
+    queues = [FIRST, QueueKey("T", "broker-b", 0), QueueKey("T2", "broker-a", 0), QueueKey("None", "b", 0)]
+    fake.brokers["broker-b"].permissions["T"] = 4
+    assert await ask(fake, lambda cluster: cluster.with_master(queues)) == [queues[0], queues[2]]
 
 
 async def test_without_any_broker_no_topic_is_missing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import pytest
 
@@ -69,3 +70,27 @@ def test_an_assigned_queue_of_a_broker_that_is_not_there(view: FakeView) -> None
 def test_where_a_position_is(view: FakeView, position: Position, expected: list[int]) -> None:
     found = resolve(view.as_cluster(), [A, B, C], position, Anchor.LATEST, "G")
     assert list(found.items()) == list(zip([A, B, C], expected, strict=True))
+
+
+@pytest.mark.parametrize("edge", ["starting", "ending"])
+@pytest.mark.parametrize("by_time", [True, False])
+def test_positions_in_queues_that_do_not_exist(
+    view: FakeView, edge: Literal["starting", "ending"], by_time: bool
+) -> None:
+    named = QueueOffsets({A: 1000, QueueKey("T", "a", 7): 1000})
+    position, option = (
+        (AtTimes(named), f"{edge}OffsetsByTimestamp") if by_time else (AtOffsets(named), f"{edge}Offsets")
+    )
+    with pytest.raises(OptionError, match=re.escape("T/a/7")) as raised:
+        resolve(view.as_cluster(), [A, B, C], position, Anchor.LATEST, "G", edge)
+    assert raised.value.option == option
+
+
+def test_positions_in_queues_of_brokers_that_are_not_there(
+    view: FakeView, caplog: pytest.LogCaptureFixture
+) -> None:
+    position = AtOffsets(QueueOffsets({A: 9, QueueKey("T", "z", 0): 3}))
+    found = resolve(view.as_cluster(), [A, B], position, Anchor.LATEST, "G")
+    assert found == {A: 9, B: 10}
+    assert "startingOffsets names queues of brokers" in caplog.text
+    assert "T/z/0" in caplog.text

@@ -168,6 +168,38 @@ def test_a_queue_that_holds_less_than_was_read(view: FakeView, fails: bool) -> N
     assert query.trigger() == {A: 60, B: 10}
 
 
+@pytest.mark.parametrize("drains", [True, False])
+def test_what_a_master_holds_less_is_an_error_before_it_has_grown_again(view: FakeView, drains: bool) -> None:
+    query = Query(view)
+    view.masters = {A, B}
+    view.held[A] = (0, 20)
+    if drains:
+        query.offsets.drain()
+    began = query.now
+    with pytest.raises(DataLoss, match="T/a/0 was read to 50 and ends at 20"):
+        query.trigger()
+    assert 5 <= query.now - began < 7
+
+
+def test_a_master_that_has_just_been_started_may_know_less_for_a_moment(view: FakeView) -> None:
+    query = Query(view)
+    view.masters = {A, B}
+    view.held[A] = (0, 20)
+    query.on_wait.append(lambda: view.held.update({A: (5, 50)} if query.now > 2 else {}))
+    assert query.trigger() == {A: 50, B: 10}
+    view.held[A] = (5, 60)
+    assert query.trigger() == {A: 60, B: 10}
+
+
+def test_a_replica_that_answers_after_all_is_waited_for(view: FakeView) -> None:
+    query = Query(view)
+    view.masters = {A, B}
+    view.held[A] = (0, 20)
+    query.on_wait.append(view.masters.clear)
+    assert query.trigger() == {A: 50, B: 10}
+    assert query.now < 2
+
+
 def test_the_group_is_told_what_has_been_processed(view: FakeView) -> None:
     query = Query(view, startingOffsets="earliest", groupId="G", commitOffsetsToGroup="true")
     view.refuses_commits = {A}

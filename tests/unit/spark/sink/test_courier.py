@@ -147,6 +147,31 @@ async def test_without_any_broker_a_missing_topic_says_nothing() -> None:
         await courier.deliver(_made(1))
 
 
+async def test_the_time_without_brokers_does_not_count_against_a_topic() -> None:
+    loop = asyncio.get_running_loop()
+    topic_at = loop.time() + 15
+    office = FakeOffice(
+        problem=lambda *_: TopicNotFound("no T") if loop.time() < topic_at else None, brokers=False
+    )
+    loop.call_later(11, setattr, office, "brokers", True)
+    assert await Courier(office, settings(topic_timeout_seconds=5)).deliver(_made(1)) == {}
+
+
+@pytest.mark.parametrize("error", [_refusal(TopicNotOnBroker), _refusal(PermissionDenied)])
+async def test_trouble_of_one_queue_leaves_the_others(error: ClientError) -> None:
+    def problem(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> ClientError | None:
+        return error if queue == QUEUES[0] else None
+
+    loop = asyncio.get_running_loop()
+    office = FakeOffice(problem=problem)
+    courier = Courier(office, settings(topic_timeout_seconds=5))
+    assert sorted(await courier.deliver(_made(4, [0, 1, 0, None]))) == [0, 2]
+    refused_at = loop.time()
+    assert sorted(await courier.deliver(_made(4, [0, 1, 0, None]))) == [0, 2]
+    assert loop.time() == refused_at
+    assert sorted(_bodies(office)) == [b"1", b"1", b"3", b"3"]
+
+
 async def test_an_answer_that_nobody_understands_fails_the_task() -> None:
     office = FakeOffice(problem=lambda *_: BrokerError(4711, "?", "127.0.0.1:1"))
     with pytest.raises(BrokerError, match="4711"):
@@ -158,7 +183,7 @@ async def test_queues_of_topics_and_those_that_have_none() -> None:
     courier = Courier(office, settings())
     for _ in range(2):
         found = await courier.queues(["ä", "T"])
-        assert found == {"ä": Refused("topic 'ä' is no name", about_topic=True), "T": QUEUES}
+        assert found == {"ä": Refused("topic 'ä' is no name", about_place=True), "T": QUEUES}
 
 
 async def test_a_name_that_no_topic_can_have_is_not_tried_row_by_row() -> None:

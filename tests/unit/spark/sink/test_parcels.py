@@ -93,6 +93,16 @@ def test_on_two_brokers_a_queue_id_needs_its_broker() -> None:
     assert "on broker 'a'" in encoded.refusals.reasons[3]
 
 
+def test_a_queue_of_a_broker_that_is_away_is_no_reason_to_refuse() -> None:
+    brokers = ["broker-b", "broker-a", "", None]
+    batch = rows(body=_numbered(4), brokerName=brokers, queueId=pa.array([0, 7, 7, 7], _INT))
+    encoded = encode(batch)
+    made = parcels(encoded, {"T": QUEUES}, settings())
+    assert [parcel.queue for parcel in made] == [MessageQueue("T", "broker-b", 0)]
+    assert _bodies(made) == [[b"0"]]
+    assert sorted(encoded.refusals.reasons) == [1, 2, 3]
+
+
 def test_what_goes_alone_keeps_its_place_among_rows_of_its_queue() -> None:
     levels = pa.array([0, 0, 1, 0], _INT)
     ids = pa.array([1, 1, 1, 1], _INT)

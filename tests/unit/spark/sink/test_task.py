@@ -13,8 +13,9 @@ import pytest
 from pyspark_rocketmq.errors import OptionError, RowRefused
 from pyspark_rocketmq.sink.connection import Mail
 from pyspark_rocketmq.sink.courier import Courier
-from pyspark_rocketmq.sink.dead_letters import DeadLetters, check_folder
+from pyspark_rocketmq.sink.dead_letters import DeadLetters, _DeadLetterFile, check_folder
 from pyspark_rocketmq.sink.encoding import RowEncoder
+from pyspark_rocketmq.sink.row_ids import TaskId
 from pyspark_rocketmq.sink.settings import SinkSettings
 from pyspark_rocketmq.sink.task import TaskWriter
 from rmq_client import BrokerError, ClientError, MessageQueue, Rejected
@@ -166,6 +167,42 @@ def test_dead_letters_carry_reason_and_origin(write: _Write) -> None:
         "SPARK_ROW_ID": "query:7:3:1",
         "DLQ_ORIGIN_TOPIC": "T",
     }
+
+
+def test_dead_letters_keep_tags_and_keys_of_the_map(write: _Write) -> None:
+    kept: list[dict[str, str]] = []
+
+    def problem(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> ClientError | None:
+        if topic == "DEAD":
+            kept.append(decode_properties(outgoing.properties))
+        return None if topic == "DEAD" else Rejected(ResponseCode.MESSAGE_ILLEGAL, "no", "127.0.0.1:1")
+
+    pairs = [("TAGS", "t"), ("KEYS", "k1 k2"), ("__SHARDINGKEY", "s"), ("mine", "1"), ("DELAY", "3")]
+    maps = pa.array([pairs], STRING_MAP)
+    write(FakeOffice(problem=problem), rows(body=[b"1"], properties=maps), dead_letter_topic="DEAD")
+    chosen = rows(body=[b"1"], properties=maps, tags=["own"], shardingKey=["mine"])
+    write(FakeOffice(problem=problem), chosen, dead_letter_topic="DEAD")
+    names = ("TAGS", "KEYS", "__SHARDINGKEY", "mine", "DELAY")
+    assert [[letter.get(name) for name in names] for letter in kept] == [
+        ["t", "k1 k2", "s", "1", None],
+        ["own", "k1 k2", "mine", "1", None],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("write_id", "name"),
+    [
+        ("alerts/2026", "alerts%2F2026-0-1.parquet"),
+        ("../up", "%2E.%2Fup-0-1.parquet"),
+        ("_a:7", "%5Fa%3A7-0-1.parquet"),
+        ("a.b_c-d", "a.b_c-d-0-1.parquet"),
+    ],
+)
+def test_any_id_of_a_write_names_a_file_in_the_folder(tmp_path: Path, write_id: str, name: str) -> None:
+    letters = _DeadLetterFile(str(tmp_path / "dead"), TaskId(write_id, "0", 1))
+    letters.add(rows(body=[b"a"]), pa.array([b"id"]), ["reason"])
+    letters.close()
+    assert [file.name for file in (tmp_path / "dead").iterdir()] == [name]
 
 
 def test_what_no_topic_can_hold_needs_the_path(write: _Write) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,15 @@ from pyspark_rocketmq.errors import ConnectorError, DataLoss, SourceUnavailable
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.tasks.fetching import Fetched, FetchSettings, RangeFetch
 from pyspark_rocketmq.tasks.pull_size import PullSize
-from rmq_client import BrokerUnreachable, ClientError, PullStatus, RawPull, SubscriptionError
+from rmq_client import (
+    BrokerUnreachable,
+    ClientError,
+    MessageQueue,
+    PullStatus,
+    PullWish,
+    RawPull,
+    SubscriptionError,
+)
 from rmq_remoting.codes import ResponseCode
 from tests.support.loops import new_loop
 from tests.unit.spark.fake_queue import FakeQueue, offsets_in
@@ -205,6 +214,43 @@ async def test_a_queue_that_ends_before_what_was_planned_is_given_time() -> None
 async def test_it_is_given_that_time_after_it_was_away_too() -> None:
     queue = FakeQueue(highest=100, faults=deque(BrokerUnreachable("away") for _ in range(9)))
     asyncio.get_running_loop().call_later(12, setattr, queue, "highest", 200)
+    assert counted(await fetch(queue, 100, 200)) == list(range(100, 200))
+
+
+class LaggingReplica(FakeQueue):
+    """Answers for the master, with less than that has, until `master_at` in the loop's time."""
+
+    master_at = 0.0
+
+    async def pull(self, queue: MessageQueue, offset: int, wish: PullWish) -> RawPull:
+        if asyncio.get_running_loop().time() >= self.master_at:
+            return await super().pull(queue, offset, wish)
+        known = FakeQueue(highest=100, max_count=self.max_count)
+        return replace(await known.pull(queue, offset, wish), from_master=False)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_replica_that_is_behind_is_waited_for_as_a_broker_that_is_away(fails: bool) -> None:
+    loop = asyncio.get_running_loop()
+    queue = LaggingReplica(highest=200)
+    queue.master_at = loop.time() + 20
+    batches = await fetch(queue, 0, 200, fail_on_data_loss=fails)
+    assert counted(batches) == list(range(200))
+    assert sum(batch.lost for batch in batches) == 0
+    queue.master_at = loop.time() + 1000
+    before = loop.time()
+    with pytest.raises(SourceUnavailable, match="offset 100 was planned to be read, but a replica answers"):
+        await fetch(queue, 100, 200, unavailable_timeout_seconds=30.0, fail_on_data_loss=fails)
+    assert loop.time() - before == pytest.approx(30)
+
+
+@pytest.mark.virtual_time
+async def test_a_master_that_is_back_is_given_its_time_after_a_replica_was_behind() -> None:
+    loop = asyncio.get_running_loop()
+    queue = LaggingReplica(highest=100)
+    queue.master_at = loop.time() + 20
+    loop.call_later(23, setattr, queue, "highest", 200)
     assert counted(await fetch(queue, 100, 200)) == list(range(100, 200))
 
 

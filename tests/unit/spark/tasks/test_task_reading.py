@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from pyspark_rocketmq.columns import arrow_schema
 from pyspark_rocketmq.driver.planning import QueueRange, ReadTask
-from pyspark_rocketmq.errors import DataLoss
+from pyspark_rocketmq.errors import DataLoss, RecordDamaged
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.tasks import task_reading
 from pyspark_rocketmq.tasks.connections import Connections, connections
 from pyspark_rocketmq.tasks.task_reading import TaskPartition, TaskSettings, read_task
 from rmq_remoting.codes import RequestCode
+from rmq_remoting.compression import CompressionType
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.spark.decoding.stored_records import compressed
 
 Row = tuple[int, int, bytes]
 
@@ -122,3 +127,50 @@ async def test_connections_end_when_nobody_uses_them(fake: FakeCluster) -> None:
         return used, len(kept)
 
     assert await asyncio.to_thread(use) == (1, 0)
+
+
+async def test_large_bodies_are_put_together_up_to_the_bound_in_bytes() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        for number in range(100):
+            cluster.broker.put("T", b"%03d" % number * 2000, 0)
+        batches = await read(task((0, 0, 100)), settings(cluster, batchBytes="65536", pullBatchSize="2"))
+    assert [offset for _, offset, _ in rows(batches)] == list(range(100))
+    assert len(batches) > 5
+    assert max(batch.nbytes for batch in batches) < 100_000
+
+
+async def test_all_that_arrow_makes_of_batches_put_together_is_handed_over(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A binary column of more than 2 GiB becomes several chunks; here every column does."""
+
+    class Chunked:
+        def __init__(self, batches: list[pa.RecordBatch]) -> None:
+            self.to_batches = lambda: batches
+
+        from_batches = classmethod(lambda cls, batches: cls(batches))
+
+        def combine_chunks(self) -> Chunked:
+            return self
+
+    monkeypatch.setattr(task_reading, "pa", SimpleNamespace(Table=Chunked))
+    found = rows(await read(task((0, 0, 40), (1, 0, 40)), settings(fake, batchMessages="10")))
+    assert [(queue, offset) for queue, offset, _ in found] == [(q, n) for q in (0, 1) for n in range(40)]
+
+
+async def test_tags_with_the_same_hash_code_are_told_apart() -> None:
+    async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
+        for tag in ("Aa", "BB", "C", None, "Aa"):
+            cluster.broker.put("T", str(tag).encode(), 0, tags=tag)
+        chosen = settings(cluster, subExpression="Aa ||C")
+        found = rows(await read(task((0, 0, 5)), chosen))
+        assert found == [(0, 0, b"Aa"), (0, 2, b"C"), (0, 4, b"Aa")]
+
+
+async def test_a_body_that_unpacks_to_more_than_allowed_is_an_error(fake: FakeCluster) -> None:
+    kept = fake.broker.queues["T", 0].records
+    kept[3] = compressed(replace(kept[3], body=b"x" * 5000), CompressionType.ZLIB)
+    wanted = task((0, 0, 10))
+    assert len(rows(await read(wanted, settings(fake, **{"rocketmq.maxUnpackedBodyBytes": "5000"})))) == 10
+    with pytest.raises(RecordDamaged, match=r"offset 3.*unpacks to more than the allowed 4999"):
+        await read(wanted, settings(fake, **{"rocketmq.maxUnpackedBodyBytes": "4999"}))
