@@ -132,10 +132,8 @@ class Broker(BrokerParts):
         if self._serving:
             await self.delay_keeper.close(all_is_flushed=self.store.all_is_flushed)
             await self.timers.close(all_is_flushed=self.store.all_is_flushed)
-            if self.transactions is not None and self.transactions.finish(
-                all_is_flushed=self.store.all_is_flushed
-            ):
-                await self.offset_flusher.close()  # a second time, with those of transactions
+            if self._finish_offsets():
+                await self.offset_flusher.close()  # a second time
         for problem in problems:
             if problem is not None:
                 raise problem
@@ -169,6 +167,7 @@ class Broker(BrokerParts):
         self.topics.on_change(lambda change: self.files["topics"].changed())
         self.groups.on_change(self.files["groups"].changed)
         self.consumer_filters.on_change(self.files["filters"].changed)
+        self.consumer_filters.stored_until(self.store.appender.last_timestamp_ms)
         if self.store.recovery is None or self.store.recovery.stop is not StopKind.CLEAN:
             self.consumer_filters.distrust_bit_maps()
         self.topics.ensure_system_topics()
@@ -287,6 +286,11 @@ class Broker(BrokerParts):
             await self.store.stop()
         else:
             self.store.close()  # what could not be opened is left as it was found
+
+    def _finish_offsets(self) -> bool:
+        """Commit what had to wait for the log to be on the disk; whether any offset is new."""
+        services = [service for service in (self.pops, self.transactions) if service is not None]
+        return any([service.finish(all_is_flushed=self.store.all_is_flushed) for service in services])
 
     # --- small things ---
 

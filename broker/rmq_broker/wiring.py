@@ -168,6 +168,11 @@ def _processors(
     async def settle_topics() -> None:
         await asyncio.gather(parts.files["topics"].save(), registrar.announced())
 
+    async def save_offsets() -> None:
+        # They are not to be ahead of what groups have in their hands.
+        await pops.orders_saved()
+        await parts.offset_flusher.save()
+
     return Processors(
         send=SendProcessor(
             settings,
@@ -245,11 +250,11 @@ def _processors(
         ),
         offset_admin=OffsetAdminProcessor(parts.offsets, parts.store.min_offset),
         offset_clone=OffsetCloneProcessor(
-            parts.offsets, parts.groups, parts.topics, parts.consumers, parts.offset_flusher.save
+            parts.offsets, parts.groups, parts.topics, parts.consumers, save_offsets
         ),
         offset_reset=OffsetResetProcessor(
             ResetTargets(parts.topics, parts.store, settings.broker_name),
-            ServerSideReset(parts.offsets, parts.groups, parts.look_again, parts.offset_flusher.save),
+            ServerSideReset(parts.offsets, parts.groups, parts.look_again, save_offsets),
             ClientSideReset(parts.offsets, parts.consumers),
             settings,
         ),

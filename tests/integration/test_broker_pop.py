@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -125,6 +126,46 @@ async def test_a_waiting_pop_is_woken_by_a_message(broker: RunningBroker, client
     assert item.queue_id == 1
 
 
+async def test_a_waiting_pop_is_answered_once_the_bound_allows_it(tmp_path: Path) -> None:
+    bounds = {"enablePopMessageThreshold": True, "popInflightMessageThreshold": 1}
+    async with (
+        running_broker(tmp_path, **bounds) as broker,
+        broker.client() as client,
+        broker.client() as waiting,
+    ):
+        await client.ask(create_topic("T", 1))
+        await _fill(client, 5)
+        items = await _pop(client, count=3)
+        waiting.send(pop("T", poll_ms=_LONG_MS))
+        await until(lambda: broker.broker.pops is not None and broker.broker.pops.polls.count == 1)
+        assert (await client.ask(ack_batch(items))).code == ResponseCode.SUCCESS
+        assert [item.body for item in popped(await waiting.receive())] == [b"3", b"4"]
+
+
+async def test_a_clock_that_is_ahead_lengthens_nothing(broker: RunningBroker, client: RawClient) -> None:
+    born_ms = time.time_ns() // 1_000_000 + 3_600_000
+    await _nothing(client, poll_ms=200, born_ms=born_ms)
+    answer = await client.ask(notify("T", poll_ms=200, born_ms=born_ms))
+    assert not NotificationResponseHeader.decode(answer.ext_fields).has_msg
+
+
+@pytest.mark.parametrize("order", [False, True])
+async def test_a_pop_is_no_more_than_a_frame(tmp_path: Path, order: bool) -> None:
+    async with (
+        running_broker(tmp_path, mappedFileSizeCommitLog=32 << 20) as broker,
+        broker.client() as client,
+    ):
+        await client.ask(create_topic("T", 5))
+        for queue_id in range(5):
+            sent(await client.ask(send("T", bytes(4_000_000), queue_id=queue_id)))
+        seen = await client.ask(peek("T"))
+        assert len(decode_messages(seen.body)) == 4
+        first = await _pop(client, order=order)
+        second = await _pop(client, order=order)
+        assert (len(first), len(second)) == (4, 1)
+        assert {item.queue_id for item in first + second} == set(range(5))
+
+
 async def test_changing_the_invisible_time_gives_a_new_receipt(client: RawClient) -> None:
     await _fill(client, 1)
     (item,) = await _pop(client)
@@ -187,6 +228,20 @@ async def test_notifications(broker: RunningBroker, client: RawClient) -> None:
     async with broker.client() as producer:
         await _fill(producer, 1)
     assert NotificationResponseHeader.decode((await client.receive()).ext_fields).has_msg
+
+
+async def test_nobody_is_told_of_what_pops_do_not_look_at(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, enableRetryTopicV2=True) as broker, broker.client() as client:
+        await client.ask(create_topic("T", 1))
+        await _fill(client, 1)
+        await _pop(client, invisible_ms=100)
+        pops = broker.broker.pops
+        assert pops is not None
+        await until(lambda: pops.returns.returned == 1)
+        for version_2 in (True, False):
+            broker.change(enableRetryTopicV2=version_2)
+            answer = await client.ask(notify("T"))
+            assert NotificationResponseHeader.decode(answer.ext_fields).has_msg is version_2
 
 
 async def test_peeking_changes_nothing(client: RawClient) -> None:

@@ -182,11 +182,22 @@ def hidden(item: Popped, answer: RemotingCommand) -> Popped:
 
 
 def notify(
-    topic: str, group: str = "CG", *, queue_id: int = -1, poll_ms: int = 0, order: bool = False
+    topic: str,
+    group: str = "CG",
+    *,
+    queue_id: int = -1,
+    poll_ms: int = 0,
+    born_ms: int = 0,
+    order: bool = False,
 ) -> RemotingCommand:
     """Ask whether there is something to pop."""
     header = NotificationRequestHeader(
-        topic=topic, consumer_group=group, queue_id=queue_id, poll_time_ms=poll_ms, order=order
+        topic=topic,
+        consumer_group=group,
+        queue_id=queue_id,
+        poll_time_ms=poll_ms,
+        born_time=born_ms,
+        order=order,
     )
     return RemotingCommand.request(RequestCode.NOTIFICATION, header.encode())
 

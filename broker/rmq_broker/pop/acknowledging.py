@@ -36,6 +36,9 @@ _ORDER_CODES: Final = {
     OrderAckProblem.POPPED_AGAIN: ResponseCode.NO_MESSAGE,
 }
 
+# No pop gives more messages.
+_MOST_AT_ONCE: Final = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
@@ -87,11 +90,14 @@ class Acknowledging:
     def offsets_of(self, queue: QueueKey, receipt: Receipt, bits: int) -> list[int]:
         """The offsets that stand as bits, counted from the receipt's start. Raises CommandError.
 
-        Bits for what was not popped are passed over, as with Apache.
+        Bits for what was not popped are passed over, as with Apache. What was popped in order may have been
+        forgotten in a crash: then `ack` judges.
         """
         if receipt.is_order:
             info = self._orders.get(queue)
-            known: Collection[int] = () if info is None else info.queue_offsets()
+            if info is None or info.pop_time != receipt.pop_time:
+                return [receipt.start_offset + bit for bit in _lowest_bits(bits)]
+            known: Collection[int] = info.queue_offsets()
         else:
             known = self._point(queue, receipt).offsets
         start = receipt.start_offset
@@ -114,11 +120,12 @@ class Acknowledging:
         successor = CheckPoint(key, invisible_time_ms, (offset,), point.revive_queue_id)
         try:
             self._journal.check_point(successor)
+            self._journal.ack(point, [offset])
         except (StoreUnavailable, MessageRejected) as error:
             raise _not_now(error) from error
         self._in_flight.add(successor)
         self._statistics.check_points.add(queue.group, queue.topic)
-        self._settle(point, [offset])
+        self._settled(point, [offset])
         return Hidden(key.pop_time, invisible_time_ms, point.revive_queue_id)
 
     # --- what was popped in any order ---
@@ -148,6 +155,9 @@ class Acknowledging:
             self._journal.ack(point, offsets)
         except (StoreUnavailable, MessageRejected) as error:
             raise _not_now(error) from error
+        self._settled(point, offsets)
+
+    def _settled(self, point: CheckPoint, offsets: list[int]) -> None:
         for offset in offsets:
             self._in_flight.ack(point, offset)
         self._statistics.acknowledgements.add(point.key.group, point.key.topic, len(offsets))
@@ -168,19 +178,21 @@ class Acknowledging:
         next_offset = self._orders.ack(queue, offset, receipt.pop_time)
         if isinstance(next_offset, OrderAckProblem):
             raise self._order_error(queue, offset, next_offset)
-        if info is None:
-            info = OrderInfo(pop_time=receipt.pop_time, offset_list=[offset], commit_offset_bit=1)
-        try:
-            moved = OrderMoved(*queue, next_offset, info)
-            self._journal.order_moved(moved, offset, receipt.broker_name)
-            self._positions.note_journaled(queue)
-        except (StoreUnavailable, MessageRejected) as error:
-            raise _not_now(error) from error
-        self._statistics.acknowledgements.add(queue.group, queue.topic)
         if not self._offsets.has_reset(queue.group, queue.topic, queue.queue_id):
-            self._offsets.commit(queue.group, queue.topic, queue.queue_id, next_offset)
+            if info is None:
+                info = OrderInfo(pop_time=receipt.pop_time, offset_list=[offset], commit_offset_bit=1)
+            self._move_in_order(queue, OrderMoved(*queue, next_offset, info), offset, receipt)
+        self._statistics.acknowledgements.add(queue.group, queue.topic)
         if not self._orders.is_blocked(queue, None, receipt.invisible_time_ms):
             self._wake(queue)
+
+    def _move_in_order(self, queue: QueueKey, moved: OrderMoved, offset: int, receipt: Receipt) -> None:
+        try:
+            self._journal.order_moved(moved, offset, receipt.broker_name)
+        except (StoreUnavailable, MessageRejected) as error:
+            raise _not_now(error) from error
+        self._positions.note_journaled(queue)
+        self._offsets.commit(queue.group, queue.topic, queue.queue_id, moved.next_offset)
 
     def _may_be_forgotten(self, queue: QueueKey, receipt: Receipt, offset: int) -> bool:
         """Whether the group can have popped its next message before a crash: nothing is known of that."""
@@ -216,6 +228,15 @@ def _check_member(point: CheckPoint, offset: int) -> None:
             f"message {offset} is none of those that were popped with this receipt: "
             f"{', '.join(map(str, point.offsets))}",
         )
+
+
+def _lowest_bits(bits: int) -> list[int]:
+    """The numbers of the bits that are set, of as many as a pop can have."""
+    numbers: list[int] = []
+    while bits and len(numbers) < _MOST_AT_ONCE:
+        numbers.append((bits & -bits).bit_length() - 1)
+        bits &= bits - 1
+    return numbers
 
 
 def _text(queue: QueueKey) -> str:

@@ -30,7 +30,8 @@ class CheckPoint:
     """Messages that are hidden until `revive_time` (ms).
 
     `offsets` are their places in the queue, ascending; bit n of `acked` says that the n-th is done with.
-    `journal_offset` is where the check point stands in the journal.
+    `journal_offset` is where the check point stands in the journal. `given_back` are offsets of messages that
+    have come back, which the journal does not say yet.
     """
 
     key: CheckPointKey
@@ -39,6 +40,7 @@ class CheckPoint:
     revive_queue_id: int
     acked: int = 0
     journal_offset: int = -1
+    given_back: tuple[int, ...] = ()
 
     @property
     def queue_key(self) -> QueueKey:

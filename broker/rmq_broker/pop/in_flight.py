@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import count
 from typing import Final
 
@@ -13,6 +13,8 @@ from .retry_topics import normal_topic
 # So many check points that are done with are remembered until they would have been due: who acknowledges
 # twice, because an answer was lost, is told that it is well.
 _MAX_DONE: Final = 50_000
+# So many entries of the heap may be for nothing, besides one for each that is not.
+_MAX_STALE: Final = 1000
 
 
 class InFlight:
@@ -21,6 +23,8 @@ class InFlight:
     def __init__(self) -> None:
         # In the order of the journal: the first is the oldest.
         self._points: dict[CheckPointKey, CheckPoint] = {}
+        # Told of each queue of which a group has fewer messages in its hands than before.
+        self.on_fewer: Callable[[QueueKey], None] = lambda queue: None
         self._due: list[tuple[int, int, CheckPoint]] = []
         # What came out of `due` and may still be on its way back.
         self._overdue: dict[CheckPointKey, CheckPoint] = {}
@@ -101,6 +105,9 @@ class InFlight:
 
     def look_again(self, point: CheckPoint, at_ms: int) -> None:
         """Have a check point come out of `due` at that time."""
+        if len(self._due) > 2 * (len(self._points) + len(self._done)) + _MAX_STALE:
+            self._due = [entry for entry in self._due if self.get(entry[2].key) is entry[2]]
+            heapq.heapify(self._due)
         heapq.heappush(self._due, (at_ms, next(self._numbers), point))
 
     def drop(self, point: CheckPoint) -> None:
@@ -121,3 +128,4 @@ class InFlight:
             self._messages[key] = left
         else:
             self._messages.pop(key, None)
+        self.on_fewer(key)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.pop import AckMsg, BatchAckMsg, OrderAck, OrderInfo, PopCheckPoint
@@ -38,6 +38,11 @@ _TAGS_CODES: Final = {tag: tags_code(tag) for tag in (_CHECK_POINT, _ACK, _BATCH
 _AHEAD_MS: Final = 1000
 _TIMER_PRECISION_MS: Final = 1000
 _READ_ENTRIES: Final = 1000
+# In place of an acknowledged message's offset.
+_RESET: Final = -1
+_PENDING_RESET: Final = -2
+# In place of the topic, where all topics of a group are meant.
+_NO_TOPIC: Final = ""
 
 ENTRIES_QUEUE_ID: Final = 0
 
@@ -63,15 +68,34 @@ class OrderMoved:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """An administrator has set a group's offset of a queue."""
+    """A group goes on elsewhere in a queue.
+
+    `is_pending`: an administrator has said so, and what is popped goes on as before until an entry says that
+    the group has taken notice.
+    """
 
     topic: str
     group: str
     queue_id: int
     offset: int
+    is_pending: bool = False
 
 
-Entry = CheckPoint | Acked | OrderMoved | Reset
+@dataclass(frozen=True, slots=True)
+class GroupForgotten:
+    """A group was deleted with its offsets: what came before is not the business of one of that name."""
+
+    group: str
+
+
+Entry = CheckPoint | Acked | OrderMoved | Reset | GroupForgotten
+
+
+class Place(NamedTuple):
+    """Where an entry stands: its offset among the entries, and where in the log."""
+
+    journal_offset: int
+    physical_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +217,17 @@ class Journal:
 
     def reset(self, reset: Reset, broker_name: str) -> Written:
         """Note that a group goes on elsewhere; to Apache's broker the same as `order_moved`."""
+        mark = _PENDING_RESET if reset.is_pending else _RESET
+        return self._note(reset, mark, broker_name)
+
+    def group_forgotten(self, group: str, broker_name: str) -> Written:
+        """Note that a group begins anew; to Apache's broker the same as `order_moved`."""
+        return self._note(Reset(_NO_TOPIC, group, -1, -1), _RESET, broker_name)
+
+    def _note(self, reset: Reset, mark: int, broker_name: str) -> Written:
         now_ms = self._now_ms()
         body = OrderAck(
-            ack_offset=-1,
+            ack_offset=mark,
             broker_name=broker_name,
             consumer_group=reset.group,
             pop_time=now_ms,
@@ -204,7 +236,7 @@ class Journal:
             topic=reset.topic,
             next_offset=reset.offset,
         ).encode()
-        unique_key = f"{reset.topic}@{reset.queue_id}@-1@{reset.group}@{now_ms}@{broker_name}@{_ACK}"
+        unique_key = f"{reset.topic}@{reset.queue_id}@{mark}@{reset.group}@{now_ms}@{broker_name}@{_ACK}"
         return self._put(_ACK, body, unique_key, now_ms, 0)
 
     def _put(self, tag: str, body: bytes, unique_key: str, due_ms: int, revive_queue_id: int) -> Written:
@@ -242,8 +274,8 @@ class Journal:
 
     # --- reading; blocks ---
 
-    def read(self, begin: int, broker_name: str) -> Iterator[tuple[int, Entry]]:
-        """The entries from `begin` on, each with its offset; what is none is passed over. Raises OSError."""
+    def read(self, begin: int, broker_name: str) -> Iterator[tuple[Place, Entry]]:
+        """The entries from `begin` on, each with its place; what is none is passed over. Raises OSError."""
         yield from self._read(
             TIMER_TOPIC,
             ENTRIES_QUEUE_ID,
@@ -252,7 +284,7 @@ class Journal:
             lambda properties: properties.get("REAL_TOPIC") == self._revive_topic,
         )
 
-    def read_handed_over(self, queue_id: int, begin: int, broker_name: str) -> Iterator[tuple[int, Entry]]:
+    def read_handed_over(self, queue_id: int, begin: int, broker_name: str) -> Iterator[tuple[Place, Entry]]:
         """What the timer of Apache's broker has handed to a queue of the revive topic. Raises OSError."""
         yield from self._read(self._revive_topic, queue_id, begin, broker_name, lambda properties: True)
 
@@ -267,7 +299,7 @@ class Journal:
         begin: int,
         broker_name: str,
         wanted: Callable[[dict[str, str]], bool],
-    ) -> Iterator[tuple[int, Entry]]:
+    ) -> Iterator[tuple[Place, Entry]]:
         offset = max(begin, self._store.min_offset(topic, queue_id))
         end = self._store.max_offset(topic, queue_id)
         while offset < end:
@@ -278,7 +310,7 @@ class Journal:
                 record = self._store.record_at(physical_offset)
                 entry = None if record is None else _entry_of(record, broker_name, wanted)
                 if entry is not None:
-                    yield offset + index, entry
+                    yield Place(offset + index, physical_offset), entry
             offset += len(entries)
 
 
@@ -353,8 +385,10 @@ def _ack_of(body: bytes, broker_name: str) -> Entry:
     ack = OrderAck.decode(body)
     if ack.next_offset is not None:
         place = (ack.topic or "", ack.consumer_group or "", ack.queue_id)
+        if not ack.topic:
+            return GroupForgotten(ack.consumer_group or "")
         if ack.order is None:
-            return Reset(*place, ack.next_offset)
+            return Reset(*place, ack.next_offset, is_pending=ack.ack_offset == _PENDING_RESET)
         return OrderMoved(*place, ack.next_offset, ack.order)
     return Acked(_key_of(ack, broker_name), (ack.ack_offset,))
 

@@ -20,6 +20,8 @@ from .check_point import QueueKey
 _SEPARATOR: Final = "@"
 # What nobody has consumed for so long is forgotten.
 _KEEP_MS: Final = 24 * 3600 * 1000
+# So many noted times may not count any more, besides one for each queue.
+_MAX_STALE: Final = 1000
 
 
 class OrderAckProblem(Enum):
@@ -40,6 +42,8 @@ class OrderTable:
         self._table: dict[str, dict[int, OrderInfo]] = {}
         # When queues may be popped again though not all was acknowledged.
         self._free_at: list[tuple[int, QueueKey]] = []
+        # Of each queue the only one of these times that counts.
+        self._free_times: dict[QueueKey, int] = {}
 
     def get(self, key: QueueKey) -> OrderInfo | None:
         """What a group has in its hands."""
@@ -123,9 +127,25 @@ class OrderTable:
         self._table.setdefault(_name(key), {})[key.queue_id] = info
         self._changed(key, info)
 
+    def forget_consumed(self, committed: Callable[[QueueKey], int]) -> None:
+        """Forget what stands before the groups' committed offsets: they have gone past it."""
+        for name, by_queue in self._table.items():
+            topic, _, group = name.partition(_SEPARATOR)
+            for queue_id, info in list(by_queue.items()):
+                offsets = info.queue_offsets()
+                if offsets and offsets[-1] < committed(QueueKey(topic, group, queue_id)):
+                    del by_queue[queue_id]
+                    self.revision += 1
+
     def forget_topics(self, topics: Collection[str]) -> None:
         """Topics were deleted."""
         for name in [name for name in self._table if name.partition(_SEPARATOR)[0] in topics]:
+            del self._table[name]
+            self.revision += 1
+
+    def forget_group(self, group: str) -> None:
+        """A group was deleted."""
+        for name in [name for name in self._table if name.partition(_SEPARATOR)[2] == group]:
             del self._table[name]
             self.revision += 1
 
@@ -135,7 +155,10 @@ class OrderTable:
         """Tell of the queues that may be popped by now; to be called from time to time."""
         now_ms = self._now_ms()
         while self._free_at and self._free_at[0][0] <= now_ms:
-            key = heapq.heappop(self._free_at)[1]
+            free_at, key = heapq.heappop(self._free_at)
+            if self._free_times.get(key) != free_at:
+                continue
+            del self._free_times[key]
             if not self.is_blocked(key, None, 0):
                 wake(key)
 
@@ -162,8 +185,13 @@ class OrderTable:
 
     def _note_free_time(self, key: QueueKey, info: OrderInfo) -> None:
         free_at = max(self._visible_times(info, 0), default=0)
-        if free_at > self._now_ms():
-            heapq.heappush(self._free_at, (free_at, key))
+        if free_at > self._now_ms() and self._free_times.get(key) != free_at:
+            self._free_times[key] = free_at
+            if len(self._free_at) > 2 * len(self._free_times) + _MAX_STALE:
+                self._free_at = [(time, queue) for queue, time in self._free_times.items()]
+                heapq.heapify(self._free_at)
+            else:
+                heapq.heappush(self._free_at, (free_at, key))
 
     @staticmethod
     def _open(info: OrderInfo) -> Iterator[int]:

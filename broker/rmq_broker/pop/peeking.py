@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..store.reader import ColdRead, GetResult, GetStatus
+from .answer_size import fitting
 from .check_point import QueueKey
 from .popping import MISPLACED, Walk
 from .retry_topics import pop_retry_topic
@@ -32,6 +33,8 @@ class Peek:
     max_messages: int
     count: int = 0
     rest: int = 0  # messages that the group has not been given, those that were found included
+    size_bytes: int = 0
+    has_no_room: bool = False  # what comes next does not go into the same answer
     bodies: list[bytes] = field(default_factory=list)
 
 
@@ -66,14 +69,19 @@ class Peeking:
     def _look_into(self, peek: Peek, key: QueueKey) -> Walk:
         offset = self._popping.begin(key)
         peek.rest += max(0, self._store.max_offset(key.topic, key.queue_id) - offset)
-        if peek.count >= peek.max_messages:
+        if peek.has_no_room or peek.count >= peek.max_messages:
             return
         result = yield from self._read(peek, key, offset)
         if result is not None and result.status in MISPLACED:
             result = yield from self._read(peek, key, result.next_offset)
-        if result is not None and result.status is GetStatus.FOUND:
-            peek.bodies.append(result.body)
-            peek.count += result.count
+        if result is None or result.status is not GetStatus.FOUND:
+            return
+        fitted = fitting(result, peek.size_bytes)
+        peek.has_no_room = fitted is not result
+        if fitted is not None:
+            peek.bodies.append(fitted.body)
+            peek.count += fitted.count
+            peek.size_bytes += len(fitted.body)
 
     def _read(
         self, peek: Peek, key: QueueKey, offset: int

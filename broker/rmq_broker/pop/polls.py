@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.dispatch import Answer
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ..store.queues.consume_queue import ConsumeQueue
 
 ANY_QUEUE: Final = -1
+# So many of those who are held up are looked at in a tick: each looks into all queues, mostly in vain.
+_LOOKS_PER_TICK: Final = 64
 # Before its time ends a request has to be answered so early that its client still is there.
 AHEAD_MS: Final = 50
 
@@ -60,6 +63,8 @@ class Polls(WaitingRequests[QueueKey, Poll]):
         self._newest_first = newest_first
         # The queues waited for by topic; a pop waits for its retry topics, too.
         self._by_topic: dict[str, dict[QueueKey, None]] = {}
+        # Who is to be looked at with the next ticks, in this order.
+        self._later: dict[QueueKey, None] = {}
 
     # --- waiting ---
 
@@ -107,6 +112,29 @@ class Polls(WaitingRequests[QueueKey, Poll]):
             self._woken[key] = None
             self._look_soon()
 
+    def look_later(self, key: QueueKey) -> None:
+        """There is something for who waits for this that cannot be had now: look with one of the next ticks.
+
+        What stands in the way is a bound, a lock or a full disk; of most nobody is told when it is gone.
+        """
+        self._later[key] = None
+
+    def expire(self) -> None:
+        """As for all requests; and look at those who are held up, some at a time."""
+        later = self._later
+        for key in list(islice(later, _LOOKS_PER_TICK)):
+            del later[key]
+            self.wake(key)
+        super().expire()
+
+    def fewer_in_flight(self, queue: QueueKey) -> None:
+        """Messages of a queue are done with: they may have been what a pop was held up by."""
+        if self._later:
+            for key in self._by_topic.get(queue.topic, ()):
+                if key.group == queue.group and key in self._later:
+                    del self._later[key]
+                    self.wake(key)
+
     def wake_queue(self, key: QueueKey) -> None:
         """A queue can be popped (again): one who waits for it, or for any of the topic, is woken."""
         self.wake(key._replace(queue_id=ANY_QUEUE))
@@ -133,6 +161,7 @@ class Polls(WaitingRequests[QueueKey, Poll]):
         super()._forget(request)
         key = request.key
         if key not in self._by_key:
+            self._later.pop(key, None)
             for topic in _topics_of(key):
                 keys = self._by_topic[topic]
                 del keys[key]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.message_codec import decode_stored_message, encode_stored_message
@@ -23,8 +22,9 @@ from ..store.errors import MessageRejected, StoreUnavailable
 from ..store.reader import ColdRead, GetResult, GetStatus
 from ..topics.names import RETRY_PREFIX
 from .answer_infos import AnswerInfos
+from .answer_size import fitting, records_of
 from .check_point import CheckPoint, CheckPointKey, QueueKey
-from .retry_topics import pop_retry_topic
+from .retry_topics import popped_retry_topics
 
 if TYPE_CHECKING:
     from ..config import BrokerSettings
@@ -44,9 +44,6 @@ START_AT_OLDEST: Final = 0
 # What was committed is not there (any more): the result says where the queue goes on.
 MISPLACED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
 _PASSED_OVER: Final = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
-_unpack_int32: Final = Struct(">i").unpack_from
-_unpack_int64: Final = Struct(">q").unpack_from
-_QUEUE_OFFSET_AT: Final = 20
 
 # Reads messages of a queue: topic, queue id, offset, most messages.
 Read = Callable[[str, int, int, int], "GetResult | ColdRead"]
@@ -70,13 +67,21 @@ class Pop:
     count: int = 0
     rest: int = 0  # messages that are there and were not given
     passed_over: bool = False  # some that are not wanted, and more may follow
+    locked_out: bool = False  # in order: of a queue that is being read from the disk for another
+    size_bytes: int = 0
+    has_no_room: bool = False  # what comes next does not go into the same answer
     bodies: list[bytes] = field(default_factory=list)
     infos: AnswerInfos = field(default_factory=AnswerInfos)
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many messages as were asked for."""
-        return self.count >= self.max_messages
+        """Whether there are as many messages as were asked for, or as go into one answer."""
+        return self.count >= self.max_messages or self.has_no_room
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether something stands in the way that may be gone soon, with no message coming."""
+        return self.rest > 0 or self.locked_out
 
 
 Walk = Generator[ColdRead, GetResult | None, None]
@@ -113,6 +118,7 @@ class Popping:
         # Queues that a group is reading from the disk.
         self._locked: set[QueueKey] = set()
         self._is_full = False
+        self._is_failing = False
 
     # --- which queues ---
 
@@ -136,14 +142,16 @@ class Popping:
             yield from self._walk_retry_topics(pop, chance)
 
     def _walk_retry_topics(self, pop: Pop, chance: int) -> Walk:
-        """A retry topic; receipts cannot tell the two forms of it apart, so that it is one of them a pop."""
-        settings = self._settings
-        topic = pop_retry_topic(pop.topic, pop.group, version_2=settings.enable_retry_topic_v2)
-        if settings.enable_retry_topic_v2 and settings.retrieve_from_retry_topic_v1:
-            older = pop_retry_topic(pop.topic, pop.group, version_2=False)
-            if older in self._topics and (chance % 2 == 0 or topic not in self._topics):
-                topic = older
-        yield from self._walk_topic(pop, topic, chance)
+        """The retry topic, or both forms of it.
+
+        Receipts cannot tell the forms apart: only one of them gives something in a pop.
+        """
+        topics = popped_retry_topics(self._settings, pop.topic, pop.group)
+        before = pop.count
+        for topic in reversed(topics) if chance % 2 == 0 else topics:
+            yield from self._walk_topic(pop, topic, chance)
+            if pop.count > before or pop.has_no_room:
+                return
 
     def _walk_topic(self, pop: Pop, name: str, chance: int) -> Walk:
         topic = self._topics.get(name)
@@ -155,7 +163,9 @@ class Popping:
 
     def _pop_from(self, pop: Pop, key: QueueKey) -> Walk:
         if key in self._locked:
-            if not pop.in_order:
+            if pop.in_order:
+                pop.locked_out = True
+            else:
                 pop.rest += self._waiting(key, self._begin(key, pop.init_mode, commit=False))
             return
         if self._must_stop(key):
@@ -178,10 +188,13 @@ class Popping:
                 result = yield from self._read(pop, key, offset)
         finally:
             self._locked.discard(key)
-        if result is None:
+        fitted = None if result is None else fitting(result, pop.size_bytes)
+        if result is not None and fitted is not result:
+            pop.has_no_room = True
+        if fitted is None:
             pop.rest += self._waiting(key, offset)
         else:
-            self._take(pop, key, offset, result)
+            self._take(pop, key, offset, fitted)
 
     def _read(
         self, pop: Pop, key: QueueKey, offset: int
@@ -192,13 +205,15 @@ class Popping:
     def _take(self, pop: Pop, key: QueueKey, offset: int, result: GetResult) -> None:
         """Hide what was read from others, and give it."""
         if result.status is GetStatus.FOUND:
-            records = list(_records(result.body))
+            records = list(records_of(result.body))
             offsets = tuple(queue_offset for queue_offset, _ in records)
             if not self._hide(pop, key, offset, offsets, result.next_offset):
                 pop.rest += len(offsets)
                 return
             pop.infos.add(key.topic, key.queue_id, offset, offsets)
-            pop.bodies += self._bodies(pop, key, offset, records, result.body)
+            bodies = self._bodies(pop, key, offset, records, result.body)
+            pop.bodies += bodies
+            pop.size_bytes += sum(map(len, bodies))
             pop.count += len(offsets)
             statistics = self._statistics.of_group(key.group, key.topic)
             statistics.answers += 1
@@ -231,8 +246,11 @@ class Popping:
         try:
             written = self._journal.check_point(point)
         except (StoreUnavailable, MessageRejected) as error:
-            log.warning("nothing is popped from %s: %s", key, error)
+            if not self._is_failing:
+                log.warning("nothing is popped from %s and others: %s", key, error)
+            self._is_failing = True
             return False
+        self._is_failing = False
         self._in_flight.add(point)
         self._positions.advance(key, next_offset, written)
         self._statistics.check_points.add(pop.group, pop.topic)
@@ -311,16 +329,6 @@ class Popping:
             settings.enable_pop_message_threshold
             and self._in_flight.messages_of(key) > settings.pop_inflight_message_threshold
         )
-
-
-def _records(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """The records of an answer, each with its offset in the queue."""
-    position = 0
-    while position < len(body):
-        (size,) = _unpack_int32(body, position)
-        (queue_offset,) = _unpack_int64(body, position + _QUEUE_OFFSET_AT)
-        yield queue_offset, body[position : position + size]
-        position += size
 
 
 def _under_topic(record: bytes, topic: str, receipt: str) -> bytes:

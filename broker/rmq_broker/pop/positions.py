@@ -9,7 +9,7 @@ offsets were last written is not popped again after a crash (Apache's broker giv
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
@@ -41,6 +41,7 @@ class Positions:
         self._furthest: dict[QueueKey, tuple[int, int]] = {}
         # Whose positions the journal has something to say of.
         self._journaled: set[QueueKey] = set()
+        self._on_reset: Callable[[QueueKey, int], None] = lambda key, offset: None
 
     def get(self, key: QueueKey) -> int:
         """Where the group goes on in the queue; NO_OFFSET where it has not begun."""
@@ -94,10 +95,15 @@ class Positions:
         """Whether every position is committed."""
         return not self._pending
 
+    def on_reset(self, listener: Callable[[QueueKey, int], None]) -> None:
+        """Have `listener` called with each queue and offset where a group goes on elsewhere."""
+        self._on_reset = listener
+
     def reset(self, key: QueueKey, offset: int) -> None:
         """Have the group go on there, ahead or back."""
         self.forget(key)
         self._offsets.put(key.group, key.topic, key.queue_id, offset)
+        self._on_reset(key, offset)
 
     def forget(self, key: QueueKey) -> None:
         """The committed offset counts, not what was popped ahead of it."""
@@ -110,6 +116,15 @@ class Positions:
         for key in [key for key in self._furthest if key.topic in topics]:
             del self._furthest[key]
         self._journaled = {key for key in self._journaled if key.topic not in topics}
+
+    def forget_group(self, group: str) -> bool:
+        """A group was deleted; whether the journal has something to say of it."""
+        self._pending = deque(item for item in self._pending if item.key.group != group)
+        for key in [key for key in self._furthest if key.group == group]:
+            del self._furthest[key]
+        journaled = {key for key in self._journaled if key.group == group}
+        self._journaled -= journaled
+        return bool(journaled)
 
     # --- how much of the journal counts ---
 

@@ -48,6 +48,12 @@ class RequestModes:
             del self._modes[topic]
         return bool(known)
 
+    def forget_group(self, group: str) -> bool:
+        """A group was deleted; whether that changes anything."""
+        known = [modes for modes in self._modes.values() if modes.pop(group, None) is not None]
+        self._modes = {topic: modes for topic, modes in self._modes.items() if modes}
+        return bool(known)
+
     def encode(self) -> bytes:
         """The content of `messageRequestMode.json`, also for slaves that ask for it."""
         return MessageRequestModeSerializeWrapper(message_request_mode_map=self._modes).encode()

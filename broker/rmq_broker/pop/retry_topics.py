@@ -5,15 +5,28 @@ Source: Apache RocketMQ 5.3.3, KeyBuilder and ExtraInfoUtil.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rmq_remoting.pop_receipt import pop_retry_topics
 
 from ..topics.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from ..config import PopSettings
 
 
 def pop_retry_topic(topic: str, group: str, *, version_2: bool) -> str:
     """The retry topic in the form with `_` (version 1) or with `+` (version 2)."""
     newer, older = pop_retry_topics(topic, group)
     return newer if version_2 else older
+
+
+def popped_retry_topics(settings: PopSettings, topic: str, group: str) -> tuple[str, ...]:
+    """The retry topics that a pop gives messages of; they need not exist."""
+    newer, older = pop_retry_topics(topic, group)
+    if not settings.enable_retry_topic_v2:
+        return (older,)
+    return (newer, older) if settings.retrieve_from_retry_topic_v1 else (newer,)
 
 
 def normal_topic(topic: str, group: str) -> str:

@@ -12,6 +12,8 @@ from .check_point import CheckPoint
 from .retry_topics import normal_topic
 
 if TYPE_CHECKING:
+    from rmq_remoting.bodies.group import SubscriptionGroupConfig
+
     from ..groups.table import SubscriptionGroupTable
     from ..persistence import ClockMs
     from ..store.message_store import MessageStore
@@ -64,40 +66,51 @@ class Revival:
             await self._revive(point)
 
     async def _revive(self, point: CheckPoint) -> None:
-        key = point.key
-        group = self._groups.get(key.group)
-        if group is None or normal_topic(key.topic, key.group) not in self._topics:
-            log.info("nothing of %s comes back: the topic or the group is gone", key)
-            self._in_flight.drop(point)
-            return
-        settled: list[int] = []
         try:
-            for offset in point.remaining():
-                record = await self._record(point, offset)
-                if offset not in point.remaining():
-                    continue  # was acknowledged at the last moment
-                if record is None:
-                    self.messages_gone += 1
-                    log.warning(
-                        "message %d of %s cannot come back: it is not in the log any more", offset, key
-                    )
-                else:
-                    self._give_back(point, offset, record)
-                settled.append(offset)
-                await self._breathe()
-            self._settle(point, settled)
-            self._is_failing = False
+            await self._give_all_back(point)
         except (StoreUnavailable, OSError) as error:
-            if not self._is_failing:
-                log.warning("messages cannot come back now, trying again: %s", error)
-            self._is_failing = True
-            for offset in settled:
-                self._in_flight.ack(point, offset, is_consumed=False)
-            self._in_flight.look_again(point, self._now_ms() + _RETRY_MS)
+            self._failed(error)
+        finally:
+            # Also when it is cancelled in the middle: what has come back is not to come twice.
+            self._settle(point)
+            if self._is_in_flight(point) and not point.is_done:
+                self._in_flight.look_again(point, self._now_ms() + _RETRY_MS)
 
-    def _give_back(self, point: CheckPoint, offset: int, record: bytes) -> None:
-        group = self._groups.get(point.key.group)
-        assert group is not None
+    async def _give_all_back(self, point: CheckPoint) -> None:
+        """Raises StoreUnavailable, OSError."""
+        for offset in point.remaining():
+            if offset in point.given_back:
+                continue
+            record = await self._record(point, offset)
+            group = self._group(point)
+            if group is None or not self._is_in_flight(point):
+                log.info("nothing of %s comes back: the topic or the group is gone", point.key)
+                self._in_flight.drop(point)
+                return
+            if not point.is_open(offset):
+                continue  # was acknowledged at the last moment
+            if record is None:
+                self.messages_gone += 1
+                log.warning(
+                    "message %d of %s cannot come back: it is not in the log any more", offset, point.key
+                )
+            else:
+                self._give_back(point, group, offset, record)
+            point.given_back += (offset,)
+            await self._breathe()
+
+    def _group(self, point: CheckPoint) -> SubscriptionGroupConfig | None:
+        """The group that messages come back to; None where it is gone, or the topic is."""
+        key = point.key
+        return self._groups.get(key.group) if normal_topic(key.topic, key.group) in self._topics else None
+
+    def _is_in_flight(self, point: CheckPoint) -> bool:
+        """Whether the check point was not dropped meanwhile."""
+        return self._in_flight.get(point.key) is point
+
+    def _give_back(
+        self, point: CheckPoint, group: SubscriptionGroupConfig, offset: int, record: bytes
+    ) -> None:
         try:
             self._returns.give_back(point.key, group, record)
         except MessageRejected as error:
@@ -105,12 +118,27 @@ class Revival:
             self.messages_gone += 1
             log.error("message %d of %s cannot come back: %s", offset, point.key, error)
 
-    def _settle(self, point: CheckPoint, offsets: list[int]) -> None:
-        """The messages are on their way: with their own check point's acknowledgement nothing is twice."""
-        if offsets:
-            self._journal.ack(point, offsets)
-        for offset in offsets:
-            self._in_flight.ack(point, offset, is_consumed=False)
+    def _settle(self, point: CheckPoint) -> None:
+        """What is on its way is done with: where the journal says so, nothing comes twice after a start."""
+        if not point.given_back:
+            return
+        try:
+            self._journal.ack(point, point.given_back)
+        except StoreUnavailable as error:
+            self._failed(error)
+            return
+        except MessageRejected as error:
+            log.error("%s comes back a second time after a start: %s", point.key, error)
+        if self._is_in_flight(point):
+            for offset in point.given_back:
+                self._in_flight.ack(point, offset, is_consumed=False)
+        point.given_back = ()
+        self._is_failing = False
+
+    def _failed(self, error: Exception) -> None:
+        if not self._is_failing:
+            log.warning("messages cannot come back now, trying again: %s", error)
+        self._is_failing = True
 
     async def _record(self, point: CheckPoint, offset: int) -> bytes | None:
         """A message's record; None where it is gone. Raises OSError."""

@@ -109,8 +109,11 @@ class PopService:
         self._outstanding_from: int | None = None
         self._included_end: int | None = None
         self._settled_when_flushed_to = 0
+        self._stopped_at = 0
         topics.on_change(self._topics_changed)
         offsets.on_reset(self._was_reset)
+        offsets.on_group_removed(self._group_removed)
+        self.positions.on_reset(self._went_elsewhere)
 
     # --- life ---
 
@@ -119,6 +122,7 @@ class PopService:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.orders_file.load)
         await loop.run_in_executor(None, self.modes_file.load)
+        self._written_revision = self.orders.revision
         recovery = Recovery(
             self.journal,
             self.positions,
@@ -131,12 +135,14 @@ class PopService:
         recovered = await loop.run_in_executor(
             None, recovery.run, self._revive_topic, self._settings.revive_queue_nums, timer_check
         )
-        self._written_revision = self.orders.revision
         self._take_over(recovered)
 
     def _take_over(self, recovered: Recovered) -> None:
         for point in recovered.points:
             self.in_flight.add(point)
+        for key in recovered.set_back:
+            if not self._offsets.has_reset(key.group, key.topic, key.queue_id):
+                self._went_elsewhere(key, self.positions.get(key))
         for point in recovered.left_over:
             # From now on the journal has them.
             self.journal.check_point(point)
@@ -157,12 +163,26 @@ class PopService:
             )
 
     async def stop(self) -> None:
-        """Leave everything on disk; the offsets are written by their owner afterwards. Raises OSError."""
-        for _ in range(2):
-            # The log is flushed as soon as the offsets are written.
-            self.settle(sys.maxsize)
+        """Commit what is on the disk, write what is not in the log: `finish` follows. Raises OSError."""
+        self.settle(self._store.commit_log.flushed_offset)
+        self._stopped_at = self.journal.end
         self.flush_orders()
         await asyncio.gather(self.orders_file.close(), self.modes_file.close())
+
+    def finish(self, *, all_is_flushed: bool) -> bool:
+        """The store has been closed; commit the rest, if the log is on the disk.
+
+        Else check points may be lost, and with the offsets behind them nobody would bring the messages back.
+        Tells whether there are new offsets, for their owner to write.
+        """
+        if not all_is_flushed:
+            return False
+        before = self._offsets.revision
+        oldest = self.in_flight.oldest_journal_offset
+        self.positions.settle(sys.maxsize)
+        self.positions.keep_outstanding_from(self._stopped_at if oldest is None else oldest)
+        self.positions.include(self._stopped_at)
+        return self._offsets.revision != before
 
     async def modes_saved(self) -> None:
         """Write the request modes, and wait for it. Raises OSError where they cannot be written."""
@@ -212,6 +232,11 @@ class PopService:
             self._written_revision = self.orders.revision
             self.orders_file.changed()
 
+    async def orders_saved(self) -> None:
+        """Write what is in hand in order, if that is new, and wait for it. Raises OSError."""
+        self.flush_orders()
+        await self.orders_file.save()
+
     # --- what others tell ---
 
     def connection_closed(self, connection: Connection) -> None:
@@ -233,12 +258,33 @@ class PopService:
         """A group's offset was set: the journal must not move it on after a crash."""
         key = QueueKey(topic, group, queue_id)
         self.positions.forget(key)
-        if not self.positions.is_journaled(key):
-            return
+        if self.positions.is_journaled(key):
+            self._note_reset(Reset(*key, offset, is_pending=True))
+
+    def _went_elsewhere(self, key: QueueKey, offset: int) -> None:
+        """A group has taken notice of a reset, or found nothing where it was to go on."""
+        self._note_reset(Reset(*key, offset))
+        self.positions.note_journaled(key)
+
+    def _note_reset(self, reset: Reset) -> None:
         try:
-            self.journal.reset(Reset(topic, group, queue_id, offset), self._settings.broker_name)
+            self.journal.reset(reset, self._settings.broker_name)
         except (StoreUnavailable, MessageRejected) as error:
-            log.warning("a reset of %s would be forgotten in a crash: %s", key, error)
+            log.warning("this would be forgotten in a crash: %s: %s", reset, error)
+
+    def _group_removed(self, group: str) -> None:
+        """A group was deleted with its offsets: made again, it begins anew."""
+        points = [point for point in self.in_flight if point.key.group == group]
+        for point in points:
+            self.in_flight.drop(point)
+        self.orders.forget_group(group)
+        if self.modes.forget_group(group):
+            self.modes_file.changed()
+        if self.positions.forget_group(group) or points:
+            try:
+                self.journal.group_forgotten(group, self._settings.broker_name)
+            except (StoreUnavailable, MessageRejected) as error:
+                log.warning("that group %s was deleted would be forgotten in a crash: %s", group, error)
 
     def _topics_changed(self, change: TopicsChanged) -> None:
         removed: Collection[str] = change.removed

@@ -9,15 +9,16 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.headers.pop import NotificationRequestHeader, NotificationResponseHeader
-from rmq_remoting.pop_receipt import pop_retry_topics
 
 from ..pop.check_point import QueueKey
 from ..pop.polls import AHEAD_MS, ANY_QUEUE
+from ..pop.retry_topics import popped_retry_topics
 from .pop_admission import PopAdmission
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
+    from ..config import PopSettings
     from ..persistence import ClockMs
     from ..pop.service import PopService
     from ..store.message_store import MessageStore
@@ -29,12 +30,14 @@ class NotificationProcessor:
 
     def __init__(
         self,
+        settings: PopSettings,
         admission: PopAdmission,
         pops: PopService,
         topics: TopicTable,
         store: MessageStore,
         now_ms: ClockMs,
     ) -> None:
+        self._settings = settings
         self._admission = admission
         self._pops = pops
         self._topics = topics
@@ -47,7 +50,8 @@ class NotificationProcessor:
         if self._look(connection, header):
             return _respond(request, has_message=True)
         now_ms = self._now_ms()
-        wait_ms = (header.born_time or now_ms) + header.poll_time_ms - AHEAD_MS - now_ms
+        # A client's clock may be ahead: it waits no longer for that.
+        wait_ms = min(header.born_time or now_ms, now_ms) + header.poll_time_ms - AHEAD_MS - now_ms
         if header.poll_time_ms <= 0 or wait_ms <= 0:
             return _respond(request, has_message=False)
         polls = self._pops.notifications
@@ -73,7 +77,7 @@ class NotificationProcessor:
         else:
             yield from self._all_of(topic, group)
         if not header.order:
-            for retry_topic in pop_retry_topics(topic, group):
+            for retry_topic in popped_retry_topics(self._settings, topic, group):
                 yield from self._all_of(retry_topic, group)
 
     def _all_of(self, topic: str, group: str) -> Iterator[QueueKey]:

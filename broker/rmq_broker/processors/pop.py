@@ -55,6 +55,7 @@ class PopProcessor:
         self._store = store
         self._walks = walks
         self._now_ms = now_ms
+        pops.in_flight.on_fewer = pops.polls.fewer_in_flight
 
     # --- popping ---
 
@@ -72,7 +73,8 @@ class PopProcessor:
             )
         self._admission.check_count(header.max_msg_nums)
         self._admission.check_invisible_time(header.invisible_time_ms, 1)
-        ends_at_ms = born_ms + header.poll_time_ms
+        # A client's clock may be ahead: it waits no longer for that.
+        ends_at_ms = min(born_ms, now_ms) + header.poll_time_ms
 
         def finish(pop: Pop) -> Result:
             if pop.count or header.poll_time_ms <= 0:
@@ -135,16 +137,21 @@ class PopProcessor:
             def finish(again: Pop) -> Result:
                 if again.count or time_is_up:
                     return self._respond(request, again, ResponseCode.POLLING_TIMEOUT)
-                if again.passed_over:
-                    polls.wake(key)
+                self._stay_awake(key, again)
                 return None
 
             return self._try(connection, header, finish)
 
         promise = polls.hold(connection, key, wait_ms / 1000, look_again)
-        if pop.passed_over:
-            polls.wake(key)
+        self._stay_awake(key, pop)
         return promise
+
+    def _stay_awake(self, key: QueueKey, pop: Pop) -> None:
+        """Have a waiting pop looked at again that has not been given what is there."""
+        if pop.passed_over:
+            self._pops.polls.wake(key)
+        elif pop.is_held_up:
+            self._pops.polls.look_later(key)
 
     # --- answering ---
 

@@ -63,7 +63,7 @@ class PopProcessors:
             peek=PeekProcessor(admission, Peeking(settings, topics, store, pops.popping), walks),
             ack=AckProcessor(admission, acknowledging, store, settings.broker_name),
             change_invisible=ChangeInvisibleProcessor(admission, acknowledging, store),
-            notification=NotificationProcessor(admission, pops, topics, store, now_ms),
+            notification=NotificationProcessor(settings, admission, pops, topics, store, now_ms),
             assignment=AssignmentProcessor(settings, consumers, routes, pops.modes),
             request_mode=RequestModeProcessor(pops.modes, topics, groups, pops.modes_saved),
         )

@@ -170,6 +170,62 @@ async def test_a_look_that_waits_for_the_disk() -> None:
     assert promise.result() is _ANSWER
 
 
+async def test_who_is_held_up_is_looked_at_with_the_next_tick_and_no_more() -> None:
+    polls = _Polls()
+    promise = polls.wait("a")
+    for looks in (["a"], ["a", "a"]):
+        polls.look_later(_ANY)
+        await loop_passes()
+        assert polls.looked == looks[1:]
+        polls.expire()
+        polls.expire()
+        await loop_passes()
+        assert polls.looked == looks
+    polls.look_later(_ANY)
+    polls.found.add("a")
+    polls.expire()
+    await loop_passes()
+    assert promise.result() is _ANSWER
+
+
+async def test_some_of_those_who_are_held_up_are_looked_at_in_a_tick() -> None:
+    polls = _Polls()
+    names = [str(number) for number in range(100)]
+    for name in names:
+        key = QueueKey("T", name, -1)
+        polls.wait(name, key)
+        polls.look_later(key)
+    polls.expire()
+    await loop_passes(10)
+    assert polls.looked == names[:64]
+    polls.expire()
+    await loop_passes(10)
+    assert polls.looked == names
+
+
+async def test_acknowledgements_wake_who_is_held_up() -> None:
+    polls = _Polls()
+    polls.wait("any")
+    polls.wait("first", _FIRST)
+    for queue in (_FIRST, QueueKey("%RETRY%CG_T", "CG", 0)):
+        polls.fewer_in_flight(queue)
+        await loop_passes()
+        assert polls.looked == []
+        polls.look_later(_ANY)
+        polls.fewer_in_flight(queue._replace(group="CG2"))
+        polls.fewer_in_flight(queue._replace(topic="U"))
+        await loop_passes()
+        assert polls.looked == []
+        polls.fewer_in_flight(queue)
+        polls.fewer_in_flight(queue)
+        await loop_passes()
+        assert polls.looked == ["any"]
+        polls.expire()
+        await loop_passes()
+        assert polls.looked == ["any"]
+        polls.looked.clear()
+
+
 async def test_how_many_may_wait() -> None:
     polls = _Polls(maxPopPollingSize=4, popPollingSize=1, popPollingMapSize=2)
     for name in ("a", "b"):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rmq_broker.pop.check_point import QueueKey
+from rmq_broker.pop.popping import Pop
 from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.reader import Reader
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
+from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, messages_of, pop_broker, receipt_of
@@ -89,6 +95,22 @@ async def test_messages_in_old_retry_topics_are_found_with_the_new_form(tmp_path
         assert broker.pop().count == 1
 
 
+@pytest.mark.parametrize("chance", [0, 1])
+@pytest.mark.parametrize("version_2", [False, True])
+async def test_both_forms_of_retry_topics_are_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version_2: bool, chance: int
+) -> None:
+    with pop_broker(tmp_path, enableRetryTopicV2=version_2) as broker:
+        broker.put(1)
+        broker.pop(invisible_ms=1000)
+        await broker.pass_seconds(2)
+        for topic in ("%RETRY%CG_T", "%RETRY%CG+T"):
+            broker.topics.update(TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1))
+        broker.settings.enable_retry_topic_v2 = True
+        monkeypatch.setattr(broker.pops.popping, "_random", SimpleNamespace(randrange=lambda end: chance))
+        assert broker.pop().count == 1
+
+
 async def test_hiding_gives_a_new_receipt_and_settles_the_old(broker: PopBroker) -> None:
     broker.put(1)
     pop = broker.pop(invisible_ms=1000)
@@ -151,6 +173,22 @@ def test_too_many_messages_in_hand(tmp_path: Path) -> None:
         assert (stopped.count, stopped.rest) == (0, 2)
         broker.ack(first, 0)
         assert broker.pop().count == 2
+
+
+async def test_a_full_disk_is_told_of_once(
+    broker: PopBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.put(1)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object, **__: object) -> None:
+            raise StoreUnavailable("the disk is full")
+
+        patch.setattr(broker.store, "put", fail)
+        for _ in range(3):
+            assert broker.pop().is_held_up
+    assert len(caplog.records) == 1
+    assert broker.pop().count == 1
 
 
 def test_too_many_pops_under_way(tmp_path: Path) -> None:
@@ -280,6 +318,22 @@ def test_the_same_attempt_gets_the_same_and_does_not_count(broker: PopBroker) ->
     assert again.infos.order_count_info == "0 0 0"
 
 
+def test_in_order_who_is_locked_out_by_a_read_from_the_disk_is_held_up(broker: PopBroker) -> None:
+    def always_cold(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
+        raise BlockingIOError(errno.EAGAIN, "not in memory")
+
+    broker.put(1)
+    broker.store.reader = Reader(broker.store.commit_log, broker.settings, always_cold)
+    gone = Pop("T", GROUP, 0, 1, 60_000, 0, True, None, partial(broker.store.get_now, tags_codes=None))
+    walk = broker.pops.popping.walk(gone)
+    next(walk)
+    locked_out = broker.pop(in_order=True)
+    assert (locked_out.count, locked_out.is_held_up) == (0, True)
+    walk.close()
+    assert bodies_of(broker.pop(in_order=True)) == [b"0"]
+    assert not broker.pop(in_order=True).is_held_up, "nobody may have what follows now"
+
+
 def test_who_was_overtaken_in_order_is_told(broker: PopBroker) -> None:
     broker.put(1)
     late = broker.pop(in_order=True, invisible_ms=1000)
@@ -324,6 +378,24 @@ def test_a_queue_gets_free_by_itself(broker: PopBroker) -> None:
     assert freed == []
     broker.clock.pass_seconds(1)
     broker.pops.orders.freed(freed.append)
+    assert freed == [_QUEUE]
+
+
+def test_times_that_do_not_count_any_more_are_not_kept(broker: PopBroker) -> None:
+    broker.put(1)
+    pop = broker.pop(in_order=True, invisible_ms=1000)
+    orders = broker.pops.orders
+    for seconds in range(5000, 1000, -1):
+        orders.hide(_QUEUE, 0, pop.pop_time, pop.pop_time + seconds * 1000)
+    assert len(orders._free_at) < 2000
+    freed: list[QueueKey] = []
+    broker.clock.pass_seconds(1000)
+    orders.freed(freed.append)
+    assert freed == []
+    broker.clock.pass_seconds(1)
+    orders.freed(freed.append)
+    broker.clock.pass_seconds(5000)
+    orders.freed(freed.append)
     assert freed == [_QUEUE]
 
 

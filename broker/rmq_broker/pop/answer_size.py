@@ -1,0 +1,47 @@
+"""How much goes into one answer: what a frame carries. The messages of many queues may be more than that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from struct import Struct
+from typing import Final
+
+from rmq_remoting.framing import MAX_FRAME_BYTES
+
+from ..store.reader import GetResult
+
+# The rest of a frame is for the header, and for the receipts of what comes from a retry topic.
+MAX_ANSWER_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
+
+_unpack_int32: Final = Struct(">i").unpack_from
+_unpack_int64: Final = Struct(">q").unpack_from
+_QUEUE_OFFSET_AT: Final = 20
+
+
+def records_of(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """The records of what was read, each with its offset in the queue."""
+    position = 0
+    while position < len(body):
+        (size,) = _unpack_int32(body, position)
+        (queue_offset,) = _unpack_int64(body, position + _QUEUE_OFFSET_AT)
+        yield queue_offset, body[position : position + size]
+        position += size
+
+
+def fitting(result: GetResult, size_bytes: int) -> GetResult | None:
+    """What of a result goes into an answer that has so many bytes already; None where nothing does.
+
+    The first message of an answer always does, however large.
+    """
+    if size_bytes + len(result.body) <= MAX_ANSWER_BYTES:
+        return result
+    taken = 0
+    for count, (queue_offset, record) in enumerate(records_of(result.body)):
+        total = size_bytes + taken + len(record)
+        if total > MAX_ANSWER_BYTES and total > len(record):
+            if not taken:
+                return None
+            return replace(result, body=result.body[:taken], count=count, next_offset=queue_offset)
+        taken += len(record)
+    return result

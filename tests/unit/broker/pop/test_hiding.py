@@ -1,0 +1,34 @@
+"""Hiding messages for longer where that cannot be noted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.pop.check_point import CheckPoint, QueueKey
+from rmq_broker.store.errors import StoreUnavailable
+from rmq_remoting.errors import CommandError
+from tests.unit.broker.pop.parts import GROUP, pop_broker, receipt_of
+
+
+def _refuse(point: CheckPoint, offsets: Sequence[int]) -> None:
+    raise StoreUnavailable("full")
+
+
+async def test_who_is_told_to_try_again_keeps_his_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pop_broker(tmp_path) as broker:
+        await broker.pops.load()
+        broker.put(1)
+        pop = broker.pop()
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.pops.journal, "ack", _refuse)
+            with pytest.raises(CommandError, match="Try again"):
+                broker.pops.acknowledging.hide(QueueKey("T", GROUP, 0), receipt_of(pop), 0, 1000)
+        broker.ack(pop, 0)
+        assert len(broker.pops.in_flight) == 0
+        await broker.pass_seconds(2)
+        assert broker.pop().count == 0

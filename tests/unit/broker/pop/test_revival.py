@@ -1,0 +1,98 @@
+"""Messages come back once, also where that is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.pop.check_point import CheckPoint
+from rmq_broker.store.errors import StoreUnavailable
+from tests.unit.broker.pop.crashes import opened_again
+from tests.unit.broker.pop.parts import GROUP, PopBroker, pop_broker
+
+_RETRY_TOPIC = f"%RETRY%{GROUP}_T"
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[PopBroker]:
+    with pop_broker(tmp_path) as broker:
+        await broker.pops.load()
+        broker.put(1, queue_id=1)
+        broker.pop(queue_id=1, invisible_ms=3_600_000)  # the journal is read from here on
+        yield broker
+
+
+async def test_a_stop_in_the_middle(broker: PopBroker) -> None:
+    reviving = await _begin(broker)
+    reviving.cancel()
+    await asyncio.wait([reviving])
+    before = broker.store.max_offset(_RETRY_TOPIC, 0)
+    assert 0 < before < 32
+    async with opened_again(broker, broker.offsets.encode()) as again:
+        await again.pass_seconds(1)
+        assert again.store.max_offset(_RETRY_TOPIC, 0) == 32
+
+
+async def test_a_group_that_goes_in_the_middle(broker: PopBroker) -> None:
+    reviving = await _begin(broker)
+    broker.groups.delete(GROUP)
+    await reviving
+    assert [point.key.queue_id for point in broker.pops.in_flight] == [1]
+    assert broker.store.max_offset(_RETRY_TOPIC, 0) < 32
+
+
+async def test_a_topic_that_goes_in_the_middle(broker: PopBroker) -> None:
+    reviving = await _begin(broker)
+    before = broker.store.max_offset(_RETRY_TOPIC, 0)
+    broker.topics.delete(["T"])
+    await reviving
+    assert not list(broker.pops.in_flight)
+    assert broker.pops.in_flight.messages == 0
+    assert broker.store.max_offset(_RETRY_TOPIC, 0) == before
+
+
+async def test_what_cannot_be_noted_at_once(broker: PopBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.put(4)
+    broker.pop(invisible_ms=1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.pops.journal, "ack", _refuse)
+        await broker.pass_seconds(2)
+    assert broker.store.max_offset(_RETRY_TOPIC, 0) == 4
+    await broker.pass_seconds(2)
+    assert [point.key.queue_id for point in broker.pops.in_flight] == [1]
+    async with opened_again(broker, broker.offsets.encode()) as again:
+        await again.pass_seconds(2)
+        assert again.store.max_offset(_RETRY_TOPIC, 0) == 4
+
+
+async def test_after_an_error_that_nobody_expects(broker: PopBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.put(2)
+    broker.pop(invisible_ms=1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.pops.returns, "give_back", _fail)
+        with pytest.raises(ArithmeticError):
+            await broker.pass_seconds(2)
+    await broker.pass_seconds(2)
+    assert broker.store.max_offset(_RETRY_TOPIC, 0) == 2
+
+
+async def _begin(broker: PopBroker) -> asyncio.Task[None]:
+    """Have 32 messages come back, and stop in the middle."""
+    broker.put(32)
+    broker.pop(invisible_ms=1000)
+    broker.clock.pass_seconds(2)
+    reviving = asyncio.create_task(broker.pops.revival.revive_due())
+    await asyncio.sleep(0)
+    assert not reviving.done()
+    return reviving
+
+
+def _refuse(point: CheckPoint, offsets: tuple[int, ...]) -> None:
+    raise StoreUnavailable("full")
+
+
+def _fail(*_: object) -> None:
+    raise ArithmeticError
