@@ -109,6 +109,9 @@ class PopService:
         self._outstanding_from: int | None = None
         self._included_end: int | None = None
         self._settled_when_flushed_to = 0
+        # How far Apache's revive queues are done with, once the log is on the disk up to there.
+        self._handed_over: dict[int, int] = {}
+        self._handed_over_until = 0
         self._stopped_at = 0
         topics.on_change(self._topics_changed)
         offsets.on_reset(self._was_reset)
@@ -153,7 +156,8 @@ class PopService:
         for queue_id in range(self._settings.revive_queue_nums):
             end = self.journal.handed_over_end(queue_id)
             if end:
-                self.positions.mark_handed_over_done(self._revive_topic, queue_id, end - 1)
+                self._handed_over[queue_id] = end - 1
+        self._handed_over_until = self._store.max_phy_offset()
         self.positions.started(self.journal.end, self.in_flight.oldest_journal_offset)
         if recovered.points or recovered.left_over:
             log.info(
@@ -178,6 +182,7 @@ class PopService:
         if not all_is_flushed:
             return False
         before = self._offsets.revision
+        self._settle_handed_over(sys.maxsize)
         oldest = self.in_flight.oldest_journal_offset
         self.positions.settle(sys.maxsize)
         self.positions.keep_outstanding_from(self._stopped_at if oldest is None else oldest)
@@ -206,6 +211,7 @@ class PopService:
         """
         positions = self.positions
         positions.settle(flushed_offset)
+        self._settle_handed_over(flushed_offset)
         if flushed_offset < self._settled_when_flushed_to:
             return
         if self._outstanding_from is not None:
@@ -217,6 +223,13 @@ class PopService:
         self._outstanding_from = end if oldest is None else oldest
         self._included_end = end if positions.is_settled else None
         self._settled_when_flushed_to = self._store.max_phy_offset()
+
+    def _settle_handed_over(self, flushed_offset: int) -> None:
+        """What waited in Apache's revive topic is in the journal, and that is on the disk."""
+        if self._handed_over and flushed_offset >= self._handed_over_until:
+            for queue_id, offset in self._handed_over.items():
+                self.positions.mark_handed_over_done(self._revive_topic, queue_id, offset)
+            self._handed_over = {}
 
     def held_from_ms(self) -> int | None:
         """The time of the timer from which on Apache's broker would have to hand check points over.
