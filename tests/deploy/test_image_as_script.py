@@ -6,6 +6,7 @@ image's user, who may write to nothing but the volume.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ import pytest
 from tests.deploy.tools import DEPLOY, ROOT
 from tests.support.containerfile import Stage, parse
 from tests.support.ports import LOOPBACK, free_broker_port, free_port
+from tests.support.probe import has_broker
 from tests.support.processes import Finished, ServerProcess, run_command
 from tests.support.requirements import built_or_skip
 from tests.support.toolchain import BuildFailed
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.timeout(600)  # the packages are fetched, and one of th
 
 _BUILD_TIMEOUT_SECONDS = 500
 _READY_SECONDS = 30.0
+_POLL_SECONDS = 0.05
 _QUIET = ["--set", f"bindAddress={LOOPBACK}", "--set", "metricsExporterType=DISABLE"]
 
 
@@ -141,6 +144,13 @@ async def _ready(daemon: ServerProcess) -> None:
         return any(line.startswith("ready ") for line in daemon.log_tail().splitlines())
 
     await until(says_so, _READY_SECONDS)
+
+
+async def _registered(namesrv: str, broker: str) -> None:
+    """A broker that no name server has answered in time is ready all the same, and goes on trying."""
+    async with asyncio.timeout(_READY_SECONDS):
+        while not await has_broker(namesrv, broker):  # noqa: ASYNC110  # another process registers
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 async def test_both_daemons_serve_and_stop(image: Image, tmp_path: Path) -> None:
