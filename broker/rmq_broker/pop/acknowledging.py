@@ -18,6 +18,7 @@ from rmq_remoting.pop_receipt import Receipt
 
 from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
 from ..store.errors import MessageRejected, StoreUnavailable
+from .answer_size import MAX_MESSAGES
 from .check_point import CheckPoint, CheckPointKey, QueueKey
 from .journal import OrderMoved
 from .orders import OrderAckProblem
@@ -35,9 +36,6 @@ _ORDER_CODES: Final = {
     OrderAckProblem.NOT_POPPED: ResponseCode.MESSAGE_ILLEGAL,
     OrderAckProblem.POPPED_AGAIN: ResponseCode.NO_MESSAGE,
 }
-
-# No pop gives more messages.
-_MOST_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +231,7 @@ def _check_member(point: CheckPoint, offset: int) -> None:
 def _lowest_bits(bits: int) -> list[int]:
     """The numbers of the bits that are set, of as many as a pop can have."""
     numbers: list[int] = []
-    while bits and len(numbers) < _MOST_AT_ONCE:
+    while bits and len(numbers) < MAX_MESSAGES:
         numbers.append((bits & -bits).bit_length() - 1)
         bits &= bits - 1
     return numbers

@@ -1,4 +1,4 @@
-"""How much goes into one answer: what a frame carries. The messages of many queues may be more than that."""
+"""How much goes into one answer: so many messages, and what a frame carries, which may be fewer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from rmq_remoting.framing import MAX_FRAME_BYTES
 
 from ..store.reader import GetResult
 
+# Apache's limit of what can be asked for (PopMessageProcessor).
+MAX_MESSAGES: Final = 32
 # The rest of a frame is for the header, and for the receipts of what comes from a retry topic.
 MAX_ANSWER_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
 

@@ -68,6 +68,7 @@ class PopService:
         self.orders = OrderTable(topics, groups, now_ms)
         self.modes = RequestModes(settings)
         self.polls = Polls(settings, arrivals, time.monotonic)
+        self.in_flight.on_fewer = self.polls.fewer_in_flight
         self.notifications = Polls(settings, arrivals, time.monotonic, newest_first=True)
         self.journal = Journal(
             store,

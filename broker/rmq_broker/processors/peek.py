@@ -9,10 +9,11 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
 
+from ..pop.answer_size import MAX_MESSAGES
 from ..pop.peeking import Peek, Peeking
 from ..pop.polls import ANY_QUEUE
 from ..store.reader import GetStatus
-from .pop_admission import MAX_MESSAGES, PopAdmission
+from .pop_admission import PopAdmission
 from .pop_walks import Walks
 
 if TYPE_CHECKING:

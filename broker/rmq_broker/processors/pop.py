@@ -55,7 +55,6 @@ class PopProcessor:
         self._store = store
         self._walks = walks
         self._now_ms = now_ms
-        pops.in_flight.on_fewer = pops.polls.fewer_in_flight
 
     # --- popping ---
 

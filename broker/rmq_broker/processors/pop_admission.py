@@ -9,6 +9,7 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.pop_receipt import Receipt, ReceiptError
 
 from ..groups.names import group_name_problem
+from ..pop.answer_size import MAX_MESSAGES
 from ..pop.retry_topics import pop_retry_topic
 from ..topics.names import RETRY_PREFIX, stored_topic_problem
 from ..topics.permissions import READ
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _MS: Final = 1000
 _LONG_NAMES: Final = 200  # of topic and group together; shorter ones need no closer look
-MAX_MESSAGES: Final = 32
 
 
 class PopAdmission:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from rmq_broker.pop.check_point import QueueKey
 from rmq_remoting.bodies.assignment import MessageRequestMode, SetMessageRequestModeRequestBody
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from tests.unit.broker.pop.crashes import opened_again
-from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, pop_broker
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[PopBroker]:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        yield broker
+from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of
 
 
 @pytest.mark.parametrize("in_order", [False, True])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from rmq_broker.pop.popping import Pop
@@ -12,14 +9,7 @@ from rmq_broker.pop.recovery import Recovery
 from rmq_broker.store.reader import ColdRead, GetResult
 from rmq_remoting.bodies.topic import TopicConfig
 from tests.unit.broker.pop.crashes import opened_again
-from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, pop_broker
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[PopBroker]:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        yield broker
+from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of
 
 
 @pytest.mark.parametrize("in_order", [False, True])

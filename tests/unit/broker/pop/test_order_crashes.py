@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from rmq_broker.pop.check_point import QueueKey
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from tests.unit.broker.pop.crashes import opened_again
-from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, pop_broker, receipt_of
+from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, receipt_of
 
 _QUEUE = QueueKey("T", GROUP, 0)
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[PopBroker]:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        yield broker
 
 
 async def test_who_acknowledges_what_he_had_before_a_reset_does_not_undo_it(broker: PopBroker) -> None:

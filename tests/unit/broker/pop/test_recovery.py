@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,24 +13,8 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_stored_message
 from tests.support.golden_store import SETTINGS, manifest, unpack
 from tests.unit.broker.parts import Clock
+from tests.unit.broker.pop.crashes import opened_again
 from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, pop_broker
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[PopBroker]:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        yield broker
-
-
-@asynccontextmanager
-async def _crashed(broker: PopBroker, offsets: bytes) -> AsyncIterator[PopBroker]:
-    """The same directory, opened again, with the offsets as they were written last."""
-    broker.close()
-    with pop_broker(broker.folder, broker.clock) as again:
-        again.offsets.decode(offsets)
-        await again.pops.load()
-        yield again
 
 
 async def test_what_was_popped_since_the_offsets_were_written(broker: PopBroker) -> None:
@@ -40,7 +22,7 @@ async def test_what_was_popped_since_the_offsets_were_written(broker: PopBroker)
     broker.put(4)
     first = broker.pop(most=2, invisible_ms=10_000)
     broker.ack(first, 1)
-    async with _crashed(broker, offsets) as again:
+    async with opened_again(broker, offsets) as again:
         assert bodies_of(again.pop()) == [b"2", b"3"]
         await again.pass_seconds(11)
         assert bodies_of(again.pop()) == [b"0"]
@@ -50,7 +32,7 @@ async def test_receipts_hold_across_a_crash(broker: PopBroker) -> None:
     offsets = broker.offsets.encode()
     broker.put(1)
     pop = broker.pop()
-    async with _crashed(broker, offsets) as again:
+    async with opened_again(broker, offsets) as again:
         again.ack(pop, 0)
         assert len(again.pops.in_flight) == 0
 
@@ -60,7 +42,7 @@ async def test_what_came_back_does_not_come_twice(broker: PopBroker) -> None:
     broker.put(2)
     broker.pop(invisible_ms=1000)
     await broker.pass_seconds(2)
-    async with _crashed(broker, offsets) as again:
+    async with opened_again(broker, offsets) as again:
         assert len(again.pops.in_flight) == 0
         await again.pass_seconds(2)
         assert again.store.max_offset("%RETRY%CG_T", 0) == 2
@@ -71,7 +53,7 @@ async def test_a_reset_before_the_offsets_were_written_holds(broker: PopBroker) 
     broker.ack(broker.pop(), 0, 1, 2, 3)
     broker.pops.settle(broker.store.max_phy_offset())
     broker.offsets.assign_reset(GROUP, "T", 0, 1)
-    async with _crashed(broker, broker.offsets.encode()) as again:
+    async with opened_again(broker, broker.offsets.encode()) as again:
         assert bodies_of(again.pop()) == [b"1", b"2", b"3"]
 
 
@@ -84,7 +66,7 @@ async def test_a_reset_holds_though_what_was_popped_before_is_not_included(
     broker.ack(broker.pop(most=2, in_order=in_order), 2, 3)
     # The group is at 4; it is set back to 1, which is written before the log is flushed.
     broker.offsets.assign_reset(GROUP, "T", 0, 1)
-    async with _crashed(broker, broker.offsets.encode()) as again:
+    async with opened_again(broker, broker.offsets.encode()) as again:
         assert bodies_of(again.pop(most=2, in_order=in_order)) == [b"1", b"2"]
 
 
@@ -94,7 +76,7 @@ async def test_a_reset_that_was_noticed_does_not_come_again(broker: PopBroker, i
     broker.offsets.assign_reset(GROUP, "T", 0, 1)
     offsets = broker.offsets.encode()
     broker.ack(broker.pop(most=2, in_order=in_order), 1, 2)
-    async with _crashed(broker, offsets) as again:
+    async with opened_again(broker, offsets) as again:
         assert not again.offsets.has_reset(GROUP, "T", 0)
         assert bodies_of(again.pop(in_order=in_order)) == [b"3"]
 
@@ -108,7 +90,7 @@ async def test_what_was_passed_over_and_what_came_after(broker: PopBroker) -> No
     broker.pops.settle(broker.store.max_phy_offset())
     broker.put(2)
     broker.ack(broker.pop(), 4, 5)
-    async with _crashed(broker, offsets) as again:
+    async with opened_again(broker, offsets) as again:
         assert again.pop().count == 0
 
 
@@ -121,7 +103,7 @@ async def test_a_topic_that_was_deleted_and_made_again_begins_anew(broker: PopBr
     offsets = broker.offsets.encode()
     broker.clock.pass_seconds(1)
     broker.put(4)
-    async with _crashed(broker, offsets) as again:
+    async with opened_again(broker, offsets) as again:
         assert again.pop().count == 4
 
 
@@ -131,7 +113,7 @@ async def test_order_is_restored(broker: PopBroker) -> None:
     pop = broker.pop(in_order=True, most=3)
     broker.ack(pop, 0)
     broker.ack(pop, 2)
-    async with _crashed(broker, offsets) as again:
+    async with opened_again(broker, offsets) as again:
         assert again.pop(in_order=True).count == 0
         again.ack(pop, 1)
         assert bodies_of(again.pop(in_order=True)) == [b"3"]

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from rmq_broker.timers.entry import TimerEntry
 from tests.unit.broker.parts import START_MS
-from tests.unit.broker.pop.parts import PopBroker, pop_broker
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[PopBroker]:
-    with pop_broker(tmp_path) as broker:
-        await broker.pops.load()
-        yield broker
+from tests.unit.broker.pop.parts import PopBroker
 
 
 def _told(broker: PopBroker) -> list[TimerEntry]:
