@@ -73,11 +73,11 @@ def by_configuration(chosen: Iterable[MessageQueue]) -> Allocation:
     return allocate
 
 
-def by_machine_room(rooms: Iterable[str]) -> Allocation:
+def by_machine_room(rooms: str | Iterable[str]) -> Allocation:
     """The queues of brokers in these machine rooms, `room@name`; neighbouring queues go to one consumer, and
     what does not come out even goes to the first ones, from the end of the list.
     """
-    wanted = frozenset(rooms)
+    wanted = frozenset((rooms,) if isinstance(rooms, str) else rooms)
 
     def allocate(
         client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]

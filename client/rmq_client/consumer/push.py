@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ from .runners import make_runner
 from .share_changes import ShareListener, ShareNews
 from .start_position import ConsumeFrom, check_consume_from
 from .statistics import TopicStatistics
-from .subscription import Subscription
+from .subscription import Subscription, Topics, subscriptions_to
 
 _DEFAULT_PULL: Final = PullSettings()
 _DEFAULT_FLOW_CONTROL: Final = FlowControl()
@@ -74,7 +74,7 @@ class PushConsumer(Lifetime):
         *,
         group: str,
         listener: Listener,
-        topics: Mapping[str, str] | Sequence[str] = (),
+        topics: Topics = (),
         orderly: bool = False,
         broadcasting: bool = False,
         consume_from: ConsumeFrom = "last",
@@ -95,7 +95,8 @@ class PushConsumer(Lifetime):
         timing: ConsumerTiming = _DEFAULT_TIMING,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """`topics`: names, or names with tags such as `paid || sent` (`*` is all), or an `Sql` expression.
+        """`topics`: one name, several names, or a mapping of names to tags such as `paid || sent` (`*`: all
+        messages) or to an `Sql` expression.
 
         `consume_from` counts for queues that the group has never consumed. `consume_message_batch_max_size`:
         how many messages one call of the listener gets at most. `max_reconsume_times`: None leaves it to the
@@ -142,12 +143,7 @@ class PushConsumer(Lifetime):
             allocation=allocation,
             timing=timing,
         )
-        expressions = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, "*")
-        subscriptions = [
-            Subscription(self._namespace.wrap(topic), expression, now_ms())
-            for topic, expression in expressions.items()
-        ]
-        self._subscriptions = {subscription.topic: subscription for subscription in subscriptions}
+        self._subscriptions = subscriptions_to(topics, self._namespace, now_ms())
         self._instance: ClientInstance | None = None
         self._engine: ConsumerEngine | None = None
         # Set when the start that is under way has ended, however it did.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 from rmq_remoting.bodies.heartbeat import ConsumeType
@@ -30,7 +30,7 @@ from .pop_client import HeldMessage, PopClient, PopSource
 from .pop_news import NewsWatch
 from .popped_ahead import PoppedAhead, Waiting
 from .pull_member import PullMember
-from .subscription import Subscription
+from .subscription import Subscription, Topics, subscriptions_to
 
 log = logging.getLogger("rmq.client.simple_consumer")
 
@@ -72,13 +72,14 @@ class SimpleConsumer(Lifetime):
         namesrv: str | Sequence[str] | None = None,
         *,
         group: str,
-        subscriptions: Mapping[str, str] | Sequence[str] = (),
+        subscriptions: Topics = (),
         consume_from: Literal["first", "last"] = "last",
         invisible_seconds: float = 60.0,
         await_seconds: float = 15.0,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """`subscriptions`: topics, or some with tags, as `paid || sent` (`*` is all), or an `Sql` expression.
+        """`subscriptions`: one topic, several topics, or a mapping of topics to tags such as `paid || sent`
+        (`*`: all messages) or to an `Sql` expression.
 
         `consume_from` counts for queues that the group has never consumed. `invisible_seconds` and
         `await_seconds` are what `receive` uses where it is not told, and what iterating uses. Raises
@@ -94,14 +95,7 @@ class SimpleConsumer(Lifetime):
         self._invisible_ms = _milliseconds(invisible_seconds)
         self._await_seconds = await_seconds
         self._settings = settings
-        expressions = (
-            subscriptions if isinstance(subscriptions, Mapping) else dict.fromkeys(subscriptions, "*")
-        )
-        wanted = [
-            Subscription(self._namespace.wrap(topic), expression, now_ms())
-            for topic, expression in expressions.items()
-        ]
-        self._subscriptions = {subscription.topic: subscription for subscription in wanted}
+        self._subscriptions = subscriptions_to(subscriptions, self._namespace, now_ms())
         self._ahead = PoppedAhead()
         self._pops: set[asyncio.Task[list[MessageExt]]] = set()
         # Pops that nobody waits for any more.

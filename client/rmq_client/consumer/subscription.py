@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
 
 from rmq_remoting.bodies.heartbeat import (
     SQL92_EXPRESSION,
@@ -16,8 +16,12 @@ from rmq_remoting.message import MessageExt
 
 from ..errors import UsageError
 from ..names import RETRY_TOPIC_PREFIX, check_topic
+from ..namespaces import Namespace
 
 _OR: Final = "||"
+
+Topics: TypeAlias = "str | Mapping[str, str] | Iterable[str]"
+"""Topics of a consumer: one name, several names, or filter expressions by name."""
 
 
 class Sql(str):
@@ -79,3 +83,19 @@ class Subscription:
         """The messages that are wanted."""
         tags = self.tags
         return [message for message in messages if message.tags in tags] if tags else list(messages)
+
+
+def subscriptions_to(topics: Topics, namespace: Namespace, version_ms: int) -> dict[str, Subscription]:
+    """Return the subscriptions that `topics` asks for, by the topics' full names.
+
+    A string is the name of one topic, although it is a sequence of strings, too. Topics without an expression
+    are consumed whole. Raises UsageError for a name or an expression that no broker takes.
+    """
+    if isinstance(topics, str):
+        topics = (topics,)
+    expressions = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, SUBSCRIBE_ALL)
+    subscriptions = [
+        Subscription(namespace.wrap(topic), expression, version_ms)
+        for topic, expression in expressions.items()
+    ]
+    return {subscription.topic: subscription for subscription in subscriptions}

@@ -112,6 +112,11 @@ def test_a_configured_queue_that_is_not_there_is_left_out() -> None:
     assert by_configuration([gone, there])("c", [there], ["c"]) == [there]
 
 
+def test_a_string_is_one_machine_room() -> None:
+    queues = [MessageQueue("T", "room1@b", 0), MessageQueue("T", "r@b", 0)]
+    assert by_machine_room("room1")("c", queues, ["c"]) == queues[:1]
+
+
 def test_strategies_that_cannot_work() -> None:
     with pytest.raises(UsageError, match="at least 1"):
         by_consistent_hash(0)

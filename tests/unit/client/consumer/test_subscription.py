@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rmq_client import Sql, UsageError
-from rmq_client.consumer.subscription import Subscription
-from rmq_remoting.message import MessageExt
+from rmq_client import MessageExt, PushConsumer, SimpleConsumer, Sql, UsageError, blocking
+from rmq_client.consumer.subscription import Subscription, Topics, subscriptions_to
+from rmq_client.namespaces import NO_NAMESPACE, Namespace
 from tests.support.golden import json_file
 
 
@@ -57,3 +57,49 @@ def test_whether_two_subscriptions_want_the_same() -> None:
     assert sql.wants_as(Subscription("T", Sql("a > 5"), 5))
     assert not sql.wants_as(Subscription("T", Sql("a > 6"), 6))
     assert not sql.wants_as(tags)
+
+
+@pytest.mark.parametrize(
+    ("topics", "expected"),
+    [
+        ("orders", {"orders": "*"}),
+        (["orders", "prices"], {"orders": "*", "prices": "*"}),
+        ({"prices": "eu || us", "orders": Sql("a > 5")}, {"prices": "eu || us", "orders": "a > 5"}),
+        (iter(["orders"]), {"orders": "*"}),
+        ((), {}),
+    ],
+)
+def test_a_string_is_one_topic(topics: Topics, expected: dict[str, str]) -> None:
+    subscriptions = subscriptions_to(topics, NO_NAMESPACE, 1700)
+    assert {topic: one.data.sub_string for topic, one in subscriptions.items()} == expected
+    assert {one.data.sub_version for one in subscriptions.values()} <= {1700}
+
+
+def test_topics_get_the_namespace() -> None:
+    assert list(subscriptions_to("orders", Namespace("shop"), 1)) == ["shop%orders"]
+
+
+def test_an_empty_string_is_no_topic() -> None:
+    with pytest.raises(UsageError, match="a name is needed"):
+        subscriptions_to("", NO_NAMESPACE, 1)
+
+
+def _listen(messages: list[MessageExt]) -> None:
+    pass
+
+
+@pytest.mark.parametrize("consumer_class", [PushConsumer, blocking.PushConsumer])
+def test_a_push_consumer_takes_a_string_as_one_topic(
+    consumer_class: type[PushConsumer] | type[blocking.PushConsumer],
+) -> None:
+    # A "/" stands in no topic's name: the error shows which name the consumer would ask for.
+    with pytest.raises(UsageError, match="topic 'orders/paid'"):
+        consumer_class("127.0.0.1:9876", group="g", topics="orders/paid", listener=_listen)
+
+
+@pytest.mark.parametrize("consumer_class", [SimpleConsumer, blocking.SimpleConsumer])
+def test_a_simple_consumer_takes_a_string_as_one_topic(
+    consumer_class: type[SimpleConsumer] | type[blocking.SimpleConsumer],
+) -> None:
+    with pytest.raises(UsageError, match="topic 'orders/paid'"):
+        consumer_class("127.0.0.1:9876", group="g", subscriptions="orders/paid")
