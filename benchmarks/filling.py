@@ -17,7 +17,7 @@ from pathlib import Path
 
 import uvloop
 
-from rmq_broker.config import BrokerSettings
+from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.store.log.record import RecordTemplate, pack_host
 from rmq_broker.store.log.record_batch import BatchMessages
 from rmq_broker.store.message_store import MessageStore

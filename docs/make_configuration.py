@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmq_broker.config import BrokerSettings
+from rmq_broker.settings.broker import BrokerSettings
 from rmq_namesrv.config import NamesrvSettings
 from rmq_remoting.daemon.reference import markdown_tables
 from rmq_remoting.daemon.settings import describe_settings

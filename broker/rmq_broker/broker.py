@@ -18,21 +18,22 @@ from rmq_remoting.server import RemotingServer
 
 from .clients.housekeeping import SCAN_SECONDS
 from .clients.queue_locks import SWEEP_SECONDS
-from .config import BrokerRole
+from .clock import now_ms
 from .delivery.delay_offsets import LOOK_SECONDS
 from .delivery.waiting_requests import TICK_SECONDS
-from .delivery_metrics import DeliveryCollector
 from .filtering.filter_table import SWEEP_FILTERS_SECONDS
-from .metrics import BrokerCollector, BrokerMetrics, Observed
+from .monitoring.broker_metrics import BrokerCollector, BrokerMetrics, Observed
+from .monitoring.delivery_metrics import DeliveryCollector
+from .monitoring.store_metrics import StoreCollector
 from .offsets.broadcast import SCAN_SECONDS as BROADCAST_SCAN_SECONDS
-from .parts import BrokerParts, now_ms
-from .persistence import ConfigFileError
+from .parts import BrokerParts
+from .persistence.config_file import ConfigFileError
 from .pop.metrics import PopCollector
 from .processor_table import pull_rows, register_all, table
-from .statistics import SAMPLE_SECONDS
+from .settings.broker import BrokerRole
+from .statistics.broker_statistics import SAMPLE_SECONDS
 from .store.errors import StoreError
 from .store.recovery import StopKind
-from .store_metrics import StoreCollector
 from .timers.backlog import CLEAN_SECONDS, COUNT_SECONDS
 from .timers.metrics import TimerCollector
 from .transactions.metrics import TransactionCollector
@@ -42,10 +43,10 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
     from rmq_remoting.daemon.configuration import Change, Configuration
 
-    from .config import BrokerSettings
     from .delivery.cold_pulls import ColdPulls
     from .pop.service import PopService
-    from .registration import Registrar
+    from .registration.registrar import Registrar
+    from .settings.broker import BrokerSettings
     from .transactions.service import TransactionService
 
 log = logging.getLogger("rmq.broker")

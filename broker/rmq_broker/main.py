@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
 from rmq_remoting.daemon.lifecycle import run_command, run_daemon
 
-from .config import BrokerSettings, known_keys
+from .settings.broker import BrokerSettings, known_keys
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.configuration import Configuration
@@ -90,7 +90,7 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
     for note in configuration.notes:
         logging.getLogger("rmq.broker").warning("%s", note)
     if "RMQ_CRASH_POINT" in os.environ:
-        from .crash_points import install  # noqa: PLC0415 (tests alone have it)
+        from .store.crash_points import install  # noqa: PLC0415 (tests alone have it)
 
         install(os.environ)
     configuration.on_change(lambda _: set_log_level(settings.log_level))

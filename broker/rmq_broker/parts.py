@@ -10,6 +10,7 @@ from .clients.housekeeping import ClientHousekeeping
 from .clients.notifications import MemberChangeNotifier
 from .clients.producers import ProducerTable
 from .clients.queue_locks import QueueLocks
+from .clock import now_ms
 from .delivery.arrivals import Arrivals
 from .delivery.delay_offsets import DelayOffsetKeeper, DelayOffsets
 from .delivery.delayed_messages import DelayedMessages
@@ -24,8 +25,8 @@ from .groups.table import SubscriptionGroupTable
 from .offsets.broadcast import BroadcastOffsets
 from .offsets.flusher import OffsetFlusher
 from .offsets.table import ConsumerOffsetTable
-from .persistence import ConfigFile
-from .statistics import BrokerStatistics
+from .persistence.config_file import ConfigFile
+from .statistics.broker_statistics import BrokerStatistics
 from .store.cleanup import Cleaner
 from .store.disk_space import DiskSpace
 from .store.message_store import MessageStore
@@ -34,12 +35,7 @@ from .timers.timed_messages import TimedMessages
 from .topics.table import TopicTable
 
 if TYPE_CHECKING:
-    from .config import BrokerSettings
-
-
-def now_ms() -> int:
-    """Milliseconds since 1970 UTC."""
-    return time.time_ns() // 1_000_000
+    from .settings.broker import BrokerSettings
 
 
 class BrokerParts:

@@ -10,7 +10,6 @@ from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.dispatch import Dispatcher, InlineTier, PoolTier, Processor, Tier
 
 if TYPE_CHECKING:
-    from .config import TierSettings
     from .processors.admin.broker import BrokerAdminProcessor
     from .processors.admin.cleaning import CleaningProcessor
     from .processors.admin.clients import ConnectionAdminProcessor
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from .processors.send import SendProcessor
     from .processors.send_back import SendBackProcessor
     from .processors.transaction import TransactionProcessor
+    from .settings.broker import TierSettings
 
 # Without fast failure a request may wait as long as it likes; a day is as long as that.
 _FOREVER_MS = 24 * 3600 * 1000

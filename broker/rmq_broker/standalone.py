@@ -11,7 +11,7 @@ from rmq_remoting.daemon.configuration import Configuration, Override, load
 from rmq_remoting.daemon.tasks import TaskSupervisor
 
 from .broker import Broker
-from .config import BrokerSettings
+from .settings.broker import BrokerSettings
 
 DEFAULT_NAMESRV_PORT = 9876
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_remoting.message_ids import UniqueKeyGenerator
 
+from .clock import now_ms
 from .delivery.cold_pulls import ColdPulls
-from .parts import BrokerParts, now_ms
+from .monitoring.runtime_info import RuntimeInfo
+from .parts import BrokerParts
 from .pop.routes import QueueRoutes
 from .pop.service import PopService
 from .processor_table import Processors, Tiers
@@ -45,9 +47,8 @@ from .processors.send_back import SendBackProcessor
 from .processors.send_later import LaterSends
 from .processors.send_target import TargetChecker
 from .processors.transaction import TransactionProcessor
-from .registration import BrokerIdentity, Registrar
-from .runtime_info import RuntimeInfo
-from .settings_version import SettingsVersion
+from .registration.registrar import BrokerIdentity, Registrar
+from .settings.version import SettingsVersion
 from .store.log.record import pack_host
 from .topics.deletion import TopicDeletion
 from .topics.unused import UnusedTopics
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.configuration import Configuration
     from rmq_remoting.dispatch import Dispatcher
 
-    from .config import BrokerSettings
+    from .settings.broker import BrokerSettings
 
 
 class Place(NamedTuple):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.crash_points import POINTS
+from rmq_broker.store.crash_points import POINTS
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.crash.brokers import FaultyBroker
 from tests.crash.directory import check_directory

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmq_broker.config import BrokerSettings
+from rmq_broker.settings.broker import BrokerSettings
 from rmq_namesrv.config import NamesrvSettings
 from tests.deploy.tools import DEPLOY, judged, tool_or_skip, yaml_of
 from tests.support.containerfile import parse

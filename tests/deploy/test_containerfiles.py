@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.config import BrokerSettings
+from rmq_broker.settings.broker import BrokerSettings
 from rmq_namesrv.config import NamesrvSettings
 from tests.deploy.tools import DEPLOY, ROOT, judged, tool_or_skip
 from tests.support.containerfile import ContainerfileError, parse

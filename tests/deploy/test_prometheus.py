@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmq_broker.config import BrokerSettings
+from rmq_broker.settings.broker import BrokerSettings
 from tests.deploy.tools import DEPLOY, judged, tool_or_skip, yaml_of
 from tests.support.alert_rules import Series, ThresholdRule, minutes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.config import BrokerSettings
+from rmq_broker.settings.broker import BrokerSettings
 from tests.deploy.tools import DEPLOY, judged, tool_or_skip
 
 UNITS = DEPLOY / "systemd"

@@ -262,7 +262,7 @@ async def test_a_file_that_cannot_be_written_does_not_keep_the_store_from_closin
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("rmq_broker.persistence.replace_file", refuse)
+        patch.setattr("rmq_broker.persistence.config_file.replace_file", refuse)
         broker.broker.offsets.commit("CG", "T", 0, 1)
         broker.broker.groups.find("CG")
         with pytest.raises(OSError, match="No space left"):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rmq_broker.config import BrokerSettings
+from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.store.log.record import RecordTemplate, pack_host
 from rmq_broker.store.message_store import MessageStore
 from rmq_remoting.codes import RequestCode, ResponseCode

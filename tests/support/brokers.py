@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rmq_broker.broker import Broker
-from rmq_broker.config import BrokerSettings, known_keys
+from rmq_broker.settings.broker import BrokerSettings, known_keys
 from rmq_remoting.daemon.configuration import Configuration, Override, load
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from tests.support.ports import LOOPBACK

@@ -6,8 +6,8 @@ from typing import Final
 
 from rmq_remoting.connection import Connection
 
-from ..config import TopicSettings
-from ..persistence import ClockMs
+from ..clock import ClockMs
+from ..settings.broker import TopicSettings
 from .consumers import ConsumerTable
 from .producers import ProducerTable
 

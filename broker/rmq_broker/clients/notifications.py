@@ -10,8 +10,8 @@ from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import RequestError
 
-from ..config import TopicSettings
 from ..groups.table import SubscriptionGroupTable
+from ..settings.broker import TopicSettings
 from .consumers import ConsumerGroup
 
 log = logging.getLogger("rmq.broker.clients")

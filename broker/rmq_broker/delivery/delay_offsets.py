@@ -13,7 +13,8 @@ from rmq_remoting.bodies.offsets import DelayOffsetSerializeWrapper
 from rmq_remoting.bodies.topic import DataVersion
 
 if TYPE_CHECKING:
-    from ..persistence import ClockMs, ConfigFile
+    from ..clock import ClockMs
+    from ..persistence.config_file import ConfigFile
     from ..store.log.commit_log import CommitLog
     from ..store.settings import StoreSettings
 

@@ -25,8 +25,8 @@ from .inner_message import read_message
 from .trouble import Trouble
 
 if TYPE_CHECKING:
-    from ..persistence import ClockMs
-    from ..statistics import BrokerStatistics
+    from ..clock import ClockMs
+    from ..statistics.broker_statistics import BrokerStatistics
     from ..store.message_store import MessageStore
     from ..store.queues.consume_queue import ConsumeQueue
     from ..store.reader import GetResult

@@ -27,7 +27,7 @@ from ..timers.entry import TIMER_QUEUE_ID, TimerEntry
 from ..topics.names import SCHEDULE_TOPIC, TIMER_TOPIC, stored_topic_problem
 
 if TYPE_CHECKING:
-    from ..statistics import BrokerStatistics
+    from ..statistics.broker_statistics import BrokerStatistics
     from ..store.message_store import MessageStore
     from ..timers.admission import Timed, TimerAdmission
     from .inner_message import InnerMessage

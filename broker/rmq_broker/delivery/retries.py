@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmq_remoting.bodies.topic import TopicConfig
 
     from ..groups.table import SubscriptionGroupTable
-    from ..statistics import BrokerStatistics
+    from ..statistics.broker_statistics import BrokerStatistics
     from ..store.delay_levels import DelayLevels
     from ..topics.table import TopicTable
 

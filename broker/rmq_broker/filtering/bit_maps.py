@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..topics.names import ALWAYS_SYSTEM_TOPICS, SYSTEM_TOPIC_PREFIX
 
 if TYPE_CHECKING:
-    from ..config import FilterSettings
+    from ..settings.broker import FilterSettings
     from .filter_table import ConsumerFilterTable
 
 

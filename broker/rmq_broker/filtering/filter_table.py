@@ -18,8 +18,8 @@ from .filter_file import BloomFilterData, ConsumerFilterData, ConsumerFilterWrap
 
 if TYPE_CHECKING:
     from ..clients.consumers import ConsumerGroup
-    from ..config import FilterSettings
-    from ..persistence import ClockMs
+    from ..clock import ClockMs
+    from ..settings.broker import FilterSettings
     from .expressions import Expression, Expressions
 
 log = logging.getLogger("rmq.broker.filtering")

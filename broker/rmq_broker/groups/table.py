@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_remoting.bodies.topic import DataVersion
 
-from ..config import TopicSettings
-from ..persistence import ClockMs
+from ..clock import ClockMs
+from ..settings.broker import TopicSettings
 from ..topics.attributes import GROUP_ATTRIBUTES, altered_attributes
 from ..topics.permissions import READ
 from .names import SYSTEM_GROUPS, group_name_problem, is_system_group

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rmq_remoting.headers.pull import PullMessageRequestHeader
 
     from ..clients.consumers import ConsumerTable
-    from ..config import TopicSettings
-    from ..persistence import ClockMs
+    from ..clock import ClockMs
+    from ..settings.broker import TopicSettings
     from ..store.message_store import MessageStore
     from .table import ConsumerOffsetTable
 

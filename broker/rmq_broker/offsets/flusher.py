@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..config import TopicSettings
-from ..persistence import ConfigFile
+from ..persistence.config_file import ConfigFile
+from ..settings.broker import TopicSettings
 from .table import ConsumerOffsetTable
 
 

@@ -13,7 +13,7 @@ from rmq_remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rmq_remoting.bodies.topic import DataVersion
 from rmq_remoting.integers import Int32, Int64
 
-from ..persistence import ClockMs
+from ..clock import ClockMs
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

@@ -24,8 +24,8 @@ from .journal import OrderMoved
 from .orders import OrderAckProblem
 
 if TYPE_CHECKING:
-    from ..persistence import ClockMs
-    from ..statistics import BrokerStatistics
+    from ..clock import ClockMs
+    from ..statistics.broker_statistics import BrokerStatistics
     from ..store.message_store import MessageStore
     from .in_flight import InFlight
     from .journal import Journal

@@ -21,7 +21,7 @@ from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_stored_message
 from rmq_remoting.message_errors import MessageDecodeError
 
-from ..persistence import ClockMs
+from ..clock import ClockMs
 from ..store.log.record import RecordTemplate
 from ..timers.entry import TimerEntry
 from ..topics.names import TIMER_TOPIC

@@ -12,8 +12,8 @@ from typing import Final
 
 from rmq_remoting.bodies.pop import OrderInfo, OrderInfoTable
 
+from ..clock import ClockMs
 from ..groups.table import SubscriptionGroupTable
-from ..persistence import ClockMs
 from ..topics.table import TopicTable
 from .check_point import QueueKey
 

@@ -21,8 +21,8 @@ from .check_point import QueueKey
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
-    from ..config import PopSettings
     from ..delivery.arrivals import Arrivals
+    from ..settings.broker import PopSettings
     from ..store.queues.consume_queue import ConsumeQueue
 
 ANY_QUEUE: Final = -1

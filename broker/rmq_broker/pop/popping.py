@@ -27,9 +27,9 @@ from .check_point import CheckPoint, CheckPointKey, QueueKey
 from .retry_topics import popped_retry_topics
 
 if TYPE_CHECKING:
-    from ..config import BrokerSettings
-    from ..persistence import ClockMs
-    from ..statistics import BrokerStatistics
+    from ..clock import ClockMs
+    from ..settings.broker import BrokerSettings
+    from ..statistics.broker_statistics import BrokerStatistics
     from ..store.message_store import MessageStore
     from ..topics.table import TopicTable
     from .in_flight import InFlight

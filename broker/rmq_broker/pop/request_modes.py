@@ -10,7 +10,7 @@ from rmq_remoting.bodies.assignment import (
     SetMessageRequestModeRequestBody,
 )
 
-from ..config import PopSettings
+from ..settings.broker import PopSettings
 from ..topics.names import RETRY_PREFIX
 
 

@@ -20,8 +20,8 @@ from .retry_topics import normal_topic, pop_retry_topic
 if TYPE_CHECKING:
     from rmq_remoting.bodies.group import SubscriptionGroupConfig
 
-    from ..config import PopSettings
     from ..delivery.message_writer import MessageWriter
+    from ..settings.broker import PopSettings
     from ..topics.table import TopicTable
     from .check_point import CheckPointKey
 

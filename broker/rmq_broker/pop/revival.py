@@ -14,8 +14,8 @@ from .retry_topics import normal_topic
 if TYPE_CHECKING:
     from rmq_remoting.bodies.group import SubscriptionGroupConfig
 
+    from ..clock import ClockMs
     from ..groups.table import SubscriptionGroupTable
-    from ..persistence import ClockMs
     from ..store.message_store import MessageStore
     from ..topics.table import TopicTable
     from .in_flight import InFlight

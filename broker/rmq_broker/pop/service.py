@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from ..persistence import ClockMs, ConfigFile
+from ..clock import ClockMs
+from ..persistence.config_file import ConfigFile
 from ..store.errors import MessageRejected, StoreUnavailable
 from ..topics.names import revive_topic
 from .acknowledging import Acknowledging
@@ -28,12 +29,12 @@ from .revival import Revival
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
-    from ..config import BrokerSettings
     from ..delivery.arrivals import Arrivals
     from ..delivery.message_writer import MessageWriter
     from ..groups.table import SubscriptionGroupTable
     from ..offsets.table import ConsumerOffsetTable
-    from ..statistics import BrokerStatistics
+    from ..settings.broker import BrokerSettings
+    from ..statistics.broker_statistics import BrokerStatistics
     from ..store.message_store import MessageStore
     from ..timers.entry import TimerEntry
     from ..topics.table import TopicsChanged, TopicTable

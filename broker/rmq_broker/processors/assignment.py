@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from rmq_remoting.message_queue import MessageQueue
 
     from ..clients.consumers import ConsumerTable
-    from ..config import PopSettings
     from ..groups.table import SubscriptionGroupTable
     from ..pop.request_modes import RequestModes
     from ..pop.routes import QueueRoutes
+    from ..settings.broker import PopSettings
     from ..topics.table import TopicTable
 
 log = logging.getLogger("rmq.broker.processors")

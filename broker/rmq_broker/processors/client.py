@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from ..clients.consumers import ConsumerTable
     from ..clients.producers import ProducerTable
+    from ..clock import ClockMs
     from ..filtering.message_filters import MessageFilters
     from ..groups.table import SubscriptionGroupTable
-    from ..persistence import ClockMs
     from ..store.settings import PullSettings
     from ..topics.table import TopicTable
 

@@ -18,9 +18,9 @@ from .pop_admission import PopAdmission
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
-    from ..config import PopSettings
-    from ..persistence import ClockMs
+    from ..clock import ClockMs
     from ..pop.service import PopService
+    from ..settings.broker import PopSettings
     from ..store.message_store import MessageStore
     from ..topics.table import TopicTable
 

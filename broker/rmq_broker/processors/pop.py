@@ -27,8 +27,8 @@ from .pop_walks import Walks
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
+    from ..clock import ClockMs
     from ..filtering.message_filters import MessageFilters
-    from ..persistence import ClockMs
     from ..pop.service import PopService
     from ..store.message_store import MessageStore
 

@@ -18,8 +18,8 @@ from .refusals import CREATE_GROUP, CREATE_IT, existing_topic, no_such_group
 if TYPE_CHECKING:
     from rmq_remoting.bodies.topic import TopicConfig
 
-    from ..config import BrokerSettings
     from ..groups.table import SubscriptionGroupTable
+    from ..settings.broker import BrokerSettings
     from ..topics.table import TopicTable
 
 _MS: Final = 1000

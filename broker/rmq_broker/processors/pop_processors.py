@@ -17,13 +17,13 @@ from .pop_walks import Walks
 
 if TYPE_CHECKING:
     from ..clients.consumers import ConsumerTable
-    from ..config import BrokerSettings
+    from ..clock import ClockMs
     from ..delivery.cold_pulls import ColdPulls
     from ..filtering.message_filters import MessageFilters
     from ..groups.table import SubscriptionGroupTable
-    from ..persistence import ClockMs
     from ..pop.routes import QueueRoutes
     from ..pop.service import PopService
+    from ..settings.broker import BrokerSettings
     from ..store.message_store import MessageStore
     from ..topics.table import TopicTable
 

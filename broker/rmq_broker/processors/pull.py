@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
     from ..clients.consumers import ConsumerTable
     from ..clients.subscription import Subscription
-    from ..config import BrokerSettings
     from ..delivery.cold_pulls import ColdPulls
     from ..delivery.held_pulls import HeldPulls
     from ..filtering.message_filters import MessageFilter, MessageFilters
     from ..groups.table import SubscriptionGroupTable
     from ..offsets.broadcast import BroadcastOffsets
     from ..offsets.table import ConsumerOffsetTable
-    from ..statistics import BrokerStatistics, GroupStatistics
+    from ..settings.broker import BrokerSettings
+    from ..statistics.broker_statistics import BrokerStatistics, GroupStatistics
     from ..store.message_store import MessageStore
     from ..store.queues.consume_queue import ConsumeQueue
     from ..topics.table import TopicTable

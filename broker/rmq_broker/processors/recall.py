@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
 
-    from ..config import BrokerSettings
+    from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
-    from ..persistence import ClockMs
+    from ..settings.broker import BrokerSettings
     from ..store.message_store import MessageStore
     from ..topics.table import TopicTable
 

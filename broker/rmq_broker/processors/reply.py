@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from ..clients.client import ConnectedClient
     from ..clients.producers import ProducerTable
-    from ..config import BrokerSettings
+    from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
-    from ..persistence import ClockMs
+    from ..settings.broker import BrokerSettings
     from .send_target import TargetChecker
 
 log = logging.getLogger("rmq.broker.processors")

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
     from rmq_remoting.daemon.configuration import Change
 
-    from ..config import BrokerSettings
-    from ..statistics import BrokerStatistics, TopicStatistics
+    from ..settings.broker import BrokerSettings
+    from ..statistics.broker_statistics import BrokerStatistics, TopicStatistics
 
 # A batch that is one record, and that clients take apart.
 _UNIT_FLAGS: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP

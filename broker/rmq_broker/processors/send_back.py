@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
 
-    from ..config import BrokerSettings
     from ..delivery.cold_pulls import ColdPulls
     from ..delivery.message_writer import MessageWriter
     from ..delivery.retries import Retries
+    from ..settings.broker import BrokerSettings
     from ..store.message_store import MessageStore
 
 log = logging.getLogger("rmq.broker")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rmq_remoting.bodies.topic import TopicConfig
     from rmq_remoting.headers.send import SendTarget
 
-    from ..config import BrokerSettings
-    from ..persistence import ClockMs
+    from ..clock import ClockMs
+    from ..settings.broker import BrokerSettings
     from ..topics.table import TopicTable
 
 

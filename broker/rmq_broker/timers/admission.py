@@ -25,9 +25,9 @@ from ..store.errors import MessageRejected, StoreUnavailable
 from ..topics.names import TIMER_TOPIC, TRANSACTION_HALF_TOPIC, is_revive_topic
 
 if TYPE_CHECKING:
-    from ..config import TimerSettings
+    from ..clock import ClockMs
     from ..delivery.inner_message import InnerMessage
-    from ..persistence import ClockMs
+    from ..settings.broker import TimerSettings
     from .entry import TimerEntry
 
 # When a message is to come, in the order in which they count.

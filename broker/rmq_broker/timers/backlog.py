@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.message_properties import PROPERTY_REAL_TOPIC, find_property
 
 from ..delivery.inner_message import read_message
-from ..persistence import ConfigFile
+from ..persistence.config_file import ConfigFile
 from ..store.recovery import StopKind
 from ..topics.names import TIMER_TOPIC, is_revive_topic
 from .admission import TimerAdmission
@@ -24,8 +24,8 @@ from .timer_log import TimerLog, Unit
 from .wheel import TimerWheel
 
 if TYPE_CHECKING:
-    from ..config import TimerSettings
-    from ..persistence import ClockMs
+    from ..clock import ClockMs
+    from ..settings.broker import TimerSettings
     from ..store.message_store import MessageStore
     from ..store.settings import StoreSettings
     from ..topics.table import TopicsChanged

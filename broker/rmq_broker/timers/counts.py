@@ -14,7 +14,7 @@ from rmq_remoting.bodies.topic import DataVersion
 from rmq_remoting.daemon.exposition import Histogram
 from rmq_remoting.java_hash import string_hash_code
 
-from ..persistence import ClockMs
+from ..clock import ClockMs
 
 # Upper bounds in seconds of what Apache tells of how far ahead messages are sent.
 DELAY_BOUNDS_SECONDS: Final = (60, 600, 3600, 43_200, 86_400, 259_200)

@@ -21,7 +21,7 @@ from ..topics.names import TIMER_TOPIC, is_revive_topic
 from .entry import TIMER_QUEUE_ID, TimerEntry
 
 if TYPE_CHECKING:
-    from ..persistence import ClockMs
+    from ..clock import ClockMs
     from ..store.message_store import MessageStore
     from ..store.reader import GetResult
     from .counts import TimerCounts

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from rmq_remoting.java_hash import string_hash_code
 
-from ..persistence import ClockMs
+from ..clock import ClockMs
 from .checkpoint import TimerCheckpoint
 from .entry import TimerEntry
 from .timer_log import DEFAULT, DELETE, NO_POSITION, ROLL, UNIT_BYTES, TimerLog, Unit

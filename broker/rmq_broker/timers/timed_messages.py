@@ -38,9 +38,9 @@ from .admission import TIMER_PROPERTIES
 from .entry import TimerEntry
 
 if TYPE_CHECKING:
-    from ..config import TimerSettings
+    from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
-    from ..persistence import ClockMs
+    from ..settings.broker import TimerSettings
     from ..store.message_store import MessageStore
     from .backlog import TimerBacklog
     from .pending import DueSlot

@@ -8,7 +8,7 @@ from typing import Protocol
 from rmq_remoting.pop_receipt import pop_retry_topics
 
 from ..offsets.table import ConsumerOffsetTable
-from ..statistics import BrokerStatistics
+from ..statistics.broker_statistics import BrokerStatistics
 from .table import TopicTable
 
 

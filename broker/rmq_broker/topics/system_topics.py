@@ -7,7 +7,7 @@ from typing import Final
 
 from rmq_remoting.bodies.topic import TopicConfig
 
-from ..config import TopicSettings
+from ..settings.broker import TopicSettings
 from . import names
 from .permissions import INHERIT, READ_WRITE
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 
-from ..config import TopicSettings
-from ..persistence import ClockMs
+from ..clock import ClockMs
+from ..settings.broker import TopicSettings
 from .attributes import TOPIC_ATTRIBUTES, altered_attributes
 from .names import AUTO_CREATE_TOPIC
 from .permissions import INHERIT, READ_WRITE, is_inherited, perm_text

@@ -23,9 +23,9 @@ from ..topics.names import TRANSACTION_CHECKED_OUT_TOPIC
 from .half_messages import End, HalfMessage
 
 if TYPE_CHECKING:
-    from ..config import BrokerSettings
+    from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
-    from ..persistence import ClockMs
+    from ..settings.broker import BrokerSettings
     from ..store.message_store import MessageStore
     from ..topics.table import TopicTable
     from .half_messages import HalfMessages

@@ -28,9 +28,9 @@ from .half_messages import End, HalfMessage
 if TYPE_CHECKING:
     from rmq_remoting.headers.transaction import EndTransactionRequestHeader
 
-    from ..config import TransactionSettings
+    from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
-    from ..persistence import ClockMs
+    from ..settings.broker import TransactionSettings
     from ..topics.table import TopicTable
     from .half_messages import HalfMessages
     from .op_messages import OpMessages

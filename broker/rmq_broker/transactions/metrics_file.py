@@ -15,8 +15,9 @@ from rmq_remoting.bodies.topic import DataVersion
 from rmq_remoting.integers import Int64
 
 if TYPE_CHECKING:
-    from ..config import TransactionSettings
-    from ..persistence import ClockMs, ConfigFile
+    from ..clock import ClockMs
+    from ..persistence.config_file import ConfigFile
+    from ..settings.broker import TransactionSettings
     from .half_messages import HalfMessages
 
 

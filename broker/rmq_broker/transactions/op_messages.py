@@ -16,9 +16,9 @@ from ..store.errors import MessageRejected, StoreUnavailable
 from ..topics.names import TRANSACTION_OP_TOPIC
 
 if TYPE_CHECKING:
-    from ..config import TransactionSettings
+    from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
-    from ..persistence import ClockMs
+    from ..settings.broker import TransactionSettings
     from ..store.message_store import MessageStore
 
 log = logging.getLogger("rmq.broker.transactions")

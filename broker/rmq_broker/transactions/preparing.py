@@ -27,10 +27,10 @@ from ..topics.names import TRANSACTION_HALF_TOPIC
 from .half_messages import HALF_QUEUE_ID, HalfMessage, immune_ms, property_text
 
 if TYPE_CHECKING:
-    from ..config import TransactionSettings
+    from ..clock import ClockMs
     from ..delivery.inner_message import InnerMessage
     from ..delivery.message_writer import MessageWriter, Placed
-    from ..persistence import ClockMs
+    from ..settings.broker import TransactionSettings
     from .half_messages import HalfMessages
 
 # What the broker says itself; a message that was consumed and is sent again brings it along.

@@ -20,8 +20,8 @@ from ..topics.names import TRANSACTION_CHECKED_OUT_TOPIC, TRANSACTION_HALF_TOPIC
 from .half_messages import HALF_QUEUE_ID, End, HalfMessage
 
 if TYPE_CHECKING:
+    from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
-    from ..persistence import ClockMs
     from .half_messages import HalfMessages
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..persistence import ClockMs, ConfigFile
+from ..clock import ClockMs
+from ..persistence.config_file import ConfigFile
 from .checks import Checks
 from .ending import Ending
 from .half_messages import HalfMessages
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..clients.producers import ProducerTable
-    from ..config import BrokerSettings
     from ..delivery.message_writer import MessageWriter
     from ..offsets.table import ConsumerOffsetTable
+    from ..settings.broker import BrokerSettings
     from ..store.message_store import MessageStore
     from ..topics.table import TopicTable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rmq_broker.config import BrokerSettings
+from rmq_broker.settings.broker import BrokerSettings
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection, ConnectionSettings, ConnectionStatistics
 from rmq_remoting.dispatch import Dispatcher, Result

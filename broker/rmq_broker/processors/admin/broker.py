@@ -19,9 +19,9 @@ from .settling import answer_when_settled
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
-    from ...config import BrokerSettings
-    from ...runtime_info import RuntimeInfo
-    from ...settings_version import SettingsVersion
+    from ...monitoring.runtime_info import RuntimeInfo
+    from ...settings.broker import BrokerSettings
+    from ...settings.version import SettingsVersion
 
 log = logging.getLogger("rmq.broker.processors")
 

@@ -8,9 +8,9 @@ from rmq_remoting.bodies.offsets import ConsumeStats, OffsetWrapper, QueueTimeSp
 from rmq_remoting.message_queue import MessageQueue
 
 if TYPE_CHECKING:
+    from ...clock import ClockMs
     from ...offsets.table import ConsumerOffsetTable
-    from ...persistence import ClockMs
-    from ...statistics import BrokerStatistics
+    from ...statistics.broker_statistics import BrokerStatistics
     from ..store_view import StoreView
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ...groups.table import SubscriptionGroupTable
     from ...offsets.table import ConsumerOffsetTable
-    from ...statistics import BrokerStatistics
+    from ...statistics.broker_statistics import BrokerStatistics
 
 log = logging.getLogger("rmq.broker.processors")
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from ...clients.client import ConnectedClient
     from ...clients.consumers import ConsumerTable
-    from ...config import TopicSettings
     from ...groups.table import SubscriptionGroupTable
     from ...offsets.table import ConsumerOffsetTable
+    from ...settings.broker import TopicSettings
     from .reset_targets import OffsetsByQueue, ResetTargets
 
 log = logging.getLogger("rmq.broker.processors")

@@ -13,9 +13,9 @@ from rmq_remoting.headers.admin import ViewBrokerStatsDataRequestHeader
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
-    from ...persistence import ClockMs
-    from ...statistics import BrokerStatistics
-    from ...time_series import Span, Spans, TimeSeries
+    from ...clock import ClockMs
+    from ...statistics.broker_statistics import BrokerStatistics
+    from ...statistics.time_series import Span, Spans, TimeSeries
 
 _OF_TOPICS = ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE")
 _OF_GROUPS = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")

@@ -15,7 +15,7 @@ from ..refusals import existing_topic
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
-    from ...statistics import BrokerStatistics
+    from ...statistics.broker_statistics import BrokerStatistics
     from ...topics.table import TopicTable
     from ..store_view import StoreView
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.clients.notifications import MemberChangeNotifier
-from rmq_broker.config import BrokerSettings
 from rmq_broker.groups.table import SubscriptionGroupTable
+from rmq_broker.settings.broker import BrokerSettings
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq_remoting.codes import LanguageCode, RequestCode

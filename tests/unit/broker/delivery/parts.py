@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmq_broker.config import BrokerSettings
 from rmq_broker.delivery.delay_offsets import DelayOffsets
 from rmq_broker.delivery.delayed_messages import DelayedMessages
 from rmq_broker.delivery.inner_message import InnerMessage
@@ -12,7 +11,8 @@ from rmq_broker.delivery.message_writer import MessageWriter
 from rmq_broker.delivery.retries import Retries
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.processors.send_later import LaterSends
-from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.settings.broker import BrokerSettings
+from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.store.log.record import pack_host
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.timers.backlog import TimerBacklog

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rmq_broker.clients.consumers import ConsumerTable
-from rmq_broker.config import BrokerSettings
 from rmq_broker.filtering.expressions import Expressions
 from rmq_broker.filtering.filter_table import ConsumerFilterTable
 from rmq_broker.filtering.message_filters import MessageFilters
+from rmq_broker.settings.broker import BrokerSettings
 from tests.unit.broker.parts import Clock
 
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from rmq_broker.config import BrokerSettings
 from rmq_broker.groups.names import SYSTEM_GROUPS, group_name_problem
 from rmq_broker.groups.table import SubscriptionGroupTable
+from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.topics.attributes import AttributeProblem
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.errors import BodyError

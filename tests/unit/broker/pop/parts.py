@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmq_broker.config import BrokerSettings
 from rmq_broker.delivery.arrivals import Arrivals
 from rmq_broker.delivery.message_writer import MessageWriter
 from rmq_broker.groups.table import SubscriptionGroupTable
@@ -15,7 +14,8 @@ from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.peeking import Peek
 from rmq_broker.pop.popping import Pop
 from rmq_broker.pop.service import PopService
-from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.settings.broker import BrokerSettings
+from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.store.delay_levels import DelayLevels
 from rmq_broker.store.log.record import RecordTemplate, pack_host
 from rmq_broker.store.message_store import MessageStore

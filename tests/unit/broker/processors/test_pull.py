@@ -20,7 +20,7 @@ from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.broadcast import BroadcastOffsets
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.pull import PullProcessor
-from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.store.log.reading import ColdLog
 from rmq_broker.store.log.record import RecordTemplate, pack_host
 from rmq_broker.store.message_store import MessageStore

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.delivery.message_writer import Placed
-from rmq_broker.persistence import ConfigFile
+from rmq_broker.persistence.config_file import ConfigFile
 from rmq_broker.timers import wheel
 from tests.unit.broker.delivery.parts import Delivery
 from tests.unit.broker.parts import Clock

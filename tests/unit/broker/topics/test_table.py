@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmq_broker.config import BrokerSettings
+from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.topics import names
 from rmq_broker.topics.attributes import AttributeProblem
 from rmq_broker.topics.permissions import INHERIT, READ, READ_WRITE, perm_text

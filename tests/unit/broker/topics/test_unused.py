@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from rmq_broker.offsets.table import ConsumerOffsetTable
-from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.topics.deletion import TopicDeletion
 from rmq_broker.topics.table import TopicTable
 from rmq_broker.topics.unused import UnusedTopics

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.config import BrokerSettings, known_keys
+from rmq_broker.monitoring.runtime_info import RuntimeInfo
 from rmq_broker.processors.admin.broker import BrokerAdminProcessor
-from rmq_broker.runtime_info import RuntimeInfo
-from rmq_broker.settings_version import SettingsVersion
-from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.settings.broker import BrokerSettings, known_keys
+from rmq_broker.settings.version import SettingsVersion
+from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.store.disk_space import DiskSpace, DiskUse
 from rmq_broker.store.health import WriteHealth
 from rmq_remoting.bodies.kv import KVTable

@@ -10,7 +10,7 @@ from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.admin.consume_progress import ConsumeProgress
 from rmq_broker.processors.admin.consume_stats import ConsumeStatsProcessor
-from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData

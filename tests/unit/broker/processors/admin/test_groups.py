@@ -7,7 +7,7 @@ import pytest
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.admin.groups import GroupAdminProcessor
-from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_remoting.bodies.group import (
     GroupForbidden,
     SubscriptionGroupConfig,

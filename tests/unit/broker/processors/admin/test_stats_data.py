@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmq_broker.processors.admin.stats_data import StatsDataProcessor
-from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_remoting.bodies.broker_stats import BrokerStatsData, BrokerStatsItem
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand

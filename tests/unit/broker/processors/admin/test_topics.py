@@ -9,7 +9,7 @@ import pytest
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.admin.topic_stats import TopicStatsProcessor
 from rmq_broker.processors.admin.topics import TopicAdminProcessor
-from rmq_broker.statistics import BrokerStatistics
+from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.topics.deletion import TopicDeletion
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.route import TopicList

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.delivery_metrics import DeliveryCollector
+from rmq_broker.monitoring.delivery_metrics import DeliveryCollector
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.daemon.exposition import Family
 from tests.unit.broker.delivery.parts import Delivery, inner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rmq_broker.statistics import BrokerStatistics, PutTimes
+from rmq_broker.statistics.broker_statistics import BrokerStatistics, PutTimes
 from tests.unit.broker.parts import START_MS, Clock
 
 

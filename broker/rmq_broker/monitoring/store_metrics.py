@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.exposition import Family, counter, gauge
 
-from .store.group_commit import CommitStatistics
-from .store.index.message_index import IndexState
+from ..store.group_commit import CommitStatistics
+from ..store.index.message_index import IndexState
 
 if TYPE_CHECKING:
-    from .persistence import ClockMs
-    from .store.cleanup import CleaningStatistics
-    from .store.disk_space import DiskSpace
-    from .store.message_store import MessageStore
+    from ..clock import ClockMs
+    from ..store.cleanup import CleaningStatistics
+    from ..store.disk_space import DiskSpace
+    from ..store.message_store import MessageStore
 
 _APACHES_LABELS: Final = ("storage_type", "storage_medium")
 _APACHES_VALUES: Final = ("local", "disk")

@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from rmq_remoting.daemon.configuration import Problem, ProblemKind, SettingsError
 
-from .store.append import Appender
-from .store.checkpoint import Checkpoint
-from .store.fine_checkpoint import FineCheckpoint
-from .store.log import commit_log as commit_log_module
-from .store.log.commit_log import CommitLog
-from .store.queues.consume_queue import ConsumeQueue
-from .store.queues.consume_queues import ConsumeQueues
+from .append import Appender
+from .checkpoint import Checkpoint
+from .fine_checkpoint import FineCheckpoint
+from .log import commit_log as commit_log_module
+from .log.commit_log import CommitLog
+from .queues.consume_queue import ConsumeQueue
+from .queues.consume_queues import ConsumeQueues
 
 log = logging.getLogger("rmq.broker")
 

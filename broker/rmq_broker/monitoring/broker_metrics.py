@@ -20,26 +20,26 @@ from rmq_remoting.daemon.metrics import (
 )
 from rmq_remoting.daemon.metrics_server import MetricsServer
 
-from .delivery.held_pulls import HOLDING_TIERS
-from .groups.names import is_system_group
-from .offsets.table import NO_OFFSET
-from .topics.names import RETRY_PREFIX, TRANSACTION_HALF_TOPIC
+from ..delivery.held_pulls import HOLDING_TIERS
+from ..groups.names import is_system_group
+from ..offsets.table import NO_OFFSET
+from ..topics.names import RETRY_PREFIX, TRANSACTION_HALF_TOPIC
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.exposition import Collector
     from rmq_remoting.daemon.tasks import TaskSupervisor
     from rmq_remoting.dispatch import Dispatcher
 
-    from .clients.consumers import ConsumerTable
-    from .clients.producers import ProducerTable
-    from .clients.queue_locks import QueueLocks
-    from .config import BrokerSettings
-    from .delivery.held_pulls import HeldPulls
-    from .groups.table import SubscriptionGroupTable
-    from .offsets.table import ConsumerOffsetTable
-    from .statistics import BrokerStatistics, TopicStatistics
-    from .store.message_store import MessageStore
-    from .topics.table import TopicTable
+    from ..clients.consumers import ConsumerTable
+    from ..clients.producers import ProducerTable
+    from ..clients.queue_locks import QueueLocks
+    from ..delivery.held_pulls import HeldPulls
+    from ..groups.table import SubscriptionGroupTable
+    from ..offsets.table import ConsumerOffsetTable
+    from ..settings.broker import BrokerSettings
+    from ..statistics.broker_statistics import BrokerStatistics, TopicStatistics
+    from ..store.message_store import MessageStore
+    from ..topics.table import TopicTable
 
 _CONSUME_MODES: Final = {
     ConsumeType.CONSUME_PASSIVELY: "push",

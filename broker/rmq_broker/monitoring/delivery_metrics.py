@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.exposition import Family, counter, gauge
 
-from .groups.names import is_system_group
+from ..groups.names import is_system_group
 
 if TYPE_CHECKING:
-    from .delivery.delayed_messages import DelayedMessages
-    from .statistics import BrokerStatistics
-    from .topics.system_topics import SystemTopics
+    from ..delivery.delayed_messages import DelayedMessages
+    from ..statistics.broker_statistics import BrokerStatistics
+    from ..topics.system_topics import SystemTopics
 
 _LABELS: Final = ("consumer_group", "topic", "is_system")
 

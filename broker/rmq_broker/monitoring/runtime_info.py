@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import VERSION_5_3_3
 
-from .delivery.held_pulls import HOLDING_TIERS
+from ..delivery.held_pulls import HOLDING_TIERS
 
 if TYPE_CHECKING:
     from rmq_remoting.dispatch import Dispatcher
 
-    from .config import BrokerSettings
-    from .processors.store_view import StoreView
-    from .statistics import BrokerStatistics
-    from .store.disk_space import DiskSpace
+    from ..processors.store_view import StoreView
+    from ..settings.broker import BrokerSettings
+    from ..statistics.broker_statistics import BrokerStatistics
+    from ..store.disk_space import DiskSpace
 
 _VERSION_TEXT: Final = "V5_3_3"
 

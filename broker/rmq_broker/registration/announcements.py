@@ -22,9 +22,9 @@ from rmq_remoting.headers.namesrv import (
     UnRegisterBrokerRequestHeader,
 )
 
-from .config import RegistrationSettings, TopicSettings
-from .topics.permissions import READ_WRITE
-from .topics.table import TopicTable
+from ..settings.broker import RegistrationSettings, TopicSettings
+from ..topics.permissions import READ_WRITE
+from ..topics.table import TopicTable
 
 _CRC_MASK: Final = 0x7FFFFFFF
 

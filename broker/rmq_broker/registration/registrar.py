@@ -23,9 +23,9 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import BodyError, HeaderError, RequestError
 from rmq_remoting.headers.namesrv import QueryDataVersionResponseHeader, RegisterBrokerResponseHeader
 
+from ..settings.broker import RegistrationSettings, TopicSettings
+from ..topics.table import TopicsChanged, TopicTable
 from .announcements import Announcements, BrokerIdentity
-from .config import RegistrationSettings, TopicSettings
-from .topics.table import TopicsChanged, TopicTable
 
 __all__ = ["BrokerIdentity", "NameServerLink", "Registrar", "RegistrationRefused"]
 

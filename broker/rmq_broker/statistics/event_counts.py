@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .time_series import SeriesTable, TimeSeries, Totals
 
 if TYPE_CHECKING:
-    from .persistence import ClockMs
+    from ..clock import ClockMs
 
 GroupTopic = tuple[str, str]
 

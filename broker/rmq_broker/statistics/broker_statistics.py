@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from rmq_remoting.daemon.exposition import Histogram
 
+from ..clock import ClockMs
 from .event_counts import EventCounts
-from .persistence import ClockMs
 from .time_series import SAMPLE_EVERY_SECONDS, SeriesTable, TimeSeries, Totals
 
 SAMPLE_SECONDS: Final = 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rmq_broker.time_series import SAMPLE_EVERY_SECONDS, SeriesTable, Span, TimeSeries, Totals
+from rmq_broker.statistics.time_series import SAMPLE_EVERY_SECONDS, SeriesTable, Span, TimeSeries, Totals
 
 _HOUR_SECONDS = 3600
 

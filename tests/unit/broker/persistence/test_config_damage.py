@@ -1,7 +1,7 @@
 """The broker's own JSON files missing, empty, torn and garbled: the backup is used, or the start is refused.
 
 With the real owners of their states and files that Apache's broker wrote. (How files are written, and what
-becomes of a damaged one then: `test_persistence.py`.)
+becomes of a damaged one then: `test_config_file.py`.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
-from rmq_broker.persistence import ConfigFile, ConfigFileError, Persistent
+from rmq_broker.persistence.config_file import ConfigFile, ConfigFileError, Persistent
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.errors import BodyError
 from tests.support.golden import DATA

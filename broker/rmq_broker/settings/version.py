@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmq_remoting.bodies.topic import DataVersion
 from rmq_remoting.daemon.configuration import Change
 
-from .persistence import ClockMs
+from ..clock import ClockMs
 
 
 class SettingsVersion:

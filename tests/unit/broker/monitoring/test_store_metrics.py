@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.config import BrokerSettings
+from rmq_broker.monitoring.store_metrics import StoreCollector
+from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.store.cleanup import CleaningStatistics
 from rmq_broker.store.disk_space import DiskSpace
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.reader import ColdRead
-from rmq_broker.store_metrics import StoreCollector
 from rmq_remoting.daemon.exposition import Labels, Number
 from tests.unit.broker.parts import START_MS, broker_settings
 from tests.unit.broker.parts import Clock as ClockMs

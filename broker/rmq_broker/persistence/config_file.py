@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,9 +17,6 @@ from rmq_remoting.daemon.atomic_file import replace_file
 from rmq_remoting.errors import BodyError
 
 log = logging.getLogger("rmq.broker.persistence")
-
-ClockMs = Callable[[], int]
-"""Milliseconds since 1970 UTC."""
 
 # While changes keep coming, a file is written this often at most.
 _SPACING_SECONDS: Final = 0.2

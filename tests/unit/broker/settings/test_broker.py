@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.config import BrokerRole, BrokerSettings, known_keys
+from rmq_broker.settings.broker import BrokerRole, BrokerSettings, known_keys
 from rmq_broker.store.settings import FlushDiskType, StoreSettings
 from rmq_remoting.daemon.configuration import Configuration, Override, SettingsError, load
 from rmq_remoting.daemon.settings import describe_settings

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rmq_broker.registration import BrokerIdentity, Registrar
+from rmq_broker.registration.registrar import BrokerIdentity, Registrar
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.kv import KVTable
 from rmq_remoting.bodies.register import RegisterBrokerBody

@@ -1,0 +1,1 @@
+"""Counters and time series of the broker."""
