@@ -10,6 +10,7 @@ from typing import Final
 
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.connection import Connection, ConnectionSettings
+from rmq_remoting.daemon.cache_metrics import CacheCollector
 from rmq_remoting.daemon.configuration import Change, Configuration
 from rmq_remoting.daemon.exposition import Collector
 from rmq_remoting.daemon.lifecycle import StartError
@@ -73,6 +74,7 @@ class Namesrv:
         self._lane = SerialLane()
         self._routes = RouteTable()
         self._brokers = BrokerTable()
+        self._route_bodies = RouteBodies(self._routes, self._brokers, settings)
         self._live = LiveBrokers(clock)
         self._registry = BrokerRegistry(
             self._routes, self._brokers, self._live, settings, self._notifier.notify
@@ -99,9 +101,8 @@ class Namesrv:
         self, configuration: Configuration[NamesrvSettings], clock: Callable[[], float]
     ) -> Processors:
         settings = configuration.settings
-        bodies = RouteBodies(self._routes, self._brokers, settings)
         return Processors(
-            route=RouteProcessor(bodies, self._brokers, self._kv_config, settings, clock),
+            route=RouteProcessor(self._route_bodies, self._brokers, self._kv_config, settings, clock),
             registration=RegistrationProcessor(
                 self._registry, self._live, self._lane, self._kv_config, settings
             ),
@@ -170,6 +171,7 @@ class Namesrv:
         return [
             NamesrvCollector(self._routes, self._brokers, self._live, self._registry, self._lane),
             RemotingCollector(self.dispatcher, {"namesrv": self._server}),
+            CacheCollector(self._route_bodies.caches),
         ]
 
     # --- what happens ---

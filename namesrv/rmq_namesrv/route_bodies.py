@@ -1,4 +1,7 @@
-"""Route answers as bytes: joined out of pieces that were encoded once, and kept while nothing changes."""
+"""Encoded answers to route requests (TopicRouteData).
+
+An answer is joined from pieces that were encoded when a broker registered, and cached until a broker changes.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +10,48 @@ from typing import Final, NamedTuple
 
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.static_topic import TopicQueueMappingInfo
+from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 
 from .brokers import BrokerGroup, BrokerTable
 from .config import RouteSettings
 from .routes import BrokerQueues, Route, RouteTable
 
-# Brokers synchronize with each other through topics of this kind: they want to see who is really the master.
+# Brokers of one name find each other through topics of this kind, so they must see the real master.
 _MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
-# Topics that look alike share a body, so this is rarely near. When it is reached, all are made afresh.
-_MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
+# Topics with equal routes share a body, so these bounds are rarely near.
+_MAX_BODIES: Final = 65_536
+_MAX_BODIES_BYTES: Final = 16 * 1024 * 1024
 
 
 class RouteForm(NamedTuple):
-    """In which of its forms a route is wanted."""
+    """The form in which a client asks for a route."""
 
     standard: bool  # standard JSON, not fastjson's dialect
-    acting: bool  # a slave may stand in for a missing master
+    acting: bool  # a slave may act as the missing master
 
 
 class RouteBodies:
     """Encodes routes (TopicRouteData) as a client sees them."""
 
-    def __init__(self, routes: RouteTable, brokers: BrokerTable, settings: RouteSettings) -> None:
+    def __init__(
+        self,
+        routes: RouteTable,
+        brokers: BrokerTable,
+        settings: RouteSettings,
+        max_cached_bytes: int = _MAX_BODIES_BYTES,
+    ) -> None:
         self._routes = routes
         self._brokers = brokers
         self._settings = settings
-        self._kept: dict[tuple[Route, RouteForm], bytes] = {}
-        self._kept_bytes = 0
-        self._kept_version = -1
+        self._bodies: BoundedCache[tuple[Route, RouteForm], bytes] = BoundedCache(
+            "route_bodies",
+            max_entries=_MAX_BODIES,
+            max_bytes=max_cached_bytes,
+            size_of=lambda _, body: len(body) + ENTRY_OVERHEAD_BYTES,
+        )
+        self._brokers_version = -1  # the version of the broker table that the cached bodies are of
+        self.caches = (self._bodies,)
 
     def get(
         self, topic: str, *, standard: bool, zone_name: str | None = None, order_config: str | None = None
@@ -63,17 +79,15 @@ class RouteBodies:
         return self._plain(route, form)
 
     def _plain(self, route: Route, form: RouteForm) -> bytes | None:
-        if self._kept_version != self._brokers.version or self._kept_bytes > _MAX_KEPT_BYTES:
-            self._kept.clear()
-            self._kept_bytes = 0
-            self._kept_version = self._brokers.version
-        body = self._kept.get((route, form))
+        if self._brokers_version != self._brokers.version:
+            self._bodies.clear()
+            self._brokers_version = self._brokers.version
+        body = self._bodies.get((route, form))
         if body is None:
             members = self._members(route, form.acting)
             if not members:
                 return None
-            body = self._kept[route, form] = _joined(members, form.standard)
-            self._kept_bytes += len(body)
+            body = self._bodies.put((route, form), _joined(members, form.standard))
         return body
 
     def _members(self, route: Route, acting: bool) -> list[tuple[BrokerGroup, BrokerQueues]]:

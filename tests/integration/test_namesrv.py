@@ -630,5 +630,6 @@ async def test_metrics(tmp_path: Path) -> None:
             'rmq_requests_total{node_type="nameserver",request_code="get_routeinfo_by_topic",'
             'response_code="topic_not_exist"} 1',
             'rmq_tier_waiting{node_type="nameserver",tier="registration"} 0',
+            'rmq_cache_entries{node_type="nameserver",cache="route_bodies"} 1',
         ):
             assert line in lines

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_namesrv import route_bodies
 from rmq_namesrv.brokers import BrokerGroup
+from rmq_namesrv.route_bodies import RouteBodies
 from rmq_namesrv.routes import QueueNumbers
 from rmq_remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from rmq_remoting.bodies.static_topic import TopicQueueMappingInfo
@@ -84,14 +84,18 @@ def test_an_answer_is_made_once_until_something_changes() -> None:
     ]
 
 
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route_bodies, "_MAX_KEPT_BYTES", 1000)
+def test_cached_bodies_are_bounded() -> None:
     tables = with_topic(MASTER_AND_SLAVE)
+    bodies = RouteBodies(tables.routes, tables.brokers, tables.settings, max_cached_bytes=2000)
     for number in range(100):
         route = tables.routes.with_queues(None, "broker-a", QueueNumbers(6, number, 8, 0))
         tables.routes.put(f"T{number}", route)
-        assert tables.route(f"T{number}") is not None
-    assert len(tables.bodies._kept) < 10
+        body = bodies.get(f"T{number}", standard=True)
+        assert body is not None
+        assert body == tables.bodies.get(f"T{number}", standard=True)
+    (cache,) = bodies.caches
+    assert 0 < len(cache) < 10
+    assert cache.evictions == 100 - len(cache)
 
 
 def test_a_broker_that_is_gone_is_left_out_and_without_brokers_there_is_no_route() -> None:
