@@ -1,10 +1,14 @@
-"""Receipts of popped messages, and the retry topics that such messages come back in.
+"""POP receipts (receipt handles), and the names of POP retry topics.
 
-    start offset, pop time, invisible time, revive queue, kind of topic, broker, queue, queue offset
+A consumer acknowledges a popped message with its receipt, a text of parts separated by single spaces:
 
-with blanks in between is what a consumer acknowledges with. The revive queue 999 says that the message was
-popped in order. A topic and a group have one retry topic, in one of two forms: with `_` (version 1) or `+`
-(version 2). (Apache RocketMQ 5.3.3, ExtraInfoUtil and KeyBuilder.)
+    start offset, pop time, invisible time, revive queue, topic kind, broker, queue, queue offset
+
+Each part has a fixed place; the times are in ms. The last two parts may be absent. A ninth part and all
+further ones are ignored: Apache's proxy appends the commit log offset. A broker's name therefore must not
+contain a space. Revive queue 999 marks a message that was popped in order. A topic and a group have one retry
+topic, in one of two forms: with `_` (version 1) or `+` (version 2). (Apache RocketMQ 5.3.3, ExtraInfoUtil,
+ReceiptHandle and KeyBuilder.)
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from .integers import INT32_MAX, INT64_MAX
 
 ORDER_REVIVE_QUEUE: Final = 999
 
-# How receipts and answers name the kind of topic that a message was popped from.
+# Topic kinds, as in receipts and in responses to POP.
 NORMAL: Final = "0"
 RETRY_V1: Final = "1"
 RETRY_V2: Final = "2"
@@ -26,43 +30,52 @@ _RETRY_PREFIX: Final = "%RETRY%"
 _V2_SEPARATOR: Final = "+"
 _SEPARATOR: Final = " "
 _MIN_PARTS: Final = 6
-_MOST_DIGITS: Final = 19
-_NUMBERS_DIGITS: Final = 4 * _MOST_DIGITS
+_MAX_PARTS: Final = 8
+_MAX_DIGITS: Final = 19  # of a 64-bit number
+_MAX_NUMBERS_DIGITS: Final = 6 * _MAX_DIGITS
 _KINDS: Final = frozenset({NORMAL, RETRY_V1, RETRY_V2})
-_NUMBERS: Final = ("start offset", "pop time", "invisible time", "revive queue")
+# The numbers of a receipt: their places, names and limits.
+_NUMBERS: Final = (
+    (0, "start offset", INT64_MAX),
+    (1, "pop time", INT64_MAX),
+    (2, "invisible time", INT64_MAX),
+    (3, "revive queue", INT32_MAX),
+    (6, "queue", INT32_MAX),
+    (7, "queue offset", INT64_MAX),
+)
 
 
 def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
-    """The retry topics of POP consumers, in the form of today and that of old brokers."""
+    """Return the retry topics of a POP consumer group: version 2 first, then version 1 (of old brokers)."""
     return f"{_RETRY_PREFIX}{group}+{topic}", f"{_RETRY_PREFIX}{group}_{topic}"
 
 
 def kind_of(topic: str) -> str:
-    """What kind of topic this is."""
+    """Return the kind of a topic: NORMAL, RETRY_V1 or RETRY_V2."""
     if not topic.startswith(_RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if _V2_SEPARATOR in topic else RETRY_V1
 
 
 def real_topic(topic: str, group: str, kind: str) -> str:
-    """The topic that a message of this kind was popped from. Raises ValueError for an unknown kind."""
+    """Return the topic that a message of this kind was popped from. Raises ValueError for an unknown kind."""
     if kind == NORMAL:
         return topic
-    newer, older = pop_retry_topics(topic, group)
+    version_2, version_1 = pop_retry_topics(topic, group)
     if kind == RETRY_V2:
-        return newer
+        return version_2
     if kind == RETRY_V1:
-        return older
-    raise ValueError(f"{kind!r} is no kind of topic: 0, 1 (retry) or 2 (retry, version 2)")
+        return version_1
+    raise ValueError(f"unknown topic kind {kind!r}: must be 0, 1 (retry) or 2 (retry, version 2)")
 
 
 class ReceiptError(ValueError):
-    """A receipt that no broker has made; the message is a remark for who sent it."""
+    """A text that is no receipt. The message can be sent to the client as a remark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a receipt says; times in ms."""
+    """The parts of a receipt; times in ms."""
 
     start_offset: int
     pop_time: int
@@ -75,30 +88,39 @@ class Receipt:
 
     @classmethod
     def parse(cls, text: str) -> Receipt:
-        """Read a receipt. Raises ReceiptError."""
-        parts = text.split(_SEPARATOR)
-        if len(parts) < _MIN_PARTS:
+        """Parse a receipt. Raises ReceiptError."""
+        parts = text.split(_SEPARATOR, _MAX_PARTS)  # the last item holds the ninth part and all after it
+        count = len(parts)
+        if count < _MIN_PARTS:
             raise ReceiptError(
-                f"the receipt {shown(text)} has {len(parts)} parts, {_MIN_PARTS} are needed: start offset, "
-                "pop time, invisible time, revive queue, kind of topic, broker"
+                f"the receipt {shown(text)} has {count} parts, at least {_MIN_PARTS} are needed: start "
+                "offset, pop time, invisible time, revive queue, topic kind, broker"
             )
-        # A broker's name may have blanks in it; what follows it are numbers.
-        queue_id, queue_offset, name_end = None, None, len(parts)
-        if name_end >= _MIN_PARTS + 2 and _is_number(parts[-1]) and _is_number(parts[-2]):
-            queue_id, queue_offset, name_end = int(parts[-2]), int(parts[-1]), name_end - 2
-        elif name_end >= _MIN_PARTS + 1 and _is_number(parts[-1]):
-            queue_id, name_end = int(parts[-1]), name_end - 1
         kind = parts[4]
-        digits = parts[0] + parts[1] + parts[2] + parts[3]
-        if len(digits) > _NUMBERS_DIGITS or not (
-            digits.isdecimal() and digits.isascii() and kind in _KINDS and all(parts[:4])
+        numbers = parts[:4] + parts[_MIN_PARTS:_MAX_PARTS]
+        digits = "".join(numbers)
+        if len(digits) > _MAX_NUMBERS_DIGITS or not (
+            digits.isdecimal() and digits.isascii() and kind in _KINDS and all(numbers)
         ):
             raise ReceiptError(_problem(text, parts))
-        start_offset, pop_time, invisible, revive_queue = map(int, parts[:4])
-        if max(start_offset, pop_time, invisible) > INT64_MAX or revive_queue > INT32_MAX:
+        start_offset, pop_time, invisible_time_ms, revive_queue_id = map(int, parts[:4])
+        queue_id = int(parts[6]) if count > 6 else None
+        queue_offset = int(parts[7]) if count > 7 else None
+        if (
+            max(start_offset, pop_time, invisible_time_ms, queue_offset or 0) > INT64_MAX
+            or max(revive_queue_id, queue_id or 0) > INT32_MAX
+        ):
             raise ReceiptError(_problem(text, parts))
-        broker_name = parts[5] if name_end == _MIN_PARTS else _SEPARATOR.join(parts[5:name_end])
-        return cls(start_offset, pop_time, invisible, revive_queue, kind, broker_name, queue_id, queue_offset)
+        return cls(
+            start_offset,
+            pop_time,
+            invisible_time_ms,
+            revive_queue_id,
+            kind,
+            parts[5],
+            queue_id,
+            queue_offset,
+        )
 
     def __str__(self) -> str:
         parts = [
@@ -119,18 +141,20 @@ class Receipt:
 
     @property
     def revive_time(self) -> int:
-        """When the message comes back if nobody acknowledges it."""
+        """Time at which an unacknowledged message becomes visible again, in ms since the epoch."""
         return self.pop_time + self.invisible_time_ms
 
 
-def _is_number(part: str) -> bool:
-    return part.isdecimal() and len(part) <= _MOST_DIGITS
-
-
 def _problem(text: str, parts: list[str]) -> str:
-    """What is wrong with a receipt."""
-    for name, part in zip(_NUMBERS, parts, strict=False):
-        limit = INT32_MAX if name == "revive queue" else INT64_MAX
-        if not (part.isdecimal() and part.isascii()) or len(part) > _MOST_DIGITS or int(part) > limit:
-            return f"the receipt {shown(text)} has the {name} {shown(part)}, which is none"
-    return f"the receipt {shown(text)} has the kind of topic {shown(parts[4])}: not 0, 1 or 2"
+    """Return why a text with enough parts is no receipt."""
+    for place, name, limit in _NUMBERS:
+        if place < len(parts) and not _is_number(parts[place], limit):
+            return (
+                f"the receipt {shown(text)} has {shown(parts[place])} as its {name}, "
+                f"which must be a number of 0 to {limit}"
+            )
+    return f"the receipt {shown(text)} has the topic kind {shown(parts[4])}, which must be 0, 1 or 2"
+
+
+def _is_number(part: str, limit: int) -> bool:
+    return part.isdecimal() and part.isascii() and len(part) <= _MAX_DIGITS and int(part) <= limit

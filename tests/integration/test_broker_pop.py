@@ -182,6 +182,19 @@ async def test_changing_the_invisible_time_gives_a_new_receipt(client: RawClient
     await _nothing(client)
 
 
+async def test_receipts_of_apaches_proxy_with_the_commit_log_offset_appended(client: RawClient) -> None:
+    await _fill(client, 2)
+    first, second = await _pop(client)
+    of_proxy = [f"{item.receipt} {item.message.physical_offset}" for item in (first, second)]
+    assert (await client.ask(ack(first, receipt=of_proxy[0]))).code == ResponseCode.SUCCESS
+    changed = hidden(second, await client.ask(hide(second, 100, receipt=of_proxy[1])))
+    (again,) = await _pop(client, poll_ms=_LONG_MS)
+    assert (again.body, changed.receipt.invisible_time_ms) == (b"1", 100)
+    receipt = f"{again.receipt} {again.message.physical_offset}"
+    assert (await client.ask(ack(again, receipt=receipt))).code == ResponseCode.SUCCESS
+    await _nothing(client)
+
+
 async def test_batches_of_acknowledgements(client: RawClient) -> None:
     await _fill(client, 4)
     items = await _pop(client, invisible_ms=300)
