@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_namesrv.config import NamesrvSettings
-from rmq_remoting.daemon.reference import markdown_tables
-from rmq_remoting.daemon.settings import describe_settings
+from rmq_remoting.daemon.reference import markdown_tables, unsupported_table
+from rmq_remoting.daemon.settings import SettingsGroup, describe_settings
 
 _PAGE = Path(__file__).with_name("configuration.md")
 _HEAD = """\
@@ -16,7 +16,8 @@ _HEAD = """\
 Given in a properties file (`-c FILE`), by `--set key=value`, and, where a setting says so, changed at
 run time with `mqadmin updateBrokerConfig` or `updateNamesrvConfig`. Keys and defaults are those of Apache
 RocketMQ 5.3.3 unless a row says otherwise. A key of Apache's that is not listed here is accepted with a
-warning and has no effect.
+warning and has no effect. Values that ask for a missing feature are refused at start and at run time:
+[broker](#values-that-the-broker-refuses), [name server](#values-that-the-name-server-refuses).
 
 This page is written by `python docs/make_configuration.py`.
 """
@@ -26,7 +27,14 @@ def page() -> str:
     """The whole page."""
     broker = markdown_tables(describe_settings(BrokerSettings))
     namesrv = markdown_tables(describe_settings(NamesrvSettings))
-    return f"{_HEAD}\n# Broker\n\n{broker}\n# Name server\n\n{namesrv}"
+    return (
+        f"{_HEAD}\n# Broker\n\n{broker}\n{_refused('broker', BrokerSettings)}"
+        f"\n# Name server\n\n{namesrv}\n{_refused('name server', NamesrvSettings)}"
+    )
+
+
+def _refused(daemon: str, model: type[SettingsGroup]) -> str:
+    return f"## Values that the {daemon} refuses\n\n{unsupported_table(model.unsupported)}"
 
 
 if __name__ == "__main__":

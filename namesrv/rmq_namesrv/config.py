@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar, Final
 
 from rmq_remoting.daemon.common_settings import DaemonSettings, MetricsSettings, ServerSettings
 from rmq_remoting.daemon.known_keys import NETWORK_TABLE, KnownKey, read_known_keys
@@ -20,8 +21,18 @@ from rmq_remoting.daemon.settings import (
     live,
     setting,
 )
+from rmq_remoting.daemon.unsupported_settings import METRICS, TLS, TRUE, UnsupportedSetting
 
 _TABLE = Path(__file__).with_name("apache_settings.tsv")
+
+_CONTROLLER: Final = (
+    UnsupportedSetting(
+        "enableControllerInNamesrv",
+        TRUE,
+        "the controller",
+        "remove the key and run Apache's controller by itself for the brokers that need one",
+    ),
+)
 
 
 def known_keys() -> Mapping[str, KnownKey]:
@@ -96,6 +107,8 @@ class NamesrvPoolSettings(SettingsGroup):
 
 class NamesrvSettings(RouteSettings, NamesrvPoolSettings, ServerSettings, MetricsSettings, DaemonSettings):
     """The name server"""
+
+    unsupported: ClassVar = (*TLS, *METRICS, *_CONTROLLER)
 
     listen_port: Port = setting(
         9876, "listenPort", "Port that brokers and clients connect to; 0: any free port."

@@ -513,6 +513,7 @@ async def test_settings_are_read_and_changed_over_the_network(tmp_path: Path) ->
                 (b"listenPort=1", ResponseCode.INVALID_PARAMETER),
                 (b"enableTopicsList=true", ResponseCode.INVALID_PARAMETER),
                 (b"enableTopicList=maybe", ResponseCode.INVALID_PARAMETER),
+                (b"tls.server.mode=enforcing", ResponseCode.INVALID_PARAMETER),
                 (b"\xff=1", ResponseCode.INVALID_PARAMETER),
             ):
                 assert (await asker.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body)).code == code

@@ -10,7 +10,7 @@ import enum
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator
 
@@ -41,6 +41,7 @@ from rmq_remoting.daemon.settings import (
 from rmq_remoting.host import host_name, local_address
 
 from ..store.settings import PullSettings, QuerySettings, StoreSettings
+from .unsupported import UNSUPPORTED
 
 _TABLE = Path(__file__).with_name("apache_settings.tsv")
 
@@ -82,17 +83,15 @@ class IdentitySettings(SettingsGroup):
         default_text="<host name>",
     )
     broker_id: JavaLong = setting(0, "brokerId", "0 for the master, above 0 for a slave.", minimum=0)
-    broker_role: BrokerRole = setting(BrokerRole.ASYNC_MASTER, "brokerRole", "Place in the broker's group.")
+    broker_role: BrokerRole = setting(
+        BrokerRole.ASYNC_MASTER,
+        "brokerRole",
+        "The broker's role in its replica group; only ASYNC_MASTER is supported.",
+    )
 
     def settle(self) -> list[str]:
-        """A master's id is 0, whatever was set (BrokerStartup); replication is not there yet."""
+        """A master's id is 0, whatever was set (Apache RocketMQ 5.3.3, BrokerStartup)."""
         notes = super().settle()
-        if self.broker_role is BrokerRole.SLAVE:
-            raise ValueError("brokerRole=SLAVE: replication does not exist here yet; use ASYNC_MASTER")
-        if self.broker_role is BrokerRole.SYNC_MASTER:
-            notes.append(
-                "brokerRole=SYNC_MASTER: replication does not exist here yet; sends wait for no slave"
-            )
         if self.broker_id != 0:
             notes.append(f"brokerId={self.broker_id} is ignored: a master's id is 0")
             self.broker_id = 0
@@ -614,6 +613,8 @@ class BrokerSettings(
     DaemonSettings,
 ):
     """The broker"""
+
+    unsupported: ClassVar = UNSUPPORTED
 
     listen_port: Port = setting(10911, "listenPort", "Port that clients connect to; 0: any free port.")
     fast_listen_port: JavaInt = setting(

@@ -6,10 +6,12 @@ Source: Apache RocketMQ 5.3.3, AttributeParser, AttributeUtil, TopicAttributes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 MESSAGE_TYPE: Final = "message.type"
+CLEANUP_POLICY: Final = "cleanup.policy"
+COMPACTION: Final = "COMPACTION"
 RESERVE_TIME: Final = "reserve.time"
 
 _ADD: Final = "+"
@@ -22,15 +24,26 @@ class AttributeProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AttributeRule:
-    """What one attribute can be: one of `values`; `changeable` after the topic was created."""
+    """The values of one attribute, and whether it is `changeable` after the topic was created.
+
+    `unsupported` maps each of Apache's values that are refused here to the reason and a remedy.
+    """
 
     values: frozenset[str]
     changeable: bool
+    unsupported: Mapping[str, str] = field(default_factory=dict)
 
 
 TOPIC_ATTRIBUTES: Final[Mapping[str, AttributeRule]] = {
     "queue.type": AttributeRule(frozenset({"SimpleCQ", "BatchCQ"}), changeable=False),
-    "cleanup.policy": AttributeRule(frozenset({"DELETE", "COMPACTION"}), changeable=False),
+    CLEANUP_POLICY: AttributeRule(
+        frozenset({"DELETE"}),
+        changeable=False,
+        unsupported={
+            COMPACTION: "compaction is not supported by this version, so the newest message of a key would "
+            "be deleted with the others after fileReservedTime; use DELETE and send each key again in time"
+        },
+    ),
     MESSAGE_TYPE: AttributeRule(
         frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}), changeable=True
     ),
@@ -88,5 +101,7 @@ def _check(name: str, value: str | None, rules: Mapping[str, AttributeRule], *, 
         raise AttributeProblem(f"attribute {name!r} {reason}; known are {sorted(rules) or 'none'}")
     if not is_new and not rule.changeable:
         raise AttributeProblem(f"attribute {name!r} can only be set when the topic is created")
+    if value is not None and value in rule.unsupported:
+        raise AttributeProblem(f"attribute {name}={value}: {rule.unsupported[value]}")
     if value is not None and value not in rule.values:
         raise AttributeProblem(f"attribute {name!r} must be one of {sorted(rule.values)}, not {value!r}")

@@ -11,7 +11,7 @@ from rmq_remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSeria
 
 from ..clock import ClockMs
 from ..settings.broker import TopicSettings
-from .attributes import TOPIC_ATTRIBUTES, altered_attributes
+from .attributes import CLEANUP_POLICY, COMPACTION, TOPIC_ATTRIBUTES, altered_attributes
 from .names import AUTO_CREATE_TOPIC
 from .permissions import INHERIT, READ_WRITE, is_inherited, perm_text
 from .system_topics import SystemTopics
@@ -193,8 +193,18 @@ class TopicTable:
         return b'{"dataVersion":%b,"topicConfigTable":{%b}}' % (self.data_version.encode(), entries)
 
     def decode(self, content: bytes) -> None:
-        """Take over what `topics.json` holds, beside the system topics; raises BodyError."""
+        """Add the topics of `topics.json` to the system topics; raises BodyError.
+
+        A topic of Apache's broker with compaction is kept and served, but nothing compacts its messages.
+        """
         wrapper = TopicConfigSerializeWrapper.decode(content)
+        for config in wrapper.topic_config_table.values():
+            if config.attributes.get(CLEANUP_POLICY) == COMPACTION:
+                log.error(
+                    "topic is not compacted topic=%s %s=%s: this version deletes its messages after "
+                    "fileReservedTime, the newest of each key too; raise fileReservedTime or move the topic",
+                    *(config.topic_name, CLEANUP_POLICY, COMPACTION),
+                )
         self._table.update(wrapper.topic_config_table)
         self._entries.clear()
         self.data_version = wrapper.data_version

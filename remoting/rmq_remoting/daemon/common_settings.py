@@ -37,7 +37,10 @@ class LogFormat(enum.StrEnum):
 
 
 class MetricsExporterType(enum.StrEnum):
-    """Where metrics go (Apache RocketMQ 5.3.3, MetricsExporterType)."""
+    """Where metrics go (Apache RocketMQ 5.3.3, MetricsExporterType).
+
+    Both daemons refuse OTLP_GRPC and LOG (`unsupported_settings.py`).
+    """
 
     DISABLE = "DISABLE"
     OTLP_GRPC = "OTLP_GRPC"
@@ -102,8 +105,8 @@ class MetricsSettings(SettingsGroup):
     metrics_exporter_type: MetricsExporterType = setting(
         MetricsExporterType.PROM,
         "metricsExporterType",
-        "PROM: Prometheus fetches them over HTTP; DISABLE: none. Apache starts with "
-        "DISABLE, which leaves an operator blind.",
+        "PROM: Prometheus fetches metrics over HTTP. DISABLE: no metrics; Apache's default, which leaves an "
+        "operator blind.",
     )
     metrics_port: Port = setting(
         5557, "metricsPromExporterPort", "Port that Prometheus fetches /metrics from; 0: any free port."
@@ -125,15 +128,6 @@ class MetricsSettings(SettingsGroup):
         """The labels of `metricsLabel`; a pair without a colon is left out, as by Apache."""
         pairs = (pair.split(":") for pair in self.metrics_label.split(",") if pair.count(":") == 1)
         return {name.strip(): value.strip() for name, value in pairs}
-
-    def settle(self) -> list[str]:
-        """Notes an exporter that is not there."""
-        notes = super().settle()
-        if self.metrics_exporter_type in (MetricsExporterType.OTLP_GRPC, MetricsExporterType.LOG):
-            notes.append(
-                f"metricsExporterType={self.metrics_exporter_type} does not exist here: no metrics; use PROM"
-            )
-        return notes
 
 
 class DaemonSettings(SettingsGroup):

@@ -3,8 +3,9 @@
     SettingsError
     └── problems: list[Problem]     everything that was wrong, not only the first
 
-A key that Apache knows and that is not used here is accepted and noted; an unknown key or a bad value is
-refused, with the key that was probably meant.
+A key that Apache knows and that is not used here is accepted and noted. An unknown key is refused with the
+key that was probably meant, a bad value with the values that are allowed, and a value that asks for a feature
+that is missing here with a remedy (`unsupported_settings.py`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class ProblemKind(enum.Enum):
     UNKNOWN_KEY = "unknown key"
     BAD_VALUE = "bad value"
     CONFLICT = "conflict"
+    UNSUPPORTED = "unsupported"
     NEEDS_RESTART = "needs restart"
     PROTECTED = "protected"
 
@@ -164,8 +166,8 @@ class Configuration(Generic[SettingsT]):
     def update(self, changes: Mapping[str, str], *, protected: Iterable[str] = ()) -> Change:
         """Change settings while running. A value equal to the one in force is always fine.
 
-        Raises SettingsError, with nothing changed, for an unknown key, a bad value, a setting that only
-        a restart can change, or a key in `protected`.
+        Raises SettingsError, with nothing changed, for an unknown key, a bad or unsupported value, a setting
+        that only a restart can change, or a key in `protected`.
         """
         model = type(self.settings)
         with self._lock:
@@ -286,7 +288,18 @@ def _sort(model: type[SettingsGroup], listed: Iterable[Override], known_keys: Kn
             given.problems.append(Problem(ProblemKind.BAD_VALUE, key, value, source, f"must be {problem}"))
         else:
             given.unused[key] = value
+    given.problems += _unsupported(model, given)
     return given
+
+
+def _unsupported(model: type[SettingsGroup], given: _Given) -> list[Problem]:
+    """The problems with values that ask for a missing feature; of a repeated key, the last value counts."""
+    values = given.fields | given.unused
+    return [
+        Problem(ProblemKind.UNSUPPORTED, rule.key, values[rule.key], given.sources[rule.key], rule.reason)
+        for rule in model.unsupported
+        if rule.key in values and rule.values.match(values[rule.key])
+    ]
 
 
 def _validate(model: type[SettingsT], given: _Given, others: Mapping[str, object] | None = None) -> SettingsT:

@@ -1,4 +1,4 @@
-"""Settings as text for people: what `--print-config` prints, and the reference page of the docs."""
+"""Settings as text for people: the output of `--print-config` and the tables of docs/configuration.md."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import groupby
 
 from .properties import render
 from .settings import SettingInfo, SettingRow
+from .unsupported_settings import UnsupportedSetting
 
 
 def sample_file(rows: Iterable[SettingRow], unused: Mapping[str, str]) -> str:
@@ -28,6 +29,13 @@ def markdown_tables(infos: Iterable[SettingInfo]) -> str:
         f"## {title}\n\n{head}" + "".join(map(_markdown_row, group))
         for title, group in groupby(infos, key=lambda info: info.group)
     )
+
+
+def unsupported_table(rules: Iterable[UnsupportedSetting]) -> str:
+    """The values that a daemon refuses as a Markdown table: what is missing and what to do instead."""
+    head = "| key | refused values | not supported | what to do |\n|---|---|---|---|\n"
+    rows = ((f"`{rule.key}`", rule.values.text, rule.missing, rule.instead) for rule in rules)
+    return head + "".join("| " + " | ".join(cells) + " |\n" for cells in rows)
 
 
 def _sample_entry(row: SettingRow) -> str:

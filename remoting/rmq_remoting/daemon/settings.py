@@ -17,11 +17,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, ClassVar, Final, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+
+from .unsupported_settings import UnsupportedSetting
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _INT_RANGE: Final = (-(2**31), 2**31 - 1)
@@ -135,9 +137,13 @@ def live(*arguments: Any, **options: Any) -> Any:
 
 
 class SettingsGroup(BaseModel):
-    """Base of all groups of settings; a group's docstring is its title."""
+    """Base of all groups of settings; a group's docstring is its title.
+
+    A daemon's own model sets `unsupported` to the values that it refuses, of any key that it knows.
+    """
 
     model_config = ConfigDict(populate_by_name=True, extra="forbid", strict=False)
+    unsupported: ClassVar[tuple[UnsupportedSetting, ...]] = ()
 
     def settle(self) -> list[str]:
         """Fill in what depends on other settings; tell what the operator should know, one line each.

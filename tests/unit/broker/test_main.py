@@ -54,7 +54,10 @@ def test_a_later_setting_counts_over_the_file(run: _Run, tmp_path: Path) -> None
         (["--set", "brokerNmae=x"], "--set: brokerNmae=x: no such setting; did you mean brokerName?"),
         (["--set", "maxMessageSize=lots"], "maxMessageSize=lots: must be a whole number"),
         (["-n", "nowhere"], "-n: namesrvAddr=nowhere: must be host:port"),
-        (["--set", "brokerRole=SLAVE"], "replication does not exist here yet"),
+        (
+            ["--set", "brokerRole=SLAVE"],
+            "brokerRole=SLAVE: replication is not supported by this version; set ASYNC_MASTER",
+        ),
         (["-c", "no/such/file"], "no/such/file: cannot be read"),
     ],
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rmq_namesrv.config import NamesrvSettings, known_keys
-from rmq_remoting.daemon.configuration import load
+from rmq_remoting.daemon.configuration import Override, SettingsError, load
 from rmq_remoting.daemon.settings import describe_settings
 from tests.support.golden import json_file
 
@@ -34,12 +36,35 @@ def test_defaults_are_apaches_unless_there_is_a_reason() -> None:
 def test_an_example_of_apaches_distribution_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "namesrv.conf"
     path.write_text(
-        "enableControllerInNamesrv = true\ncontrollerDLegerGroup = group1\n"
+        "enableControllerInNamesrv = false\ncontrollerDLegerGroup = group1\n"
         "controllerDLegerPeers = n0-127.0.0.1:9878;n1-127.0.0.1:9868\ncontrollerDLegerSelfId = n0\n"
     )
     configuration = load(NamesrvSettings, path, (), known_keys)
     assert len(configuration.unused) == 4
     assert len(configuration.notes) == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tls.server.mode", "enforcing"),
+        ("useTLS", "true"),
+        ("enableControllerInNamesrv", "true"),
+        ("metricsExporterType", "OTLP_GRPC"),
+    ],
+)
+def test_values_that_ask_for_a_missing_feature_are_refused(key: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"{key}={value}: .* is not supported by this version; "):
+        load(NamesrvSettings, None, [Override(key, value)], known_keys)
+    configuration = load(NamesrvSettings, None, (), known_keys)
+    with pytest.raises(SettingsError, match="is not supported by this version"):
+        configuration.update({key: value})
+
+
+def test_no_default_is_refused() -> None:
+    defaults = {info.key: info.default for info in describe_settings(NamesrvSettings)}
+    for rule in NamesrvSettings.unsupported:
+        assert not rule.values.match(defaults.get(rule.key, known_keys()[rule.key].default)), rule.key
 
 
 def test_files_are_kept_at_home() -> None:

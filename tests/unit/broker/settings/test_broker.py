@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.settings.broker import BrokerRole, BrokerSettings, known_keys
+from rmq_broker.settings.broker import BrokerSettings, known_keys
 from rmq_broker.store.settings import FlushDiskType, StoreSettings
 from rmq_remoting.daemon.configuration import Configuration, Override, SettingsError, load
 from rmq_remoting.daemon.settings import describe_settings
@@ -84,16 +84,6 @@ def test_a_master_has_id_0() -> None:
     assert configuration.notes == ["brokerId=3 is ignored: a master's id is 0"]
 
 
-def test_a_slave_is_refused_while_there_is_no_replication() -> None:
-    assert "replication does not exist here yet" in _refusal(("brokerRole", "SLAVE"), ("brokerId", "1"))
-
-
-def test_a_synchronous_master_is_told_that_there_are_no_slaves() -> None:
-    configuration = _load(("brokerRole", "SYNC_MASTER"))
-    assert configuration.settings.broker_role is BrokerRole.SYNC_MASTER
-    assert "sends wait for no slave" in configuration.notes[0]
-
-
 @pytest.mark.parametrize(
     ("given", "ports"),
     [
@@ -151,12 +141,6 @@ def test_water_marks_must_be_in_order() -> None:
 def test_metrics_labels_are_pairs() -> None:
     settings = _load(("metricsLabel", "zone:a, team : b,broken")).settings
     assert settings.metrics_extra_labels == {"zone": "a", "team": "b"}
-
-
-def test_an_exporter_that_is_not_there_is_told() -> None:
-    configuration = _load(("metricsExporterType", "OTLP_GRPC"))
-    assert not configuration.settings.metrics_enabled
-    assert "does not exist here" in configuration.notes[0]
 
 
 def test_what_cannot_be_changed_remotely() -> None:

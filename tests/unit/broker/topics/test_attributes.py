@@ -45,6 +45,7 @@ def test_attributes_are_set_changed_and_removed() -> None:
         (None, {"+colour": "red"}, "not known"),
         (None, {"+reserve.time": "5"}, "tiered store"),
         (None, {"+message.type": "COLD"}, "must be one of"),
+        (None, {"+cleanup.policy": "COMPACTION"}, "COMPACTION: compaction is not supported.*use DELETE"),
         (None, {"message.type": "FIFO"}, r"with \+ or -"),
         (None, {"-message.type": ""}, "not set"),
         (None, {"+": ""}, r"with \+ or -"),

@@ -207,6 +207,19 @@ def test_apaches_file_is_read_and_written_as_it_was() -> None:
     assert table.data_version.counter == json_file("protocol/config/topics.json")["dataVersion"]["counter"]
 
 
+def test_a_topic_with_compaction_in_apaches_file_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    compacted = _config("Latest", attributes={"cleanup.policy": "COMPACTION"})
+    source = TopicConfigSerializeWrapper(
+        topic_config_table={"Latest": compacted, "Plain": _config("Plain")},
+        data_version=_table().data_version,
+    )
+    table = _table()
+    table.decode(source.encode())
+    assert table.get("Latest") == compacted
+    (record,) = caplog.records
+    assert "topic is not compacted topic=Latest cleanup.policy=COMPACTION" in record.getMessage()
+
+
 def test_a_snapshot_follows_every_change() -> None:
     table = _table()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from rmq_remoting.daemon.known_keys import KnownKey
 from rmq_remoting.daemon.settings import (
@@ -20,11 +21,13 @@ from rmq_remoting.daemon.settings import (
     live,
     setting,
 )
+from rmq_remoting.daemon.unsupported_settings import UnsupportedSetting, one_of
 
 
 class Colour(enum.StrEnum):
     RED = "RED"
     GREEN = "GREEN"
+    BLACK = "BLACK"
 
 
 class PaintSettings(SettingsGroup):
@@ -37,6 +40,11 @@ class PaintSettings(SettingsGroup):
 
 class HouseSettings(PaintSettings):
     """House"""
+
+    unsupported: ClassVar = (
+        UnsupportedSetting("colour", one_of("BLACK"), "black paint", "use GREEN"),
+        UnsupportedSetting("gardenName", one_of("Eden"), "paradise", "choose another name"),
+    )
 
     door: Port = setting(80, "door", "Where one comes in.")
     lit: JavaBoolean = live(True, "lit", "Whether somebody is there.")

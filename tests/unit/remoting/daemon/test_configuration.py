@@ -111,12 +111,29 @@ class TestRefusals:
             ("door", "x", "must be a whole number from 0 to 65535"),
             ("steps", "x", "must be a whole number from -9223372036854775808 to 9223372036854775807"),
             ("lit", "x", "must be true or false"),
-            ("colour", "x", "must be one of RED, GREEN"),
+            ("colour", "x", "must be one of RED, GREEN, BLACK"),
             ("cellarPath", "", "must be a path"),
         ],
     )
     def test_a_bad_value_comes_with_what_is_allowed(self, key: str, value: str, reason: str) -> None:
         assert [str(problem) for problem in _problems((key, value))] == [f"--set: {key}={value}: {reason}"]
+
+    @pytest.mark.parametrize(
+        ("key", "value", "reason"),
+        [
+            ("colour", "BLACK", "black paint is not supported by this version; use GREEN"),
+            ("gardenName", "Eden", "paradise is not supported by this version; choose another name"),
+        ],
+    )
+    def test_a_value_that_asks_for_a_missing_feature_comes_with_a_remedy(
+        self, key: str, value: str, reason: str
+    ) -> None:
+        assert _problems((key, value)) == (Problem(ProblemKind.UNSUPPORTED, key, value, "--set", reason),)
+
+    def test_an_unsupported_value_that_a_later_one_replaces_is_accepted(self, tmp_path: Path) -> None:
+        path = _file(tmp_path, "colour=BLACK\ngardenName=Eden\n")
+        later = [Override("colour", "RED"), Override("gardenName", "Kew")]
+        assert load(HouseSettings, path, later, known_keys).unused == {"gardenName": "Kew"}
 
     def test_everything_wrong_is_told_at_once(self, tmp_path: Path) -> None:
         path = _file(tmp_path, "door=x\nlit=perhaps\nroof=flat\n")
@@ -154,10 +171,12 @@ class TestUpdates:
             ({"roof": "flat"}, ProblemKind.UNKNOWN_KEY),
             ({"layers": "99"}, ProblemKind.BAD_VALUE),
             ({"gardenSize": "big"}, ProblemKind.BAD_VALUE),
+            ({"colour": "BLACK"}, ProblemKind.UNSUPPORTED),
+            ({"gardenName": "Eden"}, ProblemKind.UNSUPPORTED),
             ({"door": "81"}, ProblemKind.NEEDS_RESTART),
             ({"houseName": "there"}, ProblemKind.NEEDS_RESTART),
             ({"dryingTime": "7"}, ProblemKind.PROTECTED),
-            ({"gardenName": "Eden"}, ProblemKind.PROTECTED),
+            ({"gardenName": "Kew"}, ProblemKind.PROTECTED),
         ],
     )
     def test_a_refusal_changes_nothing(self, changes: dict[str, str], kind: ProblemKind) -> None:

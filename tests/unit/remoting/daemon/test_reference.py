@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmq_remoting.daemon.configuration import Override, load
-from rmq_remoting.daemon.reference import markdown_tables, sample_file
+from rmq_remoting.daemon.reference import markdown_tables, sample_file, unsupported_table
 from rmq_remoting.daemon.settings import describe_settings
 
 from .sample_settings import HouseSettings, known_keys
@@ -42,3 +42,8 @@ def test_markdown_has_a_table_for_each_group() -> None:
     text = markdown_tables(describe_settings(HouseSettings))
     assert text.count("## ") == 2
     assert "| `dryingTime` | `500` | ms | How long it dries. Changeable while running. |" in text
+
+
+def test_refused_values_come_with_what_is_missing_and_what_to_do() -> None:
+    first, *_ = unsupported_table(HouseSettings.unsupported).splitlines()[2:]
+    assert first == "| `colour` | `BLACK` | black paint | use GREEN |"

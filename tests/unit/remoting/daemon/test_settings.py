@@ -85,6 +85,6 @@ def test_a_description_has_all_there_is_to_know() -> None:
     assert by_key["owners"].ours
     assert by_key["layers"].default == "2"
     assert by_key["layers"].choices == "from 1 to 9"
-    assert by_key["colour"].choices == "RED | GREEN"
+    assert by_key["colour"].choices == "RED | GREEN | BLACK"
     assert by_key["steps"].choices == ""
     assert by_key["houseName"].default == "here"

@@ -1,0 +1,76 @@
+"""Values of broker settings that are refused because the broker lacks the feature that they ask for.
+
+Keys and meanings: Apache RocketMQ 5.3.3, AuthConfig, BrokerConfig, MessageStoreConfig.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rmq_remoting.daemon.unsupported_settings import (
+    METRICS,
+    NOT_EMPTY,
+    TLS,
+    TRUE,
+    UnsupportedSetting,
+    above,
+    one_of,
+    other_than,
+    several,
+)
+
+_RESTRICT: Final = (
+    "let only trusted hosts reach the broker's ports and remove the key, "
+    "or use Apache's broker for this cluster"
+)
+_NO_REPLICATION: Final = "replication"
+_SINGLE_MASTER: Final = (
+    "set flushDiskType=SYNC_FLUSH, keep the store on redundant disks and remove the key, "
+    "or use Apache's broker for this cluster"
+)
+_ONE_FOLDER: Final = "name one folder, on a volume that spans the disks"
+
+_ACCESS_CONTROL: Final = (
+    UnsupportedSetting("authenticationEnabled", TRUE, "authentication of clients", _RESTRICT),
+    UnsupportedSetting("authorizationEnabled", TRUE, "authorization of clients", _RESTRICT),
+    UnsupportedSetting("migrateAuthFromV1Enabled", TRUE, "access control", _RESTRICT),
+    UnsupportedSetting("aclEnable", TRUE, "access control", _RESTRICT),
+)
+_REPLICATION: Final = (
+    UnsupportedSetting(
+        "brokerRole",
+        one_of("SYNC_MASTER", "SLAVE"),
+        _NO_REPLICATION,
+        "set ASYNC_MASTER; where no message may be lost, set flushDiskType=SYNC_FLUSH and keep the store "
+        "on redundant disks",
+    ),
+    UnsupportedSetting("enableControllerMode", TRUE, "the controller mode", _SINGLE_MASTER),
+    UnsupportedSetting("enableDLegerCommitLog", TRUE, "the DLedger commit log", _SINGLE_MASTER),
+    UnsupportedSetting("duplicationEnable", TRUE, "duplication of the commit log", _SINGLE_MASTER),
+    UnsupportedSetting("totalReplicas", above(1), _NO_REPLICATION, _SINGLE_MASTER),
+    UnsupportedSetting("inSyncReplicas", above(1), _NO_REPLICATION, _SINGLE_MASTER),
+    UnsupportedSetting("minInSyncReplicas", above(1), _NO_REPLICATION, _SINGLE_MASTER),
+    UnsupportedSetting("allAckInSyncStateSet", TRUE, _NO_REPLICATION, _SINGLE_MASTER),
+)
+_STORE: Final = (
+    UnsupportedSetting(
+        "storePathCommitLog", several(","), "a commit log spread over several folders", _ONE_FOLDER
+    ),
+    UnsupportedSetting(
+        "readOnlyCommitLogStorePaths", NOT_EMPTY, "a commit log spread over several folders", _ONE_FOLDER
+    ),
+    UnsupportedSetting(
+        "storeType",
+        other_than("default"),
+        "a store in RocksDB",
+        "set default, with a folder in which no RocksDB store is kept",
+    ),
+    UnsupportedSetting(
+        "messageStorePlugIn",
+        NOT_EMPTY,
+        "a store plug-in (tiered storage)",
+        "remove the key and set fileReservedTime so that messages are kept for long enough",
+    ),
+)
+
+UNSUPPORTED: Final = (*_ACCESS_CONTROL, *TLS, *_REPLICATION, *_STORE, *METRICS)
