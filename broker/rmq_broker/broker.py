@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
     from rmq_remoting.daemon.configuration import Change, Configuration
 
-    from .delivery.cold_pulls import ColdPulls
+    from .delivery.cold_reads import ColdReads
     from .pop.service import PopService
     from .registration.registrar import Registrar
     from .settings.broker import BrokerSettings
@@ -73,7 +73,7 @@ class Broker(BrokerParts):
         configuration.on_change(self._settings_changed)
         # Known with the address, see `wire`.
         self.registrar: Registrar | None = None
-        self._cold_pulls: ColdPulls | None = None
+        self._cold_reads: ColdReads | None = None
         self.pops: PopService | None = None
         self.transactions: TransactionService | None = None
         self.metrics = self._metrics()
@@ -112,8 +112,8 @@ class Broker(BrokerParts):
         await self.fast_server.stop()
         self.dispatcher.stop()
         self._fast_dispatcher.stop()
-        if self._cold_pulls is not None:
-            self._cold_pulls.stop()
+        if self._cold_reads is not None:
+            self._cold_reads.stop()
         await self.metrics.stop()
         if self._serving:
             await self._supervisor.cancel("pop revival")
@@ -208,7 +208,7 @@ class Broker(BrokerParts):
     def wire(self, place: Place) -> None:
         """Build what has to know the broker's address, and the processor table."""
         wired = wire(self, place, self._configuration, self.dispatcher)
-        self.registrar, self.pops, self._cold_pulls = wired.registrar, wired.pops, wired.cold_pulls
+        self.registrar, self.pops, self._cold_reads = wired.registrar, wired.pops, wired.cold_reads
         self.transactions = wired.transactions
         rows = table(wired.processors, wired.tiers)
         register_all(self.dispatcher, [*rows, *pull_rows(wired.processors, wired.tiers)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmq_remoting.message_ids import UniqueKeyGenerator
 
 from .clock import now_ms
-from .delivery.cold_pulls import ColdPulls
+from .delivery.cold_reads import ColdReads
 from .monitoring.runtime_info import RuntimeInfo
 from .parts import BrokerParts
 from .pop.routes import QueueRoutes
@@ -80,7 +80,7 @@ class Wired(NamedTuple):
     registrar: Registrar
     pops: PopService
     transactions: TransactionService
-    cold_pulls: ColdPulls
+    cold_reads: ColdReads
     tiers: Tiers
     processors: Processors
 
@@ -99,7 +99,7 @@ def wire(
     )
     registrar = Registrar(identity, settings, settings, parts.topics)
     tiers = Tiers.of(settings)
-    cold_pulls = ColdPulls(tiers.pull_cold)
+    cold_reads = ColdReads(tiers.pull_cold)
     pops = PopService(
         settings,
         parts.topics,
@@ -125,11 +125,11 @@ def wire(
         now_ms,
     )
     processors = _processors(
-        parts, place, configuration, dispatcher, registrar, pops, transactions, cold_pulls
+        parts, place, configuration, dispatcher, registrar, pops, transactions, cold_reads
     )
     configuration.on_change(processors.send.settings_changed)
     configuration.on_change(processors.pull.settings_changed)
-    return Wired(registrar, pops, transactions, cold_pulls, tiers, processors)
+    return Wired(registrar, pops, transactions, cold_reads, tiers, processors)
 
 
 def _processors(
@@ -140,7 +140,7 @@ def _processors(
     registrar: Registrar,
     pops: PopService,
     transactions: TransactionService,
-    cold_pulls: ColdPulls,
+    cold_reads: ColdReads,
 ) -> Processors:
     settings = parts.settings
     settings_version = SettingsVersion(now_ms)
@@ -190,9 +190,9 @@ def _processors(
             parts.writer,
             parts.store,
             place.store_host,
-            cold_pulls,
+            cold_reads,
         ),
-        transactions=TransactionProcessor(transactions, parts.store, cold_pulls),
+        transactions=TransactionProcessor(transactions, parts.store, cold_reads),
         reply=ReplyProcessor(
             settings,
             TargetChecker(settings, parts.topics, now_ms),
@@ -212,7 +212,7 @@ def _processors(
             parts.groups,
             parts.consumers,
             parts.store,
-            cold_pulls,
+            cold_reads,
             parts.filters,
             routes,
             now_ms,
@@ -227,7 +227,7 @@ def _processors(
             parts.broadcast_offsets,
             parts.store,
             parts.held_pulls,
-            cold_pulls,
+            cold_reads,
             parts.statistics,
         ),
         client=ClientProcessor(

@@ -93,28 +93,22 @@ class TierStatistics:
     max_waiting: int = 0
     wait_seconds_total: float = 0.0
 
+    def add_waiting(self) -> None:
+        """Count a request that begins to wait."""
+        self.waiting += 1
+        self.max_waiting = max(self.max_waiting, self.waiting)
 
-class InlineTier:
-    """Runs processors on the loop; bounds the answers that they defer."""
-
-    kind: Final = "inline"
-
-    def __init__(self, name: str, *, capacity: int, max_wait_ms: int) -> None:
-        self.name = name
-        self.capacity = capacity
-        self.max_wait_ms = max_wait_ms
-        self.max_wait_seconds = max_wait_ms / 1000
-        self.threads = 0
-        self.statistics = TierStatistics()
-
-    def stop(self) -> None:
-        """Nothing to stop: the loop is not ours."""
+    def end_waiting(self, waited_seconds: float) -> None:
+        """Count the end of a wait."""
+        self.waiting -= 1
+        self.wait_seconds_total += waited_seconds
 
 
-class PoolTier:
-    """A bounded thread pool. Its processors run in a thread and may block; they never touch a connection."""
+class BoundedTier:
+    """Bounds and counters that every tier has, and the refusals that follow from the bounds.
 
-    kind: Final = "pool"
+    The dispatcher admits requests by them, and so does a processor that passes part of its work on to a tier.
+    """
 
     def __init__(self, name: str, *, threads: int, capacity: int, max_wait_ms: int) -> None:
         self.name = name
@@ -123,14 +117,59 @@ class PoolTier:
         self.max_wait_ms = max_wait_ms
         self.max_wait_seconds = max_wait_ms / 1000
         self.statistics = TierStatistics()
+
+    def refuse_full(self) -> CommandError:
+        """Count a request that exceeds the capacity, and return the refusal to answer it with."""
+        self.statistics.rejected_full += 1
+        return CommandError(
+            ResponseCode.SYSTEM_BUSY,
+            f"[REJECTREQUEST]system busy: {self.capacity} requests of tier {self.name} are under way already",
+        )
+
+    def refuse_late(self, waited_seconds: float) -> CommandError:
+        """Count a request that waited longer than `max_wait_ms`, and return the refusal."""
+        self.statistics.rejected_late += 1
+        return CommandError(
+            ResponseCode.SYSTEM_BUSY,
+            f"[TIMEOUT_CLEAN_QUEUE]broker busy: waited {waited_seconds * 1000:.0f} ms in tier {self.name}, "
+            f"the limit is {self.max_wait_ms} ms; {self.statistics.waiting} requests wait there",
+        )
+
+
+class InlineTier(BoundedTier):
+    """Runs processors on the loop. Its capacity bounds the answers that its processors defer."""
+
+    kind: Final = "inline"
+
+    def __init__(self, name: str, *, capacity: int, max_wait_ms: int) -> None:
+        super().__init__(name, threads=0, capacity=capacity, max_wait_ms=max_wait_ms)
+
+    def stop(self) -> None:
+        """Nothing to stop: the tier does not own the loop."""
+
+
+class PoolTier(BoundedTier):
+    """A bounded thread pool. Its processors run in a thread and may block; they never touch a connection."""
+
+    kind: Final = "pool"
+
+    def __init__(self, name: str, *, threads: int, capacity: int, max_wait_ms: int) -> None:
+        super().__init__(name, threads=threads, capacity=capacity, max_wait_ms=max_wait_ms)
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Queue `work`; the caller has checked the capacity."""
-        self._executor.submit(work)
+        """Queue `work`; the caller has checked the capacity.
+
+        Raises CommandError (SYSTEM_BUSY) after `stop`.
+        """
+        try:
+            self._executor.submit(work)
+        except RuntimeError:
+            remark = f"[REJECTREQUEST]system busy: tier {self.name} is shutting down"
+            raise CommandError(ResponseCode.SYSTEM_BUSY, remark) from None
 
     def stop(self) -> None:
-        """Drop what is queued and let what runs end."""
+        """Drop queued work; work that runs ends by itself."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -251,10 +290,11 @@ class Dispatcher:
             tier = row.tier
             statistics = tier.statistics
             if now - received_at > tier.max_wait_seconds:
-                self._refuse_late(connection, request, row, now - received_at)
+                waited = now - received_at
+                self._refuse(connection, request, row, tier.refuse_late(waited), waited)
                 continue
             if statistics.waiting >= tier.capacity:
-                self._refuse_full(connection, request, row, now - received_at)
+                self._refuse(connection, request, row, tier.refuse_full(), now - received_at)
                 continue
             statistics.accepted += 1
             if tier.kind == "pool":
@@ -309,13 +349,11 @@ class Dispatcher:
         received_at: float,
     ) -> None:
         statistics = row.tier.statistics
-        statistics.waiting += 1
-        statistics.max_waiting = max(statistics.max_waiting, statistics.waiting)
+        statistics.add_waiting()
         began = self.clock()
 
         def done(ended: asyncio.Future[Answer]) -> None:
-            statistics.waiting -= 1
-            statistics.wait_seconds_total += self.clock() - began
+            statistics.end_waiting(self.clock() - began)
             error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
             if isinstance(error, ProtocolError):
                 connection.fail(error)
@@ -337,17 +375,15 @@ class Dispatcher:
         tier = row.tier
         assert isinstance(tier, PoolTier)
         statistics = tier.statistics
-        statistics.waiting += 1
-        statistics.max_waiting = max(statistics.max_waiting, statistics.waiting)
+        statistics.add_waiting()
 
         def started(waited: float) -> None:
-            statistics.waiting -= 1
+            statistics.end_waiting(waited)
             statistics.running += 1
-            statistics.wait_seconds_total += waited
 
         def too_late(waited: float) -> None:
             statistics.running -= 1
-            self._refuse_late(connection, request, row, waited)
+            self._refuse(connection, request, row, tier.refuse_late(waited), waited)
 
         def ended(result: Result | BaseException) -> None:
             statistics.running -= 1
@@ -375,11 +411,9 @@ class Dispatcher:
 
         try:
             tier.submit(work)
-        except RuntimeError:  # the pool has been stopped
+        except CommandError as refusal:
             statistics.waiting -= 1
-            remark = f"[REJECTREQUEST]system busy: tier {tier.name} is shutting down"
-            refusal = request.response(ResponseCode.SYSTEM_BUSY, remark)
-            self._answer(connection, request, row, refusal, self.clock() - received_at)
+            self._refuse(connection, request, row, refusal, self.clock() - received_at)
 
     def _failure(self, row: Registration, request: RemotingCommand, error: BaseException) -> RemotingCommand:
         if isinstance(error, CommandError):
@@ -402,23 +436,13 @@ class Dispatcher:
             remark = f"request code {request.code} is not supported by this server"
             connection.write(request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
 
-    def _refuse_full(
-        self, connection: Connection, request: RemotingCommand, row: Registration, waited: float
+    def _refuse(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        row: Registration,
+        refusal: CommandError,
+        waited_seconds: float,
     ) -> None:
-        tier = row.tier
-        tier.statistics.rejected_full += 1
-        remark = (
-            f"[REJECTREQUEST]system busy: {tier.capacity} requests of tier {tier.name} are under way already"
-        )
-        self._answer(connection, request, row, request.response(ResponseCode.SYSTEM_BUSY, remark), waited)
-
-    def _refuse_late(
-        self, connection: Connection, request: RemotingCommand, row: Registration, waited: float
-    ) -> None:
-        tier = row.tier
-        tier.statistics.rejected_late += 1
-        remark = (
-            f"[TIMEOUT_CLEAN_QUEUE]broker busy: waited {waited * 1000:.0f} ms in tier {tier.name}, "
-            f"the limit is {tier.max_wait_ms} ms; {tier.statistics.waiting} requests wait there"
-        )
-        self._answer(connection, request, row, request.response(ResponseCode.SYSTEM_BUSY, remark), waited)
+        response = request.response(refusal.code, refusal.remark, refusal.ext_fields)
+        self._answer(connection, request, row, response, waited_seconds)

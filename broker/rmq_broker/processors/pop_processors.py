@@ -18,7 +18,7 @@ from .pop_walks import Walks
 if TYPE_CHECKING:
     from ..clients.consumers import ConsumerTable
     from ..clock import ClockMs
-    from ..delivery.cold_pulls import ColdPulls
+    from ..delivery.cold_reads import ColdReads
     from ..filtering.message_filters import MessageFilters
     from ..groups.table import SubscriptionGroupTable
     from ..pop.routes import QueueRoutes
@@ -49,7 +49,7 @@ class PopProcessors:
         groups: SubscriptionGroupTable,
         consumers: ConsumerTable,
         store: MessageStore,
-        cold: ColdPulls,
+        cold: ColdReads,
         filters: MessageFilters,
         routes: QueueRoutes,
         now_ms: ClockMs,

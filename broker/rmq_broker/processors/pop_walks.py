@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 
+from ..delivery.cold_reads import ClientGone, ColdReads
 from ..store.reader import ColdRead, GetResult
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
-    from ..delivery.cold_pulls import ColdPulls
     from ..pop.popping import Walk
     from ..store.message_store import MessageStore
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Walks:
     """Goes on with a walk as soon as it can."""
 
-    def __init__(self, store: MessageStore, cold: ColdPulls) -> None:
+    def __init__(self, store: MessageStore, cold: ColdReads) -> None:
         self._store = store
         self._cold = cold
 
@@ -56,8 +56,7 @@ class Walks:
     async def _read_cold(self, connection: Connection, cold: ColdRead) -> GetResult | None:
         """What is on the disk; None where too many wait for it: the other queues may have something."""
         try:
-            if await self._cold.run(connection, cold.run, cold.read_ahead) is None:
-                return None
-        except CommandError:
+            await self._cold.run(connection, cold.run, cold.read_ahead)
+        except (ClientGone, CommandError):
             return None
         return self._store.reader.finish(cold)

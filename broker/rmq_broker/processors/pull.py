@@ -26,6 +26,7 @@ from rmq_remoting.headers.pull import (
 from rmq_remoting.sys_flags import PullSysFlag
 
 from ..clients.parsed_subscriptions import ParsedSubscriptions
+from ..delivery.cold_reads import ClientGone, ColdReads
 from ..filtering.message_filters import EVERYTHING
 from ..groups.names import SYSTEM_GROUPS, is_system_group
 from ..offsets.table import NO_OFFSET, key_of
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from ..clients.consumers import ConsumerTable
     from ..clients.subscription import Subscription
-    from ..delivery.cold_pulls import ColdPulls
     from ..delivery.held_pulls import HeldPulls
     from ..filtering.message_filters import MessageFilter, MessageFilters
     from ..groups.table import SubscriptionGroupTable
@@ -118,7 +118,7 @@ class PullProcessor:
         broadcast: BroadcastOffsets,
         store: MessageStore,
         held: HeldPulls,
-        cold: ColdPulls,
+        cold: ColdReads,
         statistics: BrokerStatistics,
     ) -> None:
         self._settings = settings
@@ -202,7 +202,11 @@ class PullProcessor:
         """Go on when the disk has been read; a peer that is gone by then gets no answer."""
 
         async def read() -> Answer:
-            if await self._cold.run(connection, cold.run, cold.read_ahead) is None or connection.is_closed:
+            try:
+                await self._cold.run(connection, cold.run, cold.read_ahead)
+            except ClientGone:
+                return None
+            if connection.is_closed:
                 return None
             answer = then(self._store.reader.finish(cold))
             return await answer if isinstance(answer, asyncio.Future) else answer

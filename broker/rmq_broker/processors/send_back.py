@@ -17,6 +17,7 @@ from rmq_remoting.integers import INT32_MAX
 from rmq_remoting.message_properties import decode_properties
 from rmq_remoting.sys_flags import MessageSysFlag
 
+from ..delivery.cold_reads import ClientGone, ColdReads
 from ..delivery.inner_message import InnerMessage, read_message
 from ..delivery.retries import Failure, Redelivery
 from ..store.errors import MessageRejected, StoreUnavailable
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
 
-    from ..delivery.cold_pulls import ColdPulls
     from ..delivery.message_writer import MessageWriter
     from ..delivery.retries import Retries
     from ..settings.broker import BrokerSettings
@@ -49,7 +49,7 @@ class SendBackProcessor:
         writer: MessageWriter,
         store: MessageStore,
         store_host: bytes,
-        cold: ColdPulls,
+        cold: ColdReads,
     ) -> None:
         """`store_host`: this broker's address, as it stands in records."""
         self._settings = settings
@@ -79,15 +79,11 @@ class SendBackProcessor:
         self, connection: Connection, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader
     ) -> Answer:
         """As `send_back`, of a message that has to be read from the disk."""
-        found: list[bytes | None] = []
-
-        def read() -> bool:
-            found.append(self._store.record_at(header.offset))
-            return True
-
-        if not await self._cold.run(connection, read, lambda: None):
-            return None  # the client has gone: it sends the message back again, or another member gets it
-        answer = self._store_again(request, header, found[0])
+        try:
+            record = await self._cold.run(connection, lambda: self._store.record_at(header.offset))
+        except ClientGone:
+            return None  # it sends the message back again, or another member of the group gets it
+        answer = self._store_again(request, header, record)
         return await answer if isinstance(answer, asyncio.Future) else answer
 
     def _store_again(

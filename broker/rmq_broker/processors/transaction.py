@@ -21,6 +21,7 @@ from rmq_remoting.message_errors import MessageIdError
 from rmq_remoting.message_ids import parse_offset_message_id
 from rmq_remoting.sys_flags import MessageSysFlag
 
+from ..delivery.cold_reads import ClientGone, ColdReads
 from ..store.errors import MessageRejected, StoreUnavailable
 from ..store.log.reading import ColdData
 from .on_disk import certainly_on_disk
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
 
-    from ..delivery.cold_pulls import ColdPulls
     from ..store.message_store import MessageStore
     from ..transactions.service import TransactionService
 
@@ -39,7 +39,7 @@ _ENDS: Final = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_RO
 class TransactionProcessor:
     """Looks the half message up and has done with it what its producer, or an administrator, says."""
 
-    def __init__(self, transactions: TransactionService, store: MessageStore, cold: ColdPulls) -> None:
+    def __init__(self, transactions: TransactionService, store: MessageStore, cold: ColdReads) -> None:
         self._transactions = transactions
         self._store = store
         self._cold = cold
@@ -103,15 +103,11 @@ class TransactionProcessor:
         offset: int,
         act: Callable[[bytes | None], None],
     ) -> Answer:
-        found: list[bytes | None] = []
-
-        def read() -> bool:
-            found.append(self._store.record_at(offset))
-            return True
-
-        if not await self._cold.run(connection, read, lambda: None):
-            return None  # the client has gone: another of its group will be asked
-        answer = self._act(request, found[0], act)
+        try:
+            record = await self._cold.run(connection, lambda: self._store.record_at(offset))
+        except ClientGone:
+            return None  # another producer of its group will be asked
+        answer = self._act(request, record, act)
         return await answer if isinstance(answer, asyncio.Future) else answer
 
     def _act(

@@ -102,7 +102,7 @@ def test_table_is_listed_by_code() -> None:
     dispatcher.add_tier(third)
     assert dispatcher.tiers() == [second, first, third]
     dispatcher.stop()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(CommandError, match="tier c is shutting down"):
         third.submit(lambda: None)
 
 

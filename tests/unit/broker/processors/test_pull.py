@@ -13,7 +13,7 @@ import pytest
 
 from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
-from rmq_broker.delivery.cold_pulls import ColdPulls
+from rmq_broker.delivery.cold_reads import ColdReads
 from rmq_broker.delivery.held_pulls import HeldPulls
 from rmq_broker.delivery.waiting_requests import TICK_SECONDS
 from rmq_broker.groups.table import SubscriptionGroupTable
@@ -75,7 +75,7 @@ class _Broker:
             BroadcastOffsets(self.offsets, self.consumers, self.store, settings, Clock()),
             self.store,
             self.held,
-            ColdPulls(self.tier),
+            ColdReads(self.tier),
             self.statistics,
         )
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))

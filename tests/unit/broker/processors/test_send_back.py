@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.delivery.cold_pulls import ColdPulls
+from rmq_broker.delivery.cold_reads import ColdReads
 from rmq_broker.processors.send import SendProcessor
 from rmq_broker.processors.send_back import SendBackProcessor
 from rmq_broker.processors.send_target import TargetChecker
@@ -38,7 +38,7 @@ class _Broker(Delivery):
         super().__init__(folder, **keys)  # type: ignore[arg-type]
         self.tier = PoolTier("pull_cold", threads=1, capacity=10, max_wait_ms=5000)
         self.processor = SendBackProcessor(
-            self.settings, self.retries, self.writer, self.store, STORE_HOST, ColdPulls(self.tier)
+            self.settings, self.retries, self.writer, self.store, STORE_HOST, ColdReads(self.tier)
         )
         self.sender = SendProcessor(
             self.settings,

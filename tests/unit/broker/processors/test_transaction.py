@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.delivery.cold_pulls import ColdPulls
+from rmq_broker.delivery.cold_reads import ColdReads
 from rmq_broker.delivery.message_writer import Placed
 from rmq_broker.processors.transaction import TransactionProcessor
 from rmq_broker.store.errors import StoreUnavailable
@@ -28,7 +28,7 @@ class _Broker(Transacting):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.tier = PoolTier("pull_cold", threads=1, capacity=10, max_wait_ms=5000)
-        self.processor = TransactionProcessor(self.service, self.store, ColdPulls(self.tier))
+        self.processor = TransactionProcessor(self.service, self.store, ColdReads(self.tier))
 
     async def commit(self, place: Placed, peer: Peer | None = None) -> RemotingCommand:
         command = request(

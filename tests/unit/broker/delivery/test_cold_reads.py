@@ -1,4 +1,4 @@
-"""Cold pulls take turns in a pool: its bounds, and peers that go or do not read meanwhile."""
+"""Reads that wait for a disk: the bounds of their pool, and clients that disconnect or do not read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rmq_broker.delivery.cold_pulls import ColdPulls
+from rmq_broker.delivery.cold_reads import ClientGone, ColdReads
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.connection import Connection
 from rmq_remoting.dispatch import PoolTier
@@ -19,7 +19,7 @@ from tests.unit.broker.parts import Peer
 
 
 class _Disk:
-    """Reads that end when they are told to."""
+    """Reads that block until they are released."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -42,9 +42,9 @@ class _Pool:
         self.tier = PoolTier("pull_cold", threads=1, capacity=capacity, max_wait_ms=5000)
         self.now = 1000.0
         self.disk = _Disk()
-        self.cold = ColdPulls(self.tier, lambda: self.now)
+        self.cold = ColdReads(self.tier, lambda: self.now)
 
-    def run(self, name: str, connection: Connection | None = None) -> asyncio.Task[str | None]:
+    def run(self, name: str, connection: Connection | None = None) -> asyncio.Task[str]:
         return asyncio.create_task(
             self.cold.run(
                 connection or Peer().connection,
@@ -66,7 +66,7 @@ async def _pool(capacity: int = 2) -> AsyncIterator[_Pool]:
         pool.tier.stop()
 
 
-async def test_reads_take_turns() -> None:
+async def test_as_many_reads_run_as_the_pool_has_threads() -> None:
     async with _pool() as pool:
         reads = [pool.run("a"), pool.run("b"), pool.run("c")]
         await until(lambda: pool.disk.begun == ["a"])
@@ -78,7 +78,7 @@ async def test_reads_take_turns() -> None:
         assert pool.tier.statistics.max_waiting == 2
 
 
-async def test_a_full_pool_is_busy_at_once() -> None:
+async def test_a_read_over_the_capacity_is_refused_at_once() -> None:
     async with _pool(capacity=1) as pool:
         first = pool.run("a")
         await until(lambda: pool.disk.begun == ["a"])
@@ -93,7 +93,7 @@ async def test_a_full_pool_is_busy_at_once() -> None:
         assert await pool.run("d") == "d"
 
 
-async def test_a_pull_that_has_waited_too_long_is_refused() -> None:
+async def test_a_read_that_waited_too_long_is_refused() -> None:
     async with _pool() as pool:
         first, second = pool.run("a"), pool.run("b")
         await until(lambda: pool.disk.begun == ["a"])
@@ -106,7 +106,7 @@ async def test_a_pull_that_has_waited_too_long_is_refused() -> None:
         assert pool.tier.statistics.rejected_late == 1
 
 
-async def test_of_a_client_that_has_gone_nothing_is_read() -> None:
+async def test_nothing_is_read_for_a_client_that_disconnected() -> None:
     async with _pool() as pool:
         gone = Peer()
         first, second, third = pool.run("a"), pool.run("b", gone.connection), pool.run("c")
@@ -115,11 +115,13 @@ async def test_of_a_client_that_has_gone_nothing_is_read() -> None:
         await loop_passes()
         assert gone.connection.is_closed
         pool.disk.release()
-        assert [await first, await second, await third] == ["a", None, "c"]
+        assert [await first, await third] == ["a", "c"]
+        with pytest.raises(ClientGone):
+            await second
         assert pool.disk.begun == ["a", "c"]
 
 
-async def test_who_does_not_read_waits_until_he_does() -> None:
+async def test_a_read_waits_until_its_client_reads_its_responses() -> None:
     async with _pool() as pool:
         slow = Peer()
         pool.disk.release()
@@ -131,7 +133,7 @@ async def test_who_does_not_read_waits_until_he_does() -> None:
         assert await read == "slow"
 
 
-async def test_who_stops_reading_while_he_waits_keeps_no_thread() -> None:
+async def test_a_client_that_stops_reading_keeps_no_thread() -> None:
     async with _pool() as pool:
         slow = Peer()
         first, second = pool.run("a"), pool.run("slow", slow.connection)
@@ -144,19 +146,19 @@ async def test_who_stops_reading_while_he_waits_keeps_no_thread() -> None:
         assert await second == "slow"
 
 
-async def test_an_error_of_the_disk_reaches_the_pull() -> None:
+async def test_an_error_of_the_disk_is_raised() -> None:
     async with _pool() as pool:
 
         def fail() -> str:
             raise OSError("Input/output error")
 
         with pytest.raises(OSError, match="Input/output"):
-            await pool.cold.run(Peer().connection, fail, lambda: None)
+            await pool.cold.run(Peer().connection, fail)
         pool.disk.release()
         assert await pool.run("next") == "next"
 
 
-async def test_a_stop_gives_up_what_is_under_way() -> None:
+async def test_a_stop_cancels_running_and_waiting_reads() -> None:
     async with _pool() as pool:
         reads = [pool.run("a"), pool.run("b")]
         await until(lambda: pool.disk.begun == ["a"])
@@ -168,7 +170,7 @@ async def test_a_stop_gives_up_what_is_under_way() -> None:
             await pool.run("c")
 
 
-async def test_what_fails_after_a_read_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_read_ahead_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async with _pool() as pool:
         pool.disk.release()
 
@@ -177,4 +179,5 @@ async def test_what_fails_after_a_read_is_logged_and_harms_nobody(caplog: pytest
 
         assert await pool.cold.run(Peer().connection, lambda: "read", fail) == "read"
         assert await pool.run("next") == "next"
+        await until(lambda: "read-ahead failed tier=pull_cold" in caplog.text)
         await until(lambda: "no such advice" in caplog.text)
