@@ -18,9 +18,7 @@ from pathlib import Path
 import uvloop
 
 from rmq_broker.settings.broker import BrokerSettings
-from rmq_broker.store.log.record import RecordTemplate, pack_host
-from rmq_broker.store.log.record_batch import BatchMessages
-from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.api import BatchMessages, MessageStore, RecordTemplate, pack_host
 from tests.support.waiting import until
 
 _HOST = pack_host("127.0.0.1", 10911)

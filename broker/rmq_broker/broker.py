@@ -32,8 +32,7 @@ from .pop.metrics import PopCollector
 from .processor_table import pull_rows, register_all, table
 from .settings.broker import BrokerRole
 from .statistics.broker_statistics import SAMPLE_SECONDS
-from .store.errors import StoreError
-from .store.recovery import StopKind
+from .store.api import StopKind, StoreError
 from .timers.backlog import CLEAN_SECONDS, COUNT_SECONDS
 from .timers.metrics import TimerCollector
 from .transactions.metrics import TransactionCollector

@@ -27,9 +27,7 @@ from .offsets.flusher import OffsetFlusher
 from .offsets.table import ConsumerOffsetTable
 from .persistence.config_file import ConfigFile
 from .statistics.broker_statistics import BrokerStatistics
-from .store.cleanup import Cleaner
-from .store.disk_space import DiskSpace
-from .store.message_store import MessageStore
+from .store.api import Cleaner, DiskSpace, MessageStore
 from .timers.backlog import TimerBacklog
 from .timers.timed_messages import TimedMessages
 from .topics.table import TopicTable

@@ -49,7 +49,7 @@ from .processors.send_target import TargetChecker
 from .processors.transaction import TransactionProcessor
 from .registration.registrar import BrokerIdentity, Registrar
 from .settings.version import SettingsVersion
-from .store.log.record import pack_host
+from .store.api import pack_host
 from .topics.deletion import TopicDeletion
 from .topics.unused import UnusedTopics
 from .transactions.service import TransactionService

@@ -12,7 +12,7 @@ import random
 import sys
 from pathlib import Path
 
-from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.api import MessageStore
 from tests.unit.broker.store.parts import new_store, put, put_batch
 
 _MESSAGES_BETWEEN_LOOP_PASSES = 20

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.recovery import StopKind
+from rmq_broker.store.api import StopKind
 from tests.unit.broker.store.parts import bodies, check_agreement, opened
 
 _PROJECT = Path(__file__).resolve().parents[2]

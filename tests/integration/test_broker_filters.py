@@ -10,8 +10,8 @@ import pytest
 
 from rmq_broker.clients.subscription import Subscription
 from rmq_broker.clock import now_ms
+from rmq_broker.store.api import is_ext_address
 from rmq_broker.store.property_filter import may_match
-from rmq_broker.store.queues.extension import is_ext_address
 from rmq_broker.store_tool.main import main as verify
 from rmq_remoting.bodies.checks import CheckClientRequestBody
 from rmq_remoting.bodies.heartbeat import SubscriptionData

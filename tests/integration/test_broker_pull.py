@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import rmq_broker.broker
-from rmq_broker.store.log.reading import ColdLog
-from rmq_broker.store.reader import Reader
+from rmq_broker.store.api import ColdLog, Reader
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumeType, MessageModel
 from rmq_remoting.codes import RequestCode, ResponseCode

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from rmq_broker.settings.broker import BrokerSettings
-from rmq_broker.store.log.record import RecordTemplate, pack_host
-from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.api import MessageStore, RecordTemplate, pack_host
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.java_hash import tags_code
 from tests.interop.checks import expected_bodies

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ..store.append import Arrival
-    from ..store.queues.consume_queue import ConsumeQueue
+    from ..store.api import Arrival, ConsumeQueue
 
 # Begins (True) and ends (False) being told of messages.
 Listen = Callable[[bool], None]

@@ -15,8 +15,7 @@ from rmq_remoting.bodies.topic import DataVersion
 if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..persistence.config_file import ConfigFile
-    from ..store.log.commit_log import CommitLog
-    from ..store.settings import StoreSettings
+    from ..store.api import CommitLog, StoreSettings
 
 # How often it is looked at how much of the log is on the disk.
 LOOK_SECONDS: Final = 1.0

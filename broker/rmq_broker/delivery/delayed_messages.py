@@ -14,11 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.exposition import Histogram
 
-from ..store.delay_levels import level_of_queue
-from ..store.errors import MessageRejected, StoreUnavailable
-from ..store.log.record import parse_record
-from ..store.queues.consume_queue import ENTRY, PLACEHOLDER_SIZE
-from ..store.reader import ColdRead, GetStatus
+from ..store.api import (
+    PLACEHOLDER_SIZE,
+    QUEUE_ENTRY,
+    ColdRead,
+    GetStatus,
+    MessageRejected,
+    StoreUnavailable,
+    level_of_queue,
+    parse_record,
+)
 from ..topics.names import SCHEDULE_TOPIC
 from .home import send_home
 from .inner_message import read_message
@@ -27,9 +32,7 @@ from .trouble import Trouble
 if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..statistics.broker_statistics import BrokerStatistics
-    from ..store.message_store import MessageStore
-    from ..store.queues.consume_queue import ConsumeQueue
-    from ..store.reader import GetResult
+    from ..store.api import ConsumeQueue, GetResult, MessageStore
     from .delay_offsets import DelayOffsets
     from .message_writer import MessageWriter
 
@@ -218,7 +221,7 @@ class DelayedMessages:
         goes_on = await self._deliver(level, due)
         if self._store.flushes_each_message:
             # Who delivers no faster than the disk takes it keeps nothing in memory.
-            await self._store.when_flushed(lambda end: None)
+            await self._store.flushed()
         return goes_on
 
     def _next_offset(self, level: _Level) -> int:
@@ -253,7 +256,7 @@ class DelayedMessages:
         while level.steps and level.steps[0].end_offset <= offset:
             level.steps.popleft()
         due: list[_Entry] = []
-        for index, (physical_offset, size, code) in enumerate(ENTRY.iter_unpack(raw)):
+        for index, (physical_offset, size, code) in enumerate(QUEUE_ENTRY.iter_unpack(raw)):
             if size == PLACEHOLDER_SIZE:
                 return due or [_Entry(offset, 0, size, 0)]
             due_ms = self._due_ms(level, offset + index, queue.tags_code(code), physical_offset, now_ms)

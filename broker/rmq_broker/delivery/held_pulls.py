@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.dispatch import Answer, HeldAnswer
 
-from ..store.queues.consume_queue import ConsumeQueue
+from ..store.api import ConsumeQueue
 from .waiting_requests import Retry, WaitingRequest, WaitingRequests
 
 if TYPE_CHECKING:

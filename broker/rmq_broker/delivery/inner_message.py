@@ -13,7 +13,7 @@ from typing import Final
 from rmq_remoting.message_properties import decode_properties, properties_to_string
 from rmq_remoting.sys_flags import MessageSysFlag
 
-from ..store.log.record import HEADS, MAGIC_V2
+from ..store.api import MAGIC_V2, RECORD_HEADS
 
 _HOST_BITS: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 _SYS_FLAG_AT: Final = 36
@@ -61,7 +61,7 @@ def read_message(record: bytes, position: int = 0) -> StoredMessage:
     A compressed body stays so. The checksum of the record is not of the message and left out.
     """
     (sys_flag,) = _unpack_int32(record, position + _SYS_FLAG_AT)
-    head = HEADS[
+    head = RECORD_HEADS[
         20 if sys_flag & MessageSysFlag.BORN_HOST_V6 else 8,
         20 if sys_flag & MessageSysFlag.STORE_HOST_V6 else 8,
     ]

@@ -19,16 +19,14 @@ from rmq_remoting.message_properties import (
     properties_to_string,
 )
 
-from ..store.delay_levels import DelayLevels, queue_of_level
-from ..store.errors import MessageRejected
-from ..store.log.record import RecordTemplate
+from ..store.api import DelayLevels, MessageRejected, RecordTemplate, queue_of_level
 from ..timers.admission import TIMER_PROPERTIES
 from ..timers.entry import TIMER_QUEUE_ID, TimerEntry
 from ..topics.names import SCHEDULE_TOPIC, TIMER_TOPIC, stored_topic_problem
 
 if TYPE_CHECKING:
     from ..statistics.broker_statistics import BrokerStatistics
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..timers.admission import Timed, TimerAdmission
     from .inner_message import InnerMessage
 
@@ -150,7 +148,7 @@ class MessageWriter:
                 f"the message's properties take {len(properties)} bytes in the store, the limit is "
                 f"{template.max_properties_bytes}"
             )
-        physical_offset, queue_offset = self._store.put(
+        physical_offset, queue_offset, size = self._store.put(
             self._store.queues.get_or_create(topic, queue_id),
             template,
             message.body,
@@ -162,7 +160,6 @@ class MessageWriter:
             delay_ms=delay_ms,
             prepared_transaction_offset=message.prepared_transaction_offset,
         )
-        size = template.fixed_bytes + len(message.body) + len(properties)
         counted = self._statistics.of_topic(topic)
         counted.put_messages += 1
         counted.put_bytes += size

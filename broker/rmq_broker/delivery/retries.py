@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..groups.table import SubscriptionGroupTable
     from ..statistics.broker_statistics import BrokerStatistics
-    from ..store.delay_levels import DelayLevels
+    from ..store.api import DelayLevels
     from ..topics.table import TopicTable
 
 # Clients before this one do not say how often they want a message (MQVersion V3_4_9).

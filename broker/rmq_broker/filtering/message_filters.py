@@ -16,7 +16,7 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.message_properties import find_property
 
 from ..clients.subscription import ExpressionError, Subscription
-from ..store.property_filter import PropertyFilter
+from ..store.api import PropertyFilter
 from ..topics.names import RETRY_PREFIX
 from .bloom import may_contain
 

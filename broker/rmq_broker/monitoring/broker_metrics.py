@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..offsets.table import ConsumerOffsetTable
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics, TopicStatistics
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..topics.table import TopicTable
 
 _CONSUME_MODES: Final = {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..processors.store_view import StoreView
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics
-    from ..store.disk_space import DiskSpace
+    from ..store.api import DiskSpace
 
 _VERSION_TEXT: Final = "V5_3_3"
 

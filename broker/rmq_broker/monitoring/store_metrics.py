@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.exposition import Family, counter, gauge
 
-from ..store.group_commit import CommitStatistics
-from ..store.index.message_index import IndexState
+from ..store.api import CommitStatistics, IndexState
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
-    from ..store.cleanup import CleaningStatistics
-    from ..store.disk_space import DiskSpace
-    from ..store.message_store import MessageStore
+    from ..store.api import CleaningStatistics, DiskSpace, MessageStore
 
 _APACHES_LABELS: Final = ("storage_type", "storage_medium")
 _APACHES_VALUES: Final = ("local", "disk")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..clients.consumers import ConsumerTable
     from ..clock import ClockMs
     from ..settings.broker import TopicSettings
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from .table import ConsumerOffsetTable
 
 log = logging.getLogger("rmq.broker.offsets")

@@ -17,7 +17,7 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.pop_receipt import Receipt
 
 from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
-from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.api import MessageRejected, StoreUnavailable
 from .answer_size import MAX_MESSAGES
 from .check_point import CheckPoint, CheckPointKey, QueueKey
 from .journal import OrderMoved
@@ -26,7 +26,7 @@ from .orders import OrderAckProblem
 if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..statistics.broker_statistics import BrokerStatistics
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from .in_flight import InFlight
     from .journal import Journal
     from .orders import OrderTable

@@ -9,7 +9,7 @@ from typing import Final
 
 from rmq_remoting.framing import MAX_FRAME_BYTES
 
-from ..store.reader import GetResult
+from ..store.api import GetResult
 
 # Apache's limit of what can be asked for (PopMessageProcessor).
 MAX_MESSAGES: Final = 32

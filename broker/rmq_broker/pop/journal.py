@@ -22,13 +22,13 @@ from rmq_remoting.message_codec import decode_stored_message
 from rmq_remoting.message_errors import MessageDecodeError
 
 from ..clock import ClockMs
-from ..store.log.record import RecordTemplate
+from ..store.api import RecordTemplate
 from ..timers.entry import TimerEntry
 from ..topics.names import TIMER_TOPIC
 from .check_point import CheckPoint, CheckPointKey
 
 if TYPE_CHECKING:
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
 
 _CHECK_POINT: Final = "ck"
 _ACK: Final = "ack"
@@ -249,7 +249,7 @@ class Journal:
             self._property_tail(tag, revive_queue_id),
         )
         template = self._template
-        physical_offset, queue_offset = self._store.put(
+        physical_offset, queue_offset, size = self._store.put(
             self._store.queues.get_or_create(TIMER_TOPIC, ENTRIES_QUEUE_ID),
             template,
             body,
@@ -259,7 +259,6 @@ class Journal:
             born_host=self._store_host,
             unique_key=key,
         )
-        size = template.fixed_bytes + len(body) + len(properties)
         self._tell_timer(
             TimerEntry(queue_offset, physical_offset, size, out_ms, self._revive_topic, is_journal=True)
         )

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ..store.reader import ColdRead, GetResult, GetStatus
+from ..store.api import ColdRead, GetResult, GetStatus
 from .answer_size import fitting
 from .check_point import QueueKey
 from .popping import MISPLACED, Walk
@@ -15,7 +15,7 @@ from .retry_topics import pop_retry_topic
 
 if TYPE_CHECKING:
     from ..settings.broker import PopSettings
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..topics.table import TopicTable
     from .popping import Popping
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..delivery.arrivals import Arrivals
     from ..settings.broker import PopSettings
-    from ..store.queues.consume_queue import ConsumeQueue
+    from ..store.api import ConsumeQueue
 
 ANY_QUEUE: Final = -1
 # So many of those who are held up are looked at in a tick: each looks into all queues, mostly in vain.

@@ -18,8 +18,7 @@ from rmq_remoting.message_properties import PROPERTY_CRC32, PROPERTY_POP_CK
 from rmq_remoting.pop_receipt import ORDER_REVIVE_QUEUE, Receipt, kind_of
 
 from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
-from ..store.errors import MessageRejected, StoreUnavailable
-from ..store.reader import ColdRead, GetResult, GetStatus
+from ..store.api import ColdRead, GetResult, GetStatus, MessageRejected, StoreUnavailable
 from ..topics.names import RETRY_PREFIX
 from .answer_infos import AnswerInfos
 from .answer_size import fitting, records_of
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..topics.table import TopicTable
     from .in_flight import InFlight
     from .journal import Journal

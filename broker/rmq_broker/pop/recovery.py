@@ -17,7 +17,7 @@ from .journal import Acked, Entry, GroupForgotten, Journal, Reset
 
 if TYPE_CHECKING:
     from ..offsets.table import ConsumerOffsetTable
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from .orders import OrderTable
     from .positions import Positions
 

@@ -13,7 +13,7 @@ from rmq_remoting.message_properties import decode_properties, properties_to_str
 
 from ..delivery.inner_message import StoredMessage, read_message
 from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
-from ..store.log.record import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
+from ..store.api import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
 from ..topics.names import RETRY_PREFIX, dead_letter_topic
 from .retry_topics import normal_topic, pop_retry_topic
 

@@ -6,8 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ..store.errors import MessageRejected, StoreUnavailable
-from ..store.reader import ColdRead, GetStatus
+from ..store.api import ColdRead, GetStatus, MessageRejected, StoreUnavailable
 from .check_point import CheckPoint
 from .retry_topics import normal_topic
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from ..clock import ClockMs
     from ..groups.table import SubscriptionGroupTable
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..topics.table import TopicTable
     from .in_flight import InFlight
     from .journal import Journal

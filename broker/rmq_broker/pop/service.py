@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import ClockMs
 from ..persistence.config_file import ConfigFile
-from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.api import MessageRejected, StoreUnavailable
 from ..topics.names import revive_topic
 from .acknowledging import Acknowledging
 from .check_point import QueueKey
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..offsets.table import ConsumerOffsetTable
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..timers.entry import TimerEntry
     from ..topics.table import TopicsChanged, TopicTable
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
     from ..pop.acknowledging import Acknowledging
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
 
 _MAX_PROBLEMS_TOLD: Final = 3
 

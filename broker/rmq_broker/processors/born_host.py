@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
 
-from ..store.log.record import pack_host
+from ..store.api import pack_host
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
     from ..pop.acknowledging import Acknowledging
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
 
 
 class ChangeInvisibleProcessor:

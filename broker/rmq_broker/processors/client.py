@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..filtering.message_filters import MessageFilters
     from ..groups.table import SubscriptionGroupTable
-    from ..store.settings import PullSettings
+    from ..store.api import PullSettings
     from ..topics.table import TopicTable
 
 log = logging.getLogger("rmq.broker.processors")

@@ -13,7 +13,7 @@ from typing import Final
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 
-from ..store.log.record_batch import BatchMessages
+from ..store.api import BatchMessages
 from .send_properties import PropertiesEditor
 
 _ITEM: Final = Struct(">12xii")

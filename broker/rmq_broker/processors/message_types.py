@@ -18,7 +18,7 @@ from ..topics.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 if TYPE_CHECKING:
     from rmq_remoting.bodies.topic import TopicConfig
 
-    from ..store.log.record_batch import BatchMessages
+    from ..store.api import BatchMessages
 
 MIXED: Final = "MIXED"
 NORMAL: Final = "NORMAL"

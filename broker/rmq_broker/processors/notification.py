@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..pop.service import PopService
     from ..settings.broker import PopSettings
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..topics.table import TopicTable
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmq_remoting.codes import ResponseCode
@@ -9,10 +11,32 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 
-from ..store.group_commit import WaitEnd
+from ..store.api import Durability
 
 if TYPE_CHECKING:
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
+
+
+def answer_when_flushed(
+    store: MessageStore, answer_of: Callable[[Durability], Answer]
+) -> asyncio.Future[Answer]:
+    """Return the future answer to a request whose message is being flushed; only with synchronous flushing.
+
+    `answer_of` makes the answer from what is known of the message on disk. An error that it raises becomes
+    the answer.
+    """
+    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def complete(durability: Durability) -> None:
+        if future.done():  # the request was cancelled, since its connection closed
+            return
+        try:
+            future.set_result(answer_of(durability))
+        except Exception as error:
+            future.set_exception(error)
+
+    store.when_flushed(complete)
+    return future
 
 
 def when_on_disk(store: MessageStore, response: RemotingCommand) -> Result:
@@ -20,14 +44,14 @@ def when_on_disk(store: MessageStore, response: RemotingCommand) -> Result:
     if not store.flushes_each_message:
         return response
 
-    def outcome(end: WaitEnd) -> Answer:
-        if end is WaitEnd.FAILED:
+    def answer_of(durability: Durability) -> Answer:
+        if durability is Durability.FAILED:
             raise CommandError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"it may be lost: {store.unavailable_reason}"
             )
         return response
 
-    return store.when_flushed(outcome)
+    return answer_when_flushed(store, answer_of)
 
 
 def certainly_on_disk(
@@ -40,9 +64,9 @@ def certainly_on_disk(
     if not store.flushes_each_message:
         return response
 
-    def outcome(end: WaitEnd) -> Answer:
-        if end is WaitEnd.FLUSHED:
+    def answer_of(durability: Durability) -> Answer:
+        if durability is Durability.FLUSHED:
             return response
         raise CommandError(code, not_on_disk)
 
-    return store.when_flushed(outcome)
+    return answer_when_flushed(store, answer_of)

@@ -12,7 +12,7 @@ from rmq_remoting.headers.pop import PeekMessageRequestHeader, PopMessageRespons
 from ..pop.answer_size import MAX_MESSAGES
 from ..pop.peeking import Peek, Peeking
 from ..pop.polls import ANY_QUEUE
-from ..store.reader import GetStatus
+from ..store.api import GetStatus
 from .pop_admission import PopAdmission
 from .pop_walks import Walks
 

@@ -20,7 +20,7 @@ from ..clients.parsed_subscriptions import ParsedSubscriptions
 from ..pop.check_point import QueueKey
 from ..pop.polls import AHEAD_MS, ANY_QUEUE
 from ..pop.popping import Pop, Read
-from ..store.reader import ColdRead, GetResult, GetStatus
+from ..store.api import ColdRead, GetResult, GetStatus
 from .pop_admission import PopAdmission
 from .pop_walks import Walks
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..filtering.message_filters import MessageFilters
     from ..pop.service import PopService
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
 
 # A pop that comes so much later than its client waits for it would find nobody.
 _TOO_LATE_MS: Final = 500

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..pop.routes import QueueRoutes
     from ..pop.service import PopService
     from ..settings.broker import BrokerSettings
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..topics.table import TopicTable
 
 

@@ -10,13 +10,13 @@ from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 
 from ..delivery.cold_reads import ClientGone, ColdReads
-from ..store.reader import ColdRead, GetResult
+from ..store.api import ColdRead, GetResult
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
     from ..pop.popping import Walk
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
 
 
 class Walks:

@@ -30,7 +30,7 @@ from ..delivery.cold_reads import ClientGone, ColdReads
 from ..filtering.message_filters import EVERYTHING
 from ..groups.names import SYSTEM_GROUPS, is_system_group
 from ..offsets.table import NO_OFFSET, key_of
-from ..store.reader import ColdRead, GetResult, GetStatus
+from ..store.api import ColdRead, GetResult, GetStatus
 from ..topics.permissions import READ
 from .refusals import CREATE_GROUP, CREATE_IT, existing_group, existing_topic
 
@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from ..offsets.table import ConsumerOffsetTable
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics, GroupStatistics
-    from ..store.message_store import MessageStore
-    from ..store.queues.consume_queue import ConsumeQueue
+    from ..store.api import ConsumeQueue, MessageStore
     from ..topics.table import TopicTable
 
 _MASTER_ID: Final = 0

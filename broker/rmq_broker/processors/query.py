@@ -18,7 +18,7 @@ from rmq_remoting.headers.query import (
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
-    from ..store.settings import QuerySettings
+    from ..store.api import QuerySettings
     from .store_view import MessageLookup
 
 # What an answer may carry; the rest of its frame is for the header.

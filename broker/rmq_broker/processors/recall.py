@@ -24,7 +24,7 @@ from rmq_remoting.message_properties import (
 from rmq_remoting.recall_handle import RecallHandle, RecallHandleError
 
 from ..delivery.inner_message import InnerMessage
-from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.api import MessageRejected, StoreUnavailable
 from ..topics.permissions import is_writeable
 from .born_host import born_host_of
 from .on_disk import certainly_on_disk
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
     from ..settings.broker import BrokerSettings
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..topics.table import TopicTable
 
 _TAG: Final = "_RECALL_TAG_"

@@ -27,7 +27,7 @@ from rmq_remoting.message_properties import (
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..delivery.inner_message import InnerMessage
-from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.api import MessageRejected, StoreUnavailable
 from .admin.settling import answer_later
 from .born_host import born_host_of
 

@@ -30,17 +30,23 @@ from rmq_remoting.recall_handle import RecallHandle
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..delivery.inner_message import InnerMessage
-from ..store.errors import MessageRejected, StoreUnavailable
-from ..store.group_commit import WaitEnd
-from ..store.log.record import RecordTemplate, pack_host
-from ..store.message_store import MessageStore
-from ..store.queues.batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
-from ..store.queues.consume_queue import ConsumeQueue
+from ..store.api import (
+    LARGEST_BATCH,
+    BatchConsumeQueue,
+    ConsumeQueue,
+    Durability,
+    MessageRejected,
+    MessageStore,
+    RecordTemplate,
+    StoreUnavailable,
+    pack_host,
+)
 from ..timers.admission import TimerCongested, TimersOff
 from ..topics.names import RETRY_PREFIX
 from .born_host import BORN_HOST, born_host_of
 from .client_batch import read_batch
 from .message_types import check_type, check_types
+from .on_disk import answer_when_flushed
 from .send_later import LaterSends
 from .send_properties import IN_TRANSACTION, PropertiesEditor, batch_in_transaction
 from .send_target import TargetChecker
@@ -167,7 +173,7 @@ class SendProcessor:
         queue = route.queue
         began = self._clock()
         try:
-            physical_offset, queue_offset = self._store.put(
+            physical_offset, queue_offset, size = self._store.put(
                 queue,
                 template,
                 body,
@@ -180,7 +186,6 @@ class SendProcessor:
         except (StoreUnavailable, MessageRejected) as error:
             raise self._put_error(error) from error
         statistics = route.statistics
-        size = template.fixed_bytes + len(body) + len(properties)
         statistics.put_messages += 1
         statistics.put_bytes += size
         statistics.put_sizes.observe(size)
@@ -267,7 +272,7 @@ class SendProcessor:
             check_types(route.wanted_type, header.target.topic, messages)
         unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
         try:
-            packed, queue_offset = self._store.put_batch(
+            placed = self._store.put_batch(
                 route.queue,
                 template,
                 messages,
@@ -279,11 +284,11 @@ class SendProcessor:
         except (StoreUnavailable, MessageRejected) as error:
             raise self._put_error(error) from error
         statistics = route.statistics
-        statistics.put_messages += len(packed.sizes)
-        statistics.put_bytes += len(packed.records)
-        statistics.put_sizes.observe_all(packed.sizes)
-        msg_id = self._msg_ids(packed.offsets)
-        answer = self._encoder.encode(request, msg_id, route.queue.queue_id, queue_offset, unique_key)
+        statistics.put_messages += len(placed.sizes_bytes)
+        statistics.put_bytes += placed.total_bytes
+        statistics.put_sizes.observe_all(placed.sizes_bytes)
+        msg_id = self._msg_ids(placed.physical_offsets)
+        answer = self._encoder.encode(request, msg_id, route.queue.queue_id, placed.queue_offset, unique_key)
         if self._store.flushes_each_message and _waits(header.properties):
             return self._when_flushed(answer)
         return answer
@@ -313,7 +318,7 @@ class SendProcessor:
         unique_key = find_property(header.properties, b"UNIQ_KEY") or b""
         template = route.unit_template(len(born_host))
         try:
-            physical_offset, queue_offset = self._store.put_unit(
+            physical_offset, queue_offset, size = self._store.put_unit(
                 queue,
                 template,
                 body,
@@ -327,7 +332,6 @@ class SendProcessor:
         except (StoreUnavailable, MessageRejected) as error:
             raise self._put_error(error) from error
         statistics = route.statistics
-        size = template.fixed_bytes + len(body) + len(properties)
         statistics.put_messages += count
         statistics.put_bytes += size
         statistics.put_sizes.observe(size)
@@ -343,10 +347,10 @@ class SendProcessor:
     def _when_flushed(self, answer: bytes | RemotingCommand) -> Result:
         """The answer once the message is on the disk, or, where that takes too long, that it is not yet."""
 
-        def outcome(end: WaitEnd) -> Answer:
-            if end is WaitEnd.FLUSHED:
+        def answer_of(durability: Durability) -> Answer:
+            if durability is Durability.FLUSHED:
                 return answer
-            if end is WaitEnd.TIMED_OUT:
+            if durability is Durability.TIMED_OUT:
                 return self._encoder.with_code(answer, ResponseCode.FLUSH_DISK_TIMEOUT)
             reason = self._store.unavailable_reason
             raise CommandError(
@@ -354,7 +358,7 @@ class SendProcessor:
                 f"the message may be lost: {reason}. Send it again, to another broker",
             )
 
-        return self._store.when_flushed(outcome)
+        return answer_when_flushed(self._store, answer_of)
 
     def _msg_ids(self, offsets: Sequence[int]) -> bytes:
         """The offset message ids of a batch, with commas between; formatting each takes twice as long."""

@@ -20,8 +20,7 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from ..delivery.cold_reads import ClientGone, ColdReads
 from ..delivery.inner_message import InnerMessage, read_message
 from ..delivery.retries import Failure, Redelivery
-from ..store.errors import MessageRejected, StoreUnavailable
-from ..store.log.reading import ColdData
+from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from ..topics.permissions import WRITE
 from .on_disk import certainly_on_disk
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from ..delivery.message_writer import MessageWriter
     from ..delivery.retries import Retries
     from ..settings.broker import BrokerSettings
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
 
 log = logging.getLogger("rmq.broker")
 

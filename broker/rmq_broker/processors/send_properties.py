@@ -15,7 +15,7 @@ from rmq_remoting.errors import CommandError, shown
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import decode_properties, find_property, properties_to_string
 
-from ..store.log.record import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
+from ..store.api import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
 from ..timers.admission import TIMER_PROPERTIES
 
 _TAGS_MARK: Final = b"TAGS\x01"

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ..store.index.index_files import IndexAnswer
-    from ..store.queues.extension import ExtUnit
+    from ..store.api import ExtUnit, IndexAnswer
 
 
 class StoreView(Protocol):

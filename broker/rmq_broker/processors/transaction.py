@@ -22,15 +22,14 @@ from rmq_remoting.message_ids import parse_offset_message_id
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..delivery.cold_reads import ClientGone, ColdReads
-from ..store.errors import MessageRejected, StoreUnavailable
-from ..store.log.reading import ColdData
+from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from .on_disk import certainly_on_disk
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
 
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..transactions.service import TransactionService
 
 _ENDS: Final = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_ROLLBACK)

@@ -40,7 +40,7 @@ from rmq_remoting.daemon.settings import (
 )
 from rmq_remoting.host import host_name, local_address
 
-from ..store.settings import PullSettings, QuerySettings, StoreSettings
+from ..store.api import PullSettings, QuerySettings, StoreSettings
 from .unsupported import UNSUPPORTED
 
 _TABLE = Path(__file__).with_name("apache_settings.tsv")

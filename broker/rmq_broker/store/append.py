@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +27,29 @@ from .queues.consume_queue import ConsumeQueue
 if TYPE_CHECKING:
     from .index.message_index import MessageIndex
 
+# Called with the queue of each message or batch, as soon as consumers can read it.
 Arrival = Callable[[ConsumeQueue], None]
+
+
+class Placed(NamedTuple):
+    """Where a message was appended: its offsets in the commit log and in its queue, and its record's size."""
+
+    physical_offset: int
+    queue_offset: int
+    size_bytes: int
+
+
+class PlacedBatch(NamedTuple):
+    """Where the messages of a batch were appended.
+
+    Each message has its own offset in the commit log and its own record size. In the queue the messages take
+    consecutive offsets from `queue_offset` on.
+    """
+
+    physical_offsets: Sequence[int]
+    sizes_bytes: Sequence[int]
+    total_bytes: int
+    queue_offset: int
 
 
 class _Unflushed(NamedTuple):
@@ -77,8 +99,8 @@ class Appender:
         messages: int = 1,
         delay_ms: int | None = None,
         prepared_transaction_offset: int = 0,
-    ) -> tuple[int, int]:
-        """Append a message; returns its physical offset and its queue offset.
+    ) -> Placed:
+        """Append a message and return where it is.
 
         `unique_key`: that of the properties, where the caller has it. `messages`: how many offsets it takes,
         more than one for a batch that is one record. `delay_ms`: how long a delayed message is to wait; when
@@ -125,7 +147,7 @@ class Appender:
             entry = (physical_offset, size, tags_code, now_ms, messages)
             enter = partial(self._enter, queue, entry, unique_key, keys)
             self._enter_later(physical_offset, size, enter)
-        return physical_offset, queue_offset
+        return Placed(physical_offset, queue_offset, size)
 
     # --- several ---
 
@@ -139,7 +161,7 @@ class Appender:
         born_host: bytes,
         unique_key: bytes = b"",
         has_keys: bool = True,
-    ) -> tuple[PackedBatch, int]:
+    ) -> PlacedBatch:
         """Append messages one behind the other, all or none.
 
         `unique_key`: that of the batch, which all of them have; empty: each has its own. `has_keys`: whether
@@ -148,7 +170,7 @@ class Appender:
         """
         count = len(messages.bodies)
         if not count:
-            return PackedBatch(b"", b"", (), ()), queue.next_offset
+            return PlacedBatch((), (), 0, queue.next_offset)
         lengths = messages.lengths()
         total = lengths.record_bytes(template, messages.shared_properties)
         if self._health.refusal is not None:
@@ -173,7 +195,7 @@ class Appender:
             queue.next_offset += count
             enter = partial(self._enter_batch, queue, packed, unique_key, keyed, now_ms)
             self._enter_later(file.start + begin, total, enter)
-        return packed, first_queue_offset
+        return PlacedBatch(packed.offsets, packed.sizes, total, first_queue_offset)
 
     def _enter(
         self, queue: ConsumeQueue, entry: tuple[int, int, int, int, int], unique_key: bytes, keys: bytes
@@ -217,7 +239,7 @@ class Appender:
         born_timestamp_ms: int,
         born_host: bytes,
         unique_key: bytes,
-    ) -> tuple[int, int]:
+    ) -> Placed:
         """Append a batch of `count` messages as one record, as `put` does a message.
 
         Number and first offset go into the properties, which its entry is made of again (Apache RocketMQ

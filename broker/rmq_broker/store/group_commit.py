@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from rmq_remoting.dispatch import Answer
-
 if TYPE_CHECKING:
     from .flush import LogFlush
 
@@ -26,16 +24,21 @@ log = logging.getLogger("rmq.store.flush")
 _CLOSE_SECONDS: Final = 10.0
 
 
-class WaitEnd(Enum):
-    """How a wait for the disk ended."""
+class Durability(Enum):
+    """What is known of a message on disk when the wait for its flush ends.
+
+    FLUSHED    it is on disk
+    TIMED_OUT  the flush is still running: the message may be on disk later
+    FAILED     the flush failed: the message may be on disk or not
+    """
 
     FLUSHED = "flushed"
-    TIMED_OUT = "timed out"  # it may be on the disk later
-    FAILED = "failed"  # it may be on the disk or not: nobody can say
+    TIMED_OUT = "timed out"
+    FAILED = "failed"
 
 
-# Gives the answer to who waited.
-Outcome = Callable[[WaitEnd], Answer]
+# Called once, on the event loop, when a wait for a flush ends.
+DurabilityListener = Callable[[Durability], None]
 
 
 @dataclass(slots=True)
@@ -68,7 +71,7 @@ class GroupCommit:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         # By the offset that they wait for, which is also by the time that they came.
-        self._waiting: deque[tuple[int, float, asyncio.Future[Answer], Outcome]] = deque()
+        self._waiting: deque[tuple[int, float, DurabilityListener]] = deque()
         self._requested = False
         self._flushed_to = 0  # as far as the loop was told
         self._wake = threading.Semaphore(0)
@@ -84,21 +87,19 @@ class GroupCommit:
             self._requested = True
             self._loop.call_soon(self._start_flush)
 
-    def wait(self, offset: int, outcome: Outcome) -> asyncio.Future[Answer]:
-        """The answer, once the log is on the disk up to `offset`; the log's newest record ends there.
+    def when_flushed(self, offset: int, listener: DurabilityListener) -> None:
+        """Call `listener` once the log is on disk up to `offset`, the end of the log's newest record.
 
-        In the next iteration of the loop where it is there already. Else a flush is asked for: who has not
-        appended anything just now may be the only one who waits.
+        The call is made in a later iteration of the event loop, even if that part of the log is on disk
+        already. Otherwise a flush is requested: the caller may be the only one that waits for it.
         """
-        future: asyncio.Future[Answer] = self._loop.create_future()
-        self._waiting.append((offset, self._clock() + self._timeout_ms() / 1000, future, outcome))
+        self._waiting.append((offset, self._clock() + self._timeout_ms() / 1000, listener))
         if self._timer is None:
             self._set_timer()
         if offset <= self._flushed_to:
             self._loop.call_soon(self._settle_flushed)
         else:
             self.request()
-        return future
 
     @property
     def waiting(self) -> int:
@@ -120,7 +121,7 @@ class GroupCommit:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._settle(len(self._waiting), WaitEnd.TIMED_OUT)
+        self._settle(len(self._waiting), Durability.TIMED_OUT)
 
     # --- on the loop ---
 
@@ -141,31 +142,29 @@ class GroupCommit:
             if entry[0] > self._flushed_to:
                 break
             count += 1
-        self._settle(count, WaitEnd.FLUSHED)
+        self._settle(count, Durability.FLUSHED)
 
     def _failed(self) -> None:
-        self._settle(len(self._waiting), WaitEnd.FAILED)
+        self._settle(len(self._waiting), Durability.FAILED)
 
-    def _settle(self, count: int, end: WaitEnd) -> None:
+    def _settle(self, count: int, end: Durability) -> None:
         """Answer the first `count` of those who wait."""
         self._count(count, end)
         for _ in range(count):
-            _, _, future, outcome = self._waiting.popleft()
-            if future.done():  # its connection is gone
-                continue
+            listener = self._waiting.popleft()[2]
             try:
-                future.set_result(outcome(end))
-            except Exception as error:  # answered as any request that fails
-                future.set_exception(error)
+                listener(end)
+            except Exception:  # the others are still to be called
+                log.exception("durability listener failed listener=%r durability=%s", listener, end.name)
 
-    def _count(self, count: int, end: WaitEnd) -> None:
+    def _count(self, count: int, end: Durability) -> None:
         statistics = self.statistics
         match end:
-            case WaitEnd.FLUSHED:
+            case Durability.FLUSHED:
                 statistics.answered += count
-            case WaitEnd.TIMED_OUT:
+            case Durability.TIMED_OUT:
                 statistics.timed_out += count
-            case WaitEnd.FAILED:
+            case Durability.FAILED:
                 statistics.failed += count
 
     def _set_timer(self) -> None:
@@ -184,7 +183,7 @@ class GroupCommit:
             count += 1
         if count:
             log.warning("%d sends are answered before they are on the disk: the flush takes too long", count)
-        self._settle(count, WaitEnd.TIMED_OUT)
+        self._settle(count, Durability.TIMED_OUT)
         self._set_timer()
 
     # --- in the thread ---

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from rmq_remoting.daemon.atomic_file import replace_file
-from rmq_remoting.dispatch import Answer
 
 from .append import Appender
 from .checkpoint import Checkpoint
@@ -20,13 +19,14 @@ from .disk_space import DiskUse
 from .errors import StoreUnavailable
 from .fine_checkpoint import distrust_written
 from .flush import Flusher, Reached
-from .group_commit import GroupCommit, Outcome
+from .group_commit import Durability, DurabilityListener, GroupCommit
 from .health import WriteHealth
 from .index.index_files import IndexAnswer
 from .index.message_index import MessageIndex
 from .judging import RecordJudge
 from .log.commit_log import CommitLog
 from .log.log_walk import LogRecords
+from .log.reading import Backlogs, ColdLog
 from .log.room import LogRoom
 from .property_filter import PropertyFilter
 from .queues.consume_queue import ConsumeQueue
@@ -282,13 +282,25 @@ class MessageStore:
         """Who waits for the disk; None with asynchronous flushing, and while the store is closed."""
         return self._commits
 
-    def when_flushed(self, outcome: Outcome) -> asyncio.Future[Answer]:
-        """The answer for who appended last, once that is on the disk; only with `flushes_each_message`.
+    def when_flushed(self, listener: DurabilityListener) -> None:
+        """Call `listener` when the wait for the newest message's flush ends.
 
-        `outcome` is told how the wait ended, and gives the answer.
+        Only with `flushes_each_message`. The call comes in a later iteration of the event loop, with what is
+        known of the message on disk then.
         """
         assert self._commits is not None
-        return self._commits.wait(self.commit_log.max_offset, outcome)
+        self._commits.when_flushed(self.commit_log.max_offset, listener)
+
+    def flushed(self) -> asyncio.Future[Durability]:
+        """Return a future of what `when_flushed` would tell; only with `flushes_each_message`."""
+        future: asyncio.Future[Durability] = asyncio.get_running_loop().create_future()
+
+        def complete(durability: Durability) -> None:
+            if not future.done():
+                future.set_result(durability)
+
+        self.when_flushed(complete)
+        return future
 
     def append_data(self, offset: int, data: bytes) -> None:
         """Append bytes that stand at `offset` in another broker's log, where this one has to end.
@@ -413,6 +425,10 @@ class MessageStore:
         if not 0 <= physical_offset < (self.entries_end if entered else self.commit_log.max_offset):
             return None
         return self.reader.record_now(physical_offset, known_size)
+
+    def cold_log(self) -> ColdLog:
+        """Return a reader of the commit log for one pass in a thread; its reads block."""
+        return ColdLog(self.commit_log.files, Backlogs())
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record that begins at a physical offset; None where no sound one does.

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from .log.reading import ColdData, ReadRange, iter_stretches
 from .log.record import properties_of
 from .queues.batch_consume_queue import Unit, iter_units
-from .queues.consume_queue import ENTRY, ConsumeQueue, Entry
+from .queues.consume_queue import QUEUE_ENTRY, ConsumeQueue, Entry
 from .queues.entry_file import PLACEHOLDER_SIZE
 from .queues.extension import is_ext_address
 
@@ -72,7 +72,7 @@ class Stretch(NamedTuple):
             # What ends before the offset stands before a gap.
             units = [unit for unit in iter_units(raw) if unit.end_offset > offset]
             return cls(units, [unit.base_offset for unit in units], units[-1].end_offset if units else offset)
-        entries = list(ENTRY.iter_unpack(raw))
+        entries = list(QUEUE_ENTRY.iter_unpack(raw))
         end = offset + len(entries)
         return cls(entries, range(offset, end), end)
 

@@ -13,13 +13,13 @@ from .log.reading import Backlogs, ColdData, ColdLog, Preadv, ReadRange, WarmLog
 from .log.record import MIN_RECORD_BYTES, parse_record
 from .property_filter import Limits, PropertyFilter, Stretch, may_match, pick, within_reason
 from .queues.batch_consume_queue import Unit, iter_units
-from .queues.consume_queue import ENTRY, ConsumeQueue, Entry
+from .queues.consume_queue import QUEUE_ENTRY, ConsumeQueue, Entry
 from .queues.entry_file import PLACEHOLDER_SIZE
 from .settings import PullSettings
 from .tag_search import find_tagged, has_hashes_alone
 
-_iter_entries = ENTRY.iter_unpack
-_entry_at: Callable[[bytes, int], Entry] = ENTRY.unpack_from
+_iter_entries = QUEUE_ENTRY.iter_unpack
+_entry_at: Callable[[bytes, int], Entry] = QUEUE_ENTRY.unpack_from
 # Hashes have 32 bits, times are positive: below is the address of a tags code in the queue's extension files.
 _SMALLEST_HASH: Final = -(1 << 31)
 # Who keeps up with a queue finds so many messages at most, mostly one.
@@ -294,20 +294,20 @@ class Reader:
         is_old = _entry_at(raw, 0)[0] < ask.recent_from
         count_limit, _ = self._limits(ask, is_old)
         found = find_tagged(raw, tags_codes, count_limit + 1)
-        looked_at = len(raw) // ENTRY.size
+        looked_at = len(raw) // QUEUE_ENTRY.size
         if not found and looked_at == self.entries_wanted(ask):
             usual, read = looked_at, queue.read if may_wait else queue.read_now
             more = read(ask.offset + usual, usual * _MORE_FOR_RARE_TAGS)
             if more and has_hashes_alone(more):
                 raw += more
                 found = find_tagged(raw, tags_codes, count_limit + 1)
-                looked_at = len(raw) // ENTRY.size
+                looked_at = len(raw) // QUEUE_ENTRY.size
                 if found:
                     # No further than usual from there: clients pause where they have messages from far apart
                     # (consumeConcurrentlyMaxSpan, 2,000 offsets).
                     looked_at = min(looked_at, found[0] + usual)
                     found = [index for index in found if index < looked_at]
-        wanted = ((index, _entry_at(raw, index * ENTRY.size)) for index in found)
+        wanted = ((index, _entry_at(raw, index * QUEUE_ENTRY.size)) for index in found)
         return self._take(ask, wanted, looked_at, is_old)
 
     def _take(

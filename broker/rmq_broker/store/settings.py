@@ -30,7 +30,7 @@ from rmq_remoting.daemon.settings import (
 
 from .delay_levels import DEFAULT_DELAY_LEVEL_TEXT, DelayLevels
 from .queues.batch_consume_queue import UNIT_BYTES
-from .queues.consume_queue import ENTRY_BYTES
+from .queues.consume_queue import QUEUE_ENTRY_BYTES
 
 
 class FlushDiskType(enum.StrEnum):
@@ -108,7 +108,7 @@ class PullSettings(SettingsGroup):
         "Queue entries that one pull looks through at most while its filter rejects them; by tags, which are "
         "searched for in bulk, 20 times as many.",
         unit="bytes of entries",
-        minimum=ENTRY_BYTES,
+        minimum=QUEUE_ENTRY_BYTES,
     )
 
 
@@ -225,7 +225,7 @@ class StoreSettings(CleaningSettings):
         6_000_000,
         "mappedFileSizeConsumeQueue",
         "Size of one file of a consume queue, rounded up to whole entries of 20 bytes.",
-        minimum=ENTRY_BYTES,
+        minimum=QUEUE_ENTRY_BYTES,
     )
     mapped_file_size_batch_consume_queue: ByteCount = setting(
         13_800_000,
@@ -338,7 +338,7 @@ class StoreSettings(CleaningSettings):
     @property
     def consume_queue_file_bytes(self) -> int:
         """Size of one file of a consume queue: whole entries."""
-        return _rounded_up(self.mapped_file_size_consume_queue, ENTRY_BYTES)
+        return _rounded_up(self.mapped_file_size_consume_queue, QUEUE_ENTRY_BYTES)
 
     @property
     def batch_consume_queue_file_bytes(self) -> int:

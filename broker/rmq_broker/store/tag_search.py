@@ -7,17 +7,17 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final
 
-from .queues.consume_queue import ENTRY
+from .queues.consume_queue import QUEUE_ENTRY
 
 # A hash has 32 bits and its sign: other first bytes are those of addresses in the queue's extension files.
 _FIRST_BYTES_OF_HASHES: Final = b"\x00\xff"
 _CODE: Final = Struct(">q")
-_CODE_AT: Final = ENTRY.size - _CODE.size
+_CODE_AT: Final = QUEUE_ENTRY.size - _CODE.size
 
 
 def has_hashes_alone(raw: bytes) -> bool:
     """Whether every one of these packed entries has its tags' hash, and none an address of it."""
-    return not raw[_CODE_AT :: ENTRY.size].translate(None, _FIRST_BYTES_OF_HASHES)
+    return not raw[_CODE_AT :: QUEUE_ENTRY.size].translate(None, _FIRST_BYTES_OF_HASHES)
 
 
 def find_tagged(raw: bytes, tags_codes: frozenset[int], most: int) -> list[int]:
@@ -34,12 +34,12 @@ def _find(find: Callable[[bytes, int], int], code: bytes, most: int) -> list[int
     found: list[int] = []
     position = find(code, _CODE_AT)
     while position >= 0 and len(found) < most:
-        index, behind = divmod(position - _CODE_AT, ENTRY.size)
+        index, behind = divmod(position - _CODE_AT, QUEUE_ENTRY.size)
         if behind:  # these bytes are parts of others
-            position = find(code, position + ENTRY.size - behind)
+            position = find(code, position + QUEUE_ENTRY.size - behind)
         else:
             found.append(index)
-            position = find(code, position + ENTRY.size)
+            position = find(code, position + QUEUE_ENTRY.size)
     return found
 
 

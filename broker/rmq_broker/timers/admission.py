@@ -21,7 +21,7 @@ from rmq_remoting.message_properties import (
     decode_properties,
 )
 
-from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.api import MessageRejected, StoreUnavailable
 from ..topics.names import TIMER_TOPIC, TRANSACTION_HALF_TOPIC, is_revive_topic
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rmq_remoting.message_properties import PROPERTY_REAL_TOPIC, find_property
 
 from ..delivery.inner_message import read_message
 from ..persistence.config_file import ConfigFile
-from ..store.recovery import StopKind
+from ..store.api import StopKind
 from ..topics.names import TIMER_TOPIC, is_revive_topic
 from .admission import TimerAdmission
 from .counts import TimerCounts
@@ -26,8 +26,7 @@ from .wheel import TimerWheel
 if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..settings.broker import TimerSettings
-    from ..store.message_store import MessageStore
-    from ..store.settings import StoreSettings
+    from ..store.api import MessageStore, StoreSettings
     from ..topics.table import TopicsChanged
 
 log = logging.getLogger("rmq.broker.timers")

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.message_properties import find_property
 
 from ..delivery.inner_message import StoredMessage, read_message
-from ..store.log.record import parse_record
-from ..store.reader import ColdRead, GetStatus
+from ..store.api import ColdRead, GetStatus, parse_record
 from ..topics.names import TIMER_TOPIC, is_revive_topic
 from .entry import TIMER_QUEUE_ID, TimerEntry
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
-    from ..store.message_store import MessageStore
-    from ..store.reader import GetResult
+    from ..store.api import GetResult, MessageStore
     from .counts import TimerCounts
     from .pending import PendingTimers
 

@@ -30,9 +30,14 @@ from rmq_remoting.message_properties import (
 from ..delivery.home import send_home
 from ..delivery.inner_message import InnerMessage, read_message
 from ..delivery.trouble import Trouble
-from ..store.errors import MessageRejected, StoreUnavailable
-from ..store.log.reading import Backlogs, ColdLog
-from ..store.log.record import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, parse_record
+from ..store.api import (
+    CRC_PROPERTY_BYTES,
+    MAX_PROPERTIES_BYTES,
+    ColdLog,
+    MessageRejected,
+    StoreUnavailable,
+    parse_record,
+)
 from ..topics.names import TIMER_TOPIC, is_revive_topic
 from .admission import TIMER_PROPERTIES
 from .entry import TimerEntry
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
     from ..settings.broker import TimerSettings
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from .backlog import TimerBacklog
     from .pending import DueSlot
     from .timer_log import Unit
@@ -209,13 +214,13 @@ class TimedMessages:
             slot.done += 1
         if self._store.flushes_each_message:
             # Who delivers no faster than the disk takes it keeps nothing in memory.
-            await self._store.when_flushed(lambda end: None)
+            await self._store.flushed()
         return True
 
     # --- reading; in a thread ---
 
     def _log(self) -> ColdLog:
-        return ColdLog(self._store.commit_log.files, Backlogs())
+        return self._store.cold_log()
 
     def _read(self, positions: array[int], commit_log: ColdLog) -> list[tuple[Unit | None, bytes | None]]:
         """The entries at these positions, and the records of their messages: some of them, one at least.

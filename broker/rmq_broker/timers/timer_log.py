@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 
 from rmq_remoting.daemon.atomic_file import sync_folder
 
-from ..store.errors import StoreDamaged
-from ..store.log.mapped_file import file_name, list_files
+from ..store.api import StoreDamaged, file_name, list_files
 
 log = logging.getLogger("rmq.broker.timers")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ..store.errors import StoreDamaged
+from ..store.api import StoreDamaged
 
 log = logging.getLogger("rmq.broker.timers")
 

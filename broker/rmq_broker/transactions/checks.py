@@ -17,8 +17,7 @@ from rmq_remoting.message_properties import (
 )
 
 from ..delivery.inner_message import InnerMessage, read_message
-from ..store.errors import MessageRejected, StoreUnavailable
-from ..store.log.reading import ColdData
+from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from ..topics.names import TRANSACTION_CHECKED_OUT_TOPIC
 from .half_messages import End, HalfMessage
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
     from ..settings.broker import BrokerSettings
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..topics.table import TopicTable
     from .half_messages import HalfMessages
     from .op_messages import OpMessages
@@ -102,7 +101,7 @@ class Checks:
     async def _breathe(self) -> None:
         """Give way to other work; where each message is flushed, no faster than the disk takes them."""
         if self._store.flushes_each_message:
-            await self._store.when_flushed(lambda end: None)
+            await self._store.flushed()
         else:
             await asyncio.sleep(0)
 

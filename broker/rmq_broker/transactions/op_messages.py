@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ..delivery.inner_message import InnerMessage
-from ..store.errors import MessageRejected, StoreUnavailable
+from ..store.api import MessageRejected, StoreUnavailable
 from ..topics.names import TRANSACTION_OP_TOPIC
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
     from ..settings.broker import TransactionSettings
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
 
 log = logging.getLogger("rmq.broker.transactions")
 

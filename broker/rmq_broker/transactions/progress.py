@@ -17,7 +17,7 @@ from .op_messages import OP_QUEUE_ID
 
 if TYPE_CHECKING:
     from ..offsets.table import ConsumerOffsetTable
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from .half_messages import HalfMessages
     from .op_messages import OpMessages
 

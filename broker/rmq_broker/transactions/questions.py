@@ -14,7 +14,7 @@ from rmq_remoting.errors import RequestError
 from rmq_remoting.headers.transaction import CheckTransactionStateRequestHeader
 from rmq_remoting.message_properties import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 
-from ..store.log.record import RecordTemplate
+from ..store.api import RecordTemplate
 from ..topics.names import TRANSACTION_HALF_TOPIC
 from .half_messages import HalfMessage, property_text
 

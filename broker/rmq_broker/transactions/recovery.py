@@ -14,7 +14,7 @@ from .half_messages import HALF_QUEUE_ID, HalfMessage, property_text
 from .op_messages import OP_QUEUE_ID, half_offsets_in
 
 if TYPE_CHECKING:
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from .half_messages import HalfMessages
     from .op_messages import OpMessages
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..delivery.message_writer import MessageWriter
     from ..offsets.table import ConsumerOffsetTable
     from ..settings.broker import BrokerSettings
-    from ..store.message_store import MessageStore
+    from ..store.api import MessageStore
     from ..topics.table import TopicTable
 
 

@@ -17,7 +17,7 @@ from rmq_remoting.headers.query import QueryConsumeQueueRequestHeader
 
 from ...filtering.bloom import may_contain
 from ...filtering.filter_table import data_of
-from ...store.queues.extension import UNIT, is_ext_address
+from ...store.api import EXT_UNIT, is_ext_address
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...clients.consumers import ConsumerTable
     from ...clients.subscription import Subscription
     from ...filtering.filter_table import ConsumerFilter, ConsumerFilterTable
-    from ...store.queues.extension import ExtUnit
+    from ...store.api import ExtUnit
     from ..store_view import QueueEntry, QueueView
 
 # Entries of one answer, about a megabyte; Apache gives all that are left in the queue's file.
@@ -113,7 +113,7 @@ def _unit_text(unit: ExtUnit) -> str:
     """A unit as Apache's tool shows it."""
     members: dict[str, object] = {
         "msgStoreTime": unit.store_timestamp_ms,
-        "size": UNIT.size + len(unit.bit_map),
+        "size": EXT_UNIT.size + len(unit.bit_map),
         "tagsCode": unit.tags_code,
     }
     if unit.bit_map:

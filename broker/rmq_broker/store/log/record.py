@@ -36,7 +36,7 @@ _crc32 = zlib.crc32
 
 # size, magic, crc, queue, flag, queue offset, physical offset, sys flag, born time, born host, store time,
 # store host, reconsume times, prepared transaction offset, body length
-HEADS: Final = {
+RECORD_HEADS: Final = {
     (born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
 }
 
@@ -94,7 +94,7 @@ class RecordTemplate:
             sys_flag |= MessageSysFlag.BORN_HOST_V6
         if len(store_host) == 20:
             sys_flag |= MessageSysFlag.STORE_HOST_V6
-        head = HEADS[born_host_bytes, len(store_host)]
+        head = RECORD_HEADS[born_host_bytes, len(store_host)]
         self._pack_head = head.pack
         self._queue_id = queue_id
         self._flag = flag

@@ -13,7 +13,7 @@ from itertools import accumulate
 from struct import Struct, pack
 from typing import Any, Final, NamedTuple
 
-from ..queues.consume_queue import ENTRY, ENTRY_BYTES
+from ..queues.consume_queue import QUEUE_ENTRY, QUEUE_ENTRY_BYTES
 from .record import RecordTemplate
 
 # With fewer messages the columns cost more than they save.
@@ -112,7 +112,7 @@ def _one_by_one(template: RecordTemplate, messages: BatchMessages, stamp: BatchS
         queue_offset += 1
         physical_offset += size
     offsets = list(accumulate(sizes[:-1], initial=stamp.physical_offset))
-    entries = b"".join(map(ENTRY.pack, offsets, sizes, messages.tags_codes))
+    entries = b"".join(map(QUEUE_ENTRY.pack, offsets, sizes, messages.tags_codes))
     return PackedBatch(b"".join(records), entries, offsets, sizes)
 
 
@@ -138,7 +138,7 @@ def _by_columns(
         flag=flags[0],
     )
     heads = bytearray(first[:step] * count)
-    entries = bytearray(ENTRY.pack(stamp.physical_offset, size, tags_codes[0]) * count)
+    entries = bytearray(QUEUE_ENTRY.pack(stamp.physical_offset, size, tags_codes[0]) * count)
     middle = template.topic_part + _pack_length(own_length + len(shared))
     parts: list[bytes] = [middle] * (_PARTS * count)
     offsets: Sequence[int]
@@ -150,14 +150,14 @@ def _by_columns(
         offsets = list(accumulate(sizes[:-1], initial=stamp.physical_offset))
         packed_sizes = pack(f">{count}i", *sizes)
         _spread(packed_sizes, 4, heads, 0, step)
-        _spread(packed_sizes, 4, entries, _ENTRY_SIZE_AT, ENTRY_BYTES)
+        _spread(packed_sizes, 4, entries, _ENTRY_SIZE_AT, QUEUE_ENTRY_BYTES)
         _spread(pack(f">{count}i", *body_lengths), 4, heads, step - _BODY_LENGTH_BYTES, step)
         topic_part, shared_length = template.topic_part, len(shared)
         parts[2::_PARTS] = [topic_part + _pack_length(length + shared_length) for length in own_lengths]
     if flags.count(flags[0]) != count:
         _spread(pack(f">{count}i", *flags), 4, heads, _FLAG_AT, step)
     if tags_codes.count(tags_codes[0]) != count:
-        _spread(pack(f">{count}q", *tags_codes), 8, entries, _ENTRY_TAGS_AT, ENTRY_BYTES)
+        _spread(pack(f">{count}q", *tags_codes), 8, entries, _ENTRY_TAGS_AT, QUEUE_ENTRY_BYTES)
     _spread(pack(f">{count}I", *map(_crc32, bodies)), 4, heads, _CRC_AT, step)
     heads[_CRC_AT::step] = heads[_CRC_AT::step].translate(_WITHOUT_TOP_BIT)
     low = stamp.queue_offset & 0xFF
@@ -170,7 +170,7 @@ def _by_columns(
     # Offsets that are close to each other differ in their last three bytes.
     same = 5 if offsets[0] >> 24 == offsets[-1] >> 24 else 0
     _spread(packed_offsets, 8, heads, _PHYSICAL_OFFSET_AT, step, same)
-    _spread(packed_offsets, 8, entries, 0, ENTRY_BYTES, same)
+    _spread(packed_offsets, 8, entries, 0, QUEUE_ENTRY_BYTES, same)
     parts[::_PARTS] = _cutter(step, count)(heads)
     parts[1::_PARTS] = bodies
     parts[3::_PARTS] = own_properties

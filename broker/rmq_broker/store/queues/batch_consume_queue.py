@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 
-from .consume_queue import ENTRY, ConsumeQueue, Entry
+from .consume_queue import QUEUE_ENTRY, ConsumeQueue, Entry
 
 UNIT: Final = Struct(">qiqqqhii")
 UNIT_BYTES: Final = UNIT.size
@@ -79,7 +79,7 @@ class BatchConsumeQueue(ConsumeQueue):
 
     def put_many(self, entries: bytes, store_timestamp_ms: int = 0) -> None:
         """Append entries of 20 bytes, each of one message."""
-        for physical_offset, size, tags_code in ENTRY.iter_unpack(entries):
+        for physical_offset, size, tags_code in QUEUE_ENTRY.iter_unpack(entries):
             self.put(physical_offset, size, tags_code, store_timestamp_ms)
 
     # --- reading ---

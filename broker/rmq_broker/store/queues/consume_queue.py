@@ -16,15 +16,15 @@ from .entry_file import PLACEHOLDER_SIZE
 from .entry_files import EntryFiles
 from .extension import ConsumeQueueExt, is_ext_address
 
-__all__ = ["ENTRY", "ENTRY_BYTES", "PLACEHOLDER_SIZE", "ConsumeQueue", "Entry"]
+__all__ = ["PLACEHOLDER_SIZE", "QUEUE_ENTRY", "QUEUE_ENTRY_BYTES", "ConsumeQueue", "Entry"]
 
 Entry = tuple[int, int, int]
 
-ENTRY: Final = Struct(">qiq")
-ENTRY_BYTES: Final = ENTRY.size
-_pack_entry: Final = ENTRY.pack
-_unpack_entry: Callable[[bytes], Entry] = ENTRY.unpack
-_PLACEHOLDER: Final = ENTRY.pack(0, PLACEHOLDER_SIZE, 0)
+QUEUE_ENTRY: Final = Struct(">qiq")
+QUEUE_ENTRY_BYTES: Final = QUEUE_ENTRY.size
+_pack_entry: Final = QUEUE_ENTRY.pack
+_unpack_entry: Callable[[bytes], Entry] = QUEUE_ENTRY.unpack
+_PLACEHOLDER: Final = QUEUE_ENTRY.pack(0, PLACEHOLDER_SIZE, 0)
 _PLACEHOLDERS_AT_ONCE: Final = 1000
 
 
@@ -36,7 +36,7 @@ class ConsumeQueue(EntryFiles):
     `next_offset`, and `put` follows later.
     """
 
-    entry_bytes: ClassVar[int] = ENTRY_BYTES
+    entry_bytes: ClassVar[int] = QUEUE_ENTRY_BYTES
     size_setting: ClassVar[str] = "mappedFileSizeConsumeQueue"
     is_batch: ClassVar[bool] = False  # whether `read` gives units of several messages, see BatchConsumeQueue
 
@@ -79,7 +79,7 @@ class ConsumeQueue(EntryFiles):
     def put_many(self, entries: bytes) -> None:
         """Append entries that are packed one behind the other."""
         self._tail += entries
-        self.max_offset = offset = self.max_offset + len(entries) // ENTRY_BYTES
+        self.max_offset = offset = self.max_offset + len(entries) // QUEUE_ENTRY_BYTES
         if offset > self.next_offset:  # noqa: PLR1730 (max() takes as long as all the rest)
             self.next_offset = offset
         if not self._has_news:
@@ -94,13 +94,17 @@ class ConsumeQueue(EntryFiles):
         """
         if not self.min_offset <= offset < self.max_offset:
             return b""
-        return self._read(offset * ENTRY_BYTES, min(offset + count, self.max_offset) * ENTRY_BYTES)
+        return self._read(
+            offset * QUEUE_ENTRY_BYTES, min(offset + count, self.max_offset) * QUEUE_ENTRY_BYTES
+        )
 
     def read_now(self, offset: int, count: int) -> bytes | None:
         """As `read`; None where it would have to wait for a disk."""
         if not self.min_offset <= offset < self.max_offset:
             return b""
-        return self._read_now(offset * ENTRY_BYTES, min(offset + count, self.max_offset) * ENTRY_BYTES)
+        return self._read_now(
+            offset * QUEUE_ENTRY_BYTES, min(offset + count, self.max_offset) * QUEUE_ENTRY_BYTES
+        )
 
     def entry(self, offset: int) -> Entry | None:
         """Physical offset, size and tags code of one message; None where there is none."""
@@ -117,8 +121,8 @@ class ConsumeQueue(EntryFiles):
         offset = max(offset, self.min_offset)
         found: list[Entry] = []
         while offset < end and (raw := self.read(offset, end - offset)):
-            found += [entry for entry in ENTRY.iter_unpack(raw) if entry[1] != PLACEHOLDER_SIZE]
-            offset += len(raw) // ENTRY_BYTES
+            found += [entry for entry in QUEUE_ENTRY.iter_unpack(raw) if entry[1] != PLACEHOLDER_SIZE]
+            offset += len(raw) // QUEUE_ENTRY_BYTES
         return found
 
     def last_entry(self) -> Entry | None:
@@ -132,9 +136,9 @@ class ConsumeQueue(EntryFiles):
     def next_message(self, offset: int) -> int:
         """The first offset from `offset` on that has an entry: a gap is passed over."""
         while raw := self.read(offset, _PLACEHOLDERS_AT_ONCE):
-            count = len(raw) // ENTRY_BYTES
+            count = len(raw) // QUEUE_ENTRY_BYTES
             if raw != _PLACEHOLDER * count:
-                sizes = (entry[1] for entry in ENTRY.iter_unpack(raw))
+                sizes = (entry[1] for entry in QUEUE_ENTRY.iter_unpack(raw))
                 return offset + next(i for i, size in enumerate(sizes) if size != PLACEHOLDER_SIZE)
             offset += count
         return offset
@@ -180,7 +184,7 @@ class ConsumeQueue(EntryFiles):
         if offset <= self.min_offset:
             self._restart_at(offset)
         else:
-            self._cut_to(offset * ENTRY_BYTES)
+            self._cut_to(offset * QUEUE_ENTRY_BYTES)
 
     def fill_gap(self, offset: int) -> None:
         """Let the next message get `offset`: what is before it stays empty."""
@@ -188,7 +192,7 @@ class ConsumeQueue(EntryFiles):
             self._restart_at(offset)
         block = _PLACEHOLDER * _PLACEHOLDERS_AT_ONCE
         while self.max_offset < offset:
-            self.put_many(block[: (offset - self.max_offset) * ENTRY_BYTES])
+            self.put_many(block[: (offset - self.max_offset) * QUEUE_ENTRY_BYTES])
 
     def advance_min(self, log_begin: int) -> None:
         """Let `min_offset` point at the first message that is still in the log."""
@@ -227,17 +231,17 @@ class ConsumeQueue(EntryFiles):
 
     def _loaded(self, first: bytes) -> None:
         self._end_changed()
-        self.min_offset = self._begin // ENTRY_BYTES
+        self.min_offset = self._begin // QUEUE_ENTRY_BYTES
         if not first or _unpack_entry(first)[1] == PLACEHOLDER_SIZE:
             self.min_offset = self.next_message(self.min_offset)
 
     def _end_changed(self) -> None:
-        self.max_offset = self.next_offset = self._end // ENTRY_BYTES
+        self.max_offset = self.next_offset = self._end // QUEUE_ENTRY_BYTES
 
     def _min_position(self) -> int:
-        return self.min_offset * ENTRY_BYTES
+        return self.min_offset * QUEUE_ENTRY_BYTES
 
     def _restart_at(self, offset: int) -> None:
-        position = offset * ENTRY_BYTES
-        self._remove_all(position, _PLACEHOLDER * (position % self._file_bytes // ENTRY_BYTES))
+        position = offset * QUEUE_ENTRY_BYTES
+        self._remove_all(position, _PLACEHOLDER * (position % self._file_bytes // QUEUE_ENTRY_BYTES))
         self.min_offset = self.max_offset = self.next_offset = offset

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..log.mapped_file import file_name, list_files
-from .consume_queue import ENTRY, PLACEHOLDER_SIZE, ConsumeQueue
+from .consume_queue import PLACEHOLDER_SIZE, QUEUE_ENTRY, ConsumeQueue
 from .descriptors import OpenFile, QueueSupport
-from .extension import ADDRESS_OF_0, UNIT, ConsumeQueueExt
+from .extension import ADDRESS_OF_0, EXT_UNIT, ConsumeQueueExt
 
 log = logging.getLogger("rmq.store")
 
@@ -55,14 +55,14 @@ class ExtWriter:
     def append(self, tags_code: int, judgement: Judgement) -> int | None:
         """Write a unit; its address, None for one that is too large. Raises OSError."""
         bit_map = judgement.bit_map
-        size = UNIT.size + len(bit_map)
+        size = EXT_UNIT.size + len(bit_map)
         if size > min(_MOST_UNIT_BYTES, self._file_bytes - _END_ROOM_BYTES):
             return None
         if self._file is None or size > self._file_bytes - self._wrote - _END_ROOM_BYTES:
             self._next_file()
         file = self._file
         assert file is not None
-        unit = UNIT.pack(size, tags_code, judgement.store_timestamp_ms, len(bit_map)) + bit_map
+        unit = EXT_UNIT.pack(size, tags_code, judgement.store_timestamp_ms, len(bit_map)) + bit_map
         os.pwrite(file.number, unit, self._wrote)
         self._note(file)
         position = self._start + self._wrote
@@ -126,8 +126,8 @@ class ExtendedConsumeQueue(ConsumeQueue):
         super().put_many(
             b"".join(
                 [
-                    ENTRY.pack(offset, size, self._extended(offset, size, tags_code))
-                    for offset, size, tags_code in ENTRY.iter_unpack(entries)
+                    QUEUE_ENTRY.pack(offset, size, self._extended(offset, size, tags_code))
+                    for offset, size, tags_code in QUEUE_ENTRY.iter_unpack(entries)
                 ]
             )
         )

@@ -15,7 +15,7 @@ from ..log.mapped_file import file_name, list_files
 from .descriptors import QueueSupport
 
 # int16 size, int64 tags code, int64 store time, int16 length of the bit map, bit map
-UNIT: Final = Struct(">hqqh")
+EXT_UNIT: Final = Struct(">hqqh")
 ADDRESS_OF_0: Final = -(1 << 63)
 _LARGEST_ADDRESS: Final = -(1 << 31) - 1
 
@@ -60,15 +60,15 @@ class ConsumeQueueExt:
             file = self._support.descriptors.open((self, start), self._folder / file_name(start))
         except FileNotFoundError:
             return None
-        raw = file.read(position - start, UNIT.size + _USUAL_MAP_BYTES)
-        if len(raw) < UNIT.size:
+        raw = file.read(position - start, EXT_UNIT.size + _USUAL_MAP_BYTES)
+        if len(raw) < EXT_UNIT.size:
             return None
-        size, tags_code, store_timestamp_ms, map_bytes = UNIT.unpack_from(raw)
-        if size < UNIT.size:
+        size, tags_code, store_timestamp_ms, map_bytes = EXT_UNIT.unpack_from(raw)
+        if size < EXT_UNIT.size:
             return None
-        bit_map = raw[UNIT.size : UNIT.size + max(0, map_bytes)]
+        bit_map = raw[EXT_UNIT.size : EXT_UNIT.size + max(0, map_bytes)]
         if len(bit_map) < map_bytes:
-            bit_map = file.read(position - start + UNIT.size, map_bytes)
+            bit_map = file.read(position - start + EXT_UNIT.size, map_bytes)
         return ExtUnit(tags_code, store_timestamp_ms, bit_map)
 
     def delete_before(self, address: int) -> int:

@@ -13,8 +13,7 @@ from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.processors.send_later import LaterSends
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.log.record import pack_host
-from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.api import MessageStore, pack_host
 from rmq_broker.timers.backlog import TimerBacklog
 from rmq_broker.timers.timed_messages import TimedMessages
 from rmq_broker.topics.table import TopicTable

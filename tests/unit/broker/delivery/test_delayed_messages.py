@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.errors import StoreUnavailable
-from rmq_broker.store.group_commit import WaitEnd
-from rmq_broker.store.reader import ColdRead, GetResult
+from rmq_broker.store.api import ColdRead, Durability, GetResult, Placed, StoreUnavailable
 from rmq_remoting.java_hash import tags_code
 from tests.unit.broker.delivery.parts import SCHEDULE, Delivery, inner
 from tests.unit.broker.parts import START_MS, Clock
@@ -318,7 +316,7 @@ async def test_a_full_disk_keeps_the_place(delivery: Delivery, monkeypatch: pyte
     put = delivery.store.put
     budget = [40]
 
-    def full(*args: object, **keywords: object) -> tuple[int, int]:
+    def full(*args: object, **keywords: object) -> Placed:
         if budget[0] == 0:
             raise StoreUnavailable("no room for the message on the disk")
         budget[0] -= 1
@@ -438,12 +436,12 @@ async def test_with_sync_flush_slices_wait_for_the_disk(
         delivery.writer.put(inner("T", b"%d" % number), 1)
     waits: list[asyncio.Future[object]] = []
 
-    def when_flushed(outcome: object) -> asyncio.Future[object]:
+    def flushed() -> asyncio.Future[object]:
         waits.append(asyncio.get_running_loop().create_future())
         return waits[-1]
 
     monkeypatch.setattr(type(delivery.store), "flushes_each_message", True)
-    monkeypatch.setattr(delivery.store, "when_flushed", when_flushed)
+    monkeypatch.setattr(delivery.store, "flushed", flushed)
     delivery.clock.pass_seconds(1)
     task = asyncio.ensure_future(delivery.delayed.deliver_due())
     stored = []
@@ -451,7 +449,7 @@ async def test_with_sync_flush_slices_wait_for_the_disk(
         await asyncio.sleep(0)
         if waits and not waits[-1].done():
             stored.append(len(delivery.bodies("T")))
-            waits[-1].set_result(WaitEnd.FLUSHED)
+            waits[-1].set_result(Durability.FLUSHED)
     await task
 
     assert stored == [32, 64, 96, 100]

@@ -10,7 +10,7 @@ import pytest
 
 from rmq_broker.delivery.held_pulls import HeldPulls
 from rmq_broker.delivery.waiting_requests import TICK_SECONDS
-from rmq_broker.store.queues.consume_queue import ConsumeQueue
+from rmq_broker.store.api import ConsumeQueue
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.dispatch import Answer
 from rmq_remoting.errors import CommandError

@@ -8,7 +8,7 @@ from rmq_broker.filtering.bit_maps import BitMaps
 from rmq_broker.filtering.expressions import Expressions
 from rmq_broker.filtering.filter_table import ConsumerFilterTable
 from rmq_broker.filtering.message_filters import MessageFilters
-from rmq_broker.store.property_filter import PropertyFilter
+from rmq_broker.store.api import PropertyFilter
 from tests.unit.broker.parts import START_MS, Clock, broker_settings
 
 

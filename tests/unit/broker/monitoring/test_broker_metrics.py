@@ -15,7 +15,7 @@ from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.monitoring.broker_metrics import BrokerCollector, Observed, _version_text
 from rmq_broker.offsets.table import ConsumerOffsetTable, key_of
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.api import MessageStore
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData

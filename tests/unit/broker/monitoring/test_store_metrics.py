@@ -10,10 +10,7 @@ import pytest
 
 from rmq_broker.monitoring.store_metrics import StoreCollector
 from rmq_broker.settings.broker import BrokerSettings
-from rmq_broker.store.cleanup import CleaningStatistics
-from rmq_broker.store.disk_space import DiskSpace
-from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.reader import ColdRead
+from rmq_broker.store.api import CleaningStatistics, ColdRead, DiskSpace, Durability, MessageStore
 from rmq_remoting.daemon.exposition import Labels, Number
 from tests.unit.broker.parts import START_MS, broker_settings
 from tests.unit.broker.parts import Clock as ClockMs
@@ -112,9 +109,9 @@ async def test_who_waits_for_the_disk(tmp_path: Path) -> None:
     observed.store.open()
     observed.store.start()
     put(observed.store)
-    answer = observed.store.when_flushed(lambda end: end.name.encode())
+    answer = observed.store.flushed()
     assert observed.value("rmq_store_flush_waiting") == 1
-    assert await asyncio.wait_for(answer, 30) == b"FLUSHED"
+    assert await asyncio.wait_for(answer, 30) is Durability.FLUSHED
     values = observed.scrape()
     assert values["rmq_store_flush_waiting"] == {(): 0}
     assert values["rmq_store_flush_groups_total"] == values["rmq_store_flush_answered_total"] == {(): 1}

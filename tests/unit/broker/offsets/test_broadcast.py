@@ -13,7 +13,7 @@ from rmq_broker.offsets import broadcast
 from rmq_broker.offsets.broadcast import BroadcastOffsets
 from rmq_broker.offsets.table import NO_OFFSET, ConsumerOffsetTable
 from rmq_broker.parts import BrokerParts
-from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.api import MessageStore
 from rmq_remoting.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import LanguageCode

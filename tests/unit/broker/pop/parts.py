@@ -16,10 +16,7 @@ from rmq_broker.pop.popping import Pop
 from rmq_broker.pop.service import PopService
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.delay_levels import DelayLevels
-from rmq_broker.store.log.record import RecordTemplate, pack_host
-from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.reader import ColdRead
+from rmq_broker.store.api import ColdRead, DelayLevels, MessageStore, RecordTemplate, pack_host
 from rmq_broker.timers.backlog import TimerBacklog
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig

@@ -11,7 +11,7 @@ import pytest
 from rmq_broker.pop import answer_size
 from rmq_broker.pop.answer_size import fitting, records_of
 from rmq_broker.pop.peeking import Peek, Peeking
-from rmq_broker.store.reader import GetResult
+from rmq_broker.store.api import GetResult
 from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, messages_of, pop_broker
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.pop.check_point import CheckPoint, QueueKey
-from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.api import StoreUnavailable
 from rmq_remoting.errors import CommandError
 from tests.unit.broker.pop.parts import GROUP, pop_broker, receipt_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from rmq_broker.pop.popping import Pop
 from rmq_broker.pop.recovery import Recovery
-from rmq_broker.store.reader import ColdRead, GetResult
+from rmq_broker.store.api import ColdRead, GetResult
 from rmq_remoting.bodies.topic import TopicConfig
 from tests.unit.broker.pop.crashes import opened_again
 from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of

@@ -10,8 +10,7 @@ from rmq_broker.delivery.arrivals import Arrivals
 from rmq_broker.delivery.waiting_requests import TICK_SECONDS
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.polls import Polls
-from rmq_broker.store.append import Arrival
-from rmq_broker.store.queues.consume_queue import ConsumeQueue
+from rmq_broker.store.api import Arrival, ConsumeQueue
 from rmq_broker.store.queues.descriptors import QueueSupport
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Answer, HeldAnswer, Result

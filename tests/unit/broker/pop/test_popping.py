@@ -12,8 +12,7 @@ import pytest
 
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.popping import Pop
-from rmq_broker.store.errors import StoreUnavailable
-from rmq_broker.store.reader import Reader
+from rmq_broker.store.api import Reader, StoreUnavailable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode

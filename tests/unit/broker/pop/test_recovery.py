@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.pop.check_point import CheckPoint, CheckPointKey
-from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.api import MessageStore
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_stored_message
 from tests.support.golden_store import SETTINGS, manifest, unpack

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.pop.check_point import CheckPoint
-from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.api import StoreUnavailable
 from tests.unit.broker.pop.crashes import opened_again
 from tests.unit.broker.pop.parts import GROUP, PopBroker, pop_broker
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rmq_broker.processors import client_batch
 from rmq_broker.processors.client_batch import read_batch
 from rmq_broker.processors.send_properties import PropertiesEditor
-from rmq_broker.store.log.record_batch import BatchMessages
+from rmq_broker.store.api import BatchMessages
 from rmq_remoting.errors import CommandError
 from rmq_remoting.java_hash import tags_code
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from rmq_broker.processors.message_types import check_type, check_types, message_type, wanted_type
-from rmq_broker.store.log.record_batch import BatchMessages
+from rmq_broker.store.api import BatchMessages
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError

@@ -21,10 +21,7 @@ from rmq_broker.offsets.broadcast import BroadcastOffsets
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.pull import PullProcessor
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.log.reading import ColdLog
-from rmq_broker.store.log.record import RecordTemplate, pack_host
-from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.reader import Reader
+from rmq_broker.store.api import ColdLog, MessageStore, Reader, RecordTemplate, pack_host
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData

@@ -8,7 +8,7 @@ import pytest
 
 from rmq_broker.processors import query
 from rmq_broker.processors.query import QueryProcessor
-from rmq_broker.store.index.index_files import IndexAnswer
+from rmq_broker.store.api import IndexAnswer
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError

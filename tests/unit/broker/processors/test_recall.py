@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.processors.recall import RecallProcessor
-from rmq_broker.store.group_commit import WaitEnd
+from rmq_broker.store.api import Durability
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer
 from rmq_remoting.errors import CommandError, HeaderError
 from rmq_remoting.recall_handle import RecallHandle
 from tests.support.broker_requests import request
@@ -142,21 +141,18 @@ async def test_a_store_that_takes_nothing(broker: _Broker) -> None:
     assert (code, remark) == (ResponseCode.SYSTEM_ERROR, "the message was not taken back: full")
 
 
-@pytest.mark.parametrize("end", [WaitEnd.FLUSHED, WaitEnd.TIMED_OUT])
+@pytest.mark.parametrize("durability", [Durability.FLUSHED, Durability.TIMED_OUT])
 async def test_it_is_answered_once_it_is_on_the_disk(
-    broker: _Broker, monkeypatch: pytest.MonkeyPatch, end: WaitEnd
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch, durability: Durability
 ) -> None:
     monkeypatch.setattr(type(broker.store), "flushes_each_message", True)
 
-    async def when_flushed(outcome: object) -> Answer:
-        assert callable(outcome)
-        answer: Answer = outcome(end)
-        return answer
-
     monkeypatch.setattr(
-        broker.store, "when_flushed", lambda outcome: asyncio.ensure_future(when_flushed(outcome))
+        broker.store,
+        "when_flushed",
+        lambda listener: asyncio.get_running_loop().call_soon(listener, durability),
     )
-    if end is WaitEnd.FLUSHED:
+    if durability is Durability.FLUSHED:
         assert (await broker.recall(_handle())).code == ResponseCode.SUCCESS
     else:
         with pytest.raises(CommandError, match="not on the disk yet"):

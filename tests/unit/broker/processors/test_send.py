@@ -12,7 +12,7 @@ from rmq_broker.processors.send import SendProcessor
 from rmq_broker.processors.send_target import TargetChecker
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.api import MessageStore
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.topic import TopicConfig, TopicFilterType
 from rmq_remoting.codes import ResponseCode

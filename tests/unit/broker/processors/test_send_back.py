@@ -13,13 +13,12 @@ from rmq_broker.delivery.cold_reads import ColdReads
 from rmq_broker.processors.send import SendProcessor
 from rmq_broker.processors.send_back import SendBackProcessor
 from rmq_broker.processors.send_target import TargetChecker
-from rmq_broker.store.errors import StoreUnavailable
-from rmq_broker.store.group_commit import WaitEnd
+from rmq_broker.store.api import Durability, StoreUnavailable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import PoolTier, Result
+from rmq_remoting.dispatch import PoolTier
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.message import MessageExt
@@ -286,26 +285,24 @@ async def test_a_full_disk(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> 
     assert not broker.statistics.sent_back.total
 
 
-@pytest.mark.parametrize("end", list(WaitEnd))
+@pytest.mark.parametrize("durability", list(Durability))
 async def test_with_sync_flush_it_is_answered_when_it_is_on_the_disk(
-    broker: _Broker, monkeypatch: pytest.MonkeyPatch, end: WaitEnd
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch, durability: Durability
 ) -> None:
-    outcomes: list[Callable[[WaitEnd], RemotingCommand]] = []
-
-    def when_flushed(outcome: Callable[[WaitEnd], RemotingCommand]) -> Result:
-        outcomes.append(outcome)
-        return asyncio.get_running_loop().create_future()
-
+    listeners: list[Callable[[Durability], None]] = []
     place = broker.writer.put(inner("T"))
     monkeypatch.setattr(type(broker.store), "flushes_each_message", True)
-    monkeypatch.setattr(broker.store, "when_flushed", when_flushed)
-    broker.processor.send_back(Peer().connection, send_back(place.physical_offset))
+    monkeypatch.setattr(broker.store, "when_flushed", listeners.append)
+    waiting = broker.processor.send_back(Peer().connection, send_back(place.physical_offset))
 
-    if end is WaitEnd.FLUSHED:
-        assert outcomes[0](end).code == ResponseCode.SUCCESS
+    assert isinstance(waiting, asyncio.Future)
+    listeners[0](durability)
+    if durability is Durability.FLUSHED:
+        answer = await waiting
+        assert isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS
     else:
         with pytest.raises(CommandError) as refused:
-            outcomes[0](end)
+            await waiting
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rmq_broker.processors.send import SendProcessor
 from rmq_broker.processors.send_target import TargetChecker
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.api import MessageStore
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand

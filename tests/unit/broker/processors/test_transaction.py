@@ -11,13 +11,10 @@ import pytest
 from rmq_broker.delivery.cold_reads import ColdReads
 from rmq_broker.delivery.message_writer import Placed
 from rmq_broker.processors.transaction import TransactionProcessor
-from rmq_broker.store.errors import StoreUnavailable
-from rmq_broker.store.group_commit import WaitEnd
-from rmq_broker.store.log.reading import ColdData
-from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.api import ColdData, Durability, MessageStore, StoreUnavailable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer, PoolTier
+from rmq_remoting.dispatch import PoolTier
 from rmq_remoting.errors import CommandError
 from tests.support.broker_requests import request
 from tests.unit.broker.parts import Peer, answer_of
@@ -91,27 +88,22 @@ async def test_a_full_disk_is_answered(broker: _Broker, monkeypatch: pytest.Monk
     assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-@pytest.mark.parametrize("end", WaitEnd)
+@pytest.mark.parametrize("durability", Durability)
 async def test_the_answer_waits_for_the_disk(
-    broker: _Broker, monkeypatch: pytest.MonkeyPatch, end: WaitEnd
+    broker: _Broker, monkeypatch: pytest.MonkeyPatch, durability: Durability
 ) -> None:
     place = broker.send(b"one")
-    asked: list[Callable[[WaitEnd], Answer]] = []
-
-    def when_flushed(outcome: Callable[[WaitEnd], Answer]) -> asyncio.Future[Answer]:
-        asked.append(outcome)
-        return asyncio.get_running_loop().create_future()
-
+    listeners: list[Callable[[Durability], None]] = []
     monkeypatch.setattr(MessageStore, "flushes_each_message", True)
-    monkeypatch.setattr(broker.store, "when_flushed", when_flushed)
+    monkeypatch.setattr(broker.store, "when_flushed", listeners.append)
     waiting = asyncio.ensure_future(broker.commit(place))
     await asyncio.sleep(0)
-    waiting.cancel()
-    (outcome,) = asked
-    if end is WaitEnd.FLUSHED:
-        answer = outcome(end)
+    (listener,) = listeners
+    listener(durability)
+    if durability is Durability.FLUSHED:
+        answer = await waiting
         assert isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS
     else:
         with pytest.raises(CommandError, match="is not on the disk yet"):
-            outcome(end)
+            await waiting
     assert broker.bodies(TOPIC, 2) == [b"one"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.settings.broker import BrokerSettings, known_keys
-from rmq_broker.store.settings import FlushDiskType, StoreSettings
+from rmq_broker.store.api import FlushDiskType, StoreSettings
 from rmq_remoting.daemon.configuration import Configuration, Override, SettingsError, load
 from rmq_remoting.daemon.settings import describe_settings
 from tests.support.golden import json_file

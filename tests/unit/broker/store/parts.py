@@ -13,7 +13,7 @@ from typing import Any
 from rmq_broker.store.log.record import MAGIC_BLANK, RecordTemplate, pack_host
 from rmq_broker.store.log.record_batch import BatchMessages
 from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.queues.consume_queue import ENTRY, PLACEHOLDER_SIZE
+from rmq_broker.store.queues.consume_queue import PLACEHOLDER_SIZE, QUEUE_ENTRY
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages, decode_stored_message
@@ -79,7 +79,7 @@ def put(
     """Store a message; its physical offset and its queue offset."""
     if tags:
         properties += b"TAGS\x01" + tags.encode() + b"\x02"
-    return store.put(
+    placed = store.put(
         store.queues.get_or_create(topic, queue_id),
         template(topic, queue_id),
         body,
@@ -88,6 +88,7 @@ def put(
         born_timestamp_ms=START_MS,
         born_host=BORN_HOST,
     )
+    return placed.physical_offset, placed.queue_offset
 
 
 def put_batch(
@@ -96,14 +97,14 @@ def put_batch(
     """Store a batch; the physical offsets, and the queue offset of the first."""
     count = len(bodies)
     messages = BatchMessages(range(count), bodies, [b"a\x01"] * count, b"b\x02", [0] * count)
-    packed, first = store.put_batch(
+    placed = store.put_batch(
         store.queues.get_or_create(topic, queue_id),
         template(topic, queue_id),
         messages,
         born_timestamp_ms=START_MS,
         born_host=BORN_HOST,
     )
-    return list(packed.offsets), first
+    return list(placed.physical_offsets), placed.queue_offset
 
 
 def fill(store: MessageStore, messages: int, topics: int = 1, queues: int = 1, size: int = 50) -> None:
@@ -186,7 +187,7 @@ def entries_on_disk(root: Path, topic: str, queue_id: int) -> dict[int, tuple[in
     entries: dict[int, tuple[int, int, int]] = {}
     for path in sorted((root / "consumequeue" / topic / str(queue_id)).iterdir()):
         for index, entry in zip(
-            count(int(path.name) // 20), ENTRY.iter_unpack(path.read_bytes()), strict=False
+            count(int(path.name) // 20), QUEUE_ENTRY.iter_unpack(path.read_bytes()), strict=False
         ):
             if entry[1] != PLACEHOLDER_SIZE and any(entry):
                 entries[index] = entry

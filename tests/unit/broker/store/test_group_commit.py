@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rmq_broker.store.flush import LogFlush
-from rmq_broker.store.group_commit import CommitStatistics, GroupCommit, WaitEnd
+from rmq_broker.store.group_commit import CommitStatistics, Durability, GroupCommit
 from rmq_broker.store.health import WriteHealth
 from rmq_broker.store.log.commit_log import CommitLog
 from tests.support.waiting import loop_passes, until
@@ -53,10 +53,16 @@ class Parts:
             clock=lambda: self.now,
         )
 
-    def append(self, size: int = 10) -> asyncio.Future[object]:
+    def append(self, size: int = 10) -> asyncio.Future[Durability]:
+        """Append to the log; the future tells how the wait for the flush of that ended."""
         self.log.end += size
         self.commits.request()
-        return self.commits.wait(self.log.end, lambda end: end.name.encode())  # type: ignore[return-value]
+        return self.flushed_to(self.log.end)
+
+    def flushed_to(self, offset: int) -> asyncio.Future[Durability]:
+        future: asyncio.Future[Durability] = asyncio.get_running_loop().create_future()
+        self.commits.when_flushed(offset, future.set_result)
+        return future
 
 
 @asynccontextmanager
@@ -73,7 +79,7 @@ async def new_parts() -> AsyncIterator[Parts]:
 async def test_all_of_one_iteration_share_a_flush() -> None:
     async with new_parts() as parts:
         waiting = [parts.append() for _ in range(20)]
-        assert await asyncio.gather(*waiting) == [b"FLUSHED"] * 20
+        assert await asyncio.gather(*waiting) == [Durability.FLUSHED] * 20
         assert (parts.log.flushes, parts.told) == (1, [200])
         assert parts.commits.statistics == CommitStatistics(flushes=1, answered=20)
 
@@ -86,18 +92,18 @@ async def test_what_comes_during_a_flush_waits_for_the_next() -> None:
         others = [parts.append() for _ in range(5)]
         await loop_passes()
         parts.log.gate.set()
-        assert await first == b"FLUSHED"
-        assert await asyncio.gather(*others) == [b"FLUSHED"] * 5
+        assert await first == Durability.FLUSHED
+        assert await asyncio.gather(*others) == [Durability.FLUSHED] * 5
         assert (parts.log.flushes, parts.told) == (2, [10, 60])
 
 
 async def test_who_waits_for_nothing_new_is_answered_at_once() -> None:
     async with new_parts() as parts:
-        assert await parts.append() == b"FLUSHED"
-        waiting = parts.commits.wait(parts.log.end, lambda end: end.name.encode())
+        assert await parts.append() == Durability.FLUSHED
+        waiting = parts.flushed_to(parts.log.end)
         assert not waiting.done()  # the loop goes on with other work first
         await asyncio.sleep(0)
-        assert waiting.result() == b"FLUSHED"
+        assert waiting.result() == Durability.FLUSHED
         assert parts.log.flushes == 1
         assert parts.commits.statistics == CommitStatistics(flushes=1, answered=2)
 
@@ -106,20 +112,20 @@ async def test_a_wait_alone_makes_a_flush() -> None:
     """As for the first one after a start, or where the background has flushed meanwhile."""
     async with new_parts() as parts:
         parts.log.end += 10
-        waiting = [parts.commits.wait(10, lambda end: end.name.encode()) for _ in range(3)]
+        waiting = [parts.flushed_to(10) for _ in range(3)]
         async with asyncio.timeout(4):
-            assert await asyncio.gather(*waiting) == [b"FLUSHED"] * 3
+            assert await asyncio.gather(*waiting) == [Durability.FLUSHED] * 3
         assert parts.log.flushes == 1
 
 
 async def test_what_was_flushed_stays_so_after_a_failure() -> None:
     async with new_parts() as parts:
-        assert await parts.append() == b"FLUSHED"
+        assert await parts.append() == Durability.FLUSHED
         flushed = parts.log.end
         parts.log.error = OSError(5, "Input/output error")
-        known = parts.commits.wait(flushed, lambda end: end.name.encode())
-        assert await parts.append() == b"FAILED"
-        assert await known == b"FLUSHED"
+        known = parts.flushed_to(flushed)
+        assert await parts.append() == Durability.FAILED
+        assert await known == Durability.FLUSHED
 
 
 async def test_entries_are_made_before_anybody_is_answered() -> None:
@@ -127,12 +133,8 @@ async def test_entries_are_made_before_anybody_is_answered() -> None:
         seen: list[list[int]] = []
         parts.log.end += 10
         parts.commits.request()
-
-        def outcome(end: WaitEnd) -> bytes:
-            seen.append(list(parts.told))
-            return b"ok"
-
-        await parts.commits.wait(10, outcome)
+        parts.commits.when_flushed(10, lambda durability: seen.append(list(parts.told)))
+        await parts.flushed_to(10)
         assert seen == [[10]]
 
 
@@ -144,46 +146,38 @@ async def test_who_waits_too_long_is_told_so() -> None:
         late = parts.append()
         parts.now += 2.5
         parts.commits._time_up()
-        assert await early == b"TIMED_OUT"
+        assert await early == Durability.TIMED_OUT
         assert not late.done()
         assert parts.commits.waiting == 1
         assert parts.commits.statistics.timed_out == 1
         parts.log.gate.set()
-        assert await late == b"FLUSHED"
+        assert await late == Durability.FLUSHED
         assert parts.commits.waiting == 0
 
 
 async def test_a_failure_is_told_to_all_and_for_good() -> None:
     async with new_parts() as parts:
         parts.log.error = OSError(5, "Input/output error")
-        assert await parts.append() == b"FAILED"
+        assert await parts.append() == Durability.FAILED
         assert parts.health.refusal == "flushing to the disk failed: [Errno 5] Input/output error"
         parts.log.error = None
-        assert await parts.append() == b"FAILED"
+        assert await parts.append() == Durability.FAILED
         assert (parts.log.flushes, parts.told) == (0, [])
         assert parts.commits.statistics == CommitStatistics(failed=2)
 
 
-async def test_an_answer_that_fails_is_that_requests_failure() -> None:
+async def test_a_listener_that_fails_is_logged_and_the_others_are_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with new_parts() as parts:
 
-        def broken(end: WaitEnd) -> bytes:
+        def broken(durability: Durability) -> None:
             raise ValueError("no answer")
 
         parts.log.end += 10
-        parts.commits.request()
-        failing = parts.commits.wait(10, broken)
-        good = parts.append()
-        with pytest.raises(ValueError, match="no answer"):
-            await failing
-        assert await good == b"FLUSHED"
-
-
-async def test_who_has_gone_is_passed_over() -> None:
-    async with new_parts() as parts:
-        gone, here = parts.append(), parts.append()
-        gone.cancel()
-        assert await here == b"FLUSHED"
+        parts.commits.when_flushed(10, broken)
+        assert await parts.append() is Durability.FLUSHED
+        assert "durability listener failed" in caplog.text
 
 
 async def test_a_stop_flushes_a_last_time() -> None:
@@ -196,7 +190,7 @@ async def test_a_stop_flushes_a_last_time() -> None:
         await loop_passes()
         parts.log.gate.set()
         await stopping
-        assert [first.result(), second.result()] == [b"FLUSHED", b"FLUSHED"]
+        assert [first.result(), second.result()] == [Durability.FLUSHED, Durability.FLUSHED]
         assert not parts.commits._thread.is_alive()
 
 
@@ -205,4 +199,4 @@ async def test_closing_leaves_nobody_waiting() -> None:
         parts.log.gate.clear()
         waiting = parts.append()
         parts.commits.close()
-        assert await waiting == b"TIMED_OUT"
+        assert await waiting == Durability.TIMED_OUT

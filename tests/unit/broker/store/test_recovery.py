@@ -12,7 +12,7 @@ import pytest
 from rmq_broker.store.checkpoint import Checkpoint
 from rmq_broker.store.log.mapped_file import file_name
 from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.queues.consume_queue import ENTRY
+from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.recovery import RecoveryReport, StopKind
 from tests.unit.broker.store.parts import (
     Clock,
@@ -435,7 +435,7 @@ def test_trailing_zeros_of_a_queue_are_not_believed(tmp_path: Path) -> None:
     fill(store, 20)
     store.close()
     path = tmp_path / "consumequeue/Topic0/0" / file_name(0)
-    old = ENTRY.pack(0, 147, 0) * 30
+    old = QUEUE_ENTRY.pack(0, 147, 0) * 30
     overwrite(path, 21 * 20, old)
     for _ in range(2):
         store = opened(tmp_path)

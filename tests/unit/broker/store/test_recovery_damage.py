@@ -11,7 +11,7 @@ import pytest
 
 from rmq_broker.store.log.mapped_file import HEAD_BYTES, PAGE_BYTES, file_name
 from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.queues.consume_queue import ENTRY
+from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.reader import GetStatus
 from tests.unit.broker.store.parts import (
     Clock,
@@ -385,7 +385,7 @@ def test_an_entry_of_another_time_in_the_log(tmp_path: Path) -> None:
     store.close()
     last = list(records_on_disk(tmp_path))[-1]
     assert last.message.topic == "Topic1"
-    overwrite(tmp_path / "consumequeue/Topic0/0" / file_name(0), 50 * 20, ENTRY.pack(*last.entry))
+    overwrite(tmp_path / "consumequeue/Topic0/0" / file_name(0), 50 * 20, QUEUE_ENTRY.pack(*last.entry))
     store = opened(tmp_path)
     assert (store.commit_log.max_offset, store.max_offset("Topic0", 0)) == (end, 50)
     store.close()

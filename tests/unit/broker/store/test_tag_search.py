@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_broker.store.queues.consume_queue import ENTRY
+from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.tag_search import find_tagged, has_hashes_alone
 
 # Some whose bytes are in places and sizes as well, and in the bytes where two entries meet.
@@ -17,7 +17,7 @@ entries = st.tuples(
 
 
 def packed(*given_entries: tuple[int, int, int]) -> bytes:
-    return b"".join(ENTRY.pack(*entry) for entry in given_entries)
+    return b"".join(QUEUE_ENTRY.pack(*entry) for entry in given_entries)
 
 
 @given(st.lists(entries, max_size=40), st.frozensets(codes, min_size=1, max_size=4), st.integers(1, 50))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_broker.store.errors import MessageRejected
+from rmq_broker.store.api import MessageRejected
 from rmq_broker.timers.admission import TimerAdmission, TimerCongested, TimersOff
 from rmq_broker.timers.entry import TimerEntry
 from tests.unit.broker.delivery.parts import inner

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.delivery.message_writer import Placed
-from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.api import StoreUnavailable
 from tests.unit.broker.delivery.parts import Delivery
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.timers.parts import TIMER, flushed, killed, opened, with_properties
@@ -98,12 +98,12 @@ async def test_where_all_of_the_slot_has_come_it_is_done(
     _recall(delivery, 7)
     await delivery.pass_seconds(0.2)
 
-    async def never(*_: object) -> None:
+    async def never() -> None:
         await asyncio.sleep(3600)
 
     delivery.clock.pass_seconds(0.8)
     monkeypatch.setattr(type(delivery.store), "flushes_each_message", True)
-    monkeypatch.setattr(delivery.store, "when_flushed", never)
+    monkeypatch.setattr(delivery.store, "flushed", never)
     await _cancelled(delivery, 9)
     monkeypatch.undo()
     await _stop(delivery)

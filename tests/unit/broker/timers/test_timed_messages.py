@@ -12,8 +12,7 @@ import pytest
 
 from rmq_broker.delivery.inner_message import InnerMessage
 from rmq_broker.delivery.message_writer import Placed
-from rmq_broker.store.errors import MessageRejected, StoreUnavailable
-from rmq_broker.store.log.record import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
+from rmq_broker.store.api import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, MessageRejected, StoreUnavailable
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import properties_to_string
 from tests.unit.broker.delivery.parts import Delivery
@@ -451,12 +450,12 @@ async def test_each_message_is_on_the_disk_before_its_slot_is_done(
     monkeypatch.setattr(type(delivery.store), "flushes_each_message", True)
     waits = 0
 
-    async def when_flushed(outcome: object) -> None:
+    async def flushed() -> None:
         nonlocal waits
         waits += 1
         assert delivery.timers.pending.waiting_at(START_MS) == 70
 
-    monkeypatch.setattr(delivery.store, "when_flushed", when_flushed)
+    monkeypatch.setattr(delivery.store, "flushed", flushed)
     for _ in range(70):
         delivery.writer.put(_at(500))
     await delivery.pass_seconds(1)

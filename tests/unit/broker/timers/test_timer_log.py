@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.errors import StoreDamaged
+from rmq_broker.store.api import StoreDamaged
 from rmq_broker.timers.timer_log import UNIT_BYTES, TimerLog, Unit
 from tests.unit.broker.parts import START_MS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.delivery.message_writer import Placed
-from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.api import StoreUnavailable
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from tests.support.golden_store import manifest

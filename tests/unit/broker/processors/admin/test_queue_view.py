@@ -8,7 +8,7 @@ from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.processors.admin import queue_view
 from rmq_broker.processors.admin.queue_view import QueueViewProcessor
-from rmq_broker.store.queues.extension import ExtUnit
+from rmq_broker.store.api import ExtUnit
 from rmq_remoting.bodies.checks import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode

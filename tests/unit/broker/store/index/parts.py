@@ -10,7 +10,7 @@ from rmq_broker.store.index.index_file import IndexFile
 from rmq_broker.store.index.index_files import IndexAnswer
 from rmq_broker.store.index.message_index import MessageIndex
 from rmq_broker.store.log.record import RecordSummary
-from rmq_broker.store.queues.consume_queue import ENTRY
+from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from tests.unit.broker.parts import START_MS, broker_settings
 
 EVER = 1 << 60
@@ -115,7 +115,7 @@ class Indexed:
 
 def places(offsets: Iterable[int]) -> bytes:
     """The consume queue entries of messages that lie there."""
-    return b"".join([ENTRY.pack(offset, 100, 0) for offset in offsets])
+    return b"".join([QUEUE_ENTRY.pack(offset, 100, 0) for offset in offsets])
 
 
 def answer(

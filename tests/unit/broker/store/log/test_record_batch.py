@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rmq_broker.store.log.record import RecordTemplate, pack_host
 from rmq_broker.store.log.record_batch import BatchMessages, BatchStamp, PackedBatch, pack_batch
-from rmq_broker.store.queues.consume_queue import ENTRY
+from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_remoting.message_codec import decode_messages
 from tests.unit.broker.store.parts import STORE_HOST
 
@@ -50,7 +50,7 @@ def one_by_one(template: RecordTemplate, messages: BatchMessages, stamp: BatchSt
             flag=messages.flags[number],
         )
         records.append(record)
-        entries.append(ENTRY.pack(place, len(record), messages.tags_codes[number]))
+        entries.append(QUEUE_ENTRY.pack(place, len(record), messages.tags_codes[number]))
         offsets.append(place)
         sizes.append(len(record))
         place += len(record)

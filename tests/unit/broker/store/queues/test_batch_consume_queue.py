@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmq_broker.store.log.mapped_file import file_name
 from rmq_broker.store.queues.batch_consume_queue import UNIT, UNIT_BYTES, BatchConsumeQueue, Unit, iter_units
-from rmq_broker.store.queues.consume_queue import ENTRY
+from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.queues.descriptors import QueueSupport
 
 PER_FILE = 10
@@ -130,7 +130,7 @@ def test_reading_without_waiting(folder: Path) -> None:
 
 def test_entries_of_single_messages(folder: Path) -> None:
     queue = new_queue(folder)
-    queue.put_many(ENTRY.pack(0, 100, 1) + ENTRY.pack(100, 100, 2), 77)
+    queue.put_many(QUEUE_ENTRY.pack(0, 100, 1) + QUEUE_ENTRY.pack(100, 100, 2), 77)
     assert [queue.unit(0), queue.unit(1)] == [Unit(0, 100, 1, 77, 0, 1), Unit(100, 100, 2, 77, 1, 1)]
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from rmq_broker.store.errors import StoreDamaged
 from rmq_broker.store.log.mapped_file import file_name
-from rmq_broker.store.queues.consume_queue import ENTRY, PLACEHOLDER_SIZE, ConsumeQueue
+from rmq_broker.store.queues.consume_queue import PLACEHOLDER_SIZE, QUEUE_ENTRY, ConsumeQueue
 from tests.unit.broker.store.parts import open_files_of_process
 
 FILE_BYTES = 300 * 20
-PLACEHOLDER = ENTRY.pack(0, PLACEHOLDER_SIZE, 0)
+PLACEHOLDER = QUEUE_ENTRY.pack(0, PLACEHOLDER_SIZE, 0)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_reading_ends_with_the_file(folder: Path) -> None:
 def test_batches(folder: Path, before: int, count: int) -> None:
     queue = filled(folder, before)
     queue.put_many(
-        b"".join(ENTRY.pack(number * 100, 100, number) for number in range(before, before + count))
+        b"".join(QUEUE_ENTRY.pack(number * 100, 100, number) for number in range(before, before + count))
     )
     assert (queue.max_offset, queue.next_offset) == (before + count, before + count)
     leave(queue)
@@ -140,7 +140,7 @@ def test_offsets_given_ahead(folder: Path) -> None:
     queue.put(500, 100, 5)
     assert (queue.max_offset, queue.next_offset) == (6, 7)
     assert queue.entry(6) is None
-    queue.put_many(ENTRY.pack(600, 100, 6) + ENTRY.pack(700, 100, 7))
+    queue.put_many(QUEUE_ENTRY.pack(600, 100, 6) + QUEUE_ENTRY.pack(700, 100, 7))
     assert (queue.max_offset, queue.next_offset) == (8, 8)
 
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rmq_broker.store.log.mapped_file import file_name
-from rmq_broker.store.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY, QUEUE_ENTRY_BYTES, ConsumeQueue
 from rmq_broker.store.queues.descriptors import QueueSupport
 from tests.unit.broker.store.parts import open_files_of_process
 
 PER_FILE = 300
-FILE_BYTES = PER_FILE * ENTRY_BYTES
+FILE_BYTES = PER_FILE * QUEUE_ENTRY_BYTES
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def entries(queue: ConsumeQueue) -> list[tuple[int, int, int]]:
     found: list[tuple[int, int, int]] = []
     offset = queue.min_offset
     while raw := queue.read(offset, 1000):
-        found += ENTRY.iter_unpack(raw)
-        offset += len(raw) // ENTRY_BYTES
+        found += QUEUE_ENTRY.iter_unpack(raw)
+        offset += len(raw) // QUEUE_ENTRY_BYTES
     return found
 
 
@@ -70,7 +70,7 @@ def test_appending_touches_no_file(folder: Path) -> None:
     before = open_files_of_process()
     queue = filled(folder, 1000)
     assert not folder.exists()
-    assert queue.unwritten_bytes == 1000 * ENTRY_BYTES
+    assert queue.unwritten_bytes == 1000 * QUEUE_ENTRY_BYTES
     assert entries(queue) == expected(1000)
     assert open_files_of_process() == before
 
@@ -92,7 +92,7 @@ def test_memory_is_bounded_and_files_are_read(folder: Path) -> None:
     queue.write_out()
     assert len(queue._tail) <= support.kept_bytes
     assert entries(queue) == expected(10_000)
-    in_files = 10_000 * ENTRY_BYTES - len(queue._tail)
+    in_files = 10_000 * QUEUE_ENTRY_BYTES - len(queue._tail)
     assert len(support.descriptors) == in_files // FILE_BYTES + 1
     queue.close()
     assert len(support.descriptors) == 0
@@ -144,7 +144,7 @@ def test_a_full_disk_loses_and_doubles_nothing(
             queue.write_out()
         add(queue, 10)
         assert entries(queue) == expected(queue.max_offset)
-        assert queue.unwritten_bytes >= 400 * ENTRY_BYTES - left
+        assert queue.unwritten_bytes >= 400 * QUEUE_ENTRY_BYTES - left
     disk.left = 1 << 30
     queue.write_out()
     assert queue.unwritten_bytes == 0
@@ -260,7 +260,7 @@ def test_a_queue_deleted_while_it_waits_for_its_flush(folder: Path, synced: list
 def written(folder: Path) -> Iterator[ConsumeQueue]:
     """A queue of 2,000 entries, of which 100 are in memory."""
     support = QueueSupport()
-    support.kept_bytes = 100 * ENTRY_BYTES
+    support.kept_bytes = 100 * QUEUE_ENTRY_BYTES
     queue = filled(folder, 2000, support)
     queue.write_out()
     yield queue
@@ -278,7 +278,7 @@ def test_a_file_that_is_not_open_is_cold(written: ConsumeQueue) -> None:
     assert written.read_now(10, 10) is None
     assert written.read_now(10, 10) is None
     found = written.read(10, 10)
-    assert len(found) == 10 * ENTRY_BYTES
+    assert len(found) == 10 * QUEUE_ENTRY_BYTES
     assert written.read_now(10, 10) == found
 
 
@@ -363,7 +363,7 @@ def test_a_file_that_goes_while_it_is_read(folder: Path) -> None:
 
 def test_appending_while_it_is_written_out_and_read(folder: Path) -> None:
     support = QueueSupport(descriptors=2)
-    support.kept_bytes = 50 * ENTRY_BYTES
+    support.kept_bytes = 50 * QUEUE_ENTRY_BYTES
     queue = ConsumeQueue(folder, "TopicA", 0, FILE_BYTES, support)
     done = threading.Event()
     failures: list[object] = []
@@ -382,7 +382,7 @@ def test_appending_while_it_is_written_out_and_read(folder: Path) -> None:
 
     def read() -> None:
         for offset in range(0, queue.max_offset, 97):
-            for number, entry in enumerate(ENTRY.iter_unpack(queue.read(offset, 20)), offset):
+            for number, entry in enumerate(QUEUE_ENTRY.iter_unpack(queue.read(offset, 20)), offset):
                 assert entry == (number * 100, 100, number)
 
     threads = [watched(queue.write_out), watched(read), watched(read)]
@@ -407,7 +407,7 @@ class EntryFilesMachine(RuleBasedStateMachine):
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="queue-"))
         self.support = QueueSupport(descriptors=2)
-        self.support.kept_bytes = 3 * ENTRY_BYTES
+        self.support.kept_bytes = 3 * QUEUE_ENTRY_BYTES
         self.queue = self._new()
         self.places: list[int] = []  # by offset, from `base` on; -1 in a gap
         self.base = 0
@@ -419,7 +419,7 @@ class EntryFilesMachine(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
     def _new(self) -> ConsumeQueue:
-        return ConsumeQueue(self.root / "T" / "0", "T", 0, 5 * ENTRY_BYTES, self.support)
+        return ConsumeQueue(self.root / "T" / "0", "T", 0, 5 * QUEUE_ENTRY_BYTES, self.support)
 
     @property
     def end(self) -> int:
@@ -433,7 +433,7 @@ class EntryFilesMachine(RuleBasedStateMachine):
     def _put(self, count: int) -> bytes:
         raw = b""
         for _ in range(count):
-            raw += ENTRY.pack(self.log_end, 100, 7)
+            raw += QUEUE_ENTRY.pack(self.log_end, 100, 7)
             self.places.append(self.log_end)
             self.log_end += 100
         return raw
@@ -534,7 +534,7 @@ class EntryFilesMachine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 120), count=st.integers(1, 30))
     def read(self, offset: int, count: int) -> None:
-        found = [entry[:2] for entry in ENTRY.iter_unpack(self.queue.read(offset, count))]
+        found = [entry[:2] for entry in QUEUE_ENTRY.iter_unpack(self.queue.read(offset, count))]
         if not self.first <= offset < self.end:
             assert found == []
             return
@@ -542,7 +542,7 @@ class EntryFilesMachine(RuleBasedStateMachine):
         for place, entry in zip(self.places[offset - self.base :], found, strict=False):
             assert entry == ((place, 100) if place >= 0 else (0, 0x7FFFFFFF))
         now = self.queue.read_now(offset, count)
-        assert now is None or [entry[:2] for entry in ENTRY.iter_unpack(now)] == found
+        assert now is None or [entry[:2] for entry in QUEUE_ENTRY.iter_unpack(now)] == found
 
     @invariant()
     def offsets(self) -> None:

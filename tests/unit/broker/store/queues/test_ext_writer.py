@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.store.queues.consume_queue import ENTRY, PLACEHOLDER_SIZE, ConsumeQueue
+from rmq_broker.store.queues.consume_queue import PLACEHOLDER_SIZE, QUEUE_ENTRY, ConsumeQueue
 from rmq_broker.store.queues.consume_queues import ConsumeQueues
 from rmq_broker.store.queues.descriptors import QueueSupport
 from rmq_broker.store.queues.ext_writer import ExtWriter, Judgement
@@ -78,7 +78,7 @@ def test_a_queue_with_judged_messages(tmp_path: Path) -> None:
     queue = queues.get_or_create("T", 0)
     for physical_offset in (10, 11, 12):
         queue.put(physical_offset, 100, physical_offset * 7)
-    queue.put_many(b"".join(ENTRY.pack(offset, 100, offset * 7) for offset in (13, 14)))
+    queue.put_many(b"".join(QUEUE_ENTRY.pack(offset, 100, offset * 7) for offset in (13, 14)))
     expected = [(True, 70), (False, 77), (True, 84), (False, 91), (True, 98)]
     assert _codes(queue) == expected
     queue.fill_gap(7)
@@ -110,7 +110,7 @@ def test_a_message_that_cannot_be_judged_is_entered(tmp_path: Path, caplog: pyte
     queues = ConsumeQueues(tmp_path / "consumequeue", 2000, ext_file_bytes=_FILE_BYTES, judge=fail)
     queue = queues.get_or_create("T", 0)
     queue.put(10, 100, 70)
-    queue.put_many(ENTRY.pack(110, 100, 77))
+    queue.put_many(QUEUE_ENTRY.pack(110, 100, 77))
     assert _codes(queue) == [(False, 70), (False, 77)]
     assert "the message at 10 gets no bit map" in caplog.text
     queues.close(write_out=False)
