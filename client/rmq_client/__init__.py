@@ -9,7 +9,13 @@ from rmq_remoting.message_errors import InvalidPropertyError, MessageEncodeError
 from rmq_remoting.message_queue import MessageQueue
 
 from .admin import Admin
-from .consumer.allocation import (
+from .consumer.flow_control import FlowControl
+from .consumer.pop.settings import PopSettings
+from .consumer.processing.listener import ConsumeContext, ConsumeResult, Listener, OrderlyContext
+from .consumer.processing.statistics import TopicStatistics
+from .consumer.pull.pull_consumer import PullConsumer
+from .consumer.push.push_consumer import PushConsumer
+from .consumer.rebalancing.allocation import (
     averagely,
     by_circle,
     by_configuration,
@@ -17,18 +23,11 @@ from .consumer.allocation import (
     by_machine_room,
     nearby,
 )
-from .consumer.hooks import CallStatus, ConsumeHook, HookContext
-from .consumer.listener import ConsumeContext, ConsumeResult, Listener, OrderlyContext
-from .consumer.pop_service import PopSettings
-from .consumer.process_queue import FlowControl
-from .consumer.pull import PullConsumer
-from .consumer.pull_client import PullSettings, PullStatus
-from .consumer.pulling import ConsumerTiming
-from .consumer.push import PushConsumer
-from .consumer.share_changes import ShareChange, ShareListener
-from .consumer.simple import SimpleConsumer
-from .consumer.statistics import TopicStatistics
+from .consumer.rebalancing.share_changes import ShareChange, ShareListener
+from .consumer.requests.pull_client import PullSettings
+from .consumer.simple.simple_consumer import SimpleConsumer
 from .consumer.subscription import Sql
+from .consumer.timing import ConsumerTiming
 from .credentials import Credentials
 from .errors import (
     BrokerError,
@@ -57,19 +56,21 @@ from .errors import (
     UnreachableError,
     UsageError,
 )
+from .hooks.consume import CallStatus, ConsumeHook, HookContext
+from .hooks.send import Recall, SendContext, SendHook, TransactionEnd
+from .message_queries import QueryResult
+from .network.routing import TopicRoute
 from .producer.backpressure import InFlightLimits
 from .producer.batching import BatchPolicy
 from .producer.fault_tolerance import FaultTolerance, LastResort
-from .producer.hooks import Recall, SendContext, SendHook, TransactionEnd
 from .producer.policies import Compression, RetryPolicy
 from .producer.producer import Producer
-from .producer.results import SendResult, SendStatus
 from .producer.selection import by_key_hash, by_random
 from .producer.transactions import Transaction, TransactionResult
-from .queries import QueryResult
+from .pull_status import PullStatus
 from .raw_pulls import PullWish, RawPull, RawPuller
 from .replies import reply_to
-from .routing import TopicRoute
+from .results import SendResult, SendStatus
 from .settings import ClientSettings
 from .tls import TlsSettings
 from .trace.dispatcher import Tracing

@@ -19,14 +19,14 @@ from rmq_remoting.headers.consumer import GetConsumeStatsRequestHeader, QueryCon
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
-from .brokers import BrokerApi
 from .errors import ClientError, NotRunning, RouteError, TopicNotFound, UsageError
-from .instance import ClientInstance
 from .lifetime import Lifetime
+from .message_queries import DEFAULT_MAX_MESSAGES, MessageQueries, MessageQuery, QueryResult, time_range_ms
 from .names import check_topic
 from .namespaces import Namespace
-from .queries import DEFAULT_MAX_MESSAGES, MessageQueries, MessageQuery, QueryResult, time_range_ms
-from .routing import TopicRoute
+from .network.broker_api import BrokerApi
+from .network.instance import ClientInstance
+from .network.routing import TopicRoute
 from .settings import ClientSettings
 from .tasks import uninterrupted
 
@@ -59,7 +59,7 @@ class Admin(Lifetime):
         if self._instance is not None:
             raise UsageError("this Admin has been started already")
         self._instance = await ClientInstance.acquire(self._namesrv, self._settings)
-        self._api = BrokerApi(self._instance.crossing(), self._settings)
+        self._api = BrokerApi(self._instance.bridge(), self._settings)
         self._queries = MessageQueries(self._api, self._settings.max_unpacked_body_bytes)
 
     async def stop(self) -> None:

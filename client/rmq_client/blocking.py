@@ -24,14 +24,14 @@ from rmq_remoting.message import Message, MessageExt
 
 from . import admin as _admin
 from . import raw_pulls as _raw_pulls
-from .consumer import pull as _pull
-from .consumer import push as _push
-from .consumer import simple as _simple
+from . import results as _results
+from .consumer.pull import pull_consumer as _pull
+from .consumer.push import push_consumer as _push
+from .consumer.simple import simple_consumer as _simple
 from .errors import UsageError
 from .lifetime import Lifetime
 from .loop_thread import LoopThread
 from .producer import producer as _producer
-from .producer import results as _results
 from .producer import transactions as _transactions
 
 P = ParamSpec("P")
@@ -92,7 +92,7 @@ def _forget_background() -> None:
 os.register_at_fork(after_in_child=_forget_background)
 
 
-class _Face(Generic[A]):
+class _BlockingObject(Generic[A]):
     """Holds the asyncio object; knows how to start and stop it."""
 
     _asyncio: A
@@ -203,7 +203,7 @@ class Transaction:
         _background.run(self._asyncio.__aexit__(kind, error, trace))
 
 
-class Producer(_Face[_producer.Producer]):
+class Producer(_BlockingObject[_producer.Producer]):
     """Sends messages; see rmq_client.Producer."""
 
     @_making(_producer.Producer)
@@ -221,7 +221,7 @@ class Producer(_Face[_producer.Producer]):
     transaction = _at_once_as(Transaction, _producer.Producer.transaction)
 
 
-class PushConsumer(_Face[_push.PushConsumer]):
+class PushConsumer(_BlockingObject[_push.PushConsumer]):
     """Gives messages to a listener, which should be a function; see rmq_client.PushConsumer."""
 
     @_making(_push.PushConsumer)
@@ -238,7 +238,7 @@ class PushConsumer(_Face[_push.PushConsumer]):
     statistics = _waiting(_push.PushConsumer.statistics)
 
 
-class PullConsumer(_Face[_pull.PullConsumer]):
+class PullConsumer(_BlockingObject[_pull.PullConsumer]):
     """Reads queues at the application's own pace; see rmq_client.PullConsumer."""
 
     @_making(_pull.PullConsumer)
@@ -269,7 +269,7 @@ class PullConsumer(_Face[_pull.PullConsumer]):
             yield from self.poll(max_messages=1)
 
 
-class SimpleConsumer(_Face[_simple.SimpleConsumer]):
+class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
     """Takes messages, and says of each when it is done with it; see rmq_client.SimpleConsumer."""
 
     @_making(_simple.SimpleConsumer)
@@ -288,7 +288,7 @@ class SimpleConsumer(_Face[_simple.SimpleConsumer]):
             yield from _background.run(self._asyncio.next_messages())
 
 
-class RawPuller(_Face[_raw_pulls.RawPuller]):
+class RawPuller(_BlockingObject[_raw_pulls.RawPuller]):
     """Pulls queues as undecoded bytes; see rmq_client.RawPuller."""
 
     @_making(_raw_pulls.RawPuller)
@@ -307,7 +307,7 @@ class RawPuller(_Face[_raw_pulls.RawPuller]):
         return self._asyncio
 
 
-class Admin(_Face[_admin.Admin]):
+class Admin(_BlockingObject[_admin.Admin]):
     """Orders and questions to a cluster; see rmq_client.Admin."""
 
     @_making(_admin.Admin)

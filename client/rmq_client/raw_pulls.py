@@ -22,13 +22,13 @@ from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.serialization.binary import encode_ext_fields
 from rmq_remoting.sys_flags import PullSysFlag
 
-from .brokers import Requester
-from .consumer.pull_client import PULL_STATUSES, PullStatus
 from .errors import ClientError, NotRunning, UsageError, readable, refusal, unanswered
-from .instance import ClientInstance
 from .lifetime import Lifetime
 from .namespaces import Namespace
-from .routing import TopicRoute
+from .network.broker_api import Requester
+from .network.instance import ClientInstance
+from .network.routing import TopicRoute
+from .pull_status import PULL_STATUSES, PullStatus
 from .settings import ClientSettings
 from .tasks import uninterrupted
 
@@ -103,14 +103,14 @@ class RawPuller(Lifetime):
         self._settings = settings
         self._timeout_seconds = timeout_seconds
         self._instance: ClientInstance | None = None
-        self._pulls: _Pulls
+        self._pulls: _PullRequests
 
     async def start(self) -> None:
         """Begin. Raises UsageError."""
         if self._instance is not None:
             raise UsageError("this RawPuller has been started already")
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
-        self._pulls = _Pulls(instance.links, self._group, self._settings, self._timeout_seconds)
+        self._pulls = _PullRequests(instance.connections, self._group, self._settings, self._timeout_seconds)
         self._instance = instance
 
     async def stop(self) -> None:
@@ -160,7 +160,7 @@ class RawPuller(Lifetime):
         return self._instance
 
 
-class _Pulls:
+class _PullRequests:
     """The requests and their answers; remembers which broker to ask. Belongs to the network loop."""
 
     def __init__(

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rmq_client import Message, NameServerUnreachable, Producer, UsageError
-from rmq_client.address_server import AddressServer
-from rmq_client.instance import ClientInstance
+from rmq_client.network.address_server import AddressServer
+from rmq_client.network.instance import ClientInstance
 from rmq_client.settings import ClientSettings, name_server_list
 from tests.support.ports import LOOPBACK, free_port
 from tests.unit.client.fake_cluster import FakeCluster

@@ -31,8 +31,8 @@ from rmq_client import (
     Serialization,
     SimpleConsumer,
 )
-from rmq_client.brokers import BrokerApi
-from rmq_client.instance import ClientInstance
+from rmq_client.network.broker_api import BrokerApi
+from rmq_client.network.instance import ClientInstance
 from rmq_client.producer.encoded import EncodedProducer
 from rmq_client.producer.encoding import Outgoing
 from rmq_remoting.bodies.running_info import ConsumerRunningInfo
@@ -131,7 +131,7 @@ async def _consume(address: str, settings: ClientSettings) -> None:
         header = GetConsumerRunningInfoRequestHeader(
             consumer_group="g", client_id=instance.client_id, jstack_enable=False
         )
-        await BrokerApi(instance.crossing(), settings).ask(
+        await BrokerApi(instance.bridge(), settings).ask(
             broker[0],
             RequestCode.GET_CONSUMER_RUNNING_INFO,
             header,

@@ -29,7 +29,7 @@ from rmq_client import (
     UsageError,
     by_consistent_hash,
 )
-from rmq_client.consumer.pop_settling import PopSettling
+from rmq_client.consumer.pop.acknowledger import PopAcknowledger
 from rmq_remoting.bodies.assignment import MessageRequestMode
 from tests.support.broker_requests import succeeded
 from tests.support.brokers import RunningBroker, running_broker
@@ -427,14 +427,14 @@ async def test_what_the_listener_has_is_kept_from_others_while_a_stop_waits_for_
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
     kept = 0
-    keep = PopSettling.retry_later
+    keep = PopAcknowledger.retry_later
 
-    async def counted(settling: PopSettling, message: MessageExt, seconds: float) -> None:
+    async def counted(acknowledger: PopAcknowledger, message: MessageExt, seconds: float) -> None:
         nonlocal kept
-        await keep(settling, message, seconds)
+        await keep(acknowledger, message, seconds)
         kept += 1
 
-    monkeypatch.setattr(PopSettling, "retry_later", counted)
+    monkeypatch.setattr(PopAcknowledger, "retry_later", counted)
     order = _Order()
 
     async def listen(messages: list[MessageExt]) -> None:

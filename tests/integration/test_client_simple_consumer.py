@@ -26,7 +26,7 @@ from rmq_client import (
     UsageError,
     blocking,
 )
-from rmq_client.consumer.pop_client import PopClient
+from rmq_client.consumer.requests.pop_client import PopClient
 from tests.support.brokers import running_broker
 from tests.support.namesrv import running_namesrv
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture

@@ -24,7 +24,7 @@ from rmq_client import (
     UsageError,
     blocking,
 )
-from rmq_client.producer.results import SendStatus
+from rmq_client.results import SendStatus
 from tests.support.brokers import RunningBroker, running_broker
 from tests.support.namesrv import running_namesrv
 from tests.support.waiting import until

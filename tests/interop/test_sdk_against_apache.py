@@ -32,8 +32,8 @@ from rmq_client import (
     TopicNotFound,
     blocking,
 )
-from rmq_client.brokers import BrokerApi
-from rmq_client.instance import ClientInstance
+from rmq_client.network.broker_api import BrokerApi
+from rmq_client.network.instance import ClientInstance
 from rmq_remoting.bodies.connection import ConsumerConnection, ProducerConnection
 from rmq_remoting.bodies.running_info import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rmq_remoting.codes import LanguageCode, RequestCode
@@ -305,7 +305,7 @@ async def _api(address: str) -> AsyncIterator[BrokerApi]:
     """Requests of an administrator, from a client of its own."""
     instance = await ClientInstance.acquire(address, ClientSettings(instance_name="admin"))
     try:
-        yield BrokerApi(instance.crossing(), instance.settings)
+        yield BrokerApi(instance.bridge(), instance.settings)
     finally:
         await instance.release()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from rmq_client import Admin, ClientSettings, Credentials
-from rmq_client.brokers import BrokerApi
-from rmq_client.instance import ClientInstance
+from rmq_client.network.broker_api import BrokerApi
+from rmq_client.network.instance import ClientInstance
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.headers.access_control import CreateAclRequestHeader, CreateUserRequestHeader
 from tests.support.apache import SMALL_HEAP
@@ -76,7 +76,7 @@ async def _tell_brokers(
         instance = await ClientInstance.acquire(namesrv, settings)
         try:
             for address in [address for broker in brokers for address in broker.broker_addrs.values()]:
-                api = BrokerApi(instance.crossing(), settings)
+                api = BrokerApi(instance.bridge(), settings)
                 await api.call(address, code, header, json.dumps(body).encode())
         finally:
             await instance.release()

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from .under_way import Counted
+from .in_flight import InFlightCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class InFlightLimits:
             raise UsageError(f"{self}: both bounds must be at least 1")
 
 
-class BackPressure(Counted):
+class BackPressure(InFlightCount):
     """Admits sends up to the limits. Belongs to one loop.
 
     A message that is larger than `max_bytes` by itself is admitted when nothing else is under way.

@@ -27,7 +27,7 @@ from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import UsageError
 from ..names import RETRY_TOPIC_PREFIX
-from .results import SendResult
+from ..results import SendResult
 
 # Item size, 0, 0, flag, body length; see rmq_remoting.message_batch, which this is an inlined form of.
 _ITEM: Final = Struct(">iiiii")
@@ -122,7 +122,7 @@ class Batcher:
         self._loop = asyncio.get_running_loop()
         self._open: dict[_Key, Batch] = {}
         self._timers: dict[_Key, asyncio.TimerHandle] = {}
-        self._under_way: dict[_Key, int] = {}
+        self._in_flight: dict[_Key, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(
@@ -167,7 +167,7 @@ class Batcher:
             await asyncio.wait(self._tasks)
 
     def _begin(self, key: _Key) -> None:
-        if self._policy.eager and not self._under_way.get(key):
+        if self._policy.eager and not self._in_flight.get(key):
             # Who is to run in this turn of the loop anyhow can still add to the batch.
             self._loop.call_soon(self._send_if_open, key, self._open[key])
         else:
@@ -185,7 +185,7 @@ class Batcher:
         batch = self._open.pop(key, None)
         if batch is None:
             return
-        self._under_way[key] = self._under_way.get(key, 0) + 1
+        self._in_flight[key] = self._in_flight.get(key, 0) + 1
         task = self._loop.create_task(self._send_and_go_on(key, batch))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -194,11 +194,11 @@ class Batcher:
         try:
             await self._deliver(batch)
         finally:
-            left = self._under_way[key] - 1
+            left = self._in_flight[key] - 1
             if left:
-                self._under_way[key] = left
+                self._in_flight[key] = left
             else:
-                del self._under_way[key]
+                del self._in_flight[key]
                 collected = self._open.get(key)
                 if self._policy.eager and collected is not None:
                     # Those whom this batch woke may send again before the next one goes.

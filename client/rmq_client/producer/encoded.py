@@ -13,13 +13,13 @@ from typing import Final
 from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import NotRunning, UsageError
-from ..instance import ClientInstance
 from ..namespaces import Namespace
+from ..network.instance import ClientInstance
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
-from .delivery import Delivery
 from .encoding import Outgoing, Stored
 from .policies import RetryPolicy
+from .sender import MessageSender
 
 _NEW_TOPIC_QUEUES: Final = 4
 
@@ -36,7 +36,7 @@ class EncodedProducer:
         self._settings = settings
         self._retry = retry
         self._instance: ClientInstance | None = None
-        self._delivery: Delivery | None = None
+        self._sender: MessageSender | None = None
 
     async def start(self) -> None:
         """Begin; no request is sent before it is needed. Raises UsageError."""
@@ -44,22 +44,22 @@ class EncodedProducer:
             raise UsageError(f"producer {self.group} has been started already")
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         try:
-            delivery = Delivery(instance, self.group, self._retry, _NEW_TOPIC_QUEUES)
+            sender = MessageSender(instance, self.group, self._retry, _NEW_TOPIC_QUEUES)
             await uninterrupted(instance.run(instance.add_producer(self.group)))
         except BaseException:
             await uninterrupted(instance.release())
             raise
-        self._instance, self._delivery = instance, delivery
+        self._instance, self._sender = instance, sender
 
     async def stop(self) -> None:
         """Leave the group and give the connections back; nothing may be under way."""
-        instance, self._instance, self._delivery = self._instance, None, None
+        instance, self._instance, self._sender = self._instance, None, None
         if instance is not None:
             await uninterrupted(instance.release_after(instance.remove_producer(self.group)))
 
     async def queues(self, topic: str, timeout_seconds: float) -> tuple[MessageQueue, ...]:
         """The queues that messages of `topic` can go to now. Raises ClientError."""
-        return (await self._running().publishing(topic, timeout_seconds)).queues
+        return (await self._running().publish_info(topic, timeout_seconds)).queues
 
     async def has_brokers(self) -> bool:
         """Whether the name servers know any broker now. Raises ClientError."""
@@ -73,18 +73,18 @@ class EncodedProducer:
         self, topic: str, queue: MessageQueue | None, outgoing: Outgoing, timeout_seconds: float
     ) -> Stored:
         """Send to `queue`, or to the topic's queues in turn, and wait for the answer. Raises ClientError."""
-        delivery = self._running()
+        sender = self._running()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        publishing = await delivery.publishing(topic, timeout_seconds)
+        publish_info = await sender.publish_info(topic, timeout_seconds)
         remaining = timeout_seconds - (loop.time() - began)
-        _, stored = await delivery.send(publishing, queue, outgoing, remaining)
+        _, stored = await sender.send(publish_info, queue, outgoing, remaining)
         return stored
 
-    def _running(self) -> Delivery:
-        if self._delivery is None:
+    def _running(self) -> MessageSender:
+        if self._sender is None:
             raise self._not_running()
-        return self._delivery
+        return self._sender
 
     def _not_running(self) -> NotRunning:
         return NotRunning(f"producer {self.group} is not running: `await start()` first")

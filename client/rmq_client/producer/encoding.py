@@ -22,7 +22,7 @@ from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.serialization.binary import encode_ext_fields
 
 from ..errors import BrokerError, refusal
-from .results import SendStatus
+from ..results import SendStatus
 
 # Frame length, header length and serialization, code, language, version, opaque, flag, remark length,
 # length of the ext fields.
@@ -52,7 +52,7 @@ class Outgoing:
     reply: bool = False
 
 
-class Lane:
+class QueueEndpoint:
     """The way to one queue: where its broker is, and the prepared pieces of a send to it."""
 
     __slots__ = ("_pieces", "_plain", "_serialization", "_target", "address", "broker_name", "queue")
@@ -196,19 +196,19 @@ class Stored:
         return self.answer.ext_fields.get("recallHandle")
 
 
-def queue_of(lane: Lane, stored: Stored) -> MessageQueue:
+def queue_of(endpoint: QueueEndpoint, stored: Stored) -> MessageQueue:
     """The queue that a message went to: brokers may choose another one than the lane's."""
-    queue = lane.queue
+    queue = endpoint.queue
     if stored.queue_id == queue.queue_id:
         return queue
     return MessageQueue(queue.topic, queue.broker_name, stored.queue_id)
 
 
-def decode_send_response(response: RemotingCommand, lane: Lane) -> Stored:
+def decode_send_response(response: RemotingCommand, endpoint: QueueEndpoint) -> Stored:
     """Read the answer to a send. Raises BrokerError for a refusal, and for an answer that cannot be read."""
     status = _status_of(response.code)
     if status is None:
-        raise refusal(response.code, response.remark, lane.address, f"send to {_text(lane.queue)}")
+        raise refusal(response.code, response.remark, endpoint.address, f"send to {_text(endpoint.queue)}")
     raw = response.raw_ext
     if raw is not None and raw.startswith(_MSG_ID_KEY):
         # The order in which rmq's broker writes the fields; each length fits its last byte.
@@ -233,7 +233,7 @@ def decode_send_response(response: RemotingCommand, lane: Lane) -> Stored:
         header = SendMessageResponseHeader.decode(response.ext_fields)
     except HeaderError as error:
         raise BrokerError(
-            response.code, f"unreadable answer: {error}", lane.address, f"send to {_text(lane.queue)}"
+            response.code, f"unreadable answer: {error}", endpoint.address, f"send to {_text(endpoint.queue)}"
         ) from error
     return Stored(status, header.msg_id, header.queue_id, header.queue_offset, response)
 

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final, Self, TypeVar
 
 from ..errors import UsageError
-from .selection import OnBroker, Rotation
+from .selection import OnBroker, RoundRobin
 
 
 class LastResort(Enum):
@@ -148,18 +148,18 @@ class BrokerHealth:
         fault = self._faults.get(broker_name)
         return fault is None or fault.is_reachable
 
-    def choose(self, rotation: Rotation[L], failed: Collection[str] = ()) -> L | None:
+    def choose(self, round_robin: RoundRobin[L], failed: Collection[str] = ()) -> L | None:
         """The next of the rotation that is worth a try, off the brokers `failed`; None where all are bad."""
         if not self._faults:
-            return rotation.take_off(failed)
-        chosen = rotation.take_where(
+            return round_robin.take_off(failed)
+        chosen = round_robin.take_where(
             lambda item: item.broker_name not in failed and self.is_available(item.broker_name)
         )
         if chosen is not None:
             return chosen
-        candidates = [name for name in rotation.broker_names if name not in failed]
+        candidates = [name for name in round_robin.broker_names if name not in failed]
         last_resort = self._last_resort(candidates)
-        return rotation.take_where(lambda item: item.broker_name in last_resort)
+        return round_robin.take_where(lambda item: item.broker_name in last_resort)
 
     def _last_resort(self, candidates: Sequence[str]) -> Collection[str]:
         if self._settings.last_resort is LastResort.REACHABLE:

@@ -14,29 +14,29 @@ from rmq_remoting.message import Message, MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ..errors import NotRunning, TimedOut, UsageError
-from ..instance import ClientInstance
+from ..hooks.send import SendContext, SendHook, SendHooks, with_hook_properties
 from ..lifetime import Lifetime
 from ..namespaces import Namespace
+from ..network.instance import ClientInstance
+from ..results import SendResult
 from ..settings import ClientSettings
 from ..tasks import uninterrupted
 from ..trace.dispatcher import Tracing
 from ..trace.tracer import Tracer
 from .backpressure import BackPressure, InFlightLimits
-from .batches import Batches
+from .batch_sender import BatchSender
 from .batching import Batch, Batcher, BatchPolicy, can_batch
-from .delivery import Delivery
 from .encoding import queue_of
 from .fault_tolerance import FaultTolerance
-from .hooks import SendContext, SendHook, SendHooks, as_sent
+from .in_flight import InFlightCalls
+from .message_encoder import MessageEncoder
 from .policies import Compression, RetryPolicy
-from .preparing import Preparer
-from .publishing import Publishing
+from .publish_info import TopicPublishInfo
 from .recalls import Recalls
-from .requests import Requests
-from .results import SendResult
+from .request_reply import RequestReply
 from .selection import QueueSelector, by_key_hash
+from .sender import MessageSender
 from .transactions import Transaction, TransactionCheck, TransactionResult, Transactions, TransactionWork
-from .under_way import UnderWay
 from .validation import check_extras, check_size
 
 log = logging.getLogger("rmq.client.producer")
@@ -104,16 +104,16 @@ class Producer(Lifetime):
         self._limits = limits
         self._pressure = BackPressure(limits)
         # Calls that back-pressure does not count, or not yet: they look for their way.
-        self._under_way = UnderWay()
+        self._in_flight = InFlightCalls()
         self._running = False
         self._instance: ClientInstance | None = None
         # Made by start().
-        self._delivery: Delivery
-        self._preparer: Preparer
-        self._requests: Requests
+        self._sender: MessageSender
+        self._encoder: MessageEncoder
+        self._requests: RequestReply
         self._transactions: Transactions
         self._recalls: Recalls
-        self._batches: Batches
+        self._batches: BatchSender
         self._leaving: AsyncExitStack
         # None where there are none: what is not looked at costs nothing.
         self._hooks: SendHooks | None = None
@@ -135,7 +135,7 @@ class Producer(Lifetime):
         except BaseException:
             await uninterrupted(leaving.aclose())
             raise
-        self._delivery.start()
+        self._sender.start()
         self._instance, self._leaving = instance, leaving
         self._running = True
 
@@ -144,7 +144,7 @@ class Producer(Lifetime):
 
         (A group's producers are counted by the client: one that was never added must not be removed.)
         """
-        self._delivery = Delivery(
+        self._sender = MessageSender(
             instance, self._group, self._retry, self._new_topic_queues, self._fault_tolerance
         )
         await self._start_hooks(instance, leaving)
@@ -169,15 +169,15 @@ class Producer(Lifetime):
         self._hooks = SendHooks(self.group, hooks) if hooks else None
 
     def _make_parts(self, instance: ClientInstance) -> None:
-        delivery, hooks = self._delivery, self._hooks
-        self._preparer = Preparer(instance.unique_keys, self._compression, self._settings.namespace)
-        self._requests = Requests(instance, delivery, self.send, self._limits.max_messages)
+        sender, hooks = self._sender, self._hooks
+        self._encoder = MessageEncoder(instance.unique_keys, self._compression, self._settings.namespace)
+        self._requests = RequestReply(instance, sender, self.send, self._limits.max_messages)
         self._transactions = Transactions(
-            instance, delivery, self.send, self._group, self._check_transaction, hooks
+            instance, sender, self.send, self._group, self._check_transaction, hooks
         )
-        self._recalls = Recalls(instance, delivery, self._group, hooks)
-        self._batches = Batches(
-            delivery, self._preparer, self._timeout_seconds, tell_region=hooks is not None
+        self._recalls = Recalls(instance, sender, self._group, hooks)
+        self._batches = BatchSender(
+            sender, self._encoder, self._timeout_seconds, tell_region=hooks is not None
         )
         if self._batch_policy is not None:
             self._batcher = Batcher(self._batch_policy, self._batches.deliver)
@@ -191,13 +191,13 @@ class Producer(Lifetime):
 
     async def _stop(self) -> None:
         # Every send ends within its timeout, and so does this.
-        await self._under_way.wait_idle()
+        await self._in_flight.wait_idle()
         if self._batcher is not None:
             self._batcher.flush()
         await self._pressure.wait_idle()
         if self._batcher is not None:
             await self._batcher.stop()
-        await self._delivery.stop()
+        await self._sender.stop()
         # What was decided is told while brokers still know the producer.
         await self._transactions.stop()
         await self._leaving.aclose()
@@ -222,34 +222,34 @@ class Producer(Lifetime):
         size = self._check(message)
         if timeout_seconds is None:
             timeout_seconds = self._timeout_seconds
-        delivery = self._delivery
-        publishing = delivery.known(message.topic)
-        if publishing is None:
+        sender = self._sender
+        publish_info = sender.known(message.topic)
+        if publish_info is None:
             began = self._loop.time()
-            with self._under_way:
-                publishing = await delivery.publishing(message.topic, timeout_seconds)
+            with self._in_flight:
+                publish_info = await sender.publish_info(message.topic, timeout_seconds)
             timeout_seconds -= self._loop.time() - began
         if selector is not None or key is not None:
-            queue = _select(publishing, message, queue, selector, key)
+            queue = _select(publish_info, message, queue, selector, key)
         if not self._pressure.try_acquire(size):
             timeout_seconds = await self._wait_for_admission(size, timeout_seconds)
         hooks, context = self._hooks, None
         try:
             if hooks is not None:
                 context = hooks.begin(message)
-                message = as_sent(context)
-            if self._batcher is not None and size < self._preparer.compress_from_bytes and can_batch(message):
+                message = with_hook_properties(context)
+            if self._batcher is not None and size < self._encoder.compress_from_bytes and can_batch(message):
                 result = await self._batches.send_one(self._batcher, message, queue, timeout_seconds)
             else:
-                outgoing, msg_id = await self._preparer.outgoing(message)
-                lane, stored = await delivery.send(publishing, queue, outgoing, timeout_seconds)
+                outgoing, msg_id = await self._encoder.outgoing(message)
+                endpoint, stored = await sender.send(publish_info, queue, outgoing, timeout_seconds)
                 result = SendResult(
                     stored.status,
                     msg_id,
-                    queue_of(lane, stored),
+                    queue_of(endpoint, stored),
                     stored.queue_offset,
                     stored.offset_msg_ids,
-                    lane.address,
+                    endpoint.address,
                     None if hooks is None else stored.traced_region,
                     # Nothing can be taken back but what waits for a time, which is a property.
                     stored.recall_handle if message.properties else None,
@@ -277,7 +277,7 @@ class Producer(Lifetime):
         Raises ClientError where it cannot even be sent.
         """
         size = self._check(message)
-        with self._under_way:
+        with self._in_flight:
             return await self._send_oneway(message, size, queue, selector, key)
 
     async def _send_oneway(
@@ -288,20 +288,20 @@ class Producer(Lifetime):
         selector: QueueSelector | None,
         key: object,
     ) -> str:
-        publishing = await self._delivery.publishing(message.topic, self._timeout_seconds)
+        publish_info = await self._sender.publish_info(message.topic, self._timeout_seconds)
         if selector is not None or key is not None:
-            queue = _select(publishing, message, queue, selector, key)
-        delivery, hooks, context = self._delivery, self._hooks, None
-        lane = delivery.choose(publishing) if queue is None else delivery.lane_to(publishing, queue)
+            queue = _select(publish_info, message, queue, selector, key)
+        sender, hooks, context = self._sender, self._hooks, None
+        endpoint = sender.choose(publish_info) if queue is None else sender.endpoint_of(publish_info, queue)
         try:
             if hooks is not None:
                 context = hooks.begin(message)
-                message = as_sent(context)
-            outgoing, msg_id = await self._preparer.outgoing(message)
-            await delivery.connect(lane)
+                message = with_hook_properties(context)
+            outgoing, msg_id = await self._encoder.outgoing(message)
+            await sender.connect(endpoint)
             if not self._pressure.try_acquire(size):
                 await self._wait_for_admission(size, self._timeout_seconds)
-            written = delivery.post(lane, outgoing)
+            written = sender.post(endpoint, outgoing)
             written.add_done_callback(lambda ended: self._oneway_written(ended, size))
             if written.done():  # nobody is there (any more) to write it
                 written.result()
@@ -335,7 +335,7 @@ class Producer(Lifetime):
         try:
             if hooks is not None:
                 contexts = [hooks.begin(message) for message in messages]
-                messages = [as_sent(context) for context in contexts]
+                messages = [with_hook_properties(context) for context in contexts]
             results = await self._send_batch(self._batches.make(messages, queue), timeout_seconds)
         except BaseException as error:
             if hooks is not None:
@@ -407,7 +407,7 @@ class Producer(Lifetime):
         self._check_running()
         if timeout_seconds is None:
             timeout_seconds = self._timeout_seconds
-        with self._under_way:
+        with self._in_flight:
             return await self._recalls.recall(handle, timeout_seconds)
 
     async def request(
@@ -445,7 +445,7 @@ class Producer(Lifetime):
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that messages of `topic` can go to now. Raises ClientError."""
         self._check_running()
-        return (await self._delivery.publishing(topic, self._timeout_seconds)).queues
+        return (await self._sender.publish_info(topic, self._timeout_seconds)).queues
 
     @property
     def in_flight(self) -> int:
@@ -509,7 +509,7 @@ def trace_producer(namesrv: str | Sequence[str] | None, settings: ClientSettings
 
 
 def _select(
-    publishing: Publishing,
+    publish_info: TopicPublishInfo,
     message: Message,
     queue: MessageQueue | None,
     selector: QueueSelector | None,
@@ -517,7 +517,7 @@ def _select(
 ) -> MessageQueue:
     if queue is not None:
         raise UsageError("give either a queue, or a selector or key that chooses one")
-    chosen = (selector or by_key_hash)(publishing.queues, message, key)
+    chosen = (selector or by_key_hash)(publish_info.queues, message, key)
     if not isinstance(chosen, MessageQueue):
         raise UsageError(f"the selector must return one of the queues, not {chosen!r}")
     return chosen

@@ -14,25 +14,25 @@ from rmq_remoting.headers.admin import RecallMessageRequestHeader, RecallMessage
 from rmq_remoting.message_properties import PROPERTY_MSG_REGION
 from rmq_remoting.recall_handle import RecallHandle, RecallHandleError
 
-from ..brokers import BrokerApi
 from ..errors import NoQueue, TimedOut, UsageError
-from ..instance import ClientInstance
+from ..hooks.send import Recall, SendHooks
 from ..namespaces import Namespace
-from .delivery import Delivery
-from .hooks import Recall, SendHooks
+from ..network.broker_api import BrokerApi
+from ..network.instance import ClientInstance
+from .sender import MessageSender
 
 
 class Recalls:
     """Recalls of one producer. Belongs to its loop."""
 
     def __init__(
-        self, instance: ClientInstance, delivery: Delivery, group: str, hooks: SendHooks | None = None
+        self, instance: ClientInstance, sender: MessageSender, group: str, hooks: SendHooks | None = None
     ) -> None:
         """`group`: its full name."""
         self._namespace = Namespace(instance.settings.namespace)
         self._hooks = hooks
-        self._brokers = BrokerApi(instance.crossing(), instance.settings)
-        self._delivery = delivery
+        self._brokers = BrokerApi(instance.bridge(), instance.settings)
+        self._sender = sender
         self._group = group
 
     async def recall(self, handle: str, timeout_seconds: float) -> str:
@@ -54,7 +54,7 @@ class Recalls:
             raise late from None
 
     async def _recall(self, handle: str, wanted: RecallHandle, timeout_seconds: float) -> str:
-        route = (await self._delivery.publishing(wanted.topic, timeout_seconds)).route
+        route = (await self._sender.publish_info(wanted.topic, timeout_seconds)).route
         address = route.brokers.get(wanted.broker_name, {}).get(MASTER_BROKER_ID)
         if address is None:
             raise NoQueue(

@@ -52,7 +52,7 @@ class OnBroker(Protocol):
 L = TypeVar("L", bound=OnBroker)
 
 
-class Rotation(Generic[L]):
+class RoundRobin(Generic[L]):
     """Takes one after the other, beginning anywhere, so that many producers do not march in step.
 
     What is left out is passed over in its turn, so that the others stay even among each other. May be used

@@ -28,13 +28,13 @@ from rmq_remoting.message_queue import MessageQueue
 
 from ..callables import is_coroutine_function
 from ..errors import ClientError, TransactionNotBegun, UsageError, unanswered
-from ..instance import ClientInstance
+from ..hooks.send import SendHooks, TransactionEnd
 from ..namespaces import Namespace
-from ..transactions import HalfPlace, TransactionState, end_request
-from .delivery import Delivery
+from ..network.instance import ClientInstance
+from ..results import SendResult, SendStatus
+from ..transactions import HalfMessagePosition, TransactionState, end_request
 from .encoding import traced_region
-from .hooks import SendHooks, TransactionEnd
-from .results import SendResult, SendStatus
+from .sender import MessageSender
 
 log = logging.getLogger("rmq.client.transactions")
 
@@ -181,7 +181,7 @@ class Transactions:
     def __init__(
         self,
         instance: ClientInstance,
-        delivery: Delivery,
+        sender: MessageSender,
         send: Send,
         group: str,
         check: TransactionCheck | None,
@@ -191,12 +191,12 @@ class Transactions:
         self._instance = instance
         self._namespace = Namespace(instance.settings.namespace)
         self._hooks = hooks
-        self._delivery = delivery
+        self._sender = sender
         self._send = send
         self._group = group
         self._check = check
         self._loop = asyncio.get_running_loop()
-        self._crossing = instance.crossing()
+        self._bridge = instance.bridge()
         self._checks_at_once = asyncio.Semaphore(_CHECKS_AT_ONCE)
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -261,7 +261,7 @@ class Transactions:
 
         Raises ClientError where that cannot be sent and the broker could not find out by asking.
         """
-        place = HalfPlace(
+        place = HalfMessagePosition(
             self._namespace.wrap(message.topic),
             sent.queue.broker_name,
             parse_offset_message_id(sent.offset_msg_id).physical_offset,
@@ -289,13 +289,13 @@ class Transactions:
             )
 
     async def _post(self, topic: str, queue: MessageQueue, frame: bytes) -> None:
-        publishing = await self._delivery.publishing(topic, self._instance.settings.connect_timeout_seconds)
-        lane = self._delivery.lane_to(publishing, queue)
-        await self._delivery.connect(lane)
+        publish_info = await self._sender.publish_info(topic, self._instance.settings.connect_timeout_seconds)
+        endpoint = self._sender.endpoint_of(publish_info, queue)
+        await self._sender.connect(endpoint)
         try:
-            await self._crossing.send_oneway(lane.address, frame)
+            await self._bridge.send_oneway(endpoint.address, frame)
         except RequestError as error:
-            raise unanswered(error, f"end of a transaction on {lane.broker_name}") from error
+            raise unanswered(error, f"end of a transaction on {endpoint.broker_name}") from error
 
     # --- questions ---
 

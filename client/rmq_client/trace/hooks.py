@@ -22,18 +22,11 @@ from rmq_remoting.message_properties import (
     PROPERTY_TRANSACTION_PREPARED,
 )
 
-from ..consumer.hooks import CallStatus, ConsumeHook, HookContext
-from ..producer.hooks import Recall, SendContext, SendHook, TransactionEnd
-from ..producer.results import SendStatus
+from ..hooks.consume import CallStatus, ConsumeHook, HookContext
+from ..hooks.send import Recall, SendContext, SendHook, TransactionEnd
+from ..results import SendStatus
 from .dispatcher import TraceDispatcher
-from .spans import (
-    ConsumeEndSpan,
-    ConsumeStartSpan,
-    EndTransactionSpan,
-    RecallSpan,
-    SendSpan,
-    TracedType,
-)
+from .spans import ConsumeEndSpan, ConsumeStartSpan, EndTransactionSpan, RecallSpan, SendSpan, TracedType
 
 _BEGAN: Final = "rmq.trace.began_ms"
 _CALL: Final = "rmq.trace.call"

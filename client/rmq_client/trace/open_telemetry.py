@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final, Protocol
 
-from ..consumer.hooks import ConsumeHook, HookContext
-from ..producer.hooks import SendContext, SendHook
+from ..hooks.consume import ConsumeHook, HookContext
+from ..hooks.send import SendContext, SendHook
 
 log = logging.getLogger("rmq.client.trace")
 
@@ -62,7 +62,7 @@ def propagation() -> Propagation | None:
     return None
 
 
-class CarryOnSend(SendHook):
+class InjectContextHook(SendHook):
     """Gives every message the current context. Where that fails, the message goes without it."""
 
     def __init__(self, propagation: Propagation) -> None:
@@ -81,7 +81,7 @@ class CarryOnSend(SendHook):
             context.properties.update(carrier)
 
 
-class CarryOnConsume(ConsumeHook):
+class AttachContextHook(ConsumeHook):
     """Calls the listener in the context that its (first) message carries."""
 
     def __init__(self, propagation: Propagation) -> None:

@@ -8,12 +8,13 @@ from typing import Any, Final, Protocol
 
 from rmq_remoting.message import Message, MessageExt
 
-from ..consumer.hooks import CallStatus, ConsumeHook, HookContext
-from ..instance import ClientInstance, now_ms
-from ..producer.hooks import SendHook
+from ..clock import now_ms
+from ..hooks.consume import CallStatus, ConsumeHook, HookContext
+from ..hooks.send import SendHook
+from ..network.instance import ClientInstance
 from .dispatcher import TraceDispatcher, Tracing
 from .hooks import ConsumeTraceHook, SendTraceHook
-from .open_telemetry import CarryOnConsume, CarryOnSend, propagation
+from .open_telemetry import AttachContextHook, InjectContextHook, propagation
 
 # Apache RocketMQ 5.3.3, TraceConstants.GROUP_NAME_PREFIX.
 _GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
@@ -52,14 +53,14 @@ class Tracer:
     def send_hooks(self) -> list[SendHook]:
         """For a producer."""
         hooks: list[SendHook] = [SendTraceHook(self.dispatcher, self._tracing.topic, now_ms)]
-        return hooks if self._propagation is None else [CarryOnSend(self._propagation), *hooks]
+        return hooks if self._propagation is None else [InjectContextHook(self._propagation), *hooks]
 
     def consume_hooks(self) -> list[ConsumeHook]:
         """For a push consumer."""
         hooks: list[ConsumeHook] = [self._consumption]
-        return hooks if self._propagation is None else [CarryOnConsume(self._propagation), *hooks]
+        return hooks if self._propagation is None else [AttachContextHook(self._propagation), *hooks]
 
-    def given(self, messages: list[MessageExt]) -> None:
+    def consumed_by_poll(self, messages: list[MessageExt]) -> None:
         """For a pull consumer: what it has given counts as consumed, at once and with success.
 
         (Apache RocketMQ 5.3.3, DefaultLitePullConsumerImpl.poll.)

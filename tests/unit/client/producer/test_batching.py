@@ -8,7 +8,7 @@ import pytest
 
 from rmq_client import BatchPolicy, Message, MessageQueue, UsageError
 from rmq_client.producer.batching import Batch, Batcher, batch_item, can_batch
-from rmq_client.producer.results import SendResult, SendStatus
+from rmq_client.results import SendResult, SendStatus
 from rmq_remoting.message_batch import decode_batch, encode_batch
 from rmq_remoting.message_properties import encode_properties
 

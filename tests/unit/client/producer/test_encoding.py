@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_client import BrokerError, Busy, MessageQueue, SendStatus
-from rmq_client.producer.encoding import Lane, Outgoing, Stored, decode_send_response
+from rmq_client.producer.encoding import Outgoing, QueueEndpoint, Stored, decode_send_response
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.framing import FrameDecoder, encode_frame
@@ -19,8 +19,8 @@ _TARGET = SendTarget("group", "Töpic", "TBW102", 4, 3, broker_name="broker-a")
 _BORN_MS = 1_700_000_000_123
 
 
-def _lane(serialization: Serialization = Serialization.BINARY) -> Lane:
-    return Lane(_QUEUE, "127.0.0.1:1", _TARGET, serialization)
+def _endpoint(serialization: Serialization = Serialization.BINARY) -> QueueEndpoint:
+    return QueueEndpoint(_QUEUE, "127.0.0.1:1", _TARGET, serialization)
 
 
 def _decoded(frame: bytes) -> RemotingCommand:
@@ -46,11 +46,11 @@ def test_the_servers_decoder_reads_what_was_written(
     flag: int,
     batch: bool,
 ) -> None:
-    lane = _lane(serialization)
+    endpoint = _endpoint(serialization)
     outgoing = Outgoing(body, properties, sys_flag, flag, batch)
     decoder = SendHeaderDecoder()
     for opaque in (1, 2**31 - 1):  # the second time from the prepared pieces, and the decoder's memory
-        command = _decoded(lane.frame(opaque, _BORN_MS, outgoing, oneway))
+        command = _decoded(endpoint.frame(opaque, _BORN_MS, outgoing, oneway))
         assert (command.code, command.opaque, command.body) == (320 if batch else 310, opaque, body)
         assert (command.is_oneway, command.is_response) == (oneway, False)
         assert (command.language, command.version, command.serialization) == (3, 479, serialization)
@@ -64,18 +64,18 @@ def test_the_servers_decoder_reads_what_was_written(
 
 
 def test_the_decoder_finds_the_constant_part_by_its_bytes() -> None:
-    lane, decoder = _lane(), SendHeaderDecoder()
+    endpoint, decoder = _endpoint(), SendHeaderDecoder()
     headers = [
-        decoder.decode(_decoded(lane.frame(n, _BORN_MS + n, Outgoing(b"", b"p%d" % n)))) for n in range(3)
+        decoder.decode(_decoded(endpoint.frame(n, _BORN_MS + n, Outgoing(b"", b"p%d" % n)))) for n in range(3)
     ]
     assert headers[0].target is headers[1].target is headers[2].target
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    lane = _lane()
+    endpoint = _endpoint()
     for flag in range(1000):
-        lane.frame(1, _BORN_MS, Outgoing(b"", b"p", flag=flag))
-    assert len(lane._pieces) <= 64
+        endpoint.frame(1, _BORN_MS, Outgoing(b"", b"p", flag=flag))
+    assert len(endpoint._pieces) <= 64
 
 
 # --- responses ---
@@ -95,7 +95,7 @@ def test_answers_of_our_broker(serialization: Serialization, queue_id: int, offs
     msg_id = b"7F00000100002A9F0000000000000000"
     encoder = SendResponseEncoder("DefaultRegion", trace_on=True)
     answer = encoder.encode(_request(serialization), msg_id, queue_id, offset)
-    stored = decode_send_response(_received(answer), _lane())
+    stored = decode_send_response(_received(answer), _endpoint())
     assert stored == Stored(SendStatus.SEND_OK, msg_id.decode(), queue_id, offset)
 
 
@@ -109,7 +109,7 @@ def test_answers_in_any_order_and_of_any_length(
     fields = {"MSG_REGION": "r", **{name: values[name] for name in order}, "TRACE_ON": "true"}
     for ext_fields in (fields, {name: values[name] for name in order}):
         answer = _request(serialization).response(0, ext_fields=ext_fields)
-        stored = decode_send_response(_received(answer), _lane())
+        stored = decode_send_response(_received(answer), _endpoint())
         assert stored == Stored(SendStatus.SEND_OK, values["msgId"], 1, 12)
 
 
@@ -124,7 +124,7 @@ def test_answers_in_any_order_and_of_any_length(
 def test_codes_that_still_mean_stored(code: int, status: SendStatus) -> None:
     fields = {"msgId": "A", "queueId": "1", "queueOffset": "2"}
     answer = _request(Serialization.BINARY).response(code, ext_fields=fields)
-    assert decode_send_response(_received(answer), _lane()).status is status
+    assert decode_send_response(_received(answer), _endpoint()).status is status
 
 
 def test_refusals() -> None:
@@ -132,7 +132,7 @@ def test_refusals() -> None:
     with pytest.raises(
         Busy, match=r"send to Töpic \(broker-a:3\): 127.0.0.1:1 answered 2 \(SYSTEM_BUSY\): too much"
     ):
-        decode_send_response(_received(answer), _lane())
+        decode_send_response(_received(answer), _endpoint())
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_refusals() -> None:
 def test_answers_that_cannot_be_read(serialization: Serialization, fields: dict[str, str]) -> None:
     answer = _request(serialization).response(0, ext_fields=fields)
     with pytest.raises(BrokerError, match="unreadable answer"):
-        decode_send_response(_received(answer), _lane())
+        decode_send_response(_received(answer), _endpoint())
 
 
 @pytest.mark.parametrize("serialization", list(Serialization))
@@ -159,4 +159,4 @@ def test_what_a_message_can_be_taken_back_with(serialization: Serialization, han
     if handle is not None:
         fields["recallHandle"] = handle
     answer = encode_frame(request.response(ResponseCode.SUCCESS, ext_fields=fields))
-    assert decode_send_response(_decoded(answer), _lane()).recall_handle == handle
+    assert decode_send_response(_decoded(answer), _endpoint()).recall_handle == handle

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pytest
 
 from rmq_client import FaultTolerance, LastResort, UsageError
-from rmq_client.producer.detector import FaultDetector
+from rmq_client.producer.fault_detector import FaultDetector
 from rmq_client.producer.fault_tolerance import BrokerHealth
-from rmq_client.producer.selection import Rotation
+from rmq_client.producer.selection import RoundRobin
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class _Clock:
         return self.now
 
 
-def _rotation(*names: str, queues: int = 2) -> Rotation[_Item]:
-    return Rotation([_Item(name, number) for name in names for number in range(queues)], start=0)
+def _rotation(*names: str, queues: int = 2) -> RoundRobin[_Item]:
+    return RoundRobin([_Item(name, number) for name in names for number in range(queues)], start=0)
 
 
 def _names(
-    health: BrokerHealth, rotation: Rotation[_Item], count: int, failed: Collection[str] = ()
+    health: BrokerHealth, round_robin: RoundRobin[_Item], count: int, failed: Collection[str] = ()
 ) -> list[str]:
-    return [chosen.broker_name for _ in range(count) if (chosen := health.choose(rotation, failed))]
+    return [chosen.broker_name for _ in range(count) if (chosen := health.choose(round_robin, failed))]
 
 
 def _health(settings: FaultTolerance) -> tuple[BrokerHealth, _Clock]:
@@ -116,44 +116,44 @@ def test_a_quick_answer_does_not_end_what_has_begun() -> None:
 
 def test_the_others_get_even_shares() -> None:
     health, _ = _health(FaultTolerance.v5())
-    rotation = _rotation("a", "b", "c", queues=3)
+    round_robin = _rotation("a", "b", "c", queues=3)
     health.failed("b", 1.0, refused=False)
-    taken = Counter(health.choose(rotation) for _ in range(600))
+    taken = Counter(health.choose(round_robin) for _ in range(600))
     assert set(taken.values()) == {100}
     assert {item.broker_name for item in taken if item is not None} == {"a", "c"}
 
 
 def test_the_next_attempt_leaves_out_who_failed_in_this_send() -> None:
     health, _ = _health(FaultTolerance.v5())
-    rotation = _rotation("a", "b", "c")
+    round_robin = _rotation("a", "b", "c")
     health.failed("b", 1.0, refused=False)
     for _ in range(6):
-        chosen = health.choose(rotation, ["a"])
+        chosen = health.choose(round_robin, ["a"])
         assert chosen is not None
         assert chosen.broker_name == "c"
-    assert health.choose(rotation, ["a", "b", "c"]) is None
+    assert health.choose(round_robin, ["a", "b", "c"]) is None
 
 
 def test_where_all_are_bad_v5_tries_any_that_can_be_reached() -> None:
     health, _ = _health(FaultTolerance.v5())
-    rotation = _rotation("a", "b", "c")
+    round_robin = _rotation("a", "b", "c")
     health.failed("a", 1.0, refused=True)
     health.answered("b", 3.0)
     health.answered("c", 20.0)
-    assert set(_names(health, rotation, 12)) == {"b", "c"}
+    assert set(_names(health, round_robin, 12)) == {"b", "c"}
     for name in "bc":
         health.failed(name, 1.0, refused=True)
-    assert health.choose(rotation) is None
+    assert health.choose(round_robin) is None
 
 
 def test_where_all_are_bad_the_classic_rules_try_the_least_bad_half_in_turn() -> None:
     health, _ = _health(FaultTolerance.classic())
-    rotation = _rotation("a", "b", "c", "d")
+    round_robin = _rotation("a", "b", "c", "d")
     for name, seconds in (("a", 4.0), ("b", 0.9), ("c", 3.5), ("d", 0.6)):
         health.answered(name, seconds)
-    assert _names(health, rotation, 8) == ["d", "b"] * 4
-    assert _names(health, rotation, 8, ["d"]) == ["b"] * 8
-    assert health.choose(rotation, ["a", "b", "c", "d"]) is None
+    assert _names(health, round_robin, 8) == ["d", "b"] * 4
+    assert _names(health, round_robin, 8, ["d"]) == ["b"] * 8
+    assert health.choose(round_robin, ["a", "b", "c", "d"]) is None
 
 
 def test_a_single_broker_is_half_of_one() -> None:

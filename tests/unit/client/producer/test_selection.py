@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from rmq_client import Message, MessageQueue, by_key_hash, by_random
-from rmq_client.producer.selection import Rotation
+from rmq_client.producer.selection import RoundRobin
 
 _QUEUES = [MessageQueue("T", "b", number) for number in range(5)]
 _MESSAGE = Message("T", b"x")
@@ -49,27 +49,27 @@ class _Item:
 
 def test_rotation_takes_one_after_the_other() -> None:
     items = [_Item("a", number) for number in range(3)]
-    rotation = Rotation(items, start=1)
-    assert [rotation.take().number for _ in range(5)] == [1, 2, 0, 1, 2]
-    begins = {Rotation(items).take().number for _ in range(200)}
+    round_robin = RoundRobin(items, start=1)
+    assert [round_robin.take().number for _ in range(5)] == [1, 2, 0, 1, 2]
+    begins = {RoundRobin(items).take().number for _ in range(200)}
     assert begins == {0, 1, 2}, "many producers do not march in step"
 
 
 def test_rotation_avoids_a_broker_where_it_can() -> None:
-    rotation = Rotation([_Item("a", 0), _Item("a", 1), _Item("b", 2)], start=0)
-    assert rotation.broker_names == ("a", "b")
-    assert rotation.has_other_brokers
-    taken = rotation.take_off({"a"}), rotation.take_off({"b"})
+    round_robin = RoundRobin([_Item("a", 0), _Item("a", 1), _Item("b", 2)], start=0)
+    assert round_robin.broker_names == ("a", "b")
+    assert round_robin.has_other_brokers
+    taken = round_robin.take_off({"a"}), round_robin.take_off({"b"})
     assert [item.number for item in taken if item is not None] == [2, 0]
-    assert rotation.take_off({"a", "b"}) is None
-    assert not Rotation([_Item("a", 0)]).has_other_brokers
+    assert round_robin.take_off({"a", "b"}) is None
+    assert not RoundRobin([_Item("a", 0)]).has_other_brokers
 
 
 def test_rotation_is_even_whoever_takes() -> None:
-    rotation = Rotation([_Item("a", number) for number in range(7)], start=3)
+    round_robin = RoundRobin([_Item("a", number) for number in range(7)], start=3)
     taken: list[int] = []
     threads = [
-        threading.Thread(target=lambda: taken.extend(rotation.take().number for _ in range(700)))
+        threading.Thread(target=lambda: taken.extend(round_robin.take().number for _ in range(700)))
         for _ in range(4)
     ]
     for thread in threads:
@@ -80,7 +80,7 @@ def test_rotation_is_even_whoever_takes() -> None:
 
 
 def test_what_is_left_out_leaves_the_others_even() -> None:
-    rotation = Rotation([_Item(name, number) for name in "abc" for number in range(4)], start=0)
-    taken = Counter(item for _ in range(800) if (item := rotation.take_off({"b"})))
+    round_robin = RoundRobin([_Item(name, number) for name in "abc" for number in range(4)], start=0)
+    taken = Counter(item for _ in range(800) if (item := round_robin.take_off({"b"})))
     assert set(taken.values()) == {100}
     assert len(taken) == 8

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from rmq_client import Message, Producer, Tracing, TransactionState
-from rmq_client.instance import ClientInstance
+from rmq_client.network.instance import ClientInstance
 from rmq_client.producer.transactions import Transactions
 from rmq_client.trace.tracer import Tracer
 from rmq_remoting.codes import RequestCode

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from rmq_client import Message, NotRunning, Producer, SendHook, SendStatus, TimedOut
-from rmq_client.producer.hooks import SendContext
-from rmq_client.producer.under_way import UnderWay
+from rmq_client.hooks.send import SendContext
+from rmq_client.producer.in_flight import InFlightCalls
 from rmq_remoting.codes import RequestCode
 from tests.support.waiting import loop_passes, until
 from tests.unit.client.fake_cluster import FakeCluster, Fault
@@ -99,7 +99,7 @@ async def test_a_one_way_message_that_is_dropped_is_no_success(monkeypatch: pyte
         instance, producer._instance = producer._instance, None
         assert instance is not None
         await instance.release()
-        monkeypatch.setattr(producer._delivery, "connect", _connected)
+        monkeypatch.setattr(producer._sender, "connect", _connected)
         with pytest.raises(NotRunning, match="stopped"):
             await producer.send_oneway(Message("T", b"y"))
         assert [type(error) for error in hook.errors] == [type(None), NotRunning]
@@ -111,7 +111,7 @@ async def _connected(_: object) -> None:
 
 
 async def test_what_is_under_way_is_waited_for() -> None:
-    under_way = UnderWay()
+    under_way = InFlightCalls()
     await under_way.wait_idle()
     with under_way:
         with under_way:

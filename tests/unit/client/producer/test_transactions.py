@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from rmq_client import Message, TimedOut, TransactionState, UsageError
-from rmq_client.producer.results import SendResult, SendStatus
 from rmq_client.producer.transactions import Transaction, Transactions
+from rmq_client.results import SendResult, SendStatus
 from rmq_remoting.message_queue import MessageQueue
 from tests.support.waiting import loop_passes, until
 
@@ -22,7 +22,7 @@ class _Transactions(Transactions):
     """Those of a producer without a broker: notes what is told, waits or fails where a test says so."""
 
     def __init__(self) -> None:
-        instance = SimpleNamespace(settings=SimpleNamespace(namespace=""), crossing=lambda: None)
+        instance = SimpleNamespace(settings=SimpleNamespace(namespace=""), bridge=lambda: None)
         super().__init__(cast(Any, instance), cast(Any, None), cast(Any, None), "g", None)
         self.told: list[TransactionState] = []
         self.flowing = asyncio.Event()

@@ -24,13 +24,13 @@ class _Sent:
         self.flowing.set()
         self.failure: Exception | None = None
         self.side_by_side = 0
-        self._under_way = 0
+        self._in_flight = 0
 
     async def __call__(self, message: Message) -> None:
-        self._under_way += 1
-        self.side_by_side = max(self.side_by_side, self._under_way)
+        self._in_flight += 1
+        self.side_by_side = max(self.side_by_side, self._in_flight)
         await self.flowing.wait()
-        self._under_way -= 1
+        self._in_flight -= 1
         if self.failure is not None:
             raise self.failure
         self.messages.append(message)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmq_client import HookContext, Message, MessageExt, SendContext
-from rmq_client.trace.open_telemetry import CarryOnConsume, CarryOnSend, propagation
+from rmq_client.trace.open_telemetry import AttachContextHook, InjectContextHook, propagation
 
 
 class _Propagation:
@@ -35,16 +35,16 @@ class _Propagation:
 def test_a_message_carries_the_context_of_its_send() -> None:
     known = _Propagation()
     context = SendContext("G", Message("T", b"x"))
-    CarryOnSend(known).before(context)
+    InjectContextHook(known).before(context)
     assert context.properties == {}
     known.current = ["00-trace-span-01"]
-    CarryOnSend(known).before(context)
+    InjectContextHook(known).before(context)
     assert context.properties == {"traceparent": "00-trace-span-01"}
 
 
 def test_the_listener_runs_in_the_context_that_the_message_carries() -> None:
     known = _Propagation()
-    hook = CarryOnConsume(known)
+    hook = AttachContextHook(known)
     message = MessageExt("T", b"x", 0, {"traceparent": "00-trace-span-01"})
     context = HookContext("G", None, [message])
     hook.before(context)
@@ -55,7 +55,7 @@ def test_the_listener_runs_in_the_context_that_the_message_carries() -> None:
 
 def test_a_call_that_never_began_is_not_left() -> None:
     known = _Propagation()
-    CarryOnConsume(known).after(HookContext("G", None, [MessageExt("T", b"x", 0, {})]))
+    AttachContextHook(known).after(HookContext("G", None, [MessageExt("T", b"x", 0, {})]))
     assert known.current == [None]
 
 
@@ -104,7 +104,7 @@ def test_a_propagator_that_fails_harms_no_send(caplog: pytest.LogCaptureFixture)
             carrier["half"] = "done"
             raise RuntimeError("no context")
 
-    hook = CarryOnSend(_Failing())
+    hook = InjectContextHook(_Failing())
     context = SendContext("G", Message("T", b"x"), {"mark": "m"})
     for _ in range(3):
         hook.before(context)

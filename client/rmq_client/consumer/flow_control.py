@@ -1,0 +1,50 @@
+"""Bounds of what a consumer holds of one queue before it stops pulling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class FlowControl:
+    """How much of one queue may wait for the listener; over any of the bounds, nothing more is pulled.
+
+    `max_span`: between the first and the last offset, so that one stuck message does not make everything
+    after it come twice when the consumer is restarted. `max_topic_messages`, `max_topic_bytes`: of all queues
+    of a topic that the consumer has; each of them gets an even part, in place of the bound of a queue.
+    """
+
+    max_messages: int = 1_000
+    max_bytes: int = 100 * 1024 * 1024
+    max_span: int = 2_000
+    max_topic_messages: int | None = None
+    max_topic_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that would let nothing through."""
+        bounds = (
+            self.max_messages,
+            self.max_bytes,
+            self.max_span,
+            self.max_topic_messages,
+            self.max_topic_bytes,
+        )
+        if min(bound for bound in bounds if bound is not None) < 1:
+            raise UsageError(f"{self}: all bounds must be at least 1")
+
+    @property
+    def is_per_topic(self) -> bool:
+        """Whether the bounds of a queue depend on how many queues of its topic there are."""
+        return self.max_topic_messages is not None or self.max_topic_bytes is not None
+
+    def for_queues(self, count: int) -> FlowControl:
+        """The bounds of each of the `count` queues that the consumer has of a topic."""
+        count = max(1, count)
+        messages, size_bytes = self.max_topic_messages, self.max_topic_bytes
+        return replace(
+            self,
+            max_messages=self.max_messages if messages is None else max(1, messages // count),
+            max_bytes=self.max_bytes if size_bytes is None else max(1, size_bytes // count),
+        )

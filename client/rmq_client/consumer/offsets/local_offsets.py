@@ -1,0 +1,104 @@
+"""Offsets that a broadcasting consumer keeps on its own disk, in Apache's file."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from rmq_remoting.bodies.offsets import OffsetSerializeWrapper
+from rmq_remoting.errors import BodyError
+from rmq_remoting.message_queue import MessageQueue
+
+from ...errors import ClientError, UsageError
+from ...tasks import uninterrupted
+from .offset_store import OffsetStore
+
+log = logging.getLogger("rmq.client.offsets")
+
+DEFAULT_FOLDER = Path("~/.rocketmq_offsets")
+
+
+class LocalOffsetStore(OffsetStore):
+    """`<folder>/<client>/<group>/offsets.json`, and the one before as `offsets.json.bak`.
+
+    The path and the content are those of Apache RocketMQ 5.3.3, LocalFileOffsetStore. Two processes with the
+    same path overwrite each other: they need names of their own (`ClientSettings.instance_name`).
+    """
+
+    def __init__(self, folder: Path, client_name: str, group: str) -> None:
+        super().__init__()
+        self.path = folder.expanduser() / client_name / group / "offsets.json"
+        self._writing = asyncio.Lock()
+        self._stored: dict[MessageQueue, int] | None = None
+
+    async def read(self, queue: MessageQueue, *, zero_for_young_queues: bool = False) -> int | None:
+        """What the file says. Raises UsageError where neither it nor its predecessor can be read."""
+        return (await self._load()).get(queue)
+
+    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> bool:
+        """Write the file, with the offsets of other queues that it holds."""
+        changed = {queue: self._offsets[queue] for queue in self._chosen(queues)}
+        # Who is cancelled meanwhile must not let go of the lock before the thread is done.
+        return await uninterrupted(self._write(changed))
+
+    async def _write(self, changed: dict[MessageQueue, int]) -> bool:
+        async with self._writing:
+            try:
+                stored = await self._load()
+                if all(stored.get(queue) == offset for queue, offset in changed.items()):
+                    return True
+                merged = {**stored, **changed}
+                body = OffsetSerializeWrapper(offset_table=merged).encode()
+                await asyncio.to_thread(_replace, self.path, body)
+            except (OSError, ClientError) as error:
+                log.warning("offsets are not written to %s: %s", self.path, error)
+                return False
+            self._stored = merged
+        self.commits += 1
+        return True
+
+    async def _load(self) -> dict[MessageQueue, int]:
+        if self._stored is None:
+            self._stored = await asyncio.to_thread(_read, self.path)
+        return self._stored
+
+
+def _read(path: Path) -> dict[MessageQueue, int]:
+    """The offsets of the file, or else of the one before; none where there is neither."""
+    failure: Exception | None = None
+    for candidate in (path, _backup(path)):
+        try:
+            content = candidate.read_bytes()
+            if content.strip():
+                return OffsetSerializeWrapper.decode(content).offset_table
+        except FileNotFoundError:
+            continue
+        except (OSError, BodyError) as error:
+            log.warning("%s cannot be read: %s", candidate, error)
+            failure = failure or error
+    if failure is not None:
+        raise UsageError(
+            f"the offsets in {path} cannot be read ({failure}), and there is no usable {_backup(path).name}: "
+            "repair the file, or remove it to begin anew"
+        )
+    return {}
+
+
+def _replace(path: Path, body: bytes) -> None:
+    """Written whole beside the old one, which stays as the backup: a crash leaves one of the two."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        path.replace(_backup(path))
+    temporary.replace(path)
+
+
+def _backup(path: Path) -> Path:
+    return path.with_name(path.name + ".bak")

@@ -1,0 +1,91 @@
+"""What becomes of popped messages: they are done with, come again later, or are dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+
+from ...errors import BrokerUnreachable, ClientError
+from ...network.routing import RouteTable
+from ..processing.listener import DEAD_LETTER
+from ..processing.send_back import FIRST_RETRY_LEVEL, SendBack
+from ..requests.ack_sender import AckSender, log_failure
+from ..requests.pop_client import PopClient
+
+log = logging.getLogger("rmq.client.consume")
+
+# How long the delay levels of brokers take, level 1 first (Apache RocketMQ 5.3.3, MessageStoreConfig).
+_LEVEL_SECONDS: Final[tuple[int, ...]] = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)
+
+
+def retry_seconds(message: MessageExt, delay_level: int) -> int:
+    """How long a refused message waits: for the level's time, and with level 0 the longer the more often.
+
+    That is 10 s, 30 s, 1 min ... up to 2 h (Apache RocketMQ 5.3.3, DefaultMQPushConsumerImpl.popDelayLevel).
+    """
+    level = delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
+    return _LEVEL_SECONDS[min(level, len(_LEVEL_SECONDS)) - 1]
+
+
+class PopAcknowledger:
+    """Settles the messages of one group. Belongs to the network loop."""
+
+    def __init__(self, client: PopClient, acks: AckSender, routes: RouteTable, send_back: SendBack) -> None:
+        self._client = client
+        self._acks = acks
+        self._routes = routes
+        self._send_back = send_back
+
+    def ack(self, message: MessageExt) -> None:
+        """The message is done with. Where that fails, it comes again; nobody has to wait for it.
+
+        Raises ClientError where it cannot even be sent.
+        """
+        topic = self._client.topic_of(message)
+        acked = self._acks.post(self._address(message), topic, self._client.held(message))
+        acked.add_done_callback(log_failure)
+
+    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+        """The same for messages that simply come again where it cannot be done."""
+        for message in messages:
+            try:
+                self.ack(message)
+            except ClientError as error:
+                log.warning("message %s is not acknowledged and comes again: %s", message.msg_id, error)
+
+    async def give_back(self, messages: Iterable[MessageExt], seconds: float = 0.0) -> None:
+        """The messages are to come again, here or elsewhere, after that time."""
+
+        async def give_back(message: MessageExt) -> None:
+            try:
+                await self.retry_later(message, seconds)
+            except ClientError as error:
+                log.info("message %s comes again when its invisible time ends: %s", message.msg_id, error)
+
+        await asyncio.gather(*(give_back(message) for message in messages))
+
+    async def retry_later(self, message: MessageExt, seconds: float) -> None:
+        """The message comes again after that time. Raises ClientError."""
+        held = self._client.held(message)
+        await self._client.change_invisible_time(self._address(message), held, round(seconds * 1000))
+
+    async def send_to_dead_letters(self, message: MessageExt) -> None:
+        """A copy of the message becomes a dead letter; then it is to be acknowledged. Raises ClientError."""
+        queue = MessageQueue(self._client.topic_of(message), message.broker_name, message.queue_id)
+        await self._send_back.send_back(message, queue, DEAD_LETTER)
+
+    async def drain(self, timeout_seconds: float) -> None:
+        """Wait until all acknowledgements are answered."""
+        await self._acks.drain(timeout_seconds)
+
+    def _address(self, message: MessageExt) -> str:
+        route = self._routes.existing.get(self._client.topic_of(message))
+        address = None if route is None else route.broker_address(message.broker_name)
+        if address is None:
+            raise BrokerUnreachable(f"no address of broker {message.broker_name} is known")
+        return address

@@ -1,0 +1,196 @@
+"""Consuming in order what was popped in order: meanwhile the broker gives the group nothing more of a queue.
+
+That needs neither locks nor shares: a queue is this consumer's for as long as it has messages of it that it
+has not acknowledged and that stay invisible to the others. So they are kept invisible until the listener is
+done with them. (Apache RocketMQ 5.3.3, ConsumerOrderInfoManager; its Java client pulls what is in order.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+
+from ...errors import ClientError
+from ..offsets.offset_store import NoOffsets
+from ..processing.listener import ListenerKind
+from ..processing.message_state import MessageEvent
+from ..processing.orderly import OrderlyService, OrderlySettings
+from ..processing.process_queue import ProcessQueue
+from ..processing.service import Clock
+from .acknowledger import PopAcknowledger
+from .pop_process_queue import PopProcessQueue, pop_queue
+from .settings import PopSettings
+
+log = logging.getLogger("rmq.client.consume")
+
+
+class PoppedBatch(ProcessQueue):
+    """What one pop brought of one queue; nobody else gets any of it before `lock_expires_at`."""
+
+    __slots__ = ("changing", "source")
+
+    def __init__(
+        self, queue: MessageQueue, source: PopProcessQueue, lock_expires_at: float, now: float
+    ) -> None:
+        super().__init__(queue, now)
+        self.source = source
+        self.lock_expires_at = lock_expires_at
+        # Held by who changes when the messages become visible.
+        self.changing = asyncio.Lock()
+
+
+class PopOrderlyService(OrderlyService):
+    """Calls the listener for one batch of a queue after the other. Belongs to the network loop."""
+
+    in_order: Final = True
+
+    def __init__(
+        self,
+        kind: ListenerKind,
+        clock: Clock,
+        settings: OrderlySettings,
+        pop_settings: PopSettings,
+        acknowledger: PopAcknowledger,
+        *,
+        consume_timeout_seconds: float,
+    ) -> None:
+        """A call that takes longer than `consume_timeout_seconds` keeps its queue from others no longer."""
+        super().__init__(kind, NoOffsets(), clock, settings, self._lapsed, acknowledger.send_to_dead_letters)
+        self._invisible_seconds = pop_settings.invisible_seconds
+        self._acknowledger = acknowledger
+        self._consume_timeout_seconds = consume_timeout_seconds
+        self._held: set[PoppedBatch] = set()
+
+    # --- what was popped ---
+
+    def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Have messages of the last pop consumed, those of each queue in their order."""
+        source = pop_queue(process_queue)
+        source.unacknowledged += len(messages)
+        by_queue: defaultdict[MessageQueue, list[MessageExt]] = defaultdict(list)
+        for message in messages:
+            queue = MessageQueue(source.queue.topic, message.broker_name, message.queue_id)
+            by_queue[queue].append(message)
+        expires_at = source.last_pull_at + self._invisible_seconds
+        for queue, own in by_queue.items():
+            popped = PoppedBatch(queue, source, expires_at, self._clock.time())
+            popped.put(sorted(own, key=lambda message: message.queue_offset))
+            self._held.add(popped)
+            self._go_on(popped)
+
+    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+        """These messages are done with."""
+        self._acknowledger.acknowledge(messages)
+
+    def give_back(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
+        """These messages are to come again, here or elsewhere."""
+        self._start_follow_up(queue, self._acknowledger.give_back(messages))
+
+    def close(self, queue: PopProcessQueue) -> None:
+        """Begin nothing more of it: what the listener has not begun goes back."""
+        queue.closing = True
+        for popped in [popped for popped in self._held if popped.source is queue]:
+            popped.closing = True
+            if self._turns.get(popped.queue) is not popped:
+                self._let_go(popped)
+
+    async def keep(self) -> None:
+        """Keep from others for longer what is held; to be called several times in an invisible time."""
+        now = self._clock.time()
+        soon = now + self._invisible_seconds / 2
+        due = [popped for popped in self._held if popped.lock_expires_at < soon]
+        await asyncio.gather(*(self._keep(popped, now) for popped in due))
+
+    # --- outcomes ---
+
+    def _finish(self, process_queue: ProcessQueue, messages: list[MessageExt], event: MessageEvent) -> None:
+        super()._finish(process_queue, messages, event)
+        self._acknowledger.acknowledge(messages)
+        popped = _popped(process_queue)
+        self._settled(popped, len(messages))
+        if not len(popped):
+            self._held.discard(popped)
+
+    def _end_turn(self, process_queue: ProcessQueue) -> None:
+        popped = _popped(process_queue)
+        if popped.closing and not popped.dropped:
+            self._let_go(popped)
+        super()._end_turn(process_queue)
+
+    def _settled(self, popped: PoppedBatch, count: int) -> None:
+        popped.source.unacknowledged -= count
+        popped.source.room.set()
+
+    # --- keeping, and letting go ---
+
+    async def _keep(self, popped: PoppedBatch, now: float) -> None:
+        if now >= popped.lock_expires_at:
+            self._lose(popped)
+            return
+        if self._hangs(popped, now):
+            return
+        async with popped.changing:
+            asked_at = self._clock.time()
+            # All of them: the broker gives nothing more of the queue while one is left that is invisible.
+            messages = [] if popped.dropped else popped.messages()
+            kept = await asyncio.gather(*(self._is_kept(message) for message in messages))
+            if all(
+                is_kept or not popped.holds(message) for message, is_kept in zip(messages, kept, strict=True)
+            ):
+                popped.lock_expires_at = asked_at + self._invisible_seconds
+
+    async def _is_kept(self, message: MessageExt) -> bool:
+        try:
+            await self._acknowledger.retry_later(message, self._invisible_seconds)
+        except ClientError as error:
+            log.info("message %s is not kept from others for longer: %s", message.msg_id, error)
+            return False
+        return True
+
+    def _hangs(self, popped: PoppedBatch, now: float) -> bool:
+        return any(
+            work.process_queue is popped
+            and work.started_at is not None
+            and now - work.started_at > self._consume_timeout_seconds
+            for work in self._in_flight
+        )
+
+    async def _lapsed(self, process_queue: ProcessQueue) -> bool:
+        """The messages may be somebody else's by now; there is no getting them back."""
+        self._lose(_popped(process_queue))
+        return False
+
+    def _lose(self, popped: PoppedBatch) -> None:
+        log.warning(
+            "%s: %d messages could not be kept from the other consumers any longer: they come again",
+            popped.queue,
+            len(popped),
+        )
+        self._forget(popped)
+
+    def _let_go(self, popped: PoppedBatch) -> None:
+        messages = popped.messages()
+        self._forget(popped)
+        if messages:
+            self._start_follow_up(popped, self._give_back(popped, messages))
+
+    async def _give_back(self, popped: PoppedBatch, messages: list[MessageExt]) -> None:
+        async with popped.changing:
+            await self._acknowledger.give_back(messages)
+
+    def _forget(self, popped: PoppedBatch) -> None:
+        popped.drop()
+        if popped in self._held:
+            self._held.discard(popped)
+            self._settled(popped, len(popped))
+
+
+def _popped(process_queue: ProcessQueue) -> PoppedBatch:
+    assert isinstance(process_queue, PoppedBatch), "this service makes them itself"
+    return process_queue

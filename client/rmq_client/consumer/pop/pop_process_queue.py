@@ -1,0 +1,28 @@
+"""The process queue of a source that is popped."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..processing.process_queue import ProcessQueue
+from ..requests.pop_source import PopSource
+
+
+class PopProcessQueue(ProcessQueue):
+    """Where a consumer pops: of a broker's queues, or of one of them. Belongs to one loop.
+
+    `last_pull_at` is when the last pop began. `room` is set when there may be room for more.
+    """
+
+    __slots__ = ("room", "source", "unacknowledged")
+
+    def __init__(self, source: PopSource, now: float) -> None:
+        super().__init__(source.queue, now)
+        self.source = source
+        self.unacknowledged = 0
+        self.room = asyncio.Event()
+
+
+def pop_queue(process_queue: ProcessQueue) -> PopProcessQueue:
+    assert isinstance(process_queue, PopProcessQueue), "what is popped comes from such a queue"
+    return process_queue

@@ -1,0 +1,149 @@
+"""Consuming what was popped: calls of the listener, and what their outcomes ask for.
+
+A popped message is this consumer's until its invisible time ends, whatever becomes of the group meanwhile.
+(Apache RocketMQ 5.3.3, ConsumeMessagePopConcurrentlyService.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from rmq_remoting.message import MessageExt
+
+from ...errors import ClientError
+from ..offsets.offset_store import NoOffsets
+from ..processing.listener import DEAD_LETTER, ConsumeContext, ListenerKind
+from ..processing.listener_call import ListenerCall, consumed_count
+from ..processing.process_queue import ProcessQueue
+from ..processing.service import Clock, ConsumeService
+from .acknowledger import PopAcknowledger, retry_seconds
+from .pop_process_queue import PopProcessQueue, pop_queue
+from .settings import PopSettings
+
+log = logging.getLogger("rmq.client.consume")
+
+# Until what found too many calls waiting comes again (Apache RocketMQ 5.3.3: 5 s).
+_FULL_SECONDS: Final = 5.0
+
+
+class PopListenerCall(ListenerCall):
+    """A call with messages that are this consumer's until `expires_at`."""
+
+    __slots__ = ("expires_at",)
+
+    def __init__(self, messages: list[MessageExt], queue: PopProcessQueue, expires_at: float) -> None:
+        super().__init__(messages, queue)
+        self.expires_at = expires_at
+
+    def begin(self, now: float) -> bool:
+        """Called by a worker first; whether the listener may be called."""
+        if now < self.expires_at:
+            return super().begin(now)
+        self.skip()
+        return False
+
+    def exceeded(self, limit_seconds: float) -> bool:
+        """Whether others may have got the messages before the call was over."""
+        return self.started_at is not None and self.started_at + self.elapsed_seconds >= self.expires_at
+
+
+class PopService(ConsumeService):
+    """Cuts what was popped into calls of the listener. Belongs to the network loop."""
+
+    in_order: Final = False
+
+    def __init__(
+        self,
+        kind: ListenerKind,
+        clock: Clock,
+        settings: PopSettings,
+        acknowledger: PopAcknowledger,
+        *,
+        call_size: int = 1,
+        max_reconsume_times: int | None = None,
+    ) -> None:
+        """`call_size`: messages of one call. After `max_reconsume_times` repetitions a message becomes a dead
+        letter; None leaves it to the broker.
+        """
+        super().__init__(kind, NoOffsets(), clock)
+        self._settings = settings
+        self._acknowledger = acknowledger
+        self._call_size = call_size
+        self._max_reconsume_times = max_reconsume_times
+
+    def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Have messages of the last pop consumed."""
+        queue = pop_queue(process_queue)
+        expires_at = queue.last_pull_at + self._settings.invisible_seconds
+        size = self._call_size
+        works: list[ListenerCall] = [
+            PopListenerCall(messages[start : start + size], queue, expires_at)
+            for start in range(0, len(messages), size)
+        ]
+        queue.unacknowledged += len(messages)
+        taken = self._hand_over(works)
+        if taken < len(works):
+            log.warning("%d calls wait for the listener: the rest comes again", len(self._in_flight))
+        for work in works[taken:]:
+            queue.unacknowledged -= len(work.messages)
+            self.give_back(queue, work.messages, _FULL_SECONDS)
+
+    def close(self, queue: PopProcessQueue) -> None:
+        """Begin nothing more of it: what waits for the listener goes back when it comes to its turn."""
+        queue.closing = True
+
+    def give_back(self, queue: PopProcessQueue, messages: list[MessageExt], seconds: float = 0.0) -> None:
+        """These messages are to come again, here or elsewhere, after that time."""
+        self._start_follow_up(queue, self._acknowledger.give_back(messages, seconds))
+
+    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+        """These messages are done with."""
+        self._acknowledger.acknowledge(messages)
+
+    def _handle_outcome(self, work: ListenerCall, process_queue: ProcessQueue) -> None:
+        queue = pop_queue(process_queue)
+        messages = work.messages
+        queue.unacknowledged -= len(messages)
+        queue.room.set()
+        now = self._clock.time()
+        queue.last_consumed_at = now
+        is_late = isinstance(work, PopListenerCall) and now >= work.expires_at
+        if work.skipped:
+            if is_late:
+                log.warning(
+                    "%d messages of %s waited for the listener for too long", len(messages), queue.queue
+                )
+            else:
+                self.give_back(queue, messages)
+            return
+        consumed = 0 if is_late else consumed_count(work, self._kind)
+        self._count(queue, work, consumed, len(messages) - consumed)
+        if is_late:
+            log.warning(
+                "the listener had message %s (%s) for longer than its invisible time: it comes again",
+                messages[0].msg_id,
+                queue.queue,
+            )
+            return
+        self.acknowledge(messages[:consumed])
+        if consumed < len(messages):
+            self._log_error(work, queue)
+            level = work.context.delay_level if isinstance(work.context, ConsumeContext) else 0
+            self._start_follow_up(queue, self._refuse(messages[consumed:], level))
+
+    async def _refuse(self, messages: list[MessageExt], delay_level: int) -> None:
+        await asyncio.gather(*(self._refuse_one(message, delay_level) for message in messages))
+
+    async def _refuse_one(self, message: MessageExt, delay_level: int) -> None:
+        limit = self._max_reconsume_times
+        try:
+            if delay_level <= DEAD_LETTER or (limit is not None and message.reconsume_times >= limit):
+                await self._acknowledger.send_to_dead_letters(message)
+                self._acknowledger.ack(message)
+            else:
+                await self._acknowledger.retry_later(message, retry_seconds(message, delay_level))
+        except ClientError as error:
+            log.warning("message %s comes again when its invisible time ends: %s", message.msg_id, error)

@@ -1,0 +1,75 @@
+"""The sources that a consumer pops from: taken, given up, kept going."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from ...tasks import StartTask
+from ..requests.pop_source import PopSource
+from .pop_process_queue import PopProcessQueue
+from .source_popper import PopConsumption, SourcePopper
+
+log = logging.getLogger("rmq.client.consumer")
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    popper: SourcePopper
+    task: asyncio.Task[None]
+
+
+class PopSources:
+    """Belongs to the network loop."""
+
+    def __init__(
+        self,
+        group: str,
+        service: PopConsumption,
+        make_popper: Callable[[PopSource], SourcePopper],
+        start_task: StartTask,
+    ) -> None:
+        self._group = group
+        self._service = service
+        self._make_popper = make_popper
+        self._start_task = start_task
+        self._running: dict[PopSource, _Running] = {}
+        self._stopping = False
+
+    def sources(self) -> list[PopSource]:
+        """Where it is popped."""
+        return list(self._running)
+
+    def queues(self) -> list[PopProcessQueue]:
+        """What is held of them."""
+        return [running.popper.queue for running in self._running.values()]
+
+    def open(self, sources: Collection[PopSource]) -> None:
+        """Pop there, too."""
+        for source in sorted(set(sources) - self._running.keys(), key=lambda one: one.queue):
+            if self._stopping:
+                return
+            popper = self._make_popper(source)
+            task = self._start_task(popper.run(), f"pop {source.queue}")
+            self._running[source] = _Running(popper, task)
+            log.info("group %s: messages are popped from %s", self._group, source.queue)
+
+    async def close(self, is_unwanted: Callable[[PopSource], bool]) -> None:
+        """Pop there no more, nor where popping has failed: that is to be opened anew."""
+        unwanted = [source for source, one in self._running.items() if is_unwanted(source) or one.task.done()]
+        await asyncio.gather(*(self._close(source) for source in unwanted))
+
+    async def stop(self) -> None:
+        """Pop nowhere any more."""
+        self._stopping = True
+        await self.close(lambda _: True)
+
+    async def _close(self, source: PopSource) -> None:
+        """What the listener has not begun goes back; the rest is settled as ever."""
+        running = self._running.pop(source)
+        self._service.close(running.popper.queue)
+        running.task.cancel()
+        await asyncio.wait([running.task])
+        await running.popper.finish()

@@ -1,0 +1,174 @@
+"""The pop loop of one source: as fast as the listener consumes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from rmq_remoting.message import MessageExt
+
+from ...errors import BrokerUnreachable, Busy, ClientError, UnreachableError
+from ...network.routing import RouteTable
+from ..processing.process_queue import ProcessQueue
+from ..processing.statistics import ConsumerStatistics
+from ..requests.pop_client import PopClient
+from ..subscription import Subscription
+from ..timing import ConsumerTiming
+from .pop_process_queue import PopProcessQueue
+from .settings import PopSettings
+
+log = logging.getLogger("rmq.client.pop")
+
+# How long a broker holds the question whether there is something.
+_HOLD_MS: Final = 15_000
+# What is told to be there and is not, because others were quicker, is asked for a little later each time.
+_FIRST_PAUSE_SECONDS: Final = 0.005
+_MOST_DOUBLINGS: Final = 7
+# A question that is answered 'nothing' at once is not repeated sooner.
+_LEAST_SECONDS: Final = 1.0
+
+
+class PopConsumption(Protocol):
+    """Who has the listener called for what was popped."""
+
+    statistics: ConsumerStatistics
+
+    @property
+    def in_order(self) -> bool:
+        """Whether it is to be popped in order."""
+
+    def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Have messages of the last pop consumed."""
+
+    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+        """These messages are done with."""
+
+    def give_back(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
+        """These messages are to come again, here or elsewhere."""
+
+    def close(self, queue: PopProcessQueue) -> None:
+        """Begin nothing more of it."""
+
+
+class SourcePopper:
+    """Pops from one source until it is stopped. Runs on the network loop.
+
+    It never waits with a pop, but asks first whether there is something: so nothing is taken from the other
+    consumers that nobody here wants any more.
+    """
+
+    def __init__(
+        self,
+        queue: PopProcessQueue,
+        *,
+        client: PopClient,
+        service: PopConsumption,
+        routes: RouteTable,
+        settings: PopSettings,
+        timing: ConsumerTiming,
+        subscription: Callable[[], Subscription | None],
+        is_suspended: Callable[[], bool],
+    ) -> None:
+        self.queue = queue
+        self._client = client
+        self._service = service
+        self._routes = routes
+        self._settings = settings
+        self._timing = timing
+        self._subscription = subscription
+        self._is_suspended = is_suspended
+        self._in_vain = 0
+        self._attempt_id: str | None = None
+        self._popping: asyncio.Task[bool] | None = None
+
+    async def run(self) -> None:
+        """Pop again and again, until cancelled; `finish` is to come after that."""
+        queue = self.queue
+        while not queue.closing:
+            if self._is_suspended():
+                await asyncio.sleep(self._timing.suspended_pause_seconds)
+            elif queue.unacknowledged > self._settings.max_unsettled:
+                queue.room.clear()
+                await queue.room.wait()
+            elif pause := await self._turn():
+                await asyncio.sleep(pause)
+
+    async def finish(self) -> None:
+        """Wait for the pop that is under way; what it brings goes back."""
+        if self._popping is not None:
+            await asyncio.wait([self._popping])
+            if not self._popping.cancelled():
+                self._popping.exception()  # which is nobody's any more
+
+    async def _turn(self) -> float:
+        """Pop, or wait until there is something; returns how long to wait before the next turn."""
+        try:
+            self._popping = asyncio.ensure_future(self._pop())
+            if await asyncio.shield(self._popping):
+                self._in_vain = 0
+                return 0.0
+            return await self._wait()
+        except Busy as error:
+            log.debug("%s", error)
+            return self._timing.busy_pause_seconds
+        except ClientError as error:
+            log.warning("%s", error)
+            if isinstance(error, UnreachableError):
+                self._routes.request_failed(self.queue.source.topic)
+            return self._timing.error_pause_seconds
+
+    async def _pop(self) -> bool:
+        """One pop; whether it brought anything. Raises ClientError."""
+        queue, source = self.queue, self.queue.source
+        subscription = self._subscription()
+        if subscription is None:
+            queue.drop()
+            return False
+        loop = asyncio.get_running_loop()
+        queue.last_pull_at = began = loop.time()
+        in_order = self._service.in_order
+        if in_order and self._attempt_id is None:
+            # Kept until an answer comes: the broker would hold back what one that is lost has brought.
+            self._attempt_id = uuid.uuid4().hex
+        popped = await self._client.pop(
+            self._address(),
+            source,
+            subscription,
+            self._settings.batch_size,
+            self._settings.invisible_ms,
+            in_order=in_order,
+            attempt_id=self._attempt_id,
+        )
+        self._attempt_id = None
+        self._service.acknowledge(popped.unwanted)
+        if not popped.messages:
+            return bool(popped.unwanted)
+        if queue.closing:
+            self._service.give_back(queue, popped.messages)
+            return True
+        recorder = self._service.statistics.of(source.topic, loop.time())
+        recorder.pulled(len(popped.messages), loop.time() - began)
+        self._service.submit(queue, popped.messages)
+        return True
+
+    async def _wait(self) -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        source, in_order = self.queue.source, self._service.in_order
+        if await self._client.has_messages(self._address(), source, _HOLD_MS, in_order=in_order):
+            pause = _FIRST_PAUSE_SECONDS * 2 ** min(self._in_vain, _MOST_DOUBLINGS) if self._in_vain else 0.0
+            self._in_vain += 1
+            return pause
+        self._in_vain = 0
+        return max(0.0, began + _LEAST_SECONDS - loop.time())
+
+    def _address(self) -> str:
+        source = self.queue.source
+        route = self._routes.existing.get(source.topic)
+        address = None if route is None else route.broker_address(source.broker_name)
+        if address is None:
+            raise BrokerUnreachable(f"no address of broker {source.broker_name} is known for {source.topic}")
+        return address

@@ -1,0 +1,1 @@
+"""Processing pulled messages: process queues, listener calls, outcomes, retries and dead letters."""

@@ -1,0 +1,154 @@
+"""Listeners: what an application does with messages, and what it can say about them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from numbers import Integral, Real
+from typing import Any, Final, TypeAlias
+
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+
+from ...callables import is_coroutine_function
+from ...errors import UsageError
+
+# Straight to the dead letters (Apache RocketMQ 5.3.3, ConsumeConcurrentlyContext).
+DEAD_LETTER: Final = -1
+
+
+class ConsumeResult(Enum):
+    """What a listener says about the messages that it was given.
+
+    The last two are for orderly listeners that have set `context.auto_commit = False`: everything since the
+    last COMMIT is done with, or comes again.
+    """
+
+    SUCCESS = "SUCCESS"
+    LATER = "LATER"
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+
+
+@dataclass(slots=True)
+class ConsumeContext:
+    """One call of a listener of unordered messages; what it sets here counts when it returns.
+
+    `ack_index`: with SUCCESS, the index of the last message that is done with; the ones behind it count as
+    LATER (None: all are done with, -1: none). `delay_level`: after which delay refused messages come again;
+    0 leaves it to the broker, a negative one puts them among the dead letters at once.
+    """
+
+    queue: MessageQueue
+    ack_index: int | None = None
+    delay_level: int = 0
+
+    def check(self) -> None:
+        """Raises UsageError for what cannot be meant."""
+        if self.ack_index is not None and not isinstance(self.ack_index, Integral):
+            raise UsageError(f"context.ack_index must be None or an int, not {self.ack_index!r}")
+        if not isinstance(self.delay_level, Integral):
+            raise UsageError(f"context.delay_level must be an int, not {self.delay_level!r}")
+
+
+@dataclass(slots=True)
+class OrderlyContext:
+    """One call of an orderly listener; what it sets here counts when it returns.
+
+    `auto_commit`: without it, messages are done with when the listener says COMMIT, and SUCCESS only goes on
+    to the next ones. `suspend_current_queue_time_ms`: how long the queue rests after LATER or ROLLBACK; None:
+    as the consumer is set up.
+    """
+
+    queue: MessageQueue
+    auto_commit: bool = True
+    suspend_current_queue_time_ms: int | None = None
+
+    def check(self) -> None:
+        """Raises UsageError for what cannot be meant."""
+        time_ms = self.suspend_current_queue_time_ms
+        if time_ms is not None and (not isinstance(time_ms, Real) or math.isnan(time_ms)):
+            raise UsageError(
+                f"context.suspend_current_queue_time_ms must be None or a number, not {time_ms!r}"
+            )
+
+
+ListenerOutcome: TypeAlias = ConsumeResult | None
+Context: TypeAlias = ConsumeContext | OrderlyContext
+Listener: TypeAlias = (
+    Callable[[list[MessageExt]], ListenerOutcome]
+    | Callable[[list[MessageExt]], Awaitable[ListenerOutcome]]
+    | Callable[[list[MessageExt], Any], ListenerOutcome]
+    | Callable[[list[MessageExt], Any], Awaitable[ListenerOutcome]]
+)
+"""Gets messages of one queue, at most `consume_message_batch_max_size`, and, if it has a second parameter, a
+ConsumeContext or OrderlyContext. ConsumeResult.LATER, or any exception, means that they are to come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerKind:
+    """How a listener wants to be called.
+
+    `none_means`: what it says by returning nothing. SUCCESS by default; with LATER it is taken for a mistake,
+    as Apache's clients do.
+    """
+
+    function: Callable[..., Any]
+    is_coroutine: bool
+    takes_context: bool
+    orderly: bool
+    none_means: ConsumeResult = ConsumeResult.SUCCESS
+    allowed: frozenset[ConsumeResult] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Unordered listeners cannot commit."""
+        results = set(ConsumeResult)
+        if not self.orderly:
+            results -= {ConsumeResult.COMMIT, ConsumeResult.ROLLBACK}
+        object.__setattr__(self, "allowed", frozenset(results))
+
+    def context(self, queue: MessageQueue) -> Context:
+        """What a call gets to say more than its result."""
+        return OrderlyContext(queue) if self.orderly else ConsumeContext(queue)
+
+    def checked(self, outcome: object) -> ListenerOutcome:
+        """What the listener returned. Raises UsageError for what it cannot."""
+        if outcome is None or (isinstance(outcome, ConsumeResult) and outcome in self.allowed):
+            return outcome
+        if inspect.iscoroutine(outcome):
+            outcome.close()
+            raise UsageError(
+                "the listener gave back a coroutine: define it with `async def`, so that it is awaited"
+            )
+        if isinstance(outcome, ConsumeResult):
+            raise UsageError(f"only orderly listeners can return {outcome}")
+        raise UsageError(f"the listener must return None or a ConsumeResult, not {outcome!r}")
+
+
+def inspect_listener(
+    listener: object, *, orderly: bool = False, none_means: ConsumeResult = ConsumeResult.SUCCESS
+) -> ListenerKind:
+    """Find out how to call the listener. Raises UsageError for what is none."""
+    if none_means not in (ConsumeResult.SUCCESS, ConsumeResult.LATER):
+        raise UsageError(f"none_means must be ConsumeResult.SUCCESS or LATER, not {none_means!r}")
+    if not callable(listener):
+        raise UsageError(f"the listener must be a function or a coroutine function, not {listener!r}")
+    is_coroutine = is_coroutine_function(listener)
+    return ListenerKind(listener, is_coroutine, _takes_context(listener), orderly, none_means)
+
+
+def _takes_context(listener: Callable[..., Any]) -> bool:
+    """Whether it has a second positional parameter that must be given."""
+    try:
+        parameters = inspect.signature(listener).parameters.values()
+    except (TypeError, ValueError):
+        return False  # built-in functions do not always tell: they get the messages alone
+    positional = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(positional) > 1 and positional[1].default is inspect.Parameter.empty

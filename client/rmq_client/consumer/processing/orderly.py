@@ -1,0 +1,225 @@
+"""Consuming in order: one call at a time for each queue, no message before the one before it is done with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+
+from ...errors import ClientError
+from ..offsets.offset_store import OffsetStore
+from .listener import ConsumeResult, ListenerKind, OrderlyContext
+from .listener_call import ListenerCall, said
+from .message_state import MessageEvent, MessageState
+from .process_queue import ProcessQueue
+from .service import Clock, ConsumeService
+
+log = logging.getLogger("rmq.client.consume")
+
+# Apache RocketMQ 5.3.3, ConsumeMessageOrderlyService.
+_MAX_SECONDS_IN_A_ROW: Final = 60.0
+_GIVE_WAY_SECONDS: Final = 0.01
+_LOCK_SECONDS: Final = 0.1
+_LOCK_AGAIN_SECONDS: Final = 3.0
+_MIN_SUSPEND_MS: Final = 10
+_MAX_SUSPEND_MS: Final = 30_000
+
+SendToDeadLetters = Callable[[MessageExt], Awaitable[None]]
+"""Sends a message on to the dead letters. Raises ClientError."""
+Relock = Callable[[ProcessQueue], Awaitable[bool]]
+"""Asks the broker for the queue's lock; whether this consumer has it now."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderlySettings:
+    """`max_reconsume_times`: after so many repetitions a message is a dead letter; None: never."""
+
+    batch_size: int = 1
+    retry_seconds: float = 5.0
+    suspend_ms: int = 1_000
+    max_reconsume_times: int | None = None
+
+
+class OrderlyService(ConsumeService):
+    """Calls the listener for one batch of a queue after the other."""
+
+    def __init__(
+        self,
+        kind: ListenerKind,
+        offsets: OffsetStore,
+        clock: Clock,
+        settings: OrderlySettings,
+        relock: Relock,
+        send_to_dead_letters: SendToDeadLetters | None,
+    ) -> None:
+        """Without `bury`, in broadcasting, a message is repeated until the listener is done with it."""
+        super().__init__(kind, offsets, clock)
+        self._settings = settings
+        self._relock = relock
+        self._send_to_dead_letters = send_to_dead_letters
+        # Whose turn it is: a call, or what its result makes necessary, is under way for the queue. By queue
+        # and not by process queue: a queue that was dropped and taken again has one call at a time, too.
+        self._turns: dict[MessageQueue, ProcessQueue] = {}
+        self._next: dict[MessageQueue, ProcessQueue] = {}
+        self._resting: dict[ProcessQueue, asyncio.TimerHandle] = {}
+        self._since: dict[MessageQueue, float] = {}
+
+    def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Go on with the queue, if it stands."""
+        self._go_on(process_queue)
+
+    def _go_on(self, process_queue: ProcessQueue) -> None:
+        """Begin the next call, if there can be one."""
+        queue = process_queue.queue
+        if process_queue.closing or process_queue in self._resting:
+            return
+        if queue in self._turns:
+            if self._turns[queue] is not process_queue:
+                self._next[queue] = process_queue
+            return
+        now = self._clock.time()
+        if now >= process_queue.lock_expires_at:
+            self._rest(process_queue, _LOCK_SECONDS, self._lock_again)
+            return
+        if now - self._since.setdefault(queue, now) > _MAX_SECONDS_IN_A_ROW:
+            # Others wait for a worker, too.
+            del self._since[queue]
+            self._rest(process_queue, _GIVE_WAY_SECONDS, self._go_on)
+            return
+        messages = process_queue.take(self._settings.batch_size)
+        if not messages:
+            self._since.pop(queue, None)
+            return
+        self._turns[queue] = process_queue
+        if not self._hand_over([ListenerCall(messages, process_queue)]):
+            process_queue.move(messages, MessageEvent.NOT_BEGUN)
+            self._end_turn(process_queue)
+            self._rest(process_queue, self._settings.retry_seconds, self._go_on)
+
+    def _concerns(self, one: ProcessQueue, process_queue: ProcessQueue) -> bool:
+        """By queue: the listener may still work for a process queue whose place another has taken."""
+        return one.queue == process_queue.queue
+
+    # --- outcomes ---
+
+    def _handle_outcome(self, work: ListenerCall, process_queue: ProcessQueue) -> None:
+        if process_queue.dropped:
+            self._end_turn(process_queue)
+        elif work.skipped:
+            process_queue.move(work.messages, MessageEvent.NOT_BEGUN)
+            self._end_turn(process_queue)
+            self._go_on(process_queue)
+        else:
+            self._handle_result(work, process_queue)
+
+    def _handle_result(self, work: ListenerCall, process_queue: ProcessQueue) -> None:
+        result = said(work, self._kind)
+        context = work.context if isinstance(work.context, OrderlyContext) else None
+        if context is None or context.auto_commit:
+            # Nobody said that messages stay uncommitted: so COMMIT and ROLLBACK mean that they are done with.
+            result = ConsumeResult.LATER if result is ConsumeResult.LATER else ConsumeResult.COMMIT
+        is_refused = result in (ConsumeResult.LATER, ConsumeResult.ROLLBACK)
+        count = len(work.messages)
+        self._count(process_queue, work, 0 if is_refused else count, count if is_refused else 0)
+        if result is ConsumeResult.LATER:
+            self._log_error(work, process_queue)
+            process_queue.move(work.messages, MessageEvent.REFUSED)
+            self._start_follow_up(process_queue, self._repeat(process_queue, work.messages, context))
+            return
+        process_queue.uncommitted += work.messages
+        if result is not ConsumeResult.SUCCESS:
+            uncommitted, process_queue.uncommitted = process_queue.uncommitted, []
+            if result is ConsumeResult.ROLLBACK:
+                process_queue.move(uncommitted, MessageEvent.REFUSED)
+                self._suspend(process_queue, context)
+                return
+            self._finish(process_queue, uncommitted, MessageEvent.SUCCEEDED)
+        self._end_turn(process_queue)
+        self._go_on(process_queue)
+
+    async def _repeat(
+        self, process_queue: ProcessQueue, messages: list[MessageExt], context: OrderlyContext | None
+    ) -> None:
+        """Bury what has been tried often enough, and let the others come again after a rest."""
+        left = True
+        try:
+            left = await self._dead_letter_exhausted(process_queue, messages)
+        except Exception:
+            log.exception("refused messages of %s are tried again", process_queue.queue)
+        if left:
+            self._suspend(process_queue, context)
+        else:
+            self._end_turn(process_queue)
+            self._go_on(process_queue)
+
+    async def _dead_letter_exhausted(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> bool:
+        """Whether any of them are left, for another attempt."""
+        left = [message for message in messages if not await self._is_dead_lettered(process_queue, message)]
+        for message in left:
+            message.reconsume_times += 1
+        return bool(left)
+
+    async def _is_dead_lettered(self, process_queue: ProcessQueue, message: MessageExt) -> bool:
+        limit = self._settings.max_reconsume_times
+        if self._send_to_dead_letters is None or limit is None or message.reconsume_times < limit:
+            return False
+        try:
+            await self._send_to_dead_letters(message)
+        except ClientError as error:
+            log.warning("message %s is tried again: %s", message.msg_id, error)
+            return False
+        if not process_queue.dropped:
+            self._finish(process_queue, [message], MessageEvent.DEAD_LETTERED)
+        return True
+
+    def _suspend(self, process_queue: ProcessQueue, context: OrderlyContext | None) -> None:
+        """The queue rests, and its refused messages are the next ones then."""
+        suspend_ms = context.suspend_current_queue_time_ms if context is not None else None
+        if suspend_ms is None:
+            suspend_ms = self._settings.suspend_ms
+        self._end_turn(process_queue)
+        seconds = min(max(suspend_ms, _MIN_SUSPEND_MS), _MAX_SUSPEND_MS) / 1000
+        self._rest(process_queue, seconds, self._wake)
+
+    def _wake(self, process_queue: ProcessQueue) -> None:
+        process_queue.move(process_queue.in_state(MessageState.WAITING_RETRY), MessageEvent.TRIED_AGAIN)
+        self._go_on(process_queue)
+
+    def _end_turn(self, process_queue: ProcessQueue) -> None:
+        """Nothing is under way for the queue; a process queue that took the place of this one may begin."""
+        queue = process_queue.queue
+        if self._turns.get(queue) is process_queue:
+            del self._turns[queue]
+        following = self._next.pop(queue, None)
+        if following is not None:
+            self._since.pop(queue, None)
+            self._go_on(following)
+
+    # --- rests and locks ---
+
+    def _rest(
+        self, process_queue: ProcessQueue, seconds: float, then: Callable[[ProcessQueue], None]
+    ) -> None:
+        if process_queue.closing or process_queue in self._resting:
+            return
+        self._since.pop(process_queue.queue, None)
+        self._resting[process_queue] = self._clock.call_later(seconds, self._rested, process_queue, then)
+
+    def _rested(self, process_queue: ProcessQueue, then: Callable[[ProcessQueue], None]) -> None:
+        del self._resting[process_queue]
+        if not process_queue.closing:
+            then(process_queue)
+
+    def _lock_again(self, process_queue: ProcessQueue) -> None:
+        self._start_follow_up(process_queue, self._lock_and_go_on(process_queue))
+
+    async def _lock_and_go_on(self, process_queue: ProcessQueue) -> None:
+        if await self._relock(process_queue):
+            self._go_on(process_queue)
+        else:
+            self._rest(process_queue, _LOCK_AGAIN_SECONDS, self._lock_again)

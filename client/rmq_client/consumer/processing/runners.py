@@ -1,0 +1,258 @@
+"""Where listeners run: functions in the consumer's own threads, coroutines on the application's loop.
+
+Either way the network thread hands the work over and gets the outcomes back; it waits for neither. What waits
+for a worker is bounded: what does not fit is given back to who submitted it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from ...errors import UsageError
+from ...network.mailbox import Mailbox
+from .listener_call import ListenerCall, ListenerCaller
+
+log = logging.getLogger("rmq.client.listener")
+
+# Calls that may wait for a worker.
+DEFAULT_CAPACITY: Final = 32_768
+# A coroutine that never waits for anything would keep the loop for as long as messages come.
+_CALLS_BEFORE_OTHERS: Final = 16
+
+
+class Runner(Protocol):
+    """Where listeners run."""
+
+    def submit(self, works: Sequence[ListenerCall]) -> int:
+        """Have the listener called for each; outcomes come to the runner's `on_done`, on the network loop.
+
+        Returns how many were taken, from the front: fewer than all where too many wait already.
+        """
+
+    async def stop(self, grace_seconds: float) -> bool:
+        """Wait for the calls under way, and begin no others; whether all have ended in time."""
+
+
+OnDone = Callable[[ListenerCall], None]
+
+
+def make_runner(
+    caller: ListenerCaller,
+    workers: int,
+    name: str,
+    application_loop: asyncio.AbstractEventLoop,
+    network_loop: asyncio.AbstractEventLoop,
+    on_done: OnDone,
+) -> Runner:
+    """The runner that fits the listener."""
+    if workers < 1:
+        raise UsageError(f"{workers} workers cannot consume anything: at least 1 is needed")
+    if caller.kind.is_coroutine:
+        return TaskRunner(caller, workers, application_loop, network_loop, on_done)
+    return ThreadRunner(caller, workers, name, network_loop, on_done)
+
+
+class ThreadRunner:
+    """Calls a function in threads of its own."""
+
+    def __init__(
+        self,
+        caller: ListenerCaller,
+        workers: int,
+        name: str,
+        network_loop: asyncio.AbstractEventLoop,
+        on_done: OnDone,
+        *,
+        capacity: int = DEFAULT_CAPACITY,
+    ) -> None:
+        self._caller = caller
+        self._work: queue.SimpleQueue[ListenerCall | None] = queue.SimpleQueue()
+        self._done: Mailbox[ListenerCall | None] = Mailbox(network_loop, self._collect)
+        self._on_done = on_done
+        self._capacity = capacity
+        self._handed_over = 0
+        self._running = workers
+        self._all_ended = asyncio.Event()
+        self._stopping = False
+        self._name = name
+        for number in range(workers):
+            threading.Thread(target=self._main, name=f"{name}-{number}", daemon=True).start()
+
+    def submit(self, works: Sequence[ListenerCall]) -> int:
+        """Queue the work; none of it once the threads are to end."""
+        if self._stopping:
+            return 0
+        taken = min(len(works), max(0, self._capacity - self._handed_over))
+        self._handed_over += taken
+        for work in works[:taken]:
+            self._work.put(work)
+        return taken
+
+    async def stop(self, grace_seconds: float) -> bool:
+        """Let the calls under way end, but no longer than the grace."""
+        self._stopping = True
+        for _ in range(self._running):
+            self._work.put(None)
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await self._all_ended.wait()
+        except TimeoutError:
+            log.warning(
+                "%s: %d calls of the listener did not end within %s s; their messages will come again",
+                self._name,
+                self._running,
+                grace_seconds,
+            )
+            return False
+        return True
+
+    def _main(self) -> None:
+        while (work := self._work.get()) is not None:
+            if self._stopping:
+                work.skip()
+            else:
+                self._caller.call(work)
+            self._done.put(work)
+        self._done.put(None)
+
+    def _collect(self, done: list[ListenerCall | None]) -> None:
+        for work in done:
+            if work is not None:
+                self._handed_over -= 1
+                _tell(self._on_done, work)
+            else:
+                self._running -= 1
+                if not self._running:
+                    self._all_ended.set()
+
+
+class TaskRunner:
+    """Calls a coroutine function in tasks on the application's loop, at most `workers` at a time.
+
+    A task goes on with the next call as long as there is one. Each starts one more when it finds more work
+    than its own: so a listener that never waits is served by few tasks, and one that waits by all of them.
+    """
+
+    def __init__(
+        self,
+        caller: ListenerCaller,
+        workers: int,
+        application_loop: asyncio.AbstractEventLoop,
+        network_loop: asyncio.AbstractEventLoop,
+        on_done: OnDone,
+        *,
+        capacity: int = DEFAULT_CAPACITY,
+    ) -> None:
+        self._caller = caller
+        self._workers = workers
+        self._loop = application_loop
+        self._incoming: Mailbox[Sequence[ListenerCall]] = Mailbox(application_loop, self._accept)
+        self._done: Mailbox[ListenerCall] = Mailbox(network_loop, self._collect)
+        self._on_done = on_done
+        self._capacity = capacity
+        self._waiting: deque[ListenerCall] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        # Counted on the network loop: what was handed over and has not come back.
+        self._handed_over = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # --- on the network loop ---
+
+    def submit(self, works: Sequence[ListenerCall]) -> int:
+        """Hand the work over to the application's loop."""
+        taken = min(len(works), max(0, self._capacity - self._handed_over))
+        if taken:
+            self._handed_over += taken
+            self._idle.clear()
+            self._incoming.put(works if taken == len(works) else works[:taken])
+        return taken
+
+    async def stop(self, grace_seconds: float) -> bool:
+        """Let the calls under way end, but no longer than the grace; then they are cancelled."""
+        self._stopping = True
+        if self._loop.is_closed():
+            return True
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning(
+                "%d calls of the listener did not end within %s s and are cancelled; their messages will "
+                "come again",
+                self._handed_over,
+                grace_seconds,
+            )
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._cancel_all)
+            return False
+        return True
+
+    def _collect(self, done: list[ListenerCall]) -> None:
+        self._handed_over -= len(done)
+        for work in done:
+            _tell(self._on_done, work)
+        if not self._handed_over:
+            self._idle.set()
+
+    # --- on the application's loop ---
+
+    def _accept(self, submitted: list[Sequence[ListenerCall]]) -> None:
+        for works in submitted:
+            self._waiting.extend(works)
+        self._start_worker()
+
+    def _start_worker(self) -> None:
+        if self._waiting and len(self._tasks) < self._workers:
+            task = self._loop.create_task(self._main(), name="rmq listener")
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    async def _main(self) -> None:
+        waiting, call, done = self._waiting, self._caller.call_async, self._done.put
+        task = asyncio.current_task()
+        assert task is not None
+        calls = 0
+        while waiting:
+            work = waiting.popleft()
+            if not calls:
+                self._start_worker()
+            calls += 1
+            try:
+                if self._stopping:
+                    work.skip()
+                else:
+                    await call(work)
+            finally:
+                done(work)
+            if task.cancelling():
+                return  # by its listener, say; another task takes its place
+            if calls % _CALLS_BEFORE_OTHERS == 0:
+                await asyncio.sleep(0)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._start_worker()
+
+    def _cancel_all(self) -> None:
+        for work in self._waiting:
+            work.skip()
+            self._done.put(work)
+        self._waiting.clear()
+        for task in self._tasks:
+            task.cancel()
+
+
+def _tell(on_done: OnDone, work: ListenerCall) -> None:
+    """One outcome that cannot be dealt with must not take the others with it."""
+    try:
+        on_done(work)
+    except Exception:
+        log.exception("the outcome of a listener's call was lost")

@@ -1,0 +1,192 @@
+"""What a listener refused goes back to the brokers, to be delivered again later or kept as a dead letter."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Final
+
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import RequestError
+from rmq_remoting.headers.consumer import ConsumerSendMsgBackRequestHeader
+from rmq_remoting.headers.send import SendMessageRequestHeader, SendTarget
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_errors import MessageEncodeError
+from rmq_remoting.message_properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_MAX_RECONSUME_TIMES,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RECONSUME_TIME,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_TRANSACTION_PREPARED,
+    encode_properties,
+)
+from rmq_remoting.message_queue import MessageQueue
+
+from ...clock import now_ms
+from ...errors import ClientError, NoQueue, UsageError, refusal, unanswered
+from ...names import AUTO_CREATE_TOPIC, RETRY_TOPIC_PREFIX
+from ...namespaces import Namespace
+from ...network.broker_api import BrokerApi, Requester
+from ...network.routing import RouteTable
+from ...settings import ClientSettings
+from .listener import DEAD_LETTER
+
+log = logging.getLogger("rmq.client.send_back")
+
+# Who sends what a consumer sends (Apache RocketMQ 5.3.3, MixAll.CLIENT_INNER_PRODUCER_GROUP).
+_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+_QUEUES_OF_A_NEW_TOPIC: Final = 4
+_ATTEMPTS: Final = 3
+# What a broker takes when a consumer does not say how often (Apache RocketMQ 5.3.3, SubscriptionGroupConfig).
+DEFAULT_MAX_RECONSUME_TIMES: Final = 16
+# The first retry of a message waits as long as level 3 says; each one after it a level longer.
+FIRST_RETRY_LEVEL: Final = 3
+_STORED: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+
+
+class RetryRules:
+    """How often a message of a group is tried. `max_reconsume_times` None: as often as the broker says."""
+
+    def __init__(self, group: str, max_reconsume_times: int | None) -> None:
+        if max_reconsume_times is not None and max_reconsume_times < 0:
+            raise UsageError(f"max_reconsume_times {max_reconsume_times} must be at least 0")
+        self.group = group
+        self.retry_topic = RETRY_TOPIC_PREFIX + group
+        self.max_reconsume_times = max_reconsume_times
+
+    def is_last(self, message: MessageExt, delay_level: int) -> bool:
+        """Whether the broker will make a dead letter of it, as far as this client can know."""
+        limit = self.max_reconsume_times
+        return delay_level <= DEAD_LETTER or (limit is not None and message.reconsume_times >= limit)
+
+    def restore_topic(self, message: MessageExt) -> None:
+        """A message of the retry topic is told to the listener by the topic that it was sent to."""
+        if message.topic == self.retry_topic:
+            message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+
+
+class SendBack:
+    """Gives messages back. Belongs to the network loop."""
+
+    def __init__(
+        self,
+        rules: RetryRules,
+        api: BrokerApi,
+        requester: Requester,
+        routes: RouteTable,
+        settings: ClientSettings,
+    ) -> None:
+        self.rules = rules
+        self._api = api
+        self._requester = requester
+        self._routes = routes
+        self._settings = settings
+        self._namespace = Namespace(settings.namespace)
+
+    async def send_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
+        """36: have the message delivered again; or, where its broker does not do it, send it anew.
+
+        `queue` is the one it came from. Raises ClientError where neither worked.
+        """
+        try:
+            await self._to_its_broker(message, queue, delay_level)
+        except ClientError as error:
+            log.warning("%s; it is sent to the retry topic instead", error)
+            await self.resend(message, delay_level)
+
+    async def resend(self, message: MessageExt, delay_level: int = 0) -> None:
+        """Send a copy to the retry topic, to be delivered after that delay, 0: the one its attempts ask for.
+
+        A broker puts it among the dead letters when it has been tried often enough. Raises ClientError.
+        """
+        topic = self.rules.retry_topic
+        properties = self._resend_properties(message, delay_level)
+        limit = self.rules.max_reconsume_times
+        max_times = DEFAULT_MAX_RECONSUME_TIMES if limit is None else limit
+        if delay_level <= DEAD_LETTER:
+            max_times = 0  # the copy counts as a second attempt: one too many
+        route = await self._routes.route_to_publish(topic, _QUEUES_OF_A_NEW_TOPIC)
+        queues = list(route.write_queues)
+        random.shuffle(queues)
+        failure: ClientError = NoQueue(f"no queue of {topic} can be written")
+        for queue in queues[:_ATTEMPTS]:
+            address = route.broker_address(queue.broker_name)
+            if address is None:
+                continue
+            target = SendTarget(
+                producer_group=_INNER_PRODUCER_GROUP,
+                topic=topic,
+                default_topic=AUTO_CREATE_TOPIC,
+                default_topic_queue_nums=_QUEUES_OF_A_NEW_TOPIC,
+                queue_id=queue.queue_id,
+                sys_flag=0,
+                flag=message.flag,
+                reconsume_times=message.reconsume_times + 1,
+                max_reconsume_times=max_times,
+                broker_name=queue.broker_name,
+            )
+            try:
+                await self._send(address, SendMessageRequestHeader(target, now_ms(), properties), message)
+                return
+            except ClientError as error:
+                failure = error
+        raise failure
+
+    async def _to_its_broker(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
+        rules = self.rules
+        route = await self._routes.route(queue.topic)
+        address = route.known_address(queue.broker_name, queue)
+        header = ConsumerSendMsgBackRequestHeader(
+            group=rules.group,
+            origin_topic=self._namespace.wrap(message.topic),
+            offset=message.physical_offset,
+            delay_level=delay_level,
+            origin_msg_id=message.msg_id,
+            max_reconsume_times=rules.max_reconsume_times,
+            broker_name=queue.broker_name,
+        )
+        await self._api.call(
+            address,
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            header,
+            about=f"send message {message.msg_id} of {queue} back",
+        )
+
+    def _resend_properties(self, message: MessageExt, delay_level: int) -> bytes:
+        """Those of the message, and its way so far (Apache RocketMQ 5.3.3, DefaultMQPushConsumerImpl)."""
+        properties = dict(message.properties)
+        for name in (PROPERTY_TRANSACTION_PREPARED, PROPERTY_RECONSUME_TIME, PROPERTY_MAX_RECONSUME_TIMES):
+            properties.pop(name, None)
+        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
+        properties[PROPERTY_RETRY_TOPIC] = self._namespace.wrap(message.topic)
+        if delay_level <= 0:
+            delay_level = FIRST_RETRY_LEVEL + message.reconsume_times
+        properties[PROPERTY_DELAY_TIME_LEVEL] = str(delay_level)
+        try:
+            return encode_properties(properties)
+        except MessageEncodeError as error:
+            raise UsageError(f"message {message.msg_id} cannot be sent anew: {error}") from error
+
+    async def _send(self, address: str, header: SendMessageRequestHeader, message: MessageExt) -> None:
+        about = f"send message {message.msg_id} to {self.rules.retry_topic}"
+        request = RemotingCommand.request(
+            RequestCode.SEND_MESSAGE_V2,
+            header.encode_v2(),
+            message.body,
+            serialization=self._settings.serialization,
+        )
+        try:
+            response = await self._requester.request(address, request, self._settings.request_timeout_seconds)
+        except RequestError as error:
+            raise unanswered(error, about) from error
+        if response.code not in _STORED:
+            raise refusal(response.code, response.remark, address, about)

@@ -1,0 +1,206 @@
+"""What all ways of consuming have in common: calls of the listener under way, administrators' orders."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from rmq_remoting.bodies.running_info import CMResult, ConsumeMessageDirectlyResult
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+from rmq_remoting.message import MessageExt
+
+from ..offsets.offset_store import OffsetStore
+from .listener import ConsumeResult, ListenerKind, OrderlyContext
+from .listener_call import ListenerCall
+from .message_state import MessageEvent
+from .process_queue import ProcessQueue
+from .runners import Runner
+from .statistics import ConsumerStatistics
+
+log = logging.getLogger("rmq.client.consume")
+
+_DIRECT_RESULTS = {
+    ConsumeResult.SUCCESS: CMResult.CR_SUCCESS,
+    ConsumeResult.LATER: CMResult.CR_LATER,
+    ConsumeResult.COMMIT: CMResult.CR_COMMIT,
+    ConsumeResult.ROLLBACK: CMResult.CR_ROLLBACK,
+}
+
+
+class Clock(Protocol):
+    """What of a loop decides about delays."""
+
+    def time(self) -> float:
+        """Seconds of a monotonic clock."""
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+        """Call back after a delay."""
+
+
+class ConsumeService(ABC):
+    """Has the listener called for what is pulled, and does what the outcomes ask for.
+
+    Belongs to the network loop.
+    """
+
+    def __init__(self, kind: ListenerKind, offsets: OffsetStore, clock: Clock) -> None:
+        self.statistics = ConsumerStatistics()
+        self._kind = kind
+        self._offsets = offsets
+        self._clock = clock
+        self._runner: Runner | None = None
+        self._in_flight: set[ListenerCall] = set()
+        self._direct: dict[ListenerCall, asyncio.Future[None]] = {}
+        # What has to be done for a process queue before it is at rest, besides calls.
+        self._follow_ups: dict[asyncio.Task[None], ProcessQueue] = {}
+        self._watched: dict[ProcessQueue, asyncio.Event] = {}
+
+    def attach(self, runner: Runner) -> None:
+        """Where the listener runs; its outcomes come to `done`."""
+        self._runner = runner
+
+    @abstractmethod
+    def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Have the messages consumed; the process queue holds them already."""
+
+    @abstractmethod
+    def _handle_outcome(self, work: ListenerCall, process_queue: ProcessQueue) -> None:
+        """A call has ended. Its result is ignored where the queue is dropped by now."""
+
+    def done(self, work: ListenerCall) -> None:
+        """A call of the listener has ended, or was given up before it began."""
+        process_queue = work.process_queue
+        if process_queue is None:
+            waiting = self._direct.pop(work, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+            return
+        self._in_flight.discard(work)
+        if process_queue.dropped:
+            log.debug("%s is somebody else's: the result of a call is ignored", process_queue.queue)
+        self._handle_outcome(work, process_queue)
+        self._notify(process_queue)
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """One message apart from all queues, on an administrator's order. Raises CommandError."""
+        work = ListenerCall([message], None)
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._direct[work] = waiting
+        try:
+            if not self._attached().submit([work]):
+                raise CommandError(
+                    ResponseCode.SYSTEM_BUSY,
+                    "too many messages wait for the listener, or the consumer is being stopped",
+                )
+            await waiting
+        finally:
+            self._direct.pop(work, None)
+        if work.skipped:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "the consumer is being stopped")
+        context = work.context
+        return ConsumeMessageDirectlyResult(
+            consume_result=self._direct_result(work),
+            remark=None if work.error is None else repr(work.error),
+            spent_time_ms=int(work.elapsed_seconds * 1000),
+            order=self._kind.orderly,
+            auto_commit=context.auto_commit if isinstance(context, OrderlyContext) else True,
+        )
+
+    async def quiesce(self, process_queue: ProcessQueue, timeout_seconds: float) -> bool:
+        """Wait until nothing is done for a process queue that is closing; whether that came in time."""
+        event = self._watched[process_queue] = asyncio.Event()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while self.is_busy(process_queue):
+                    event.clear()
+                    await event.wait()
+        except TimeoutError:
+            return False
+        finally:
+            del self._watched[process_queue]
+        return True
+
+    def is_busy(self, process_queue: ProcessQueue) -> bool:
+        """Whether the listener has messages of it, or some are on their way back to a broker."""
+        return any(self._concerns(one, process_queue) for one in self._follow_ups.values()) or any(
+            work.process_queue is not None
+            and work.is_running
+            and self._concerns(work.process_queue, process_queue)
+            for work in self._in_flight
+        )
+
+    def _concerns(self, one: ProcessQueue, process_queue: ProcessQueue) -> bool:
+        """Whether what is done for `one` keeps the other from being at rest."""
+        return one is process_queue
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Wait for the calls under way and for what they make necessary."""
+        if self._runner is not None:
+            await self._runner.stop(grace_seconds)
+        await self.finish_follow_ups(grace_seconds)
+
+    async def finish_follow_ups(self, grace_seconds: float) -> None:
+        """Wait for what calls that are over make necessary."""
+        if self._follow_ups:
+            await asyncio.wait(list(self._follow_ups), timeout=grace_seconds)
+        for task in list(self._follow_ups):
+            task.cancel()
+
+    # --- for the services ---
+
+    def _hand_over(self, works: list[ListenerCall]) -> int:
+        """Submit; returns how many were taken."""
+        taken = self._attached().submit(works)
+        self._in_flight.update(works if taken == len(works) else works[:taken])
+        return taken
+
+    def _finish(self, process_queue: ProcessQueue, messages: list[MessageExt], event: MessageEvent) -> None:
+        """Messages are done with."""
+        offset = process_queue.finish(messages, event, self._clock.time())
+        if offset is not None and not process_queue.dropped:
+            self._offsets.advance(process_queue.queue, offset)
+
+    def _count(self, process_queue: ProcessQueue, work: ListenerCall, consumed: int, refused: int) -> None:
+        recorder = self.statistics.of(process_queue.queue.topic, self._clock.time())
+        recorder.called(consumed, refused, work.elapsed_seconds)
+
+    def _start_follow_up(self, process_queue: ProcessQueue, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        task.set_name(f"rmq refused messages of {process_queue.queue}")
+        self._follow_ups[task] = process_queue
+        task.add_done_callback(self._follow_up_ended)
+
+    def _follow_up_ended(self, task: asyncio.Task[None]) -> None:
+        process_queue = self._follow_ups.pop(task)
+        self._notify(process_queue)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s ended by an error", task.get_name(), exc_info=error)
+
+    def _notify(self, process_queue: ProcessQueue) -> None:
+        for watched, event in self._watched.items():
+            if self._concerns(process_queue, watched):
+                event.set()
+
+    def _log_error(self, work: ListenerCall, process_queue: ProcessQueue) -> None:
+        if work.error is not None:
+            log.error(
+                "the listener failed with message %s (%s); it will come again",
+                work.messages[0].msg_id,
+                process_queue.queue,
+                exc_info=work.error,
+            )
+
+    def _direct_result(self, work: ListenerCall) -> CMResult:
+        if work.error is not None:
+            return CMResult.CR_THROW_EXCEPTION
+        if work.result is None and self._kind.none_means is ConsumeResult.LATER:
+            return CMResult.CR_RETURN_NULL
+        return _DIRECT_RESULTS[work.result or ConsumeResult.SUCCESS]
+
+    def _attached(self) -> Runner:
+        assert self._runner is not None, "attach() comes before the first message"
+        return self._runner

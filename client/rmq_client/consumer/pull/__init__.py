@@ -1,0 +1,1 @@
+"""PullConsumer: the application polls for messages."""

@@ -1,0 +1,196 @@
+"""Fetching one queue ahead of the application that reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+
+from ...errors import Busy, ClientError, NotRunning
+from ...pull_status import PullStatus
+from ..flow_control import FlowControl
+from ..requests.pull_client import PullResult
+
+log = logging.getLogger("rmq.client.pull_consumer")
+
+_BUSY_PAUSE_SECONDS: Final = 0.02
+_ERROR_PAUSE_SECONDS: Final = 1.0
+
+
+class Source(Protocol):
+    """Where the messages come from."""
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        """Where to begin. Raises ClientError."""
+
+    async def pull(self, queue: MessageQueue, offset: int) -> PullResult:
+        """What is there from `offset` on. Raises ClientError."""
+
+
+class PrefetchedQueue:
+    """One queue: a bounded buffer of what comes next, and where the application is in it.
+
+    Belongs to one loop. `position` is the offset of the next message that is taken, None until it has been
+    found out; `failure` is why nothing comes, until something does.
+    """
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        source: Source,
+        limits: Callable[[], FlowControl],
+        arrived: Callable[[PrefetchedQueue], None],
+        moved: Callable[[PrefetchedQueue], None],
+    ) -> None:
+        """`limits` gives the bounds of now; `arrived` is told when there is something to take again, or a
+        failure to tell of; `moved` when the broker has put the group elsewhere.
+        """
+        self.queue = queue
+        self.position: int | None = None
+        self.failure: ClientError | None = None
+        self._source = source
+        self._limits = limits
+        self._arrived = arrived
+        self._moved = moved
+        self._messages: deque[MessageExt] = deque()
+        self._bytes = 0
+        self._next_offset: int | None = None
+        self._paused = False
+        self._room = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_given_up = False
+
+    # --- the reader's side ---
+
+    def __len__(self) -> int:
+        """How many messages can be taken now."""
+        return 0 if self._paused else len(self._messages)
+
+    def take(self, max_messages: int) -> list[MessageExt]:
+        """The next messages."""
+        messages = [self._messages.popleft() for _ in range(min(len(self), max_messages))]
+        if messages:
+            self._bytes -= sum(len(message.body) for message in messages)
+            # Behind the last one there may be messages that the subscription does not want.
+            after = self._messages[0].queue_offset if self._messages else self._next_offset
+            self.position = max(messages[-1].queue_offset + 1, after or 0)
+            self._room.set()
+        return messages
+
+    def pause(self) -> None:
+        """Give nothing, and fetch no further."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on."""
+        self._paused = False
+        self._room.set()
+        if self._messages:
+            self._arrived(self)
+
+    # --- fetching ---
+
+    def start(self, offset: int | None) -> None:
+        """Fetch from `offset` on; without one, from where the group is. Not after `stop`."""
+        self._go_to(offset)
+        if self._is_given_up:
+            return
+        self._task = asyncio.create_task(self._fetch(), name=f"rmq fetch {self.queue}")
+        self._task.add_done_callback(_ended)
+
+    async def stop(self) -> None:
+        """Fetch no more: the queue is given up."""
+        self._is_given_up = True
+        await self._end_task()
+
+    async def restart(self, offset: int | None) -> None:
+        """Drop what was fetched, and go on from `offset`; who calls last counts."""
+        self._go_to(offset)
+        try:
+            await self._end_task()
+        finally:  # also where the caller is cancelled: somebody must go on fetching
+            if self._task is None:
+                self.start(self._next_offset)
+
+    async def _end_task(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _go_to(self, offset: int | None) -> None:
+        """Nothing is fetched ahead, and `offset` comes next."""
+        self._messages.clear()
+        self._bytes = 0
+        self._next_offset = self.position = offset
+
+    async def _fetch(self) -> None:
+        while True:
+            if self._paused or self._is_full():
+                self._room.clear()
+                await self._room.wait()
+                continue
+            try:
+                if self._next_offset is None:
+                    self._next_offset = self.position = await self._source.first_offset(self.queue)
+                result = await self._source.pull(self.queue, self._next_offset)
+                self._take_in(result)
+            except Busy:
+                await asyncio.sleep(_BUSY_PAUSE_SECONDS)
+            except NotRunning as error:
+                self._fail(error)
+                return
+            except ClientError as error:
+                log.warning("%s", error)
+                self._fail(error)
+                await asyncio.sleep(_ERROR_PAUSE_SECONDS)
+            except Exception as error:
+                log.exception("%s cannot be read for now", self.queue)
+                failure = ClientError(f"{self.queue} cannot be read for now: {error!r}")
+                failure.__cause__ = error
+                self._fail(failure)
+                await asyncio.sleep(_ERROR_PAUSE_SECONDS)
+
+    def _fail(self, error: ClientError) -> None:
+        self.failure = error
+        self._arrived(self)
+
+    def _is_full(self) -> bool:
+        limits = self._limits()
+        return len(self._messages) >= limits.max_messages or self._bytes >= limits.max_bytes
+
+    def _take_in(self, result: PullResult) -> None:
+        self.failure = None
+        moved = False
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning(
+                "%s has no offset %s (it holds %d to %d): reading goes on at %d",
+                self.queue,
+                self._next_offset,
+                result.min_offset,
+                result.max_offset,
+                result.next_offset,
+            )
+            # What was fetched ahead is good for nothing where an administrator has reset the group. Where the
+            # broker has deleted what comes next, it is still in order.
+            moved = not ((self._next_offset or 0) < result.next_offset == result.min_offset)
+        self._next_offset = result.next_offset
+        if moved:
+            self._go_to(result.next_offset)
+            self._moved(self)
+        if result.messages:
+            self._messages.extend(result.messages)
+            self._bytes += sum(len(message.body) for message in result.messages)
+            self._arrived(self)
+        elif not self._messages:
+            self.position = result.next_offset
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s ended by an error", task.get_name(), exc_info=error)

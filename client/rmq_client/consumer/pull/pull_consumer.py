@@ -1,0 +1,547 @@
+"""PullConsumer: the application asks for messages, of queues that it chooses or shares."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Final, TypeAlias
+
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+
+from ...clock import now_ms
+from ...errors import ClientError, NotRunning, UnreachableError, UsageError
+from ...lifetime import Lifetime
+from ...namespaces import Namespace
+from ...network.broker_api import BrokerApi
+from ...network.instance import ClientInstance
+from ...producer.producer import trace_producer
+from ...settings import ClientSettings
+from ...tasks import uninterrupted
+from ...trace.dispatcher import Tracing
+from ...trace.tracer import Tracer
+from ..flow_control import FlowControl
+from ..offsets.start_position import ConsumeFrom, beginning, check_consume_from, start_offset
+from ..polling_member import PollingMember
+from ..rebalancing.allocation import Allocation, averagely, within
+from ..requests.pull_client import PullClient, PullResult, PullSettings
+from ..subscription import Subscription
+from ..timing import ConsumerTiming
+from .prefetched_queue import PrefetchedQueue
+from .pull_rebalancer import PullRebalancer
+
+log = logging.getLogger("rmq.client.pull_consumer")
+
+_DEFAULT_PULL: Final = PullSettings()
+_DEFAULT_BUFFER: Final = FlowControl()
+_DEFAULT_TIMING: Final = ConsumerTiming()
+_DEFAULT_SETTINGS: Final = ClientSettings()
+
+QueuesListener: TypeAlias = Callable[[str, list[MessageQueue]], None]
+"""Is told a topic's readable queues when they have changed."""
+
+
+class PullConsumer(Lifetime):
+    """Reads queues at the application's own pace.
+
+    ::
+
+        async with PullConsumer("127.0.0.1:9876", group="audit", consume_from="first") as consumer:
+            await consumer.assign(await consumer.queues("orders"))
+            for message in await consumer.poll(timeout_seconds=5):
+                ...
+            await consumer.commit()
+
+    Messages are fetched ahead, up to `buffer` per queue. Queues are assigned by the application, or topics
+    are subscribed to: then the members of the group share their queues. When `commit` tells the brokers how
+    far the group is, is the application's choice; with `auto_commit` it happens every few seconds. Belongs to
+    one loop.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        consume_from: ConsumeFrom = "last",
+        pull: PullSettings = _DEFAULT_PULL,
+        buffer: FlowControl = _DEFAULT_BUFFER,
+        auto_commit: bool = False,
+        allocation: Allocation = averagely,
+        timing: ConsumerTiming = _DEFAULT_TIMING,
+        trace: Tracing | None = None,
+        settings: ClientSettings = _DEFAULT_SETTINGS,
+    ) -> None:
+        """`consume_from` counts for queues that the group has no committed offset for.
+
+        `auto_commit`: `poll` commits, every `timing.commit_seconds`, what it had given before; so does
+        `stop`, and who gives up a queue. `allocation`: how the group's members divide the queues of
+        subscribed topics. Of `timing` only commits and rebalancing count. `trace`: what `poll` gives is told
+        as consumed. Raises UsageError.
+        """
+        self._namespace = Namespace(settings.namespace)
+        self.group = group
+        self._group = self._namespace.checked_group(group)
+        self._consume_from = check_consume_from(consume_from)
+        self._namesrv = namesrv
+        self._pull_settings = pull
+        self._buffer = buffer
+        self._auto_commit = auto_commit
+        self._allocation = allocation
+        self._timing = timing
+        self._tracing = trace
+        self._tracer: Tracer | None = None
+        self._settings = settings
+        self._listeners: dict[str, tuple[QueuesListener, list[MessageQueue]]] = {}
+        # Where the last poll began to give, of the queues that it gave messages of.
+        self._outstanding: dict[MessageQueue, int] = {}
+        self._committed_at = 0.0
+        self._committing: asyncio.Task[None] | None = None
+        self._fetched: dict[MessageQueue, PrefetchedQueue] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        # Queues with something to give, in turn.
+        self._ready: deque[PrefetchedQueue] = deque()
+        self._instance: ClientInstance | None = None
+        self._starts_or_stops = asyncio.Lock()
+        # Made by start().
+        self._arrived: asyncio.Event
+        self._loop: asyncio.AbstractEventLoop
+        self._member: PollingMember
+        self._sharing: PullRebalancer
+        self._api: BrokerApi
+        self._client: PullClient
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Begin; nothing is read before `assign` or `subscribe`. Raises UsageError."""
+        async with self._starts_or_stops:
+            await self._start()
+
+    async def _start(self) -> None:
+        if self._instance is not None:
+            raise UsageError(f"consumer {self.group} has been started already")
+        self._arrived = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._committed_at = self._loop.time()
+        instance = await ClientInstance.acquire(self._namesrv, self._settings)
+        bridge = instance.bridge()
+        self._api = BrokerApi(bridge, self._settings)
+        self._client = PullClient(bridge, self._group, self._pull_settings, self._settings)
+        self._sharing = PullRebalancer(
+            instance,
+            self._group,
+            within(self._namespace, self._allocation),
+            self._timing,
+            self._share,
+        )
+        self._member = PollingMember(self._group, self._consume_from, group_changed=self._sharing.soon)
+        instance.routes.on_change.append(self._route_changed)
+        try:
+            await self._start_tracer(instance)
+            await uninterrupted(instance.run(instance.add_consumer(self._member)))
+        except BaseException:
+            await uninterrupted(self._stop(instance))
+            raise
+        self._instance = instance
+
+    async def _start_tracer(self, instance: ClientInstance) -> None:
+        if self._tracing is not None:
+            sender = partial(trace_producer, self._namesrv, self._settings)
+            self._tracer = Tracer(self._tracing, instance, self.group, sender)
+            await self._tracer.start()
+
+    async def stop(self) -> None:
+        """Read no more and leave the group. What was not committed stays so, but for `auto_commit`."""
+        await uninterrupted(self._end(self._positions))
+
+    async def _end(self, done: Callable[[], dict[MessageQueue, int]]) -> None:
+        async with self._starts_or_stops:
+            await self._end_now(done)
+
+    async def _end_now(self, done: Callable[[], dict[MessageQueue, int]]) -> None:
+        instance = self._instance
+        if instance is None:
+            return
+        await self._sharing.stop()
+        if self._committing is not None:
+            await asyncio.wait([self._committing])
+        if self._auto_commit:
+            await self._commit_quietly(done())
+        self._instance = None
+        self._arrived.set()
+        await self._stop(instance)
+
+    async def _stop(self, instance: ClientInstance) -> None:
+        await self._sharing.stop()
+        if self._route_changed in instance.routes.on_change:
+            instance.routes.on_change.remove(self._route_changed)
+        await _stop_all(self._take_out(list(self._fetched)))
+        tracer, self._tracer = self._tracer, None
+        try:
+            if tracer is not None:
+                await tracer.stop()
+        finally:
+            await instance.release_after(instance.remove_consumer(self._member))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not been stopped."""
+        return self._instance is not None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # What was being worked on when something went wrong is not done with.
+        await uninterrupted(self._end(self._positions if error is None else self._settled))
+
+    # --- what is read ---
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The readable queues of a topic. Raises ClientError."""
+        instance = self._running()
+        route = await instance.run(instance.routes.refresh(self._namespace.wrap(topic)))
+        return self._namespace.unwrap_queues(route.read_queues)
+
+    async def assign(self, queues: Iterable[MessageQueue], expression: str | Mapping[str, str] = "*") -> None:
+        """Read these queues from now on, and no others; queues that stay keep their position.
+
+        `expression`: tags such as `paid || sent`, or an `Sql` expression, for all topics or by topic. Raises
+        ClientError, UsageError for a consumer that shares the queues of topics.
+        """
+        instance = self._running()
+        if self._sharing.topics:
+            raise UsageError(
+                f"consumer {self.group} subscribes to topics: it cannot have queues assigned, too"
+            )
+        wanted = list(dict.fromkeys(self._namespace.wrap_queues(queues)))
+        topics = dict.fromkeys(queue.topic for queue in wanted)
+        if isinstance(expression, str):
+            by_topic = dict.fromkeys(topics, expression)
+        else:
+            by_topic = {self._namespace.wrap(topic): one for topic, one in expression.items()}
+        fresh = {topic: Subscription(topic, by_topic.get(topic, "*"), now_ms()) for topic in topics}
+        await instance.run(self._member.subscribe(instance, list(fresh.values())))
+        known, self._subscriptions = self._subscriptions, fresh
+        await self._give_up([queue for queue in self._fetched if queue not in wanted])
+        for queue in wanted:
+            fetched = self._fetched.get(queue)
+            if fetched is None:
+                self._read(queue)
+            elif not known[queue.topic].wants_as(fresh[queue.topic]):
+                await fetched.restart(fetched.position)
+
+    async def subscribe(self, topic: str, expression: str = "*") -> None:
+        """Read this consumer's share of a topic's queues, which changes as members of the group come and go.
+
+        Raises ClientError, UsageError for a consumer that has queues assigned.
+        """
+        instance = self._running()
+        if self._fetched and not self._sharing.topics:
+            raise UsageError(f"consumer {self.group} has queues assigned: it cannot subscribe, too")
+        topic = self._namespace.wrap(topic)
+        known = self._subscriptions
+        fresh = {**known, topic: Subscription(topic, expression, now_ms())}
+        await instance.run(self._member.subscribe(instance, list(fresh.values())))
+        self._subscriptions = fresh
+        if topic in known and not known[topic].wants_as(fresh[topic]):
+            for fetched in [one for queue, one in self._fetched.items() if queue.topic == topic]:
+                await fetched.restart(fetched.position)
+        await self._sharing.begin(topic)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Read a topic no longer. Raises ClientError."""
+        instance = self._running()
+        topic = self._namespace.wrap(topic)
+        await self._sharing.end(topic)
+        self._subscriptions = {name: one for name, one in self._subscriptions.items() if name != topic}
+        await instance.run(self._member.subscribe(instance, list(self._subscriptions.values())))
+
+    async def listen_to_queues(self, topic: str, listener: QueuesListener) -> list[MessageQueue]:
+        """Have `listener` called, on this consumer's loop, when the topic's queues change; those of now.
+
+        Brokers are looked at every `settings.route_refresh_seconds`. Raises ClientError.
+        """
+        instance = self._running()
+        queues = await self.queues(topic)
+        topic = self._namespace.wrap(topic)
+        self._listeners[topic] = (listener, queues)
+        instance.loop.call_soon_threadsafe(instance.routes.watch, topic)
+        return queues
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are read."""
+        return sorted(self._namespace.unwrap_queues(self._fetched))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Give nothing of these queues for now. Raises UsageError for one that is not assigned."""
+        for queue in queues:
+            self._of(queue).pause()
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Give of these queues again. Raises UsageError for one that is not assigned."""
+        for queue in queues:
+            self._of(queue).resume()
+
+    # --- where ---
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Read on from `offset`; what was fetched ahead is dropped. Raises UsageError."""
+        if offset < 0:
+            raise UsageError(f"offset {offset}: offsets begin at 0")
+        await self._go_to(queue, offset)
+
+    async def seek_to_beginning(self, queue: MessageQueue) -> None:
+        """Read on from the oldest message that is still there. Raises ClientError."""
+        await self._seek_to(queue, "first")
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Read on after the newest message. Raises ClientError."""
+        await self._seek_to(queue, "last")
+
+    async def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
+        """Read on from the first message that was stored at that time or later. Raises ClientError."""
+        await self._seek_to(queue, time)
+
+    async def offset_for_time(self, queue: MessageQueue, time: datetime) -> int:
+        """The offset of the first message that was stored at that time or later; moves nothing.
+
+        A naive time is local. Raises ClientError.
+        """
+        queue = self._namespace.wrap_queue(queue)
+        return await beginning(self._api, await self._address_of(queue), queue, time)
+
+    async def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that `poll` gives of this queue. Raises ClientError."""
+        fetched = self._of(queue)
+        return await self.first_offset(fetched.queue) if fetched.position is None else fetched.position
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that the broker knows for the group, None without one. Raises ClientError."""
+        queue = self._namespace.wrap_queue(queue)
+        return await self._api.committed_offset(await self._address_of(queue), self._group, queue)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Tell the brokers how far the group is: up to what `poll` has given, or these offsets.
+
+        Raises ClientError for the first queue that could not be committed; the others are.
+        """
+        self._running()
+        if offsets is None:
+            offsets = self._positions()
+        outcomes = await asyncio.gather(
+            *(self._commit_one(queue, offset) for queue, offset in offsets.items()), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    # --- messages ---
+
+    async def poll(self, max_messages: int = 32, timeout_seconds: float = 5.0) -> list[MessageExt]:
+        """Messages of the assigned queues, in the order of each queue; none if none come in time.
+
+        Raises ClientError where a queue cannot be read and there is nothing else to give: reading goes on all
+        the same, and the next poll may succeed.
+        """
+        self._running()
+        self._outstanding.clear()
+        if self._auto_commit and self._loop.time() - self._committed_at >= self._timing.commit_seconds:
+            self._committed_at = self._loop.time()
+            self._committing = asyncio.create_task(
+                self._commit_quietly(self._positions()), name=f"rmq commit {self.group}"
+            )
+        messages = self._take(max_messages)
+        if messages or timeout_seconds <= 0:
+            return messages
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while not messages and self._instance is not None:
+                    self._arrived.clear()
+                    self._raise_failure()
+                    await self._arrived.wait()
+                    messages = self._take(max_messages)
+        except TimeoutError:
+            pass
+        return messages
+
+    async def __aiter__(self) -> AsyncIterator[MessageExt]:
+        """Message by message, until the consumer is stopped; commits count those given. Raises as `poll`."""
+        while self._instance is not None:
+            for message in await self.poll(max_messages=1):
+                yield message
+
+    def _take(self, max_messages: int) -> list[MessageExt]:
+        messages: list[MessageExt] = []
+        ready = self._ready
+        while ready and len(messages) < max_messages:
+            fetched = ready.popleft()
+            if self._fetched.get(fetched.queue) is fetched:
+                if fetched.position is not None:
+                    self._outstanding.setdefault(fetched.queue, fetched.position)
+                messages += fetched.take(max_messages - len(messages))
+                if len(fetched):
+                    ready.append(fetched)
+        if messages and self._tracer is not None:
+            self._tracer.consumed_by_poll(messages)
+        return messages
+
+    def _offer(self, fetched: PrefetchedQueue) -> None:
+        if len(fetched) and fetched not in self._ready:
+            self._ready.append(fetched)
+        self._arrived.set()
+
+    def _raise_failure(self) -> None:
+        for fetched in self._fetched.values():
+            if fetched.failure is not None:
+                failure, fetched.failure = fetched.failure, None
+                raise failure
+
+    # --- Source: where fetched queues get their messages ---
+
+    async def first_offset(self, queue: MessageQueue) -> int:
+        """Where the group is in a queue, or begins. Raises ClientError."""
+        address = await self._address_of(queue)
+        return await start_offset(self._api, address, self._group, queue, self._consume_from)
+
+    async def pull(self, queue: MessageQueue, offset: int) -> PullResult:
+        """One pull, apart from what is fetched ahead; moves nothing. Raises ClientError."""
+        queue = self._namespace.wrap_queue(queue)
+        route = await self._running().route(queue.topic)
+        subscription = self._subscriptions.get(queue.topic) or Subscription(queue.topic, "*", now_ms())
+        try:
+            result = await self._client.pull(route, queue, offset, subscription, send_subscription=True)
+        except UnreachableError:
+            instance = self._running()
+            instance.loop.call_soon_threadsafe(instance.routes.request_failed, queue.topic)
+            raise
+        self._namespace.unwrap_topics(result.messages)
+        return result
+
+    # --- sharing and committing ---
+
+    async def _share(self, topic: str, queues: frozenset[MessageQueue], wait_seconds: float) -> None:
+        """Read these queues of the topic, and no others of it."""
+        gone = [queue for queue in self._fetched if queue.topic == topic and queue not in queues]
+        await self._give_up(gone)
+        fresh = [queue for queue in sorted(queues) if queue not in self._fetched]
+        if fresh and wait_seconds:
+            await asyncio.sleep(wait_seconds)
+        if topic in self._sharing.topics:  # it may have been stopped, or have given the topic up
+            for queue in fresh:
+                self._read(queue)
+
+    def _read(self, queue: MessageQueue) -> None:
+        self._running()
+        fetched = PrefetchedQueue(
+            queue, self, lambda: self._limits(queue.topic), self._offer, self._forget_outstanding
+        )
+        self._fetched[queue] = fetched
+        fetched.start(None)
+
+    async def _give_up(self, queues: list[MessageQueue]) -> None:
+        """Read these no longer; what was done with is committed, if that is this consumer's business."""
+        if not queues:
+            return
+        settled = self._settled()
+        done = {queue: settled[queue] for queue in queues if queue in settled}
+        await uninterrupted(self._let_go(self._take_out(queues), done))
+
+    async def _let_go(self, fetched: list[PrefetchedQueue], done: dict[MessageQueue, int]) -> None:
+        await _stop_all(fetched)
+        if self._auto_commit and done:
+            await self._commit_quietly(done)
+
+    def _take_out(self, queues: list[MessageQueue]) -> list[PrefetchedQueue]:
+        return [self._fetched.pop(queue) for queue in queues]
+
+    def _forget_outstanding(self, fetched: PrefetchedQueue) -> None:
+        """It is read from elsewhere: what was given before is no matter any more."""
+        self._outstanding.pop(fetched.queue, None)
+
+    def _limits(self, topic: str) -> FlowControl:
+        """How much of one queue of the topic is fetched ahead."""
+        if not self._buffer.is_per_topic:
+            return self._buffer
+        return self._buffer.for_queues(sum(queue.topic == topic for queue in self._fetched))
+
+    def _positions(self) -> dict[MessageQueue, int]:
+        """Up to where messages have been given."""
+        return {
+            queue: fetched.position
+            for queue, fetched in self._fetched.items()
+            if fetched.position is not None
+        }
+
+    def _settled(self) -> dict[MessageQueue, int]:
+        """Up to where messages had been given before the last poll: what came since may be worked on."""
+        positions = self._positions()
+        return {queue: self._outstanding.get(queue, offset) for queue, offset in positions.items()}
+
+    async def _commit_quietly(self, offsets: Mapping[MessageQueue, int]) -> None:
+        try:
+            await self.commit(offsets)
+        except ClientError as error:
+            log.warning("group %s: not committed for now: %s", self.group, error)
+
+    def _route_changed(self, topic: str) -> None:
+        """On the network loop."""
+        if topic in self._sharing.topics:
+            self._sharing.soon()
+        if topic in self._listeners and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell_queues, topic)
+
+    def _tell_queues(self, topic: str) -> None:
+        instance = self._instance
+        route = None if instance is None else instance.routes.existing.get(topic)
+        if route is None or topic not in self._listeners:
+            return
+        listener, known = self._listeners[topic]
+        queues = self._namespace.unwrap_queues(route.read_queues)
+        if queues != known:
+            self._listeners[topic] = (listener, queues)
+            try:
+                listener(self._namespace.unwrap(topic), queues)
+            except Exception:  # the application's own
+                log.exception("the listener for the queues of %s failed", topic)
+
+    # --- brokers ---
+
+    async def _seek_to(self, queue: MessageQueue, where: ConsumeFrom) -> None:
+        wrapped = self._of(queue).queue
+        offset = await beginning(self._api, await self._address_of(wrapped), wrapped, where)
+        self._running()
+        await self._go_to(queue, offset)  # meanwhile it may have been given up
+
+    async def _go_to(self, queue: MessageQueue, offset: int) -> None:
+        fetched = self._of(queue)
+        self._forget_outstanding(fetched)
+        await fetched.restart(offset)
+
+    async def _commit_one(self, queue: MessageQueue, offset: int) -> None:
+        queue = self._namespace.wrap_queue(queue)
+        await self._api.commit_offset(await self._address_of(queue), self._group, queue, offset)
+
+    async def _address_of(self, queue: MessageQueue) -> str:
+        return (await self._running().route(queue.topic)).known_address(queue.broker_name, queue)
+
+    def _of(self, queue: MessageQueue) -> PrefetchedQueue:
+        fetched = self._fetched.get(self._namespace.wrap_queue(queue))
+        if fetched is None:
+            raise UsageError(f"{queue} is not assigned to this consumer: assign() it first")
+        return fetched
+
+    def _running(self) -> ClientInstance:
+        if self._instance is None:
+            raise NotRunning(f"consumer {self.group} is not running: use `async with PullConsumer(...)`")
+        return self._instance
+
+
+async def _stop_all(fetched: list[PrefetchedQueue]) -> None:
+    for one in fetched:
+        await one.stop()

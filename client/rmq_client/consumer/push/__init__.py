@@ -1,0 +1,1 @@
+"""PushConsumer: messages are delivered to a listener."""

@@ -1,0 +1,372 @@
+"""The part of a push consumer that lives on the network loop: puts the others together, keeps them going.
+
+Nothing here waits for a listener: heartbeats, rebalancing, pulls and commits go on while all listeners hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from rmq_remoting.bodies.route import MASTER_BROKER_ID
+from rmq_remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from rmq_remoting.host import local_address
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+
+from ...clock import now_ms
+from ...errors import BrokerUnreachable
+from ...namespaces import Namespace
+from ...network.instance import ClientInstance
+from ..flow_control import FlowControl
+from ..offsets.local_offsets import LocalOffsetStore
+from ..offsets.offset_store import OffsetStore, RemoteOffsetStore
+from ..offsets.start_position import beginning
+from ..processing.concurrent import ConcurrentService, ConcurrentSettings
+from ..processing.listener import DEAD_LETTER
+from ..processing.listener_call import ListenerCall
+from ..processing.orderly import OrderlyService, OrderlySettings
+from ..processing.process_queue import ProcessQueue
+from ..processing.runners import Runner
+from ..processing.send_back import RetryRules, SendBack
+from ..processing.service import ConsumeService
+from ..processing.statistics import SAMPLE_SECONDS
+from ..rebalancing.allocation import within
+from ..rebalancing.rebalance import ClientRebalance, Rebalance
+from ..rebalancing.share import Share
+from ..rebalancing.share_changes import ShareChangeNotifier
+from ..requests.pull_client import PullClient
+from ..subscription import Subscription
+from .assigned_queues import AssignedQueues, StartOffset
+from .engine_settings import EngineSettings
+from .group_membership import GroupMembership
+from .queue_locks import QueueLocks
+from .queue_puller import QueuePuller
+from .running_info import running_info
+
+log = logging.getLogger("rmq.client.consumer")
+
+_MAX_CLEANING_SECONDS: Final = 60.0
+_LOCK_FIRST_SECONDS: Final = 1.0
+
+
+class ConsumerEngine(GroupMembership):
+    """Consumes the queues that are this consumer's share. Belongs to the network loop."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        instance: ClientInstance,
+        subscriptions: Mapping[str, Subscription],
+        share_changes: ShareChangeNotifier | None = None,
+    ) -> None:
+        super().__init__(settings, instance, subscriptions)
+        self._share_changes = share_changes
+        self._namespace = Namespace(instance.settings.namespace)
+        self._rules = RetryRules(settings.group, settings.max_reconsume_times)
+        if not settings.broadcasting:
+            retries = Subscription(self._rules.retry_topic, None, now_ms())
+            self.subscriptions[retries.topic] = retries
+        self._offsets = self._make_offsets()
+        self._client = PullClient(instance.connections, settings.group, settings.pull, instance.settings)
+        self._send_back = SendBack(
+            self._rules, instance.api, instance.connections, instance.routes, instance.settings
+        )
+        self.service = self._make_service()
+        self._rebalance = self._make_rebalance()
+        locks = None
+        if self._is_locking:
+            locks = QueueLocks(settings.group, instance.client_id, instance.api, self._master_of)
+        self._assigned = AssignedQueues(
+            settings.group, self.service, self._offsets, locks, settings.timing, self._pull, self._start
+        )
+
+    # --- ConsumerMember ---
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """An administrator moves the group: go on from these offsets."""
+        for queue, offset in offsets.items():
+            if queue.topic == topic:
+                self._assigned.move_queue(queue, offset)
+
+    def positions(self, topic: str) -> dict[MessageQueue, int]:
+        """How far it has consumed each of its queues of the topic."""
+        return {queue: offset for queue, offset in self._offsets.items() if queue.topic == topic}
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """Give this one message to the listener, apart from all queues."""
+        self._rules.restore_topic(message)
+        self._namespace.unwrap_topics([message])
+        return await self.service.consume_directly(message)
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Everything that an administrator may want to know."""
+        return running_info(
+            self.settings,
+            self.subscriptions.values(),
+            self._assigned.process_queues(),
+            self._offsets,
+            self.service.statistics,
+            addresses=self._instance.addresses,
+            started_ms=self._started_ms,
+            now=self._loop.time(),
+        )
+
+    # --- life ---
+
+    def attach(self, runner: Runner) -> None:
+        """Where the listener runs; its outcomes come to `done`."""
+        self.service.attach(runner)
+
+    def done(self, work: ListenerCall) -> None:
+        """A call of the listener has ended, or was given up before it began."""
+        self.service.done(work)
+
+    async def start(self) -> None:
+        """Join the group.
+
+        Raises UsageError where this client has a consumer of the group already, BrokerError for an expression
+        that a broker cannot filter by.
+        """
+        await self._join()
+        self._start(self._keep_balanced(), "rebalance")
+        timing = self.settings.timing
+        self._start(self._repeat(self._commit, timing.commit_seconds), "commit offsets")
+        self._start(self._repeat(self._sample, SAMPLE_SECONDS), "statistics")
+        if isinstance(self.service, ConcurrentService):
+            cleaning = min(_MAX_CLEANING_SECONDS, timing.consume_timeout_seconds / 4)
+            self._start(self._repeat(self._clean_expired, cleaning), "clean expired messages")
+        if self._is_locking:
+            renewal = timing.lock_renewal_seconds
+            first = min(_LOCK_FIRST_SECONDS, renewal)
+            self._start(self._repeat(self._renew_locks, renewal, first), "renew locks", until_the_end=True)
+
+    async def stop(self) -> None:
+        """Consume no more, wait for the listener, commit, leave the group."""
+        await self._end()
+        await self._leave()
+
+    async def _end(self) -> None:
+        stopping = asyncio.ensure_future(self._assigned.stop(self.settings.timing.stop_grace_seconds))
+        await asyncio.sleep(0)  # nothing is taken from here on
+        self._cancel_tasks()
+        try:
+            await stopping
+        finally:
+            self._cancel_last_tasks()
+
+    def assigned_queues(self) -> list[MessageQueue]:
+        """The queues that are this consumer's now, without those of the group's retries."""
+        return [queue for queue in self._assigned.queues() if not self._is_retry_topic(queue.topic)]
+
+    async def commit(self) -> None:
+        """Tell the brokers how far this consumer is."""
+        await self._offsets.commit()
+
+    async def rebalance(self) -> bool:
+        """Take and give up queues so that they are this consumer's share; whether that is reached."""
+        balanced = True
+        unwanted = [queue for queue in self._assigned.queues() if queue.topic not in self.subscriptions]
+        await self._assigned.give_up(unwanted)
+        for topic in list(self.subscriptions):
+            share = await self._rebalance.share(topic)
+            if topic not in self.subscriptions:
+                continue  # any more
+            if share is None or not await self._apply(topic, share):
+                balanced = False
+        if self._share_changes is not None:
+            self._share_changes.compare(self.assigned_queues())
+        return balanced
+
+    async def _apply(self, topic: str, share: Share) -> bool:
+        return await self._assigned.apply(topic, share)
+
+    # --- parts ---
+
+    def _make_rebalance(self) -> Rebalance:
+        instance, settings = self._instance, self.settings
+        return ClientRebalance(
+            settings.group,
+            instance.client_id,
+            routes=instance.routes,
+            api=instance.api,
+            allocation=None if settings.broadcasting else within(self._namespace, settings.allocation),
+            announce=instance.announce,
+        )
+
+    @property
+    def _is_locking(self) -> bool:
+        return self.settings.kind.orderly and not self.settings.broadcasting
+
+    def _make_offsets(self) -> OffsetStore:
+        instance, settings = self._instance, self.settings
+        if settings.broadcasting:
+            # As Apache's clients name themselves: it must be the same after a restart.
+            client_name = f"{local_address().strip('[]')}@{instance.settings.instance_name}"
+            return LocalOffsetStore(settings.offsets_folder, client_name, settings.group)
+        return RemoteOffsetStore(
+            settings.group,
+            instance.api,
+            self._address_of,
+            # In order, the next owner of a queue relies on what the last one has committed.
+            None if self._is_locking else instance.connections.post_oneway,
+            instance.settings.serialization,
+        )
+
+    def _make_service(self) -> ConsumeService:
+        settings = self.settings
+        alone = settings.broadcasting
+        if settings.kind.orderly:
+            send_to_dead_letters = None if alone else self._send_to_dead_letters
+            return OrderlyService(
+                settings.kind,
+                self._offsets,
+                self._loop,
+                self._orderly_settings(),
+                self._relock,
+                send_to_dead_letters,
+            )
+        concurrent = ConcurrentSettings(
+            settings.batch_size, settings.timing.retry_seconds, settings.timing.consume_timeout_seconds
+        )
+        give_back = None if alone else self._give_back
+        return ConcurrentService(settings.kind, self._offsets, self._loop, concurrent, self._rules, give_back)
+
+    def _orderly_settings(self) -> OrderlySettings:
+        settings = self.settings
+        return OrderlySettings(
+            settings.batch_size,
+            settings.timing.retry_seconds,
+            settings.suspend_ms,
+            settings.max_reconsume_times,
+        )
+
+    def _pull(
+        self, process_queue: ProcessQueue, start_offset: StartOffset | None, takeover_seconds: float
+    ) -> Coroutine[Any, Any, None]:
+        queue = process_queue.queue
+
+        async def where_the_group_is() -> int:
+            return await self._start_offset(queue)
+
+        puller = QueuePuller(
+            process_queue,
+            client=self._client,
+            routes=self._instance.routes,
+            offsets=self._offsets,
+            flow_control=self._make_flow_control(queue.topic),
+            timing=self.settings.timing,
+            subscription=lambda: self.subscriptions.get(queue.topic),
+            consume=self._consume,
+            start_offset=start_offset or where_the_group_is,
+            offset_illegal=self._assigned.move,
+            announce=self._instance.announce,
+            is_suspended=lambda: self.suspended,
+            pulled=self._pulled,
+            commit_with_pulls=not (self._is_locking or self.settings.broadcasting),
+        )
+        return puller.run(takeover_seconds)
+
+    def _make_flow_control(self, topic: str) -> Callable[[], FlowControl]:
+        """The bounds of a queue, which may change with the number of the topic's queues."""
+        bounds = self.settings.flow_control
+        if self.settings.kind.orderly:
+            # What is done with is always a whole beginning: the span bounds nothing that would come twice.
+            bounds = replace(bounds, max_span=sys.maxsize)
+        if not bounds.is_per_topic:
+            return lambda: bounds
+        return lambda: bounds.for_queues(self._assigned.count(topic))
+
+    def _is_retry_topic(self, topic: str) -> bool:
+        """Whether it is one of the group's own."""
+        return topic == self._rules.retry_topic
+
+    def _consume(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        if process_queue.queue.topic == self._rules.retry_topic:
+            for message in messages:
+                self._rules.restore_topic(message)
+        self._namespace.unwrap_topics(messages)
+        self.service.submit(process_queue, messages)
+
+    def _pulled(self, topic: str, messages: int, seconds: float) -> None:
+        self.service.statistics.of(topic, self._loop.time()).pulled(messages, seconds)
+
+    async def _give_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
+        await self._send_back.send_back(message, queue, delay_level)
+        self._await_retries()
+
+    async def _send_to_dead_letters(self, message: MessageExt) -> None:
+        await self._send_back.resend(message, DEAD_LETTER)
+
+    def _await_retries(self) -> None:
+        """What went back comes on a topic that may only have been made for it."""
+        if self._rules.retry_topic not in self._instance.routes.existing:
+            self.rebalance_soon()
+
+    async def _relock(self, process_queue: ProcessQueue) -> bool:
+        if not self._is_locking:
+            return True
+        return await self._assigned.relock(process_queue)
+
+    async def _start_offset(self, queue: MessageQueue) -> int:
+        consume_from = self.settings.consume_from
+        if self._is_retry_topic(queue.topic):
+            consume_from = "first"  # what the group itself sent there
+        offset = await self._offsets.read(queue, zero_for_young_queues=consume_from == "last")
+        if offset is not None and offset > 0:
+            return offset
+        if offset is None:
+            address = self._address_of(queue)
+            if address is None:
+                raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
+            offset = await beginning(self._instance.api, address, queue, consume_from)
+        # Whoever goes on with the queue must begin there, too, also if nothing has been consumed until then:
+        # the end is another one by then, and a queue that is young now (0) is so no longer.
+        self._offsets.advance(queue, offset)
+        return offset
+
+    def _address_of(self, queue: MessageQueue) -> str | None:
+        route = self._instance.routes.existing.get(queue.topic)
+        return None if route is None else route.broker_address(queue.broker_name)
+
+    def _master_of(self, queue: MessageQueue) -> str | None:
+        """Locks are the master's alone: what a slave gave would not count for who asks the master."""
+        route = self._instance.routes.existing.get(queue.topic)
+        return None if route is None else route.brokers.get(queue.broker_name, {}).get(MASTER_BROKER_ID)
+
+    # --- in the background ---
+
+    async def _keep_balanced(self) -> None:
+        timing = self.settings.timing
+        while True:
+            self._rebalance_wanted.clear()
+            try:
+                balanced = await self.rebalance()
+            except Exception:
+                log.exception("group %s could not be rebalanced", self.group)
+                balanced = False
+            await asyncio.sleep(timing.rebalance_again_seconds)
+            wait = max(0.0, timing.rebalance_seconds - timing.rebalance_again_seconds) if balanced else 0.0
+            try:
+                async with asyncio.timeout(wait):
+                    await self._rebalance_wanted.wait()
+            except TimeoutError:
+                pass
+
+    async def _commit(self) -> None:
+        await self._offsets.commit_routinely(self._assigned.queues())
+
+    async def _clean_expired(self) -> None:
+        if isinstance(self.service, ConcurrentService):
+            self.service.clean_expired()
+
+    async def _renew_locks(self) -> None:
+        if not await self._assigned.renew_locks():
+            self.rebalance_soon()
+
+    def _task_failed(self) -> None:
+        """A puller that ends so is noticed and replaced by the next rebalance."""

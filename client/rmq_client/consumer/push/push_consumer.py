@@ -1,0 +1,311 @@
+"""PushConsumer: messages come to a listener."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from rmq_remoting.message_queue import MessageQueue
+
+from ...clock import now_ms
+from ...errors import NotRunning, UsageError
+from ...hooks.consume import ConsumeHook
+from ...lifetime import Lifetime
+from ...namespaces import Namespace
+from ...network.instance import ClientInstance
+from ...producer.producer import trace_producer
+from ...settings import ClientSettings
+from ...tasks import uninterrupted
+from ...trace.dispatcher import Tracing
+from ...trace.tracer import Tracer
+from ..flow_control import FlowControl
+from ..offsets.local_offsets import DEFAULT_FOLDER
+from ..offsets.start_position import ConsumeFrom, check_consume_from
+from ..pop.settings import PopSettings
+from ..processing.listener import ConsumeResult, Listener, inspect_listener
+from ..processing.listener_call import ListenerCaller
+from ..processing.runners import make_runner
+from ..processing.statistics import TopicStatistics
+from ..rebalancing.allocation import Allocation, averagely
+from ..rebalancing.broker_rebalance import STRATEGY_NAMES
+from ..rebalancing.share_changes import ShareChangeNotifier, ShareListener
+from ..requests.pull_client import PullSettings
+from ..subscription import Subscription, Topics, subscriptions_to
+from ..timing import ConsumerTiming
+from .engine import ConsumerEngine
+from .engine_settings import EngineSettings
+from .pop_engine import PopEngine
+
+_DEFAULT_PULL: Final = PullSettings()
+_DEFAULT_FLOW_CONTROL: Final = FlowControl()
+_DEFAULT_TIMING: Final = ConsumerTiming()
+_DEFAULT_POP: Final = PopSettings()
+_DEFAULT_SETTINGS: Final = ClientSettings()
+
+
+class PushConsumer(Lifetime):
+    """Gives the messages of its topics to a listener; the consumers of a group share the queues.
+
+    ::
+
+        async def pay(messages: list[MessageExt]) -> None:
+            ...
+
+        topics = {"orders": "paid || sent"}
+        async with PushConsumer("127.0.0.1:9876", group="till", topics=topics, listener=pay) as consumer:
+            await consumer.wait_stopped()
+
+    The listener is a function, which runs in one of `workers` threads, or a coroutine function, which runs on
+    the loop that the consumer was started on. What it refuses, by ConsumeResult.LATER or any exception, goes
+    back to the broker and comes again later, at most `max_reconsume_times` times; then it is a dead letter. A
+    message may come more than once, after a crash or when queues change hands.
+
+    `orderly`: the messages of a queue come one after the other; one that is refused is repeated before the
+    next one comes. `broadcasting`: every consumer of the group gets every message; refused ones do not come
+    again, and each consumer keeps on its own disk how far it is. Without `client_rebalance` the brokers
+    divide the queues, and say whether messages are pulled or popped.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        listener: Listener,
+        topics: Topics = (),
+        orderly: bool = False,
+        broadcasting: bool = False,
+        consume_from: ConsumeFrom = "last",
+        workers: int = 20,
+        consume_message_batch_max_size: int = 1,
+        max_reconsume_times: int | None = None,
+        suspend_current_queue_time_ms: int = 1_000,
+        none_means: ConsumeResult = ConsumeResult.SUCCESS,
+        hooks: Sequence[ConsumeHook] = (),
+        trace: Tracing | None = None,
+        offsets_folder: str | Path = DEFAULT_FOLDER,
+        pull: PullSettings = _DEFAULT_PULL,
+        flow_control: FlowControl = _DEFAULT_FLOW_CONTROL,
+        allocation: Allocation = averagely,
+        share_listener: ShareListener | None = None,
+        client_rebalance: bool = True,
+        pop: PopSettings = _DEFAULT_POP,
+        timing: ConsumerTiming = _DEFAULT_TIMING,
+        settings: ClientSettings = _DEFAULT_SETTINGS,
+    ) -> None:
+        """`topics`: one name, several names, or a mapping of names to tags such as `paid || sent` (`*`: all
+        messages) or to an `Sql` expression.
+
+        `consume_from` counts for queues that the group has never consumed. `consume_message_batch_max_size`:
+        how many messages one call of the listener gets at most. `max_reconsume_times`: None leaves it to the
+        group's configuration on the broker, and has an orderly listener repeat a message for ever.
+        `suspend_current_queue_time_ms`: how long a queue rests before an orderly listener gets a refused
+        message again. `none_means`: what a listener says that returns nothing. `offsets_folder`: where a
+        broadcasting consumer keeps its offsets. `share_listener` is told when this consumer has got other
+        queues. `trace` has it told what becomes of messages. `client_rebalance=False`: brokers divide the
+        queues among the group, which pops the topics that it is to pop (`mqadmin setConsumeMode -m POP`) as
+        `pop` says, and pulls the others as `pull` and `flow_control` say. Raises UsageError.
+        """
+        self._namespace = Namespace(settings.namespace)
+        full_group = self._namespace.checked_group(group)
+        if consume_message_batch_max_size < 1:
+            raise UsageError("consume_message_batch_max_size must be at least 1")
+        if max_reconsume_times is not None and max_reconsume_times < 0:
+            raise UsageError(f"max_reconsume_times {max_reconsume_times} must be at least 0")
+        if not client_rebalance and broadcasting:
+            raise UsageError("client_rebalance=False is not for broadcasting, which takes all queues")
+        if not client_rebalance and consume_from not in ("first", "last"):
+            raise UsageError("client_rebalance=False: consume_from can be 'first' or 'last'")
+        if not client_rebalance and allocation not in STRATEGY_NAMES:
+            raise UsageError("client_rebalance=False: brokers know the allocations averagely and by_circle")
+        self.group = group
+        self._pop = None if client_rebalance else pop
+        self._share_listener = share_listener
+        self._namesrv = namesrv
+        self._hooks = hooks
+        self._tracing = trace
+        self._tracer: Tracer | None = None
+        self._settings = settings
+        self._engine_settings = EngineSettings(
+            group=full_group,
+            kind=inspect_listener(listener, orderly=orderly, none_means=none_means),
+            broadcasting=broadcasting,
+            consume_from=check_consume_from(consume_from),
+            workers=workers,
+            batch_size=consume_message_batch_max_size,
+            max_reconsume_times=max_reconsume_times,
+            suspend_ms=suspend_current_queue_time_ms,
+            offsets_folder=Path(offsets_folder),
+            pull=pull,
+            flow_control=flow_control,
+            allocation=allocation,
+            timing=timing,
+        )
+        self._subscriptions = subscriptions_to(topics, self._namespace, now_ms())
+        self._instance: ClientInstance | None = None
+        self._engine: ConsumerEngine | None = None
+        # Set when the start that is under way has ended, however it did.
+        self._started: asyncio.Event | None = None
+        self._stopped: asyncio.Event
+
+    async def start(self) -> None:
+        """Join the group and begin. A topic that does not exist yet is waited for. Raises ClientError."""
+        if self._instance is not None or self._started is not None:
+            raise UsageError(f"consumer {self.group} has been started already")
+        if not self._subscriptions:
+            raise UsageError(f"consumer {self.group} has no topics: name some with topics=... or subscribe()")
+        self._stopped = asyncio.Event()
+        started = self._started = asyncio.Event()
+        try:
+            await self._begin()
+        finally:
+            self._started = None
+            started.set()
+
+    async def _begin(self) -> None:
+        instance = await ClientInstance.acquire(self._namesrv, self._settings)
+        try:
+            hooks = await self._start_hooks(instance)
+            loop = asyncio.get_running_loop()
+            self._engine = await instance.run(self._start_engine(instance, loop, hooks))
+        except BaseException:
+            await uninterrupted(self._release(instance))
+            raise
+        self._instance = instance
+
+    async def stop(self) -> None:
+        """Pull no more, wait for the listener (`timing.stop_grace_seconds`), commit, leave the group.
+
+        A start that is under way is waited for.
+        """
+        if self._started is not None:
+            await self._started.wait()
+        instance, engine = self._instance, self._engine
+        if instance is None or engine is None:
+            return
+        self._instance = self._engine = None
+        await uninterrupted(self._stop(instance, engine))
+
+    async def _stop(self, instance: ClientInstance, engine: ConsumerEngine) -> None:
+        try:
+            await instance.run(engine.stop())
+        finally:
+            await self._release(instance)
+            self._stopped.set()
+
+    async def _release(self, instance: ClientInstance) -> None:
+        tracer, self._tracer = self._tracer, None
+        try:
+            if tracer is not None:
+                await tracer.stop()
+        finally:
+            await instance.release()
+
+    async def _start_hooks(self, instance: ClientInstance) -> list[ConsumeHook]:
+        """Those of the trace, and the application's, which run in the context that the message carries."""
+        if self._tracing is None:
+            return list(self._hooks)
+        sender = partial(trace_producer, self._namesrv, self._settings)
+        self._tracer = Tracer(self._tracing, instance, self.group, sender)
+        await self._tracer.start()
+        return [*self._tracer.consume_hooks(), *self._hooks]
+
+    async def wait_stopped(self) -> None:
+        """Wait until somebody stops this consumer."""
+        await self._stopped.wait()
+
+    async def subscribe(self, topic: str, expression: str = "*") -> None:
+        """Consume a topic, or another part of it, from now on. Raises ClientError."""
+        subscription = Subscription(self._namespace.wrap(topic), expression, now_ms())
+        self._subscriptions[subscription.topic] = subscription
+        if self._instance is not None and self._engine is not None:
+            await self._instance.run(self._engine.subscribe(subscription))
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer."""
+        topic = self._namespace.wrap(topic)
+        self._subscriptions.pop(topic, None)
+        if self._instance is not None and self._engine is not None:
+            await self._instance.run(self._engine.unsubscribe(topic))
+
+    async def commit(self) -> None:
+        """Tell the brokers now how far this consumer is (it happens every 5 s by itself)."""
+        instance, engine = self._running()
+        await instance.run(engine.commit())
+
+    def suspend(self) -> None:
+        """Pull no more for now; the queues stay this consumer's."""
+        self._running()[1].suspended = True
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._running()[1].suspended = False
+
+    async def assigned_queues(self) -> list[MessageQueue]:
+        """The queues that are this consumer's share now, without those of the group's retry topic."""
+        instance, engine = self._running()
+
+        async def ask() -> list[MessageQueue]:
+            return self._namespace.unwrap_queues(engine.assigned_queues())
+
+        return await instance.run(ask())
+
+    async def statistics(self) -> dict[str, TopicStatistics]:
+        """What this consumer has done lately, per topic that it got messages of.
+
+        Messages that come again count for the group's retry topic.
+        """
+        instance, engine = self._running()
+
+        async def ask() -> dict[str, TopicStatistics]:
+            return {self._namespace.unwrap(topic): one for topic, one in engine.statistics().items()}
+
+        return await instance.run(ask())
+
+    async def _start_engine(
+        self,
+        instance: ClientInstance,
+        application_loop: asyncio.AbstractEventLoop,
+        hooks: Sequence[ConsumeHook],
+    ) -> ConsumerEngine:
+        """On the network loop."""
+        settings = self._engine_settings
+        news = None
+        if self._share_listener is not None:
+            news = ShareChangeNotifier(
+                self._share_listener, instance.routes, application_loop, self._namespace
+            )
+        if self._pop is None:
+            engine = ConsumerEngine(settings, instance, self._subscriptions, news)
+        else:
+            engine = PopEngine(settings, self._pop, instance, self._subscriptions, news)
+        caller = ListenerCaller(
+            settings.kind,
+            self.group,
+            hooks,
+            timeout_seconds=settings.timing.consume_timeout_seconds,
+            namespace=self._namespace,
+        )
+        runner = make_runner(
+            caller,
+            settings.workers,
+            f"rmq-{self.group}",
+            application_loop,
+            instance.loop,
+            engine.done,
+        )
+        engine.attach(runner)
+        try:
+            await engine.start()
+        except BaseException:
+            await uninterrupted(engine.stop())
+            raise
+        return engine
+
+    def _running(self) -> tuple[ClientInstance, ConsumerEngine]:
+        if self._instance is None or self._engine is None:
+            raise NotRunning(f"consumer {self.group} is not running: use `async with PushConsumer(...)`")
+        return self._instance, self._engine

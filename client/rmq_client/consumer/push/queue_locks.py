@@ -1,0 +1,108 @@
+"""Locks that brokers keep, so that a queue which is consumed in order has one consumer at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from rmq_remoting.bodies.lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from rmq_remoting.codes import RequestCode
+from rmq_remoting.message_queue import MessageQueue
+
+from ...errors import ClientError, readable
+from ...network.broker_api import BrokerApi
+from ...tasks import uninterrupted
+from ..offsets.offset_store import AddressOf
+
+log = logging.getLogger("rmq.client.locks")
+
+# How long after the broker's last word a lock is relied upon; brokers keep it for 60 s
+# (Apache RocketMQ 5.3.3, ProcessQueue and RebalanceLockManager).
+LOCK_LIFE_SECONDS: Final = 30.0
+
+
+class QueueLocks:
+    """Asks brokers for the locks of one member of a group.
+
+    Requests go one after the other, and to their end also when who waits for them is cancelled: a renewal
+    that a broker got to after the unlocking would lock the queue for nobody.
+    """
+
+    def __init__(self, group: str, client_id: str, api: BrokerApi, address_of: AddressOf) -> None:
+        self._group = group
+        self._client_id = client_id
+        self._api = api
+        self._address_of = address_of
+        self._asking = asyncio.Lock()
+        # What brokers may hold for this member, also where nobody waited for the answer.
+        self._perhaps_locked: set[MessageQueue] = set()
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
+        """41: lock queues, or renew their locks. Whether it worked, for those whose broker has answered."""
+        return await uninterrupted(self._lock_all(list(queues)))
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """42: give locks back. What fails is logged: the broker forgets the lock by itself after a minute."""
+        await uninterrupted(self._unlock_all(list(queues)))
+
+    async def unlock_all_but(self, queues: Iterable[MessageQueue]) -> None:
+        """Give back everything else that a broker may hold for this member."""
+        kept = set(queues)
+        async with self._asking:  # until it is known what the last request brought
+            left = self._perhaps_locked - kept
+        await self.unlock(left)
+
+    async def _lock_all(self, queues: list[MessageQueue]) -> dict[MessageQueue, bool]:
+        async with self._asking:
+            self._perhaps_locked.update(queues)
+            outcomes = await asyncio.gather(
+                *(self._lock(address, own) for address, own in self._by_address(queues).items())
+            )
+            locked = {queue: locked for outcome in outcomes for queue, locked in outcome.items()}
+            self._perhaps_locked.difference_update(queue for queue in locked if not locked[queue])
+        return locked
+
+    async def _unlock_all(self, queues: list[MessageQueue]) -> None:
+        async with self._asking:
+            await asyncio.gather(
+                *(self._unlock(address, own) for address, own in self._by_address(queues).items())
+            )
+            self._perhaps_locked.difference_update(queues)
+
+    async def _lock(self, address: str, queues: list[MessageQueue]) -> dict[MessageQueue, bool]:
+        body = LockBatchRequestBody(client_id=self._client_id, consumer_group=self._group, mq_set=queues)
+        about = f"lock {len(queues)} queues for group {self._group}"
+        try:
+            answer = await self._api.call(
+                address, RequestCode.LOCK_BATCH_MQ, None, body.encode(), about=about
+            )
+            with readable(address, about):
+                locked = set(LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
+        except ClientError as error:
+            log.warning("%s", error)
+            return {}
+        return {queue: queue in locked for queue in queues}
+
+    async def _unlock(self, address: str, queues: list[MessageQueue]) -> None:
+        body = UnlockBatchRequestBody(client_id=self._client_id, consumer_group=self._group, mq_set=queues)
+        about = f"unlock {len(queues)} queues of group {self._group}"
+        try:
+            await self._api.call(address, RequestCode.UNLOCK_BATCH_MQ, None, body.encode(), about=about)
+        except ClientError as error:
+            log.warning("%s", error)
+
+    def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+        by_address: dict[str, list[MessageQueue]] = defaultdict(list)
+        masterless: dict[str, int] = {}
+        for queue in queues:
+            address = self._address_of(queue)
+            if address is None:
+                masterless[queue.broker_name] = masterless.get(queue.broker_name, 0) + 1
+            else:
+                by_address[address].append(queue)
+        for broker_name, count in masterless.items():
+            log.warning("%d queues cannot be locked: no master of %s is known", count, broker_name)
+        return by_address

@@ -1,0 +1,152 @@
+"""The pull loop of one queue: from the start offset on, as fast as the listener consumes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from rmq_remoting.message import MessageExt
+
+from ...errors import Busy, ClientError, SubscriptionError, UnreachableError
+from ...network.routing import RouteTable
+from ...pull_status import PullStatus
+from ..flow_control import FlowControl
+from ..offsets.offset_store import OffsetStore
+from ..processing.process_queue import ProcessQueue
+from ..requests.pull_client import PullClient
+from ..subscription import Subscription
+from ..timing import ConsumerTiming
+
+log = logging.getLogger("rmq.client.pull")
+
+
+class QueuePuller:
+    """Pulls one queue into its process queue until the queue is dropped. Runs on the network loop."""
+
+    def __init__(
+        self,
+        process_queue: ProcessQueue,
+        *,
+        client: PullClient,
+        routes: RouteTable,
+        offsets: OffsetStore,
+        flow_control: Callable[[], FlowControl],
+        timing: ConsumerTiming,
+        subscription: Callable[[], Subscription | None],
+        consume: Callable[[ProcessQueue, list[MessageExt]], None],
+        start_offset: Callable[[], Awaitable[int]],
+        offset_illegal: Callable[[ProcessQueue, int], None],
+        announce: Callable[[], Awaitable[None]],
+        is_suspended: Callable[[], bool],
+        pulled: Callable[[str, int, float], None] | None = None,
+        commit_with_pulls: bool = True,
+    ) -> None:
+        """`flow_control` gives the bounds of now; `offset_illegal` is told where to go on when the broker
+        does not have the offset that was asked for; `announce` tells the brokers of this consumer when one
+        does not know its subscription; `pulled` counts: topic, messages and seconds. `commit_with_pulls`:
+        pulls tell the broker how far the group is.
+        """
+        self.process_queue = process_queue
+        self._client = client
+        self._routes = routes
+        self._offsets = offsets
+        self._flow_control = flow_control
+        self._timing = timing
+        self._subscription = subscription
+        self._consume = consume
+        self._start_offset = start_offset
+        self._offset_illegal = offset_illegal
+        self._announce = announce
+        self._is_suspended = is_suspended
+        self._pulled = pulled
+        self._commit_with_pulls = commit_with_pulls
+        self._next_offset = -1
+        self._held_back = 0
+
+    async def run(self, takeover_seconds: float) -> None:
+        """Pull again and again; waits `takeover_seconds` before it asks where to begin."""
+        loop = asyncio.get_running_loop()
+        if takeover_seconds:
+            await asyncio.sleep(takeover_seconds)
+        while not self.process_queue.dropped:
+            self.process_queue.last_pull_at = loop.time()
+            pause = self._reason_to_wait()
+            if pause is None:
+                pause = await self._turn()
+            if pause:
+                await asyncio.sleep(pause)
+
+    def _reason_to_wait(self) -> float | None:
+        if self._is_suspended():
+            return self._timing.suspended_pause_seconds
+        excess = self.process_queue.excess(self._flow_control())
+        if excess is None:
+            return None
+        # Said once in a thousand times: at 50 ms a pause, about once a minute.
+        if self._held_back % 1000 == 0:
+            log.info("%s is not pulled for now: %s", self.process_queue.queue, excess)
+        self._held_back += 1
+        return self._timing.flow_control_pause_seconds
+
+    async def _turn(self) -> float:
+        """One pull; returns how long to wait before the next."""
+        queue = self.process_queue.queue
+        try:
+            if self._next_offset < 0:
+                self._next_offset = await self._start_offset()
+                log.info("%s is consumed from offset %d", queue, self._next_offset)
+            await self._pull()
+        except Busy as error:
+            log.debug("%s", error)
+            return self._timing.busy_pause_seconds
+        except SubscriptionError as error:
+            log.warning("%s", error)
+            await self._announce()
+            return self._timing.error_pause_seconds
+        except ClientError as error:
+            log.warning("%s", error)
+            if isinstance(error, UnreachableError):
+                self._routes.request_failed(queue.topic)
+            return self._timing.error_pause_seconds
+        return 0.0
+
+    async def _pull(self) -> None:
+        process_queue = self.process_queue
+        queue = process_queue.queue
+        subscription = self._subscription()
+        if subscription is None:
+            process_queue.dropped = True
+            return
+        route = await self._routes.route(queue.topic)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        consumed = self._offsets.get(queue) if self._commit_with_pulls else None
+        result = await self._client.pull(
+            route, queue, self._next_offset, subscription, commit_offset=consumed
+        )
+        if process_queue.dropped:
+            return
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning(
+                "%s has no offset %d (it holds %d to %d): consuming goes on at %d",
+                queue,
+                self._next_offset,
+                result.min_offset,
+                result.max_offset,
+                result.next_offset,
+            )
+            is_deleted = self._next_offset < result.next_offset == result.min_offset
+            if not is_deleted or not len(process_queue):
+                process_queue.dropped = True
+                self._offset_illegal(process_queue, result.next_offset)
+                return
+            # Only what would have come next is gone: what is held of before is consumed all the same.
+        self._next_offset = result.next_offset
+        if result.messages:
+            if self._pulled is not None:
+                self._pulled(queue.topic, len(result.messages), loop.time() - began)
+            self._consume(process_queue, process_queue.put(result.messages))
+        elif not len(process_queue):
+            # Nothing that was wanted up to here: that counts as consumed.
+            self._offsets.advance(queue, self._next_offset)

@@ -1,0 +1,1 @@
+"""Rebalancing: which queues of a topic each member of a group consumes."""

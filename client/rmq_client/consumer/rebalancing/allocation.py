@@ -1,0 +1,169 @@
+"""How the consumers of a group divide the queues of a topic among themselves.
+
+Each computes all shares for itself, from the same sorted lists: so all come to the same end without talking,
+as long as all of them use the same strategy (Apache RocketMQ 5.3.3, package client.consumer.rebalance).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from rmq_remoting.message_queue import MessageQueue
+
+from ...errors import UsageError
+from ...namespaces import Namespace
+
+Allocation = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
+"""The share of a consumer: (its client id, all queues in order, all client ids in order) -> its queues."""
+
+DEFAULT_VIRTUAL_NODES: Final = 10
+
+
+def within(namespace: Namespace, allocation: Allocation) -> Allocation:
+    """The same, told queues as the application knows them."""
+    if not namespace.name:
+        return allocation
+
+    def allocate(
+        client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        return namespace.wrap_queues(allocation(client_id, namespace.unwrap_queues(queues), client_ids))
+
+    return allocate
+
+
+def averagely(
+    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> list[MessageQueue]:
+    """Neighbouring queues go to one consumer; the first ones get one more where it does not come out even."""
+    if client_id not in client_ids:
+        return []
+    index = client_ids.index(client_id)
+    share, rest = divmod(len(queues), len(client_ids))
+    begin = index * share + min(index, rest)
+    return list(queues[begin : begin + share + (index < rest)])
+
+
+def by_circle(
+    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> list[MessageQueue]:
+    """Queues are dealt out one by one in a circle."""
+    if client_id not in client_ids:
+        return []
+    return list(queues[client_ids.index(client_id) :: len(client_ids)])
+
+
+def by_configuration(chosen: Iterable[MessageQueue]) -> Allocation:
+    """These queues, whoever else is in the group; the others are somebody else's concern.
+
+    Queues of other topics, and queues that are not there, are left out.
+    """
+    wanted = list(chosen)
+
+    def allocate(
+        client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        there = frozenset(queues)
+        return [queue for queue in wanted if queue in there]
+
+    return allocate
+
+
+def by_machine_room(rooms: str | Iterable[str]) -> Allocation:
+    """The queues of brokers in these machine rooms, `room@name`; neighbouring queues go to one consumer, and
+    what does not come out even goes to the first ones, from the end of the list.
+    """
+    wanted = frozenset((rooms,) if isinstance(rooms, str) else rooms)
+
+    def allocate(
+        client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        if client_id not in client_ids:
+            return []
+        here = [queue for queue in queues if _room(queue.broker_name) in wanted]
+        index = client_ids.index(client_id)
+        share, rest = divmod(len(here), len(client_ids))
+        allocated = here[index * share : (index + 1) * share]
+        if index < rest:
+            allocated.append(here[share * len(client_ids) + index])
+        return allocated
+
+    return allocate
+
+
+def nearby(
+    inner: Allocation, room_of_queue: Callable[[MessageQueue], str], room_of_client: Callable[[str], str]
+) -> Allocation:
+    """Queues go to consumers in their own machine room, by `inner`; those of a room without a consumer are
+    divided among all. Raises UsageError, when it is used, for a queue or a consumer without a room.
+    """
+
+    def allocate(
+        client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        if client_id not in client_ids:
+            return []
+        queues_by_room = defaultdict(list)
+        for queue in queues:
+            queues_by_room[_named(room_of_queue(queue), queue)].append(queue)
+        clients_by_room = defaultdict(list)
+        for client in client_ids:
+            clients_by_room[_named(room_of_client(client), client)].append(client)
+        own_room = room_of_client(client_id)
+        own_queues = queues_by_room.pop(own_room, [])
+        allocated = inner(client_id, own_queues, clients_by_room[own_room]) if own_queues else []
+        for room in sorted(queues_by_room):
+            if room not in clients_by_room:
+                allocated += inner(client_id, queues_by_room[room], client_ids)
+        return allocated
+
+    return allocate
+
+
+def by_consistent_hash(virtual_nodes: int = DEFAULT_VIRTUAL_NODES) -> Allocation:
+    """Queues and consumers lie on a ring by their hashes; a queue belongs to the next consumer on it.
+
+    When a consumer comes or goes, most queues stay where they are. `virtual_nodes`: how often each consumer
+    lies on the ring. Raises UsageError.
+    """
+    if virtual_nodes < 1:
+        raise UsageError(f"virtual_nodes {virtual_nodes} must be at least 1: nobody would get a queue")
+
+    def allocate(
+        client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        if client_id not in client_ids:
+            return []
+        nodes = {
+            _ring_hash(f"{client}-{number}"): client
+            for client in client_ids
+            for number in range(virtual_nodes)
+        }
+        ring = sorted(nodes)
+        return [
+            queue
+            for queue in queues
+            if nodes[ring[bisect_left(ring, _ring_hash(str(queue))) % len(ring)]] == client_id
+        ]
+
+    return allocate
+
+
+def _ring_hash(text: str) -> int:
+    """The first four bytes of the MD5 hash (Apache RocketMQ 5.3.3, ConsistentHashRouter)."""
+    return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
+
+
+def _room(broker_name: str) -> str | None:
+    room, separator, name = broker_name.partition("@")
+    return room if separator and name and "@" not in name else None
+
+
+def _named(room: str, what: object) -> str:
+    if not room:
+        raise UsageError(f"{what} has no machine room")
+    return room

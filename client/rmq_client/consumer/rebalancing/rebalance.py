@@ -1,0 +1,111 @@
+"""Rebalancing: which queues of the subscribed topics are this consumer's share now."""
+
+from __future__ import annotations
+
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ...errors import ClientError, RouteError
+from ...names import RETRY_TOPIC_PREFIX
+from ...network.broker_api import BrokerApi
+from ...network.routing import RouteTable, TopicRoute
+from .allocation import Allocation
+from .share import Share
+
+log = logging.getLogger("rmq.client.rebalance")
+
+T = TypeVar("T")
+Announce = Callable[[], Awaitable[None]]
+"""Tells all brokers of this consumer."""
+
+
+class Rebalance(ABC):
+    """Tells shares. Changes nothing: the consumer takes and gives up by what it says."""
+
+    def __init__(self, group: str, client_id: str, *, routes: RouteTable, announce: Announce) -> None:
+        self._group = group
+        self._client_id = client_id
+        self._routes = routes
+        self._announce = announce
+        self._missing: set[str] = set()
+
+    async def share(self, topic: str) -> Share | None:
+        """The share of a topic; None where it cannot be told now, and all stays as it is."""
+        try:
+            route = await self._routes.route(topic)
+        except RouteError as error:
+            if topic.startswith(RETRY_TOPIC_PREFIX):
+                return Share(frozenset(), alone=True)  # nothing has come back yet
+            if topic not in self._missing:
+                self._missing.add(topic)
+                log.warning("group %s waits for its topic: %s", self._group, error)
+            return None
+        except ClientError as error:
+            log.warning("group %s cannot be rebalanced: %s", self._group, error)
+            return None
+        self._missing.discard(topic)
+        try:
+            return await self._share(route)
+        except ClientError as error:
+            log.warning("group %s cannot be rebalanced: %s", self._group, error)
+            return None
+
+    @abstractmethod
+    async def _share(self, route: TopicRoute) -> Share | None:
+        """The share of a topic whose route is known. Raises ClientError."""
+
+    async def _ask_any_broker(self, route: TopicRoute, ask: Callable[[str], Awaitable[T]]) -> T:
+        """Any broker of the topic knows the group: the answer of one. Raises ClientError."""
+        names = list(route.brokers)
+        random.shuffle(names)
+        failure: ClientError = RouteError(f"topic {route.topic} has no broker")
+        for name in names:
+            address = route.broker_address(name)
+            if address is None:
+                continue
+            try:
+                return await ask(address)
+            except ClientError as error:
+                failure = error
+        self._routes.request_failed(route.topic)
+        raise failure
+
+
+class ClientRebalance(Rebalance):
+    """Shares that the members of a group compute, all in the same way."""
+
+    def __init__(
+        self,
+        group: str,
+        client_id: str,
+        *,
+        routes: RouteTable,
+        api: BrokerApi,
+        allocation: Allocation | None,
+        announce: Announce,
+    ) -> None:
+        """Without `allocation`, in broadcasting, all queues are this consumer's."""
+        super().__init__(group, client_id, routes=routes, announce=announce)
+        self._api = api
+        self._allocation = allocation
+
+    async def _share(self, route: TopicRoute) -> Share | None:
+        if self._allocation is None:
+            return Share(frozenset(route.read_queues), alone=True)
+        client_ids = await self._ask_any_broker(
+            route, lambda address: self._api.consumer_ids(address, self._group)
+        )
+        if self._client_id not in client_ids:
+            log.info("group %s: the broker does not know this consumer yet", self._group)
+            await self._announce()
+            return None
+        queues = sorted(route.read_queues)
+        try:
+            share = self._allocation(self._client_id, queues, sorted(client_ids))
+        except Exception:  # the application's own strategy, say
+            log.exception("group %s: the queues of %s could not be allocated", self._group, route.topic)
+            return None
+        return Share(frozenset(share), alone=len(client_ids) == 1)

@@ -1,0 +1,1 @@
+"""A consumer's requests to brokers: pull, pop, acknowledge, change the invisible time."""

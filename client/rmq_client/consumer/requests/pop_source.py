@@ -1,0 +1,25 @@
+"""Sources of POP: the queues that one pop request names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rmq_remoting.message_queue import MessageQueue
+
+# Any of a broker's queues of the topic.
+ANY_QUEUE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PopSource:
+    """Where to pop: a topic's queues on one broker, or one of them."""
+
+    topic: str
+    broker_name: str
+    queue_id: int = ANY_QUEUE
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The same as a queue."""
+        return MessageQueue(self.topic, self.broker_name, self.queue_id)

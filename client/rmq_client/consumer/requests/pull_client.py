@@ -1,0 +1,183 @@
+"""One pull: the request, its outcomes, and the messages in it. Used by push and pull consumers alike."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from rmq_remoting.bodies.route import MASTER_BROKER_ID
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.compression import CompressionType, decompress
+from rmq_remoting.errors import HeaderError, RequestError
+from rmq_remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_codec import decode_messages
+from rmq_remoting.message_errors import DecompressionError, MessageDecodeError
+from rmq_remoting.message_queue import MessageQueue
+from rmq_remoting.sys_flags import MessageSysFlag, PullSysFlag
+
+from ...errors import BrokerError, refusal, unanswered
+from ...network.broker_api import Requester
+from ...network.routing import TopicRoute
+from ...pull_status import PULL_STATUSES, PullStatus
+from ...settings import ClientSettings
+from ..subscription import Subscription
+
+log = logging.getLogger("rmq.client.pull")
+
+# How much longer than the broker's hold a pull is waited for (Apache RocketMQ 5.3.3: 15 s and 30 s).
+_ANSWER_MARGIN_SECONDS: Final = 15.0
+
+
+@dataclass(slots=True)
+class PullResult:
+    """What a pull brought. `next_offset` is where to go on, also where nothing was found or wanted."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[MessageExt]
+
+
+@dataclass(frozen=True, slots=True)
+class PullSettings:
+    """At most so many messages and bytes in one pull; how long the broker holds one that finds nothing."""
+
+    batch_size: int = 32
+    max_bytes: int = 256 * 1024
+    hold_seconds: float = 15.0
+
+
+class PullClient:
+    """Pulls from the brokers of one group's queues; follows their advice which broker to ask next."""
+
+    def __init__(
+        self, requester: Requester, group: str, pull_settings: PullSettings, settings: ClientSettings
+    ) -> None:
+        self._requester = requester
+        self._group = group
+        self._pull_settings = pull_settings
+        self._settings = settings
+        self._advised_broker_ids: dict[MessageQueue, int] = {}
+
+    async def pull(
+        self,
+        route: TopicRoute,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        *,
+        commit_offset: int | None = None,
+        send_subscription: bool = False,
+    ) -> PullResult:
+        """Pull from `offset`.
+
+        `commit_offset` is taken along as the group's progress. `send_subscription`: the broker is to filter
+        by this subscription and not by what heartbeats told it. Raises BrokerError, UnreachableError.
+        """
+        broker_id = self._advised_broker_ids.get(queue, MASTER_BROKER_ID)
+        address = route.known_address(queue.broker_name, queue, broker_id)
+        if broker_id != MASTER_BROKER_ID:
+            commit_offset = None  # slaves keep no offsets
+        request = self._request(queue, offset, subscription, commit_offset, send_subscription)
+        try:
+            response = await self._requester.request(
+                address, request, self._pull_settings.hold_seconds + _ANSWER_MARGIN_SECONDS
+            )
+        except RequestError as error:
+            raise unanswered(error, f"pull from {queue}") from error
+        return self._read(response, address, queue, offset, subscription)
+
+    def _request(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+        commit_offset: int | None,
+        send_subscription: bool,
+    ) -> RemotingCommand:
+        pull_settings = self._pull_settings
+        commits = commit_offset is not None and commit_offset > 0
+        header = PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=pull_settings.batch_size,
+            sys_flag=PullSysFlag.build(commit_offset=commits, suspend=True, subscription=send_subscription),
+            commit_offset=commit_offset or 0,
+            suspend_timeout_ms=int(pull_settings.hold_seconds * 1000),
+            subscription=subscription.data.sub_string if send_subscription else None,
+            sub_version=subscription.data.sub_version,
+            expression_type=subscription.data.expression_type,
+            max_msg_bytes=pull_settings.max_bytes,
+            broker_name=queue.broker_name,
+        )
+        return RemotingCommand.request(
+            RequestCode.PULL_MESSAGE, header.encode(), serialization=self._settings.serialization
+        )
+
+    def _read(
+        self,
+        response: RemotingCommand,
+        address: str,
+        queue: MessageQueue,
+        offset: int,
+        subscription: Subscription,
+    ) -> PullResult:
+        status = PULL_STATUSES.get(response.code)
+        if status is None:
+            raise refusal(response.code, response.remark, address, f"pull from {queue} at {offset}")
+        try:
+            header = PullMessageResponseHeader.decode(response.ext_fields)
+        except HeaderError as error:
+            raise BrokerError(response.code, str(error), address, f"pull from {queue}") from error
+        self._advised_broker_ids[queue] = header.suggest_which_broker_id
+        result = PullResult(status, header.next_begin_offset, header.min_offset, header.max_offset, [])
+        if status is PullStatus.FOUND:
+            messages = self._messages(response.body, address, queue, result)
+            for message in messages:
+                message.broker_name = queue.broker_name
+                if header.offset_delta:
+                    message.queue_offset += header.offset_delta
+                message.queue_id = queue.queue_id
+            result.messages = subscription.select(messages)
+        return result
+
+    def _messages(
+        self, body: bytes, address: str, queue: MessageQueue, result: PullResult
+    ) -> list[MessageExt]:
+        """The messages of a body. One whose body cannot be unpacked is passed over, as Apache's client does;
+        where a record is damaged, what is before it counts, and the next pull begins there.
+        """
+        limit = self._settings.max_unpacked_body_bytes
+        try:
+            return decode_messages(body, max_body_bytes=limit)
+        except DecompressionError:
+            messages = decode_messages(body, decompress_bodies=False)
+            return [message for message in messages if unpack(message, queue, limit)]
+        except MessageDecodeError as error:
+            if not error.decoded:
+                raise BrokerError(
+                    ResponseCode.SUCCESS, f"unreadable messages: {error}", address, f"pull from {queue}"
+                ) from error
+            log.error("pull from %s: %s; the messages before it are used", queue, error)
+            result.next_offset = error.decoded[-1].queue_offset + 1
+            return error.decoded
+
+
+def unpack(message: MessageExt, queue: MessageQueue, limit: int) -> bool:
+    """Decompress a message's body in place; whether that was possible. `limit` is in bytes."""
+    if message.sys_flag & MessageSysFlag.COMPRESSED and message.body:
+        try:
+            message.body = decompress(message.body, CompressionType.of_sys_flag(message.sys_flag), limit)
+        except DecompressionError as error:
+            log.error(
+                "message %s at %d of %s is lost: %s", message.msg_id, message.queue_offset, queue, error
+            )
+            return False
+        message.sys_flag &= ~MessageSysFlag.COMPRESSED
+    return True

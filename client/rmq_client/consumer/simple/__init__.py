@@ -1,0 +1,1 @@
+"""SimpleConsumer: the application receives and acknowledges message by message."""

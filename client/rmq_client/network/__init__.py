@@ -1,0 +1,1 @@
+"""The network thread of a client: connections, routes, heartbeats, and requests that brokers send."""

@@ -1,0 +1,155 @@
+"""Connections to brokers: one per address, for all producers and consumers; greeted before they are used.
+
+A broker knows its producers and consumers by the connection that their heartbeat came on. So a new connection
+is greeted with a heartbeat at once, and consumers wait for its answer before they pull: a pull that overtakes
+it would be refused, since the broker would not know the subscription.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rmq_remoting.client import RemotingClient
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.connection import Connection, Reply
+from rmq_remoting.errors import ConnectError, RequestError, TooManyRequests
+
+log = logging.getLogger("rmq.client.links")
+
+_GREETING: Final = "rmq_client.greeting"
+# Requests that wait for one connection to be made.
+_MAX_WAITING: Final = 16_384
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that waits for the connection. `due`: when its time is over, by the loop's clock."""
+
+    opaque: int
+    frame: bytes
+    timeout_seconds: float
+    due: float
+    reply: Reply
+    timer: asyncio.TimerHandle | None = None
+
+
+class BrokerConnections:
+    """Requests to broker addresses (`host:port`). Belongs to the network loop."""
+
+    def __init__(self, client: RemotingClient, greet: Callable[[str], Awaitable[None]]) -> None:
+        """`greet` sends a heartbeat to an address; it must use `client` itself, and not raise."""
+        self._client = client
+        self._greet = greet
+        self._waiting: dict[str, list[_Waiting]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def is_connected(self, address: str) -> bool:
+        """Whether there is a live connection. May be asked from any thread."""
+        return self._client.existing(address) is not None
+
+    async def connect(self, address: str) -> Connection:
+        """The connection to `address`, made and greeted if need be. Raises ConnectError."""
+        connection = await self._client.connect(address)
+        greeting = connection.attributes.get(_GREETING)
+        if greeting is None:
+            greeting = self._start(self._greet(address), f"greet {address}")
+            connection.attributes[_GREETING] = greeting
+        if not greeting.done():
+            await asyncio.shield(greeting)
+        return connection
+
+    async def request(
+        self, address: str, command: RemotingCommand, timeout_seconds: float
+    ) -> RemotingCommand:
+        """Send a request over a greeted connection and wait for its response. Raises RequestError."""
+        connection = self._client.existing(address)
+        if connection is None or _GREETING not in connection.attributes:
+            connection = await self.connect(address)
+        return await connection.send_request(command, timeout_seconds)
+
+    def post(self, address: str, opaque: int, frame: bytes, timeout_seconds: float, reply: Reply) -> None:
+        """Send an encoded request now, or as soon as there is a connection; `reply` gets the outcome.
+
+        The time runs while it waits: a host that does not answer at all costs no more than one that hangs.
+        Raises RequestError where it cannot even wait.
+        """
+        connection = self._client.existing(address)
+        if connection is not None:
+            connection.send_frame(opaque, frame, timeout_seconds, reply)
+            return
+        waiting = self._waiting.get(address)
+        if waiting is None:
+            waiting = self._waiting[address] = []
+            self._start(self._connect_and_send(address), f"connect {address}")
+        elif len(waiting) >= _MAX_WAITING:
+            raise TooManyRequests(f"{_MAX_WAITING} requests wait for a connection to {address}; slow down")
+        loop = asyncio.get_running_loop()
+        request = _Waiting(opaque, frame, timeout_seconds, loop.time() + timeout_seconds, reply)
+        request.timer = loop.call_later(timeout_seconds, _give_up, address, request)
+        waiting.append(request)
+
+    def post_oneway(self, address: str, frame: bytes) -> None:
+        """Send an encoded request that gets no answer. Raises RequestError where there is no connection."""
+        connection = self._client.existing(address)
+        if connection is None:
+            raise ConnectError(f"there is no connection to {address}: one-way request not sent")
+        if not connection.is_writable:
+            raise TooManyRequests(f"{address} does not read: one-way request not sent")
+        connection.write_frame(frame)
+
+    async def stop(self) -> None:
+        """End what is under way here; the client's connections are its owner's to end."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _connect_and_send(self, address: str) -> None:
+        error: RequestError = ConnectError(f"not connected to {address}: the client is being stopped")
+        connection: Connection | None = None
+        try:
+            connection = await self._client.connect(address)
+        except RequestError as failed:
+            error = failed
+        finally:
+            now = asyncio.get_running_loop().time()
+            for request in self._waiting.pop(address):
+                if request.timer is None:
+                    continue  # given up
+                request.timer.cancel()
+                try:
+                    if connection is None:
+                        raise error
+                    connection.send_frame(request.opaque, request.frame, request.due - now, request.reply)
+                except RequestError as failed:
+                    if not request.reply.done():
+                        request.reply.set_exception(failed)
+        if connection is not None:
+            await self.connect(address)
+
+    def _start(self, coroutine: Awaitable[None], name: str) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(coroutine)
+        task.set_name(f"rmq {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            level = logging.INFO if isinstance(error, RequestError) else logging.ERROR
+            log.log(level, "%s failed", task.get_name(), exc_info=error)
+
+
+def _give_up(address: str, request: _Waiting) -> None:
+    request.timer = None
+    if not request.reply.done():
+        seconds = request.timeout_seconds
+        request.reply.set_exception(
+            ConnectError(f"no connection to {address} within {seconds:.3g} s: not sent")
+        )

@@ -1,0 +1,67 @@
+"""Heartbeats: how brokers know that this client lives, and which groups and subscriptions it has."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from rmq_remoting.bodies.route import MASTER_BROKER_ID
+from rmq_remoting.errors import RequestError
+
+from ..errors import ClientError, UnreachableError
+from .broker_api import BrokerApi
+from .connections import BrokerConnections
+from .members import Members
+from .routing import RouteTable
+
+log = logging.getLogger("rmq.client.heartbeats")
+
+
+class Heartbeats:
+    """Sends heartbeats to every broker in any route. Belongs to the network loop."""
+
+    def __init__(self, members: Members, routes: RouteTable, api: BrokerApi, interval_seconds: float) -> None:
+        """`api` must not go over the links, since they wait for the heartbeat that greets."""
+        self._members = members
+        self._routes = routes
+        self._api = api
+        self._interval_seconds = interval_seconds
+        self.sent = 0
+
+    async def greet(self, address: str) -> None:
+        """Tell one broker, if there is anything to tell. A failure is logged: the next round tries again."""
+        if self._members.is_empty:
+            return
+        try:
+            await self._api.heartbeat(address, self._members.heartbeat())
+        except UnreachableError as error:
+            log.info("no heartbeat to %s: %s", address, error)
+        except ClientError as error:
+            log.warning("heartbeat refused: %s", error)
+        else:
+            self.sent += 1
+
+    async def send_all(self, connections: BrokerConnections) -> None:
+        """Tell all brokers now: masters about producers, all about consumers."""
+        addresses = {
+            address
+            for by_id in self._routes.brokers().values()
+            for broker_id, address in by_id.items()
+            if broker_id == MASTER_BROKER_ID or self._members.consumers
+        }
+        await asyncio.gather(*(self._send_one(connections, address) for address in sorted(addresses)))
+
+    async def keep_sending(self, connections: BrokerConnections) -> None:
+        """Tell all brokers again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_seconds)
+            await self.send_all(connections)
+
+    async def _send_one(self, connections: BrokerConnections, address: str) -> None:
+        if connections.is_connected(address):
+            await self.greet(address)
+            return
+        try:
+            await connections.connect(address)  # which greets
+        except RequestError as error:
+            log.info("no heartbeat: %s", error)

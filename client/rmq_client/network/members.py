@@ -1,0 +1,90 @@
+"""Who in this process belongs to which group, as brokers are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Mapping
+from typing import Protocol
+
+from rmq_remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from rmq_remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+
+from ..errors import UsageError
+
+
+class ConsumerMember(Protocol):
+    """What a consumer is to brokers and administrators. All methods are called on the network loop."""
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+
+    def heartbeat_data(self) -> ConsumerData:
+        """How it consumes, and its subscriptions."""
+
+    def rebalance_soon(self) -> None:
+        """The group or a topic has changed."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """An administrator moves the group: go on from these offsets."""
+
+    def positions(self, topic: str) -> dict[MessageQueue, int]:
+        """How far it has consumed each of its queues of the topic."""
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Everything that an administrator may want to know."""
+
+    def consume_directly(self, message: MessageExt) -> Awaitable[ConsumeMessageDirectlyResult]:
+        """Give this one message to the listener, apart from all queues."""
+
+
+class Members:
+    """The producers and consumers of one client instance. Belongs to the network loop."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self.consumers: dict[str, ConsumerMember] = {}
+        self._producers: Counter[str] = Counter()
+
+    def add_producer(self, group: str) -> None:
+        """One more producer of the group."""
+        self._producers[group] += 1
+
+    def remove_producer(self, group: str) -> bool:
+        """One producer less; whether it was the group's last."""
+        self._producers[group] -= 1
+        if self._producers[group] > 0:
+            return False
+        del self._producers[group]
+        return True
+
+    def add_consumer(self, member: ConsumerMember) -> None:
+        """A new consumer. Raises UsageError where this client already has one of its group."""
+        if member.group in self.consumers:
+            raise UsageError(
+                f"group {member.group} already has a consumer in this process: give that one more workers, "
+                "or give this one a client of its own with settings=ClientSettings(instance_name='second')"
+            )
+        self.consumers[member.group] = member
+
+    def remove_consumer(self, member: ConsumerMember) -> bool:
+        """The consumer is gone; whether it was there."""
+        if self.consumers.get(member.group) is not member:
+            return False
+        del self.consumers[member.group]
+        return True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nobody to tell about."""
+        return not self.consumers and not self._producers
+
+    def heartbeat(self) -> HeartbeatData:
+        """What a heartbeat says."""
+        return HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[ProducerData(group_name=group) for group in sorted(self._producers)],
+            consumer_data_set=[member.heartbeat_data() for member in self.consumers.values()],
+        )

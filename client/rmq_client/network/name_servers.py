@@ -1,0 +1,149 @@
+"""Questions to name servers: each knows everything, so any one that answers will do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from rmq_remoting.bodies.route import ClusterInfo, TopicList, TopicRouteData
+from rmq_remoting.client import RemotingClient
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.errors import RequestError, TlsError
+from rmq_remoting.headers.base import Header
+from rmq_remoting.headers.namesrv import DeleteTopicFromNamesrvRequestHeader, GetRouteInfoRequestHeader
+
+from ..errors import (
+    NameServerUnreachable,
+    TlsFailed,
+    TopicNotFound,
+    TopicNotOnBroker,
+    UnreachableError,
+    readable,
+    refusal,
+)
+from ..settings import ClientSettings, is_address_server
+from .address_server import REFRESH_SECONDS, AddressServer
+
+T = TypeVar("T")
+
+log = logging.getLogger("rmq.client.name_servers")
+
+
+class NameServers:
+    """Asks one name server, and stays with it until it does not answer. Belongs to the network loop."""
+
+    def __init__(self, addresses: Sequence[str], client: RemotingClient, settings: ClientSettings) -> None:
+        """`addresses`: of the name servers, or of one address server, which is asked for theirs."""
+        self._address_server = AddressServer(addresses[0]) if is_address_server(addresses[0]) else None
+        self.addresses = () if self._address_server else tuple(addresses)
+        self._client = client
+        self._settings = settings
+        self._preferred = 0
+
+    def __str__(self) -> str:
+        unknown = "" if self._address_server is None else self._address_server.url
+        return ";".join(self.addresses) or unknown
+
+    async def look_up(self) -> None:
+        """Ask the address server, if there is one.
+
+        Raises NameServerUnreachable; the addresses that are known stay then.
+        """
+        if self._address_server is None:
+            return
+        addresses = await self._address_server.addresses()
+        if addresses != self.addresses:
+            log.info("name servers, by %s: %s", self._address_server.url, ";".join(addresses))
+            self.addresses, self._preferred = addresses, 0
+
+    async def keep_looking_up(self) -> None:
+        """The same again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            try:
+                await self.look_up()
+            except NameServerUnreachable as error:
+                log.warning("the known name servers stay in use: %s", error)
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        """Where a topic is. Raises TopicNotFound, NameServerUnreachable, BrokerError."""
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        try:
+            return await self._ask(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC, header, f"route of topic {topic}", TopicRouteData.decode
+            )
+        except TopicNotOnBroker as error:
+            raise TopicNotFound(
+                f"topic {topic} has no route on {self}: create it, or start the broker with "
+                "autoCreateTopicEnable=true"
+            ) from error
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All brokers. Raises NameServerUnreachable, BrokerError."""
+        code = RequestCode.GET_BROKER_CLUSTER_INFO
+        return await self._ask(code, None, "cluster info", ClusterInfo.decode)
+
+    async def topics(self) -> list[str]:
+        """Names of all topics. Raises NameServerUnreachable, BrokerError."""
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        return (await self._ask(code, None, "list of topics", TopicList.decode)).topic_list
+
+    async def delete_topic(self, topic: str) -> None:
+        """Have every name server forget a topic's route. Raises NameServerUnreachable, BrokerError."""
+        header = DeleteTopicFromNamesrvRequestHeader(topic=topic)
+        if not self.addresses:
+            await self.look_up()
+        for address in self.addresses:
+            response = await self._request(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+            if isinstance(response, RequestError):
+                text = f"topic {topic} is not deleted on {address}: {response}"
+                raise NameServerUnreachable(text) from response
+            if response.code != ResponseCode.SUCCESS:
+                raise refusal(response.code, response.remark, address, f"delete topic {topic}")
+
+    async def _ask(
+        self, code: RequestCode, header: Header | None, about: str, read: Callable[[bytes], T]
+    ) -> T:
+        """Ask one after the other until one answers; what `read` makes of the answer's body."""
+        failures: list[RequestError] = []
+        if not self.addresses:
+            await self.look_up()
+        addresses = self.addresses
+        count = len(addresses)
+        for attempt in range(count):
+            index = (self._preferred + attempt) % count
+            address = addresses[index]
+            response = await self._request(address, code, header)
+            if isinstance(response, RequestError):
+                failures.append(response)
+                continue
+            if addresses is self.addresses:
+                self._preferred = index
+            if response.code != ResponseCode.SUCCESS:
+                raise refusal(response.code, response.remark, address, about)
+            with readable(address, about):
+                return read(response.body)
+        raise self._unreachable(failures)
+
+    def _unreachable(self, failures: list[RequestError]) -> UnreachableError:
+        told = "; ".join(map(str, failures))
+        if failures and all(isinstance(failure, TlsError) for failure in failures):
+            return TlsFailed(f"no TLS with any name server of {self} ({told})")
+        without_tls = "" if self._settings.tls else ", and does it take connections without TLS"
+        return NameServerUnreachable(
+            f"no name server of {self} answers ({told}): is it running, is the address right{without_tls}?"
+        )
+
+    async def _request(
+        self, address: str, code: RequestCode, header: Header | None
+    ) -> RemotingCommand | RequestError:
+        fields = None if header is None else header.encode()
+        request = RemotingCommand.request(code, fields, serialization=self._settings.serialization)
+        try:
+            return await self._client.request(address, request, self._settings.request_timeout_seconds)
+        except RequestError as error:
+            log.debug("name server %s: %s", address, error)
+            return error

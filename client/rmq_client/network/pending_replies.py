@@ -1,0 +1,114 @@
+"""Requests of this client that wait for a reply message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand
+from rmq_remoting.compression import CompressionType, decompress
+from rmq_remoting.connection import Connection
+from rmq_remoting.dispatch import Dispatcher, InlineTier
+from rmq_remoting.errors import CommandError
+from rmq_remoting.headers.reply import ReplyMessageRequestHeader
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_errors import DecompressionError
+from rmq_remoting.message_properties import (
+    PROPERTY_CORRELATION_ID,
+    PROPERTY_REPLY_MESSAGE_ARRIVE_TIME,
+    decode_properties,
+)
+from rmq_remoting.socket_addresses import HostPort
+from rmq_remoting.sys_flags import MessageSysFlag
+
+log = logging.getLogger("rmq.client.replies")
+
+_CAPACITY: Final = 10_000
+_MAX_WAIT_MS: Final = 60_000
+
+
+class PendingReplies:
+    """Who waits for which reply. `expect` and `forget` belong to the waiting loop, the rest to the network's.
+
+    Its bound is that of who expects.
+    """
+
+    def __init__(self, max_unpacked_body_bytes: int, now_ms: Callable[[], int]) -> None:
+        self._max_unpacked_body_bytes = max_unpacked_body_bytes
+        self._now_ms = now_ms
+        # Several threads change it, each by single operations.
+        self._waiting: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Future[MessageExt]]] = {}
+
+    def expect(self, correlation_id: str) -> asyncio.Future[MessageExt]:
+        """The reply with this id, when it comes; `forget` it afterwards."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[MessageExt] = loop.create_future()
+        self._waiting[correlation_id] = (loop, future)
+        return future
+
+    def forget(self, correlation_id: str) -> None:
+        """Nobody waits any more."""
+        self._waiting.pop(correlation_id, None)
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Put the processor into the table."""
+        tier = InlineTier("replies", capacity=_CAPACITY, max_wait_ms=_MAX_WAIT_MS)
+        dispatcher.register([RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT], self.arrived, tier)
+
+    def arrived(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """326: a reply has come. One that nobody waits for any more is answered alike, and dropped."""
+        message = self._read(request)
+        correlation_id = message.properties.get(PROPERTY_CORRELATION_ID, "")
+        entry = self._waiting.pop(correlation_id, None)
+        if entry is None:
+            log.info("%s: a reply came that nobody waits for (any more): %s", connection.peer, correlation_id)
+        else:
+            loop, future = entry
+            try:
+                loop.call_soon_threadsafe(_resolve, future, message)
+            except RuntimeError:
+                if not loop.is_closed():
+                    raise
+                log.debug("the loop that waited for reply %s has ended", correlation_id)
+        return request.response(ResponseCode.SUCCESS)
+
+    def _read(self, request: RemotingCommand) -> MessageExt:
+        header = ReplyMessageRequestHeader.decode(request.ext_fields)
+        body, sys_flag = request.body, header.sys_flag
+        if sys_flag & MessageSysFlag.COMPRESSED and body:
+            try:
+                kind = CompressionType.of_sys_flag(sys_flag)
+                body = decompress(body, kind, self._max_unpacked_body_bytes)
+            except DecompressionError as error:
+                raise CommandError(
+                    ResponseCode.SYSTEM_ERROR, f"the reply cannot be unpacked: {error}"
+                ) from error
+            sys_flag &= ~MessageSysFlag.COMPRESSED
+        properties = decode_properties((header.properties or "").encode())
+        properties[PROPERTY_REPLY_MESSAGE_ARRIVE_TIME] = str(self._now_ms())
+        return MessageExt(
+            header.topic,
+            body,
+            header.flag,
+            properties,
+            queue_id=header.queue_id,
+            sys_flag=sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=_host(header.born_host),
+            store_timestamp=header.store_timestamp,
+            store_host=_host(header.store_host),
+            reconsume_times=header.reconsume_times or 0,
+        )
+
+
+def _resolve(future: asyncio.Future[MessageExt], message: MessageExt) -> None:
+    if not future.done():
+        future.set_result(message)
+
+
+def _host(text: str) -> HostPort:
+    host, _, port = text.rpartition(":")
+    return (host.strip("[]").lstrip("/"), int(port)) if port.isdigit() else (text, 0)

@@ -1,0 +1,42 @@
+"""Calls that are under way, counted for who has to wait for their end."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class InFlightCount:
+    """A count that can be waited for to come to nothing. Belongs to one loop."""
+
+    __slots__ = ("_count", "_idle")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._idle: asyncio.Future[None] | None = None
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing is under way."""
+        while self._count:
+            if self._idle is None:
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    def _fell(self) -> None:
+        """To be called after the count was lowered, where somebody waits (`_idle`)."""
+        if self._idle is not None and not self._count:
+            if not self._idle.done():
+                self._idle.set_result(None)
+            self._idle = None
+
+
+class InFlightCalls(InFlightCount):
+    """`with under_way:` around each call."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+        self._fell()

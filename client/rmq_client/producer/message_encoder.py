@@ -1,0 +1,115 @@
+"""Messages made ready to send: an id, the properties as bytes, the body compressed where that is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from rmq_remoting.compression import compress
+from rmq_remoting.message import Message
+from rmq_remoting.message_errors import MessageEncodeError
+from rmq_remoting.message_ids import UniqueKeyGenerator
+from rmq_remoting.message_properties import (
+    MAX_PROPERTIES_BYTES,
+    PROPERTY_INSTANCE_ID,
+    PROPERTY_MESSAGE_TYPE,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    encode_properties,
+)
+from rmq_remoting.sys_flags import MessageSysFlag
+
+from ..errors import UsageError
+from ..replies import REPLY_TYPE
+from .encoding import Outgoing
+from .policies import Compression
+
+# Compressing more than this takes longer than a loop should be held: it goes to a thread. Not to one of the
+# loop's own: those may all be taken by the application's code that waits for just this send.
+_COMPRESS_IN_THREAD_BYTES: Final = 64 * 1024
+_COMPRESSING_THREADS: Final = min(4, os.cpu_count() or 1)
+_UNIQUE_KEY_PROPERTY: Final = f"{PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX}\x01"
+
+
+class MessageEncoder:
+    """Prepares the messages of one producer. Leaves the messages as they are: they can be sent again."""
+
+    __slots__ = ("_compression", "_next_key", "_of_all", "compress_from_bytes")
+
+    def __init__(
+        self, unique_keys: UniqueKeyGenerator, compression: Compression | None, namespace: str = ""
+    ) -> None:
+        self._next_key = unique_keys.next_key
+        # Properties that every message gets (Apache RocketMQ 5.3.3, DefaultMQProducerImpl.sendKernelImpl).
+        self._of_all = f"{PROPERTY_INSTANCE_ID}\x01{namespace}\x02".encode() if namespace else b""
+        self._compression = compression
+        # Never for None: no body is as large as this.
+        self.compress_from_bytes = compression.threshold_bytes if compression else 1 << 62
+
+    def properties(self, message: Message) -> tuple[bytes, str]:
+        """The encoded properties with the message's id, and the id. Raises UsageError."""
+        properties = message.properties
+        msg_id = properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+        if msg_id:
+            return _encode(properties, self._of_all), msg_id
+        msg_id = self._next_key()
+        own = f"{_UNIQUE_KEY_PROPERTY}{msg_id}\x02".encode() + self._of_all
+        return (_encode(properties, own) if properties else own), msg_id
+
+    async def outgoing(self, message: Message) -> tuple[Outgoing, str]:
+        """The message as it is sent, and its id. Raises UsageError."""
+        properties, msg_id = self.properties(message)
+        body = message.body
+        reply, sys_flag = False, MessageSysFlag.TRANSACTION_NOT
+        if message.properties:
+            reply = message.properties.get(PROPERTY_MESSAGE_TYPE) == REPLY_TYPE
+            if PROPERTY_TRANSACTION_PREPARED in message.properties:
+                sys_flag = MessageSysFlag.TRANSACTION_PREPARED
+        compression = self._compression
+        if compression is None or len(body) < self.compress_from_bytes:
+            return Outgoing(body, properties, sys_flag, message.flag, False, reply), msg_id
+        if len(body) < _COMPRESS_IN_THREAD_BYTES:
+            packed = compress(body, compression.type, compression.level)
+        else:
+            loop = asyncio.get_running_loop()
+            packed = await loop.run_in_executor(
+                _compressing, compress, body, compression.type, compression.level
+            )
+        if len(packed) >= len(body):  # random data grows, maybe beyond what brokers take
+            return Outgoing(body, properties, sys_flag, message.flag, False, reply), msg_id
+        sys_flag |= compression.type.sys_flag
+        return Outgoing(packed, properties, sys_flag, message.flag, False, reply), msg_id
+
+
+def _encode(properties: Mapping[str, str], own: bytes) -> bytes:
+    """A message's properties, and after them the SDK's own."""
+    try:
+        raw = encode_properties(properties) + own
+    except MessageEncodeError as error:
+        raise UsageError(str(error)) from error
+    if len(raw) > MAX_PROPERTIES_BYTES:
+        raise UsageError(
+            f"the properties take {len(raw)} bytes, {MAX_PROPERTIES_BYTES} are allowed: "
+            "move large values into the body"
+        )
+    return raw
+
+
+def _compressing_threads() -> ThreadPoolExecutor:
+    """They begin with the first large message, and end with the interpreter."""
+    return ThreadPoolExecutor(_COMPRESSING_THREADS, thread_name_prefix="rmq-compress")
+
+
+_compressing = _compressing_threads()
+
+
+def _forget_threads() -> None:
+    """A forked process has none of them."""
+    global _compressing  # noqa: PLW0603
+    _compressing = _compressing_threads()
+
+
+os.register_at_fork(after_in_child=_forget_threads)

@@ -1,0 +1,85 @@
+"""How to send to one topic: the lanes to its queues, made from a route and used until the route changes."""
+
+from __future__ import annotations
+
+from rmq_remoting.command import Serialization
+from rmq_remoting.headers.send import SendTarget
+from rmq_remoting.message_queue import MessageQueue
+
+from ..errors import NoQueue
+from ..names import AUTO_CREATE_TOPIC
+from ..namespaces import Namespace
+from ..network.routing import TopicRoute
+from .encoding import QueueEndpoint
+from .selection import RoundRobin
+
+
+class TopicPublishInfo:
+    """The lanes to the writable queues of one route.
+
+    Queues are told, and taken, without the namespace; brokers get full names.
+    """
+
+    __slots__ = (
+        "_by_queue",
+        "_group",
+        "_namespace",
+        "_queue_count",
+        "_serialization",
+        "queues",
+        "round_robin",
+        "route",
+    )
+
+    def __init__(
+        self,
+        route: TopicRoute,
+        group: str,
+        default_queue_count: int,
+        serialization: Serialization,
+        namespace: Namespace,
+    ) -> None:
+        """Raises NoQueue where no queue can be written."""
+        self.route = route
+        self._group = group
+        self._namespace = namespace
+        self._queue_count = default_queue_count
+        self._serialization = serialization
+        self._by_queue = {
+            endpoint.queue: endpoint
+            for queue in route.write_queues
+            if (endpoint := self._endpoint(queue)) is not None
+        }
+        self.queues = tuple(self._by_queue)
+        if not self.queues:
+            raise NoQueue(
+                f"topic {route.topic} has no queue that can be written: give it write permission and write "
+                "queues, and see that a master of its brokers is running"
+            )
+        self.round_robin = RoundRobin(list(self._by_queue.values()))
+
+    def endpoint(self, queue: MessageQueue) -> QueueEndpoint:
+        """The lane to a queue of the caller's choice. Raises NoQueue where its broker is not known."""
+        endpoint = self._by_queue.get(queue)
+        if endpoint is None:
+            # A queue beyond those that the route names may exist all the same: the broker decides.
+            full = self._namespace.wrap_queue(queue)
+            endpoint = self._endpoint(full) if full.topic == self.route.topic else None
+        if endpoint is None:
+            brokers = ", ".join(sorted(self.route.brokers))
+            raise NoQueue(f"{queue} is not a queue of topic {self.route.topic}, which is on {brokers}")
+        return endpoint
+
+    def _endpoint(self, queue: MessageQueue) -> QueueEndpoint | None:
+        address = self.route.brokers.get(queue.broker_name, {}).get(0)
+        if address is None:
+            return None
+        target = SendTarget(
+            producer_group=self._group,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=self._queue_count,
+            queue_id=queue.queue_id,
+            broker_name=queue.broker_name,
+        )
+        return QueueEndpoint(self._namespace.unwrap_queue(queue), address, target, self._serialization)

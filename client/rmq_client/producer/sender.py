@@ -1,0 +1,328 @@
+"""From a message that is ready to a broker that has it: routes, attempts, and what is worth another one.
+
+Source of the rules: Apache RocketMQ 5.3.3, DefaultMQProducerImpl.sendDefaultImpl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from rmq_remoting.bodies.route import MASTER_BROKER_ID
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.command import RemotingCommand, next_opaque
+from rmq_remoting.errors import RequestError, RequestTimeout, TooManyRequests
+from rmq_remoting.headers.offsets import GetMaxOffsetRequestHeader
+from rmq_remoting.message_queue import MessageQueue
+
+from ..clock import now_ms
+from ..errors import BrokerError, Busy, ClientError, NoQueue, TimedOut, Unavailable, unanswered
+from ..names import check_topic_to_send
+from ..namespaces import Namespace
+from ..network.instance import ClientInstance
+from ..results import SendStatus
+from .encoding import Outgoing, QueueEndpoint, Stored, decode_send_response
+from .fault_detector import FaultDetector
+from .fault_tolerance import BrokerHealth, FaultTolerance
+from .policies import RetryPolicy
+from .publish_info import TopicPublishInfo
+from .selection import RoundRobin
+
+log = logging.getLogger("rmq.client.delivery")
+
+# Another attempt on the broker that just failed waits this long, and twice as long each further time.
+_FIRST_PAUSE_SECONDS: Final = 0.05
+# Refusals that an outdated route may be the reason of.
+_ROUTE_MAY_BE_OLD: Final = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION})
+
+
+class MessageSender:
+    """Sends for one producer. Belongs to the loop that it was made on.
+
+    Topics and queues are the application's; their namespace, if there is one, is put on here.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        retry: RetryPolicy,
+        new_topic_queues: int,
+        fault_tolerance: FaultTolerance | None = None,
+    ) -> None:
+        """`group`: its full name. `fault_tolerance`: None tries all brokers alike."""
+        self._instance = instance
+        self._bridge = instance.bridge()
+        self._group = group
+        self._retry = retry
+        self._limits_attempts = retry.attempt_timeout_seconds is not None
+        self._new_topic_queues = new_topic_queues
+        self._namespace = Namespace(instance.settings.namespace)
+        self._routes = instance.routes.publishable
+        self._publish_infos: dict[str, TopicPublishInfo] = {}
+        self._loop = asyncio.get_running_loop()
+        self._health: BrokerHealth | None = None
+        self._detector: FaultDetector | None = None
+        if fault_tolerance is not None:
+            self._health = BrokerHealth(fault_tolerance, self._loop.time)
+            self._probe_seconds = fault_tolerance.detect_timeout_ms / 1000
+            if fault_tolerance.start_detector:
+                self._detector = FaultDetector(
+                    self._health, self._answers, fault_tolerance.detect_interval_ms
+                )
+
+    def start(self) -> None:
+        """Begin what goes on in the background."""
+        if self._detector is not None:
+            self._detector.start()
+
+    async def stop(self) -> None:
+        """End that."""
+        if self._detector is not None:
+            await self._detector.stop()
+
+    # --- where ---
+
+    def known(self, topic: str) -> TopicPublishInfo | None:
+        """How to send to a topic, if that is known and still true."""
+        publish_info = self._publish_infos.get(topic)
+        if publish_info is not None and publish_info.route is self._routes.get(publish_info.route.topic):
+            return publish_info
+        return None
+
+    async def publish_info(self, topic: str, timeout_seconds: float) -> TopicPublishInfo:
+        """How to send to a topic. Raises UsageError for a bad name, TopicNotFound, NoQueue, TimedOut …"""
+        publish_info = self.known(topic)
+        if publish_info is not None:
+            return publish_info
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await self._open(topic)
+        except TimeoutError:
+            raise TimedOut(
+                f"the name servers {self._instance.name_servers} did not tell the route of topic {topic} "
+                f"within {timeout_seconds:.3g} s"
+            ) from None
+
+    async def _open(self, topic: str) -> TopicPublishInfo:
+        instance = self._instance
+        full_name = self._namespace.wrap(topic)
+        route = self._routes.get(full_name)
+        if route is None:
+            check_topic_to_send(full_name)
+            route = await instance.run(instance.routes.route_to_publish(full_name, self._new_topic_queues))
+        try:
+            publish_info = TopicPublishInfo(
+                route,
+                self._group,
+                self._new_topic_queues,
+                instance.settings.serialization,
+                self._namespace,
+            )
+        except NoQueue:
+            self._ask_route_again(topic)
+            raise
+        self._publish_infos[topic] = publish_info
+        return publish_info
+
+    # --- one way ---
+
+    async def connect(self, endpoint: QueueEndpoint) -> None:
+        """See that there is a connection to a lane's broker. Raises UnreachableError."""
+        instance = self._instance
+        if not instance.connections.is_connected(endpoint.address):
+            started = self._loop.time()
+            try:
+                await instance.run(instance.connections.connect(endpoint.address))
+            except RequestError as error:
+                raise self._failure(error, endpoint, started) from error
+
+    def post(self, endpoint: QueueEndpoint, outgoing: Outgoing) -> asyncio.Future[None]:
+        """Send without an answer; the future ends when the message is in the connection's buffer."""
+        frame = endpoint.frame(next_opaque(), now_ms(), outgoing, oneway=True)
+        return self._bridge.send_oneway(endpoint.address, frame)
+
+    # --- with an answer ---
+
+    async def send(
+        self,
+        publish_info: TopicPublishInfo,
+        queue: MessageQueue | None,
+        outgoing: Outgoing,
+        timeout_seconds: float,
+    ) -> tuple[QueueEndpoint, Stored]:
+        """Send until a broker has the message, no attempt is left, or time is over. Raises ClientError.
+
+        Without a `queue` of the caller's choice, any will do: only then there are further attempts.
+        """
+        round_robin, limit_seconds = publish_info.round_robin, timeout_seconds
+        if queue is not None:
+            endpoint = self.endpoint_of(publish_info, queue)
+        else:
+            endpoint = round_robin.take() if self._health is None else self._choose(round_robin)
+            if round_robin.has_other_brokers or self._limits_attempts:
+                limit_seconds = self._retry.attempt_seconds(
+                    timeout_seconds, self._retry.retries + 1, has_other=round_robin.has_other_brokers
+                )
+        started = self._loop.time()
+        opaque = next_opaque()
+        frame = endpoint.frame(opaque, now_ms(), outgoing)
+        outcome: Stored | ClientError
+        try:
+            response = await self._bridge.send(endpoint.address, opaque, frame, limit_seconds)
+            outcome = decode_send_response(response, endpoint)
+        except (RequestError, BrokerError) as error:
+            outcome = self._failure(error, endpoint, started, of_reply=outgoing.reply)
+            if queue is not None:
+                raise outcome from error
+        else:
+            if self._health is not None:
+                self._health.answered(endpoint.broker_name, self._loop.time() - started)
+            if queue is not None or self._suffices(outcome):
+                return endpoint, outcome
+        return await self._send_again(outgoing, endpoint, outcome, started + timeout_seconds)
+
+    async def _send_again(
+        self, outgoing: Outgoing, endpoint: QueueEndpoint, outcome: Stored | ClientError, deadline: float
+    ) -> tuple[QueueEndpoint, Stored]:
+        """The attempts after the first, which ended with `outcome`."""
+        stored: tuple[QueueEndpoint, Stored] | None = None
+        failed: list[str] = []
+        is_unknown = False
+        pause = _FIRST_PAUSE_SECONDS
+        for attempts_left in range(self._retry.retries, 0, -1):
+            if isinstance(outcome, Stored):
+                stored = stored or (endpoint, outcome)
+            else:
+                is_unknown |= outcome.is_outcome_unknown
+                if not self._retry.is_worthwhile(outcome):
+                    break
+            failed.append(endpoint.broker_name)
+            topic = endpoint.queue.topic
+            try:
+                publish_info = await self.publish_info(topic, max(0.0, deadline - self._loop.time()))
+            except ClientError as error:
+                log.info("send to %s is not tried again: %s", topic, error)
+                break
+            round_robin = publish_info.round_robin
+            endpoint = self._choose(round_robin, failed)
+            if endpoint.broker_name == failed[-1]:
+                await asyncio.sleep(min(pause, max(0.0, deadline - self._loop.time())))
+                pause *= 2
+            started = self._loop.time()
+            remaining = deadline - started
+            if remaining <= 0:
+                break
+            log.info("send to %s goes to %s next: %s", topic, endpoint.address, outcome)
+            limit_seconds = self._retry.attempt_seconds(
+                remaining, attempts_left, has_other=round_robin.has_other_brokers
+            )
+            opaque = next_opaque()
+            frame = endpoint.frame(opaque, now_ms(), outgoing)
+            try:
+                response = await self._bridge.send(endpoint.address, opaque, frame, limit_seconds)
+                outcome = decode_send_response(response, endpoint)
+            except (RequestError, BrokerError) as error:
+                outcome = self._failure(error, endpoint, started, of_reply=outgoing.reply)
+            else:
+                if self._health is not None:
+                    self._health.answered(endpoint.broker_name, self._loop.time() - started)
+                if self._suffices(outcome):
+                    return endpoint, outcome
+        if isinstance(outcome, Stored):
+            return stored or (endpoint, outcome)
+        if stored is not None:
+            return stored
+        outcome.is_outcome_unknown |= is_unknown
+        raise outcome
+
+    def choose(self, publish_info: TopicPublishInfo) -> QueueEndpoint:
+        """The lane that a message takes that may go to any queue."""
+        return (
+            publish_info.round_robin.take()
+            if self._health is None
+            else self._choose(publish_info.round_robin)
+        )
+
+    def _choose(self, round_robin: RoundRobin[QueueEndpoint], failed: Sequence[str] = ()) -> QueueEndpoint:
+        """The next lane: off the brokers that failed in this send, or at least off the last of them."""
+        endpoint = (
+            round_robin.take_off(failed) if self._health is None else self._health.choose(round_robin, failed)
+        )
+        return (
+            endpoint
+            or round_robin.take_off(failed)
+            or round_robin.take_off(failed[-1:])
+            or round_robin.take()
+        )
+
+    def endpoint_of(self, publish_info: TopicPublishInfo, queue: MessageQueue) -> QueueEndpoint:
+        """Raises NoQueue; its broker may be known by the next attempt."""
+        try:
+            return publish_info.endpoint(queue)
+        except NoQueue:
+            self._ask_route_again(queue.topic)
+            raise
+
+    def _suffices(self, stored: Stored) -> bool:
+        return stored.status is SendStatus.SEND_OK or not self._retry.unless_stored_safely
+
+    def _failure(
+        self,
+        error: RequestError | BrokerError,
+        endpoint: QueueEndpoint,
+        started: float,
+        *,
+        of_reply: bool = False,
+    ) -> ClientError:
+        """The SDK's error for a failed attempt; the route is asked for again where it may be why."""
+        topic = endpoint.queue.topic
+        if self._health is not None:
+            elapsed = self._loop.time() - started
+            if not isinstance(error, BrokerError):
+                self._health.failed(endpoint.broker_name, elapsed, refused=False)
+            elif isinstance(error, (Busy, Unavailable)) and not of_reply:
+                self._health.failed(endpoint.broker_name, elapsed, refused=True)
+            else:  # the fault of the message or the topic, or that of a requester who is gone
+                self._health.answered(endpoint.broker_name, elapsed)
+        if isinstance(error, BrokerError):
+            if error.code in _ROUTE_MAY_BE_OLD:
+                self._ask_route_again(topic)
+            return error
+        if not isinstance(error, (TooManyRequests, RequestTimeout)):
+            self._ask_route_again(topic)
+        failure = unanswered(error, f"send to {topic} on {endpoint.broker_name}")
+        failure.__cause__ = error
+        return failure
+
+    async def _answers(self, broker_name: str) -> bool | None:
+        """Whether a broker answers a question about a queue; None where no route has the broker any more.
+
+        (Apache RocketMQ 5.3.3, DefaultMQProducerImpl, its ServiceDetector.)
+        """
+        for publish_info in list(self._publish_infos.values()):
+            address = publish_info.route.brokers.get(broker_name, {}).get(MASTER_BROKER_ID)
+            if address is None:
+                continue
+            header = GetMaxOffsetRequestHeader(
+                topic=publish_info.route.topic, queue_id=0, broker_name=broker_name
+            )
+            request = RemotingCommand.request(
+                RequestCode.GET_MAX_OFFSET,
+                header.encode(),
+                serialization=self._instance.settings.serialization,
+            )
+            try:
+                response = await self._bridge.request(address, request, self._probe_seconds)
+            except RequestError as error:
+                log.debug("broker %s does not answer yet: %s", broker_name, error)
+                return False
+            return response.code == ResponseCode.SUCCESS
+        return None
+
+    def _ask_route_again(self, topic: str) -> None:
+        self._instance.loop.call_soon_threadsafe(
+            self._instance.routes.request_failed, self._namespace.wrap(topic)
+        )

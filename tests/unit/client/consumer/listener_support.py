@@ -1,0 +1,71 @@
+"""What tests of consuming share: listeners' kinds, and a runner that leaves the outcomes to the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rmq_client import ConsumeResult
+from rmq_client.consumer.offsets.offset_store import OffsetStore
+from rmq_client.consumer.processing.listener import Context, ListenerKind, inspect_listener
+from rmq_client.consumer.processing.listener_call import ListenerCall
+from rmq_client.consumer.processing.service import ConsumeService
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+
+QUEUE = MessageQueue("T", "b", 0)
+
+
+class MemoryOffsets(OffsetStore):
+    """Offsets that last nowhere; commits are noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.committed: list[dict[MessageQueue, int]] = []
+
+    async def read(self, queue: MessageQueue, *, zero_for_young_queues: bool = False) -> int | None:
+        return None
+
+    async def commit(self, queues: Iterable[MessageQueue] | None = None) -> bool:
+        self.committed.append({queue: self._offsets[queue] for queue in self._chosen(queues)})
+        return True
+
+
+class HeldRunner:
+    """Keeps the work; the test says what becomes of it."""
+
+    def __init__(self, capacity: int = 1_000) -> None:
+        self.capacity = capacity
+        self.work: list[ListenerCall] = []
+
+    def submit(self, works: Sequence[ListenerCall]) -> int:
+        taken = works[: max(0, self.capacity - len(self.work))]
+        self.work += taken
+        return len(taken)
+
+    async def stop(self, grace_seconds: float) -> bool:
+        return True
+
+
+def kind(*, orderly: bool = False, none_means: ConsumeResult = ConsumeResult.SUCCESS) -> ListenerKind:
+    def listen(messages: list[MessageExt]) -> None:
+        """Never called."""
+
+    return inspect_listener(listen, orderly=orderly, none_means=none_means)
+
+
+def finish(
+    service: ConsumeService,
+    work: ListenerCall,
+    result: ConsumeResult | None = None,
+    error: Exception | None = None,
+    context: Context | None = None,
+    now: float = 0.0,
+) -> None:
+    """The listener has returned from a call."""
+    if work.begin(now):
+        work.result, work.error, work.context = result, error, context
+    service.done(work)
+
+
+def messages(offsets: Iterable[int], topic: str = "T") -> list[MessageExt]:
+    return [MessageExt(topic, b"x", queue_offset=offset, physical_offset=offset) for offset in offsets]

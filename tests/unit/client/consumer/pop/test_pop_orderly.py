@@ -1,0 +1,238 @@
+"""What is popped in order, in virtual time: one call at a time for a queue, kept from others meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from rmq_client import ConsumeResult, OrderlyContext, PopSettings
+from rmq_client.consumer.pop.acknowledger import PopAcknowledger
+from rmq_client.consumer.pop.pop_orderly import PopOrderlyService
+from rmq_client.consumer.pop.pop_process_queue import PopProcessQueue
+from rmq_client.consumer.processing.listener_call import ListenerCall
+from rmq_client.consumer.processing.orderly import OrderlySettings
+from rmq_client.consumer.requests.pop_source import PopSource
+from rmq_client.errors import BrokerUnreachable
+from rmq_remoting.message import MessageExt
+from tests.support.waiting import loop_passes
+from tests.unit.client.consumer.listener_support import QUEUE, HeldRunner, finish, kind
+
+_INVISIBLE_SECONDS = 60.0
+_CONSUME_TIMEOUT_SECONDS = 300.0
+
+
+class _Settling(PopAcknowledger):
+    """Notes what is asked for: (queue id, offset), and for how long."""
+
+    def __init__(self) -> None:
+        self.acked: list[tuple[int, int]] = []
+        self.later: list[tuple[int, int, float]] = []
+        self.buried: list[int] = []
+        self.broken = False
+
+    def ack(self, message: MessageExt) -> None:
+        self.acked.append((message.queue_id, message.queue_offset))
+
+    async def retry_later(self, message: MessageExt, seconds: float) -> None:
+        if self.broken:
+            raise BrokerUnreachable("nobody there")
+        self.later.append((message.queue_id, message.queue_offset, seconds))
+
+    async def send_to_dead_letters(self, message: MessageExt) -> None:
+        self.buried.append(message.queue_offset)
+
+
+class _Bench:
+    def __init__(self, call_size: int = 1, max_reconsume_times: int | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.acknowledger = _Settling()
+        self.service = PopOrderlyService(
+            kind(orderly=True),
+            self.loop,
+            OrderlySettings(call_size, max_reconsume_times=max_reconsume_times),
+            PopSettings(invisible_seconds=_INVISIBLE_SECONDS),
+            self.acknowledger,
+            consume_timeout_seconds=_CONSUME_TIMEOUT_SECONDS,
+        )
+        self.runner = HeldRunner()
+        self.service.attach(self.runner)
+        self.source = PopProcessQueue(PopSource("T", "b"), self.loop.time())
+
+    def pop(self, offsets: Iterable[int], queue_id: int = 0) -> None:
+        """A pop has brought these messages of one queue."""
+        self.source.last_pull_at = self.loop.time()
+        self.service.submit(
+            self.source,
+            [
+                MessageExt("T", b"x", queue_id=queue_id, queue_offset=offset, broker_name="b")
+                for offset in offsets
+            ],
+        )
+
+    @property
+    def calls(self) -> list[tuple[int, list[int]]]:
+        """The calls that wait for the listener: queue id and offsets."""
+        return [
+            (work.messages[0].queue_id, [message.queue_offset for message in work.messages])
+            for work in self.runner.work
+        ]
+
+    def finish(
+        self, result: ConsumeResult | None = None, context: OrderlyContext | None = None, number: int = 0
+    ) -> ListenerCall:
+        """The listener has returned from a call that it was handed."""
+        work = self.runner.work.pop(number)
+        finish(self.service, work, result, context=context, now=self.loop.time())
+        return work
+
+    async def keep(self, seconds: float) -> None:
+        """Time goes by, and what is held is kept."""
+        ends_at = self.loop.time() + seconds
+        while self.loop.time() < ends_at:
+            await asyncio.sleep(_INVISIBLE_SECONDS / 6)
+            await self.service.keep()
+
+
+@pytest.mark.virtual_time
+async def test_one_call_at_a_time_for_each_queue() -> None:
+    bench = _Bench(call_size=2)
+    bench.pop([2, 0, 1])
+    bench.pop([7], queue_id=1)
+    assert bench.calls == [(0, [0, 1]), (1, [7])]
+    assert bench.source.unacknowledged == 4
+    bench.finish()
+    assert bench.acknowledger.acked == [(0, 0), (0, 1)]
+    assert bench.calls == [(1, [7]), (0, [2])]
+    bench.finish()
+    bench.finish(ConsumeResult.SUCCESS)
+    assert bench.acknowledger.acked[2:] == [(1, 7), (0, 2)]
+    assert bench.source.unacknowledged == 0
+    assert bench.source.room.is_set()
+    await bench.keep(_INVISIBLE_SECONDS)
+    assert bench.acknowledger.later == [], "there is nothing left to keep"
+
+
+@pytest.mark.virtual_time
+async def test_a_refused_message_comes_again_before_the_next() -> None:
+    bench = _Bench()
+    bench.pop([0, 1])
+    bench.finish(ConsumeResult.LATER)
+    await asyncio.sleep(0.5)
+    assert bench.calls == [], "the queue rests"
+    await asyncio.sleep(0.6)
+    assert bench.calls == [(0, [0])]
+    assert bench.finish().messages[0].reconsume_times == 1
+    assert bench.calls == [(0, [1])]
+    assert bench.acknowledger.acked == [(0, 0)]
+
+
+@pytest.mark.virtual_time
+async def test_what_was_tried_too_often_is_buried_and_acknowledged() -> None:
+    bench = _Bench(max_reconsume_times=1)
+    bench.pop([0, 1])
+    bench.finish(ConsumeResult.LATER)
+    await asyncio.sleep(1.1)
+    bench.finish(ConsumeResult.LATER)
+    await asyncio.sleep(0)
+    assert bench.acknowledger.buried == [0]
+    assert bench.acknowledger.acked == [(0, 0)]
+    assert bench.calls == [(0, [1])]
+
+
+@pytest.mark.virtual_time
+async def test_commits_by_hand() -> None:
+    bench = _Bench()
+    bench.pop([0, 1, 2])
+    for _ in range(2):
+        bench.finish(ConsumeResult.SUCCESS, OrderlyContext(QUEUE, auto_commit=False))
+    assert bench.acknowledger.acked == []
+    bench.finish(ConsumeResult.COMMIT, OrderlyContext(QUEUE, auto_commit=False))
+    assert bench.acknowledger.acked == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.virtual_time
+async def test_what_is_held_is_kept_from_others_while_the_listener_works() -> None:
+    bench = _Bench()
+    bench.pop([0, 1])
+    work = bench.runner.work[0]
+    assert work.begin(bench.loop.time())
+    await bench.keep(2 * _INVISIBLE_SECONDS)
+    assert set(bench.acknowledger.later) == {(0, offset, _INVISIBLE_SECONDS) for offset in (0, 1)}
+    assert len(bench.acknowledger.later) <= 10, "not more often than needed"
+    bench.runner.work.clear()
+    bench.service.done(work)
+    assert bench.acknowledger.acked == [(0, 0)]
+    await asyncio.sleep(0.1)  # after a minute in a row it gives way to others
+    assert bench.calls == [(0, [1])]
+    bench.finish()
+    assert bench.acknowledger.acked == [(0, 0), (0, 1)]
+
+
+@pytest.mark.virtual_time
+async def test_a_call_that_hangs_is_not_waited_for_for_ever() -> None:
+    bench = _Bench()
+    bench.pop([0])
+    work = bench.runner.work.pop()
+    assert work.begin(bench.loop.time())
+    await bench.keep(_CONSUME_TIMEOUT_SECONDS + 2 * _INVISIBLE_SECONDS)
+    kept = len(bench.acknowledger.later)
+    await bench.keep(_INVISIBLE_SECONDS)
+    assert len(bench.acknowledger.later) == kept
+    bench.pop([0])
+    assert bench.calls == [], "the message has come again, but its queue has one call at a time"
+    bench.service.done(work)
+    assert bench.acknowledger.acked == [], "what came too late counts for nothing"
+    assert bench.calls == [(0, [0])]
+    bench.finish()
+    assert bench.acknowledger.acked == [(0, 0)]
+
+
+@pytest.mark.virtual_time
+async def test_what_cannot_be_kept_is_given_to_nobody_here() -> None:
+    bench = _Bench()
+    bench.acknowledger.broken = True
+    bench.pop([0, 1])
+    await bench.keep(_INVISIBLE_SECONDS)
+    assert bench.source.unacknowledged == 0, "others may have it: it comes again"
+    skipped = bench.finish()
+    assert skipped.skipped
+    assert bench.calls == []
+    bench.pop([0, 1])
+    assert bench.calls == [(0, [0])]
+
+
+@pytest.mark.virtual_time
+async def test_what_was_not_begun_goes_back_and_the_rest_is_settled() -> None:
+    bench = _Bench()
+    bench.pop([0, 1])
+    bench.pop([7], queue_id=1)
+    working = bench.runner.work[0]
+    assert working.begin(bench.loop.time())
+    bench.service.close(bench.source)
+    await bench.keep(_INVISIBLE_SECONDS)
+    assert set(bench.acknowledger.later) >= {(0, 0, _INVISIBLE_SECONDS), (0, 1, _INVISIBLE_SECONDS)}
+    skipped = bench.finish(number=1)
+    assert skipped.skipped
+    await loop_passes()
+    assert bench.acknowledger.later[-1] == (1, 7, 0.0)
+    bench.runner.work.clear()
+    bench.service.done(working)
+    await loop_passes()
+    assert bench.acknowledger.acked == [(0, 0)]
+    assert bench.acknowledger.later[-1] == (0, 1, 0.0)
+    assert bench.source.unacknowledged == 0
+    assert bench.calls == []
+
+
+@pytest.mark.virtual_time
+async def test_a_queue_that_rests_goes_back_at_once() -> None:
+    bench = _Bench()
+    bench.pop([0, 1])
+    bench.finish(ConsumeResult.LATER)
+    await asyncio.sleep(0.1)
+    bench.service.close(bench.source)
+    await asyncio.sleep(2)
+    assert bench.acknowledger.later == [(0, 0, 0.0), (0, 1, 0.0)]
+    assert bench.calls == []

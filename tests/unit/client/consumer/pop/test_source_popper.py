@@ -1,0 +1,141 @@
+"""The pop loop of one source in virtual time: what is asked, and again after what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from rmq_client import ClientError, ConsumerTiming, PopSettings
+from rmq_client.consumer.pop.pop_process_queue import PopProcessQueue
+from rmq_client.consumer.pop.source_popper import SourcePopper
+from rmq_client.consumer.processing.process_queue import ProcessQueue
+from rmq_client.consumer.processing.statistics import ConsumerStatistics
+from rmq_client.consumer.requests.pop_client import PopResult
+from rmq_client.consumer.requests.pop_source import PopSource
+from rmq_client.consumer.subscription import Subscription
+from rmq_client.errors import TimedOut
+from rmq_client.network.routing import TopicRoute
+from rmq_remoting.message import MessageExt
+from tests.unit.client.consumer.listener_support import messages
+
+_ERROR_PAUSE_SECONDS = ConsumerTiming().error_pause_seconds
+
+
+class _Client:
+    """Pops that go as the script says; after it there is nothing, and no news."""
+
+    def __init__(self, *script: list[MessageExt] | ClientError) -> None:
+        self.script = list(script)
+        self.attempts: list[str | None] = []
+        self.asked_for_news: list[bool] = []
+
+    async def pop(
+        self,
+        address: str,
+        source: PopSource,
+        subscription: Subscription,
+        max_messages: int,
+        invisible_ms: int,
+        *,
+        in_order: bool,
+        attempt_id: str | None,
+    ) -> PopResult:
+        self.attempts.append(attempt_id)
+        outcome = self.script.pop(0) if self.script else []
+        if isinstance(outcome, ClientError):
+            raise outcome
+        return PopResult(outcome, [])
+
+    async def has_messages(self, address: str, source: PopSource, poll_ms: int, *, in_order: bool) -> bool:
+        self.asked_for_news.append(in_order)
+        await asyncio.sleep(poll_ms / 1000)
+        return False
+
+
+class _Routes:
+    def __init__(self) -> None:
+        self.existing = {"T": TopicRoute("T", (), (), {"b": {0: "b:1"}})}
+        self.failed: list[str] = []
+
+    def request_failed(self, topic: str) -> None:
+        self.failed.append(topic)
+
+
+class _Consumption:
+    def __init__(self, *, in_order: bool) -> None:
+        self.in_order = in_order
+        self.statistics = ConsumerStatistics()
+        self.consumed: list[int] = []
+        self.given_back: list[int] = []
+
+    def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        self.consumed += [message.queue_offset for message in messages]
+
+    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+        """There is nothing that is not wanted."""
+
+    def give_back(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
+        self.given_back += [message.queue_offset for message in messages]
+
+    def close(self, queue: PopProcessQueue) -> None:
+        queue.closing = True
+
+
+class _Bench:
+    def __init__(self, *script: list[MessageExt] | ClientError, in_order: bool) -> None:
+        self.client = _Client(*script)
+        self.service = _Consumption(in_order=in_order)
+        self.routes = _Routes()
+        self.popper = SourcePopper(
+            PopProcessQueue(PopSource("T", "b"), asyncio.get_running_loop().time()),
+            client=self.client,  # type: ignore[arg-type]
+            service=self.service,
+            routes=self.routes,  # type: ignore[arg-type]
+            settings=PopSettings(),
+            timing=ConsumerTiming(),
+            subscription=lambda: Subscription("T", "*", 1),
+            is_suspended=lambda: False,
+        )
+
+    async def run(self, seconds: float) -> None:
+        task = asyncio.ensure_future(self.popper.run())
+        await asyncio.wait([task], timeout=seconds)
+        task.cancel()
+        await asyncio.wait([task])
+        await self.popper.finish()
+
+
+@pytest.mark.virtual_time
+async def test_an_answer_that_was_lost_is_asked_for_again() -> None:
+    """Or the broker would hold back until its time ends what it believes this consumer to have."""
+    bench = _Bench(messages([0]), TimedOut("no answer"), messages([1, 2]), in_order=True)
+    await bench.run(_ERROR_PAUSE_SECONDS + 1)
+    first, lost, again, last = bench.client.attempts
+    assert lost == again
+    assert len({first, lost, last}) == 3
+    assert None not in bench.client.attempts
+    assert bench.service.consumed == [0, 1, 2]
+    assert bench.client.asked_for_news == [True]
+    assert bench.routes.failed == ["T"]
+
+
+@pytest.mark.virtual_time
+async def test_in_any_order_pops_have_no_name() -> None:
+    bench = _Bench(messages([0]), TimedOut("no answer"), in_order=False)
+    await bench.run(_ERROR_PAUSE_SECONDS + 1)
+    assert bench.client.attempts == [None, None, None]
+    assert bench.client.asked_for_news == [False]
+
+
+@pytest.mark.virtual_time
+async def test_what_comes_after_the_end_goes_back() -> None:
+    bench = _Bench(messages([0]), in_order=True)
+    task = asyncio.ensure_future(bench.popper.run())
+    await asyncio.sleep(0)
+    bench.service.close(bench.popper.queue)
+    task.cancel()
+    await asyncio.wait([task])
+    await bench.popper.finish()
+    assert (bench.service.consumed, bench.service.given_back) == ([], [0])

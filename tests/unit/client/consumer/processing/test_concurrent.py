@@ -1,0 +1,300 @@
+"""Concurrent consumption in virtual time: outcomes, ways back, time-outs, a full pool."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rmq_client import ConsumeContext, ConsumeResult
+from rmq_client.consumer.processing.concurrent import ConcurrentService, ConcurrentSettings
+from rmq_client.consumer.processing.listener_call import ListenerCall
+from rmq_client.consumer.processing.message_state import MessageState
+from rmq_client.consumer.processing.process_queue import ProcessQueue
+from rmq_client.consumer.processing.send_back import RetryRules
+from rmq_client.errors import BrokerUnreachable
+from rmq_remoting.errors import CommandError
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+from tests.unit.client.consumer.listener_support import (
+    QUEUE,
+    HeldRunner,
+    MemoryOffsets,
+    finish,
+    kind,
+    messages,
+)
+
+_ACK_FIRST = ConsumeContext(QUEUE, ack_index=0, delay_level=4)
+
+
+class _Bench:
+    def __init__(
+        self,
+        batch_size: int = 1,
+        *,
+        broadcasting: bool = False,
+        capacity: int = 1_000,
+        none_means: ConsumeResult = ConsumeResult.SUCCESS,
+        max_reconsume_times: int | None = None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.offsets = MemoryOffsets()
+        self.returned: list[tuple[int, int]] = []
+        self.broken = 0
+        self.failure: Exception = BrokerUnreachable("nobody there")
+        self.service = ConcurrentService(
+            kind(none_means=none_means),
+            self.offsets,
+            self.loop,
+            ConcurrentSettings(batch_size),
+            RetryRules("g", max_reconsume_times),
+            None if broadcasting else self._give_back,
+        )
+        self.runner = HeldRunner(capacity)
+        self.service.attach(self.runner)
+        self.queue = ProcessQueue(QUEUE, self.loop.time())
+
+    def submit(self, count: int) -> list[MessageExt]:
+        pulled = messages(range(count))
+        self.queue.put(pulled)
+        self.service.submit(self.queue, pulled)
+        return pulled
+
+    def finish(
+        self,
+        work: ListenerCall,
+        result: ConsumeResult | None = None,
+        error: Exception | None = None,
+        context: ConsumeContext | None = None,
+    ) -> None:
+        finish(self.service, work, result, error, context, now=self.loop.time())
+
+    async def _give_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
+        if self.broken:
+            self.broken -= 1
+            raise self.failure
+        await asyncio.sleep(0.01)
+        self.returned.append((message.queue_offset, delay_level))
+
+
+@pytest.mark.virtual_time
+async def test_work_is_cut_into_calls() -> None:
+    bench = _Bench(batch_size=3)
+    bench.submit(7)
+    assert [len(work.messages) for work in bench.runner.work] == [3, 3, 1]
+    bench.finish(bench.runner.work[1])
+    assert bench.offsets.get(QUEUE) == 0
+    bench.finish(bench.runner.work[0], ConsumeResult.SUCCESS)
+    assert bench.offsets.get(QUEUE) == 6
+    assert bench.service.statistics.topics["T"].counts.consumed == 6
+
+
+@pytest.mark.virtual_time
+async def test_what_is_refused_goes_back_and_counts_as_done() -> None:
+    bench = _Bench()
+    bench.submit(3)
+    first, second, third = bench.runner.work
+    bench.finish(first, ConsumeResult.LATER)
+    bench.finish(second, error=RuntimeError("no"))
+    bench.finish(third)
+    assert bench.queue.in_state(MessageState.WAITING_RETRY) == [*first.messages, *second.messages]
+    assert bench.offsets.get(QUEUE) == 0
+    await asyncio.sleep(0.1)
+    assert bench.returned == [(0, 0), (1, 0)]
+    assert bench.offsets.get(QUEUE) == 3
+    counts = bench.service.statistics.topics["T"].counts
+    assert (counts.consumed, counts.refused, counts.calls) == (1, 2, 3)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("ack_index", "returned"), [(None, []), (-1, [0, 1, 2]), (0, [1, 2]), (2, []), (99, []), (-7, [0, 1, 2])]
+)
+async def test_part_of_a_batch(ack_index: int | None, returned: list[int]) -> None:
+    bench = _Bench(batch_size=3)
+    bench.submit(3)
+    context = ConsumeContext(QUEUE, ack_index=ack_index)
+    bench.finish(bench.runner.work[0], ConsumeResult.SUCCESS, context=context)
+    await asyncio.sleep(0.1)
+    assert [offset for offset, _ in bench.returned] == returned
+    assert bench.offsets.get(QUEUE) == 3
+
+
+@pytest.mark.virtual_time
+async def test_what_nothing_means() -> None:
+    bench = _Bench(none_means=ConsumeResult.LATER)
+    bench.submit(2)
+    bench.finish(bench.runner.work[0])
+    bench.finish(bench.runner.work[1], ConsumeResult.SUCCESS)
+    await asyncio.sleep(0.1)
+    assert bench.returned == [(0, 0)]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("failure", [BrokerUnreachable("nobody there"), TypeError("a fault of this program")])
+async def test_what_cannot_go_back_comes_again_here_after_a_while(failure: Exception) -> None:
+    bench = _Bench(batch_size=2)
+    bench.broken, bench.failure = 1, failure
+    bench.submit(2)
+    bench.finish(bench.runner.work[0], ConsumeResult.SUCCESS, context=ConsumeContext(QUEUE, -1, 4))
+    await asyncio.sleep(4.9)
+    assert bench.returned == [(1, 4)]
+    assert len(bench.runner.work) == 1
+    await asyncio.sleep(0.2)
+    (again,) = bench.runner.work[1:]
+    assert [(message.queue_offset, message.reconsume_times) for message in again.messages] == [(0, 1)]
+    assert bench.offsets.get(QUEUE) == 0
+    bench.finish(again)
+    assert bench.offsets.get(QUEUE) == 2
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("delay_level", "limit"), [(-1, None), (0, 0)])
+async def test_dead_letters_are_done_with(delay_level: int, limit: int | None) -> None:
+    bench = _Bench(max_reconsume_times=limit)
+    bench.submit(1)
+    context = ConsumeContext(QUEUE, delay_level=delay_level)
+    bench.finish(bench.runner.work[0], ConsumeResult.LATER, context=context)
+    await asyncio.sleep(0.1)
+    assert bench.returned == [(0, delay_level)]
+    assert bench.offsets.get(QUEUE) == 1
+
+
+@pytest.mark.virtual_time
+async def test_broadcast_messages_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    bench = _Bench(batch_size=2, broadcasting=True)
+    bench.submit(2)
+    bench.finish(bench.runner.work[0], ConsumeResult.SUCCESS, context=_ACK_FIRST)
+    assert bench.offsets.get(QUEUE) == 2
+    assert caplog.text.count("is passed over") == 1
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("result", [ConsumeResult.SUCCESS, ConsumeResult.LATER])
+async def test_nothing_counts_for_a_queue_that_was_given_up(result: ConsumeResult) -> None:
+    bench = _Bench()
+    bench.submit(2)
+    bench.finish(bench.runner.work[0], ConsumeResult.LATER)
+    bench.runner.work[1].begin(bench.loop.time())
+    bench.queue.drop()
+    bench.runner.work[1].result = result
+    bench.service.done(bench.runner.work[1])
+    await asyncio.sleep(10)
+    assert len(bench.runner.work) == 2
+    assert bench.offsets.get(QUEUE) is None
+
+
+@pytest.mark.virtual_time
+async def test_a_queue_that_is_given_up_begins_nothing_more_and_waits_for_what_runs() -> None:
+    bench = _Bench()
+    bench.submit(3)
+    running, not_begun, _ = bench.runner.work
+    assert running.begin(bench.loop.time())
+    bench.queue.closing = True
+    assert not not_begun.begin(bench.loop.time())
+    bench.service.done(not_begun)
+    bench.loop.call_later(0.4, bench.service.done, running)
+    began = bench.loop.time()
+    assert await bench.service.quiesce(bench.queue, 1.0)
+    assert bench.loop.time() - began == pytest.approx(0.4, abs=0.01)
+    assert bench.offsets.get(QUEUE) == 1, "what ended in time counts"
+
+
+@pytest.mark.virtual_time
+async def test_nobody_waits_for_ever() -> None:
+    bench = _Bench()
+    bench.submit(1)
+    bench.runner.work[0].begin(bench.loop.time())
+    bench.queue.closing = True
+    began = bench.loop.time()
+    assert not await bench.service.quiesce(bench.queue, 1.0)
+    assert bench.loop.time() - began == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.virtual_time
+async def test_a_call_of_more_than_fifteen_minutes_goes_back_once() -> None:
+    bench = _Bench(batch_size=2)
+    bench.submit(4)
+    slow, waiting = bench.runner.work
+    slow.begin(bench.loop.time())
+    await asyncio.sleep(899)
+    bench.service.clean_expired()
+    assert bench.returned == []
+    await asyncio.sleep(2)
+    bench.service.clean_expired()
+    bench.service.clean_expired()
+    await asyncio.sleep(1)
+    assert bench.returned == [(0, 3), (1, 3)]
+    assert bench.offsets.get(QUEUE) == 2
+    slow.result = ConsumeResult.LATER
+    bench.service.done(slow)
+    await asyncio.sleep(1)
+    assert bench.returned == [(0, 3), (1, 3)], "its result is ignored"
+    bench.finish(waiting)
+    assert bench.offsets.get(QUEUE) == 4
+
+
+@pytest.mark.virtual_time
+async def test_the_result_of_a_call_that_took_too_long_does_not_count_for_its_repetition() -> None:
+    bench = _Bench()
+    bench.broken = 1
+    bench.submit(1)
+    (slow,) = bench.runner.work
+    slow.begin(bench.loop.time())
+    await asyncio.sleep(901)
+    bench.service.clean_expired()
+    await asyncio.sleep(5.1)
+    again = bench.runner.work[1]
+    bench.service.done(slow)
+    assert bench.offsets.get(QUEUE) is None
+    bench.finish(again)
+    assert bench.offsets.get(QUEUE) == 1
+
+
+@pytest.mark.virtual_time
+async def test_what_finds_no_room_is_submitted_again(caplog: pytest.LogCaptureFixture) -> None:
+    bench = _Bench(capacity=2)
+    bench.submit(5)
+    assert len(bench.runner.work) == 2
+    for work in bench.runner.work:
+        bench.finish(work)
+    bench.runner.work.clear()
+    await asyncio.sleep(4.9)
+    assert bench.runner.work == []
+    await asyncio.sleep(0.2)
+    assert [work.messages[0].queue_offset for work in bench.runner.work] == [2, 3]
+    bench.runner.capacity = 10
+    await asyncio.sleep(5)
+    assert [work.messages[0].queue_offset for work in bench.runner.work] == [2, 3, 4]
+    for work in bench.runner.work:
+        bench.finish(work)
+    assert bench.offsets.get(QUEUE) == 5
+    assert "3 more are submitted again in 5.0 s" in caplog.text
+
+
+@pytest.mark.virtual_time
+async def test_what_found_no_room_is_forgotten_with_its_queue() -> None:
+    bench = _Bench(capacity=1)
+    bench.submit(2)
+    bench.queue.drop()
+    bench.runner.work.clear()
+    await asyncio.sleep(6)
+    assert bench.runner.work == []
+
+
+@pytest.mark.virtual_time
+async def test_an_order_that_finds_no_room_is_refused() -> None:
+    bench = _Bench(capacity=0)
+    with pytest.raises(CommandError, match="too many messages wait"):
+        await bench.service.consume_directly(messages([0])[0])
+
+
+@pytest.mark.virtual_time
+async def test_stopping_waits_for_what_is_on_its_way_back() -> None:
+    bench = _Bench()
+    bench.submit(1)
+    bench.finish(bench.runner.work[0], ConsumeResult.LATER)
+    await bench.service.stop(5.0)
+    assert bench.returned == [(0, 0)]
+    assert bench.offsets.get(QUEUE) == 1

@@ -1,0 +1,111 @@
+"""Shares of a group: what is asked of whom, and what happens when nobody can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from rmq_client.consumer.rebalancing.allocation import Allocation, averagely
+from rmq_client.consumer.rebalancing.rebalance import ClientRebalance
+from rmq_client.consumer.rebalancing.share import Share
+from rmq_client.errors import BrokerUnreachable, NameServerUnreachable, TopicNotFound
+from rmq_client.network.routing import TopicRoute
+from rmq_remoting.message_queue import MessageQueue
+
+_QUEUES = tuple(MessageQueue("T", name, number) for name in ("a", "b") for number in range(2))
+_ROUTE = TopicRoute("T", _QUEUES, _QUEUES, {"a": {0: "a:1"}, "b": {0: "b:1"}})
+
+
+class _Cluster:
+    """Route table, broker and application at once."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, list[str]] = {"a:1": ["me", "other"], "b:1": ["me", "other"]}
+        self.failure: Exception | None = None
+        self.announced = 0
+        self.route_failures = 0
+
+    async def route(self, topic: str) -> TopicRoute:
+        if self.failure is not None:
+            raise self.failure
+        return _ROUTE
+
+    def request_failed(self, topic: str) -> None:
+        self.route_failures += 1
+
+    async def consumer_ids(self, address: str, group: str) -> list[str]:
+        if address not in self.ids:
+            raise BrokerUnreachable(f"{address} is down")
+        return self.ids[address]
+
+    async def announce(self) -> None:
+        self.announced += 1
+
+    async def share(self, topic: str = "T", allocation: Allocation | None = averagely) -> Share | None:
+        rebalancer = ClientRebalance(
+            "g",
+            "me",
+            routes=self,  # type: ignore[arg-type]
+            api=self,  # type: ignore[arg-type]
+            allocation=allocation,
+            announce=self.announce,
+        )
+        return await rebalancer.share(topic)
+
+
+async def test_a_share_of_all_queues_in_their_order() -> None:
+    assert await _Cluster().share() == Share(frozenset(_QUEUES[:2]), alone=False)
+
+
+async def test_who_is_alone_gets_all() -> None:
+    cluster = _Cluster()
+    cluster.ids = {"a:1": ["me"], "b:1": ["me"]}
+    assert await cluster.share() == Share(frozenset(_QUEUES), alone=True)
+
+
+async def test_any_broker_can_be_asked() -> None:
+    for gone in ("a:1", "b:1"):
+        cluster = _Cluster()
+        del cluster.ids[gone]
+        for _ in range(10):
+            assert await cluster.share() is not None
+        assert cluster.route_failures == 0
+
+
+async def test_nobody_can_tell() -> None:
+    cluster = _Cluster()
+    cluster.ids = {}
+    assert await cluster.share() is None
+    assert cluster.route_failures == 1
+    for failure in (TopicNotFound("no T"), NameServerUnreachable("down")):
+        cluster.failure = failure
+        assert await cluster.share() is None
+
+
+async def test_a_broker_that_does_not_know_this_consumer_is_told() -> None:
+    cluster = _Cluster()
+    cluster.ids = {"a:1": ["other"], "b:1": ["other"]}
+    assert await cluster.share() is None, "queues are not given up for that"
+    assert cluster.announced == 1
+
+
+async def test_in_broadcasting_everybody_has_everything_and_nobody_is_asked() -> None:
+    cluster = _Cluster()
+    cluster.ids = {}
+    assert await cluster.share(allocation=None) == Share(frozenset(_QUEUES), alone=True)
+
+
+async def test_a_retry_topic_that_is_not_there_yet_is_no_problem() -> None:
+    cluster = _Cluster()
+    cluster.failure = TopicNotFound("no retries")
+    assert await cluster.share("%RETRY%g") == Share(frozenset(), alone=True)
+    assert await cluster.share("T") is None
+
+
+async def test_a_strategy_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+        raise RuntimeError("no idea")
+
+    assert await _Cluster().share(allocation=fail) is None
+    assert "could not be allocated" in caplog.text

@@ -1,0 +1,127 @@
+"""Brokers that ask about transactions, on a connection without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rmq_client.network.transaction_checks import TransactionChecks
+from rmq_client.transactions import TransactionState
+from rmq_remoting.codes import RequestCode
+from rmq_remoting.command import RemotingCommand, Serialization
+from rmq_remoting.headers.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_codec import encode_stored_message
+from tests.support.waiting import loop_passes
+from tests.unit.broker.parts import Peer
+
+_MAX_BODY = 1 << 20
+
+
+def _question(body: bytes | None = None, **properties: str) -> RemotingCommand:
+    header = CheckTransactionStateRequestHeader(
+        commit_log_offset=400,
+        tran_state_table_offset=4,
+        msg_id="U",
+        transaction_id="U",
+        topic="RMQ_SYS_TRANS_HALF_TOPIC",
+        broker_name="broker-a",
+    )
+    message = MessageExt("T", b"body", queue_offset=4, physical_offset=400)
+    message.properties = {"UNIQ_KEY": "U", "PGROUP": "g", **properties}
+    return RemotingCommand.request(
+        RequestCode.CHECK_TRANSACTION_STATE,
+        header.encode(),
+        encode_stored_message(message) if body is None else body,
+        oneway=True,
+    )
+
+
+def _checks(*states: TransactionState) -> tuple[TransactionChecks, list[MessageExt]]:
+    checks, asked, left = TransactionChecks(Serialization.JSON, _MAX_BODY), list[MessageExt](), list(states)
+
+    async def answer(message: MessageExt) -> tuple[TransactionState, str | None]:
+        asked.append(message)
+        return left.pop(0), "because"
+
+    checks.add("g", answer)
+    return checks, asked
+
+
+@pytest.mark.parametrize(
+    ("state", "flag"),
+    [(TransactionState.COMMIT, 8), (TransactionState.ROLLBACK, 12), (TransactionState.UNKNOWN, 0)],
+)
+async def test_an_answer_says_what_was_asked_about(state: TransactionState, flag: int) -> None:
+    broker = Peer()
+    checks, asked = _checks(state)
+
+    checks.asked(broker.connection, _question())
+    await loop_passes()
+
+    (answer,) = broker.received()
+    assert (answer.code, answer.is_oneway, answer.remark) == (RequestCode.END_TRANSACTION, True, "because")
+    header = EndTransactionRequestHeader.decode(answer.ext_fields)
+    assert (header.commit_or_rollback, header.from_transaction_check) == (flag, True)
+    assert (header.commit_log_offset, header.tran_state_table_offset) == (400, 4)
+    assert (header.producer_group, header.msg_id, header.transaction_id) == ("g", "U", "U")
+    assert (header.topic, header.broker_name) == ("RMQ_SYS_TRANS_HALF_TOPIC", "broker-a")
+    assert (asked[0].topic, asked[0].body, asked[0].broker_name) == ("T", b"body", "broker-a")
+
+
+@pytest.mark.parametrize("question", [_question(b""), _question(b"garbage" * 20), _question(PGROUP="other")])
+async def test_what_nobody_can_answer_is_left(question: RemotingCommand) -> None:
+    broker = Peer()
+    checks, asked = _checks(TransactionState.COMMIT)
+    checks.asked(broker.connection, question)
+    await loop_passes()
+    assert (broker.received(), asked) == ([], [])
+
+
+async def test_who_has_stopped_is_not_asked() -> None:
+    broker, asked = Peer(), list[MessageExt]()
+
+    async def answer(message: MessageExt) -> tuple[TransactionState, str | None]:
+        asked.append(message)
+        return TransactionState.COMMIT, None
+
+    checks = TransactionChecks(Serialization.JSON, _MAX_BODY)
+    checks.add("g", answer)
+    checks.remove("g", answer)
+    checks.asked(broker.connection, _question())
+    await loop_passes()
+    assert (broker.received(), asked) == ([], [])
+
+
+async def test_questions_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmq_client.network.transaction_checks._MAX_CHECKS_IN_FLIGHT", 2)
+    broker, release, asked = Peer(), asyncio.Event(), list[MessageExt]()
+
+    async def answer(message: MessageExt) -> tuple[TransactionState, str | None]:
+        asked.append(message)
+        await release.wait()
+        return TransactionState.COMMIT, None
+
+    checks = TransactionChecks(Serialization.JSON, _MAX_BODY)
+    checks.add("g", answer)
+    for _ in range(3):
+        checks.asked(broker.connection, _question())
+    await loop_passes()
+    assert len(asked) == 2
+    release.set()
+    await loop_passes()
+    assert len(broker.received()) == 2
+    await checks.stop()
+
+
+async def test_an_answer_to_a_broker_that_has_gone_is_left() -> None:
+    broker = Peer()
+    checks, asked = _checks(TransactionState.COMMIT)
+    checks.asked(broker.connection, _question())
+    broker.connection.abort()
+    await loop_passes()
+    assert len(asked) == 1
