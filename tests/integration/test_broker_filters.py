@@ -11,7 +11,7 @@ import pytest
 from rmq_broker.clients.subscription import Subscription
 from rmq_broker.clock import now_ms
 from rmq_broker.store.api import is_ext_address
-from rmq_broker.store.property_filter import may_match
+from rmq_broker.store.reading.property_filter import may_match
 from rmq_broker.store_tool.main import main as verify
 from rmq_remoting.bodies.checks import CheckClientRequestBody
 from rmq_remoting.bodies.heartbeat import SubscriptionData

@@ -5,19 +5,18 @@ A contract of import-linter in `pyproject.toml` keeps the modules behind it priv
 
 from __future__ import annotations
 
-from .append import Arrival, Placed, PlacedBatch
-from .checkpoint import Checkpoint
-from .cleanup import Cleaner, CleaningStatistics
+from .appending.appender import Arrival, Placed, PlacedBatch
+from .appending.bit_maps import BitMapOf
+from .appending.record_batch import BatchMessages
+from .cleaning.cleaner import Cleaner, CleaningStatistics
+from .cleaning.disk_space import DiskLevel, DiskSpace
 from .delay_levels import DEFAULT_DELAY_LEVEL_TEXT, DelayLevels, level_of_queue, queue_of_level
-from .disk_space import DiskLevel, DiskSpace
 from .errors import MessageRejected, StoreDamaged, StoreError, StoreUnavailable
-from .group_commit import CommitStatistics, Durability
+from .flushing.group_commit import CommitStatistics, Durability
 from .index.index_files import IndexAnswer
 from .index.message_index import IndexState
-from .judging import BitMapOf
 from .log.commit_log import CommitLog
 from .log.mapped_file import file_name, list_files
-from .log.reading import Backlogs, ColdData, ColdLog
 from .log.record import (
     CRC_PROPERTY_BYTES,
     MAGIC_V2,
@@ -28,21 +27,16 @@ from .log.record import (
     parse_record,
     properties_of,
 )
-from .log.record_batch import BatchMessages
 from .message_store import MessageStore
-from .property_filter import PropertyFilter
 from .queues.batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
 from .queues.consume_queue import PLACEHOLDER_SIZE, QUEUE_ENTRY, ConsumeQueue
 from .queues.extension import EXT_UNIT, ExtUnit, is_ext_address
-from .reader import ColdRead, GetResult, GetStatus, Reader
-from .recovery import StopKind
-from .settings import (
-    CleaningSettings,
-    FlushDiskType,
-    PullSettings,
-    QuerySettings,
-    StoreSettings,
-)
+from .reading.log_ranges import Backlogs, ColdData, ColdLog
+from .reading.property_filter import PropertyFilter
+from .reading.reader import ColdRead, GetResult, GetStatus, Reader
+from .recovery.checkpoint import Checkpoint
+from .recovery.recovery import StopKind
+from .settings import CleaningSettings, FlushDiskType, PullSettings, QuerySettings, StoreSettings
 
 __all__ = [
     "CRC_PROPERTY_BYTES",

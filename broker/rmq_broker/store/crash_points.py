@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from rmq_remoting.daemon.configuration import Problem, ProblemKind, SettingsError
 
-from .append import Appender
-from .checkpoint import Checkpoint
-from .fine_checkpoint import FineCheckpoint
+from .appending.appender import Appender
 from .log import commit_log as commit_log_module
 from .log.commit_log import CommitLog
 from .queues.consume_queue import ConsumeQueue
 from .queues.consume_queues import ConsumeQueues
+from .recovery.checkpoint import Checkpoint
+from .recovery.fine_checkpoint import FineCheckpoint
 
 log = logging.getLogger("rmq.broker")
 

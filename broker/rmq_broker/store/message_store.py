@@ -12,31 +12,31 @@ from typing import Final
 
 from rmq_remoting.daemon.atomic_file import replace_file
 
-from .append import Appender
-from .checkpoint import Checkpoint
+from .appending.appender import Appender
+from .appending.bit_maps import RecordJudge
+from .appending.replica import Replica
+from .cleaning.disk_space import DiskUse
 from .directory_lock import DirectoryLock
-from .disk_space import DiskUse
 from .errors import StoreUnavailable
-from .fine_checkpoint import distrust_written
-from .flush import Flusher, Reached
-from .group_commit import Durability, DurabilityListener, GroupCommit
-from .health import WriteHealth
+from .flushing.flusher import Flusher, Reached
+from .flushing.group_commit import Durability, DurabilityListener, GroupCommit
 from .index.index_files import IndexAnswer
 from .index.message_index import MessageIndex
-from .judging import RecordJudge
 from .log.commit_log import CommitLog
-from .log.log_walk import LogRecords
-from .log.reading import Backlogs, ColdLog
-from .log.room import LogRoom
-from .property_filter import PropertyFilter
+from .log.log_records import LogRecords
+from .log.preallocation import LogRoom
 from .queues.consume_queue import ConsumeQueue
 from .queues.consume_queues import ConsumeQueues
 from .queues.extension import ExtUnit
-from .queues.marks import QueueMarks
-from .reader import ColdRead, GetResult, Reader
-from .recovery import RecoveryReport, StopKind, boot_id, recover
-from .replica import Replica
+from .reading.log_ranges import Backlogs, ColdLog
+from .reading.property_filter import PropertyFilter
+from .reading.reader import ColdRead, GetResult, Reader
+from .recovery.checkpoint import Checkpoint
+from .recovery.fine_checkpoint import distrust_written
+from .recovery.queue_state import QueueMarks
+from .recovery.recovery import RecoveryReport, StopKind, boot_id, recover
 from .settings import FlushDiskType, PullSettings, QuerySettings, StoreSettings
+from .write_health import WriteHealth
 
 log = logging.getLogger("rmq.store")
 

@@ -18,12 +18,12 @@ from enum import Enum
 from typing import Final
 
 from ..settings import QuerySettings, StoreSettings
-from .behind_answers import BehindAnswers, CallSoon
 from .catch_up import MAX_PAUSE_S, IndexCatchUp, LogRecords
+from .deferred_calls import BehindAnswers, CallSoon
 from .index_file import PLACE_BYTES, IndexFile, offset_of
 from .index_files import IndexAnswer, IndexFiles
 from .keys import KeyHasher
-from .mark import IndexMark
+from .progress_file import IndexMark
 
 log = logging.getLogger("rmq.store")
 

@@ -15,14 +15,7 @@ from typing import Final
 
 from ..errors import StoreDamaged
 from .mapped_file import MappedFile, file_at, file_name, open_files
-from .record import (
-    BLANK_BYTES,
-    MIN_RECORD_BYTES,
-    RecordSummary,
-    pack_blank,
-    parse_record,
-    store_timestamp_at,
-)
+from .record import BLANK_BYTES, MIN_RECORD_BYTES, RecordSummary, pack_blank, parse_record, store_timestamp_at
 
 _RESERVE_STEP_BYTES: Final = 32 * 1024 * 1024
 

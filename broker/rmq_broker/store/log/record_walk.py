@@ -15,14 +15,7 @@ from typing import Final
 
 from rmq_remoting.sys_flags import MessageSysFlag
 
-from .record import (
-    BLANK_BYTES,
-    MAGIC_BLANK,
-    MAGIC_V1,
-    RecordSummary,
-    ScanEnd,
-    parse_record,
-)
+from .record import BLANK_BYTES, MAGIC_BLANK, MAGIC_V1, RecordSummary, ScanEnd, parse_record
 
 # size, magic, crc, queue id, (flag), queue offset, physical offset, sys flag, (born time, born host),
 # store time, (store host, reconsume times, prepared transaction offset), body length

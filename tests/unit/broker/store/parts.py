@@ -10,8 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rmq_broker.store.appending.record_batch import BatchMessages
 from rmq_broker.store.log.record import MAGIC_BLANK, RecordTemplate, pack_host
-from rmq_broker.store.log.record_batch import BatchMessages
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.consume_queue import PLACEHOLDER_SIZE, QUEUE_ENTRY
 from rmq_remoting.java_hash import tags_code

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from rmq_broker.store.errors import StoreDamaged
-from rmq_broker.store.fine_checkpoint import FineCheckpoint
 from rmq_broker.store.log.mapped_file import PAGE_BYTES
 from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.recovery.fine_checkpoint import FineCheckpoint
 from rmq_broker.store_tool.verify import verify
 from tests.unit.broker.store.parts import (
     bodies,

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from rmq_broker.store.checkpoint import Checkpoint
 from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.recovery import StopKind
+from rmq_broker.store.recovery.checkpoint import Checkpoint
+from rmq_broker.store.recovery.recovery import StopKind
 from rmq_remoting.message_codec import decode_stored_message
 from tests.support.golden import DATA, json_file
 from tests.unit.broker.store.parts import content_of, opened, put

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.store.errors import StoreUnavailable
-from rmq_broker.store.fine_checkpoint import FineCheckpoint, distrust_written
 from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.recovery import StopKind
+from rmq_broker.store.recovery.fine_checkpoint import FineCheckpoint, distrust_written
+from rmq_broker.store.recovery.recovery import StopKind
 from rmq_broker.store_tool.verify import verify
 from tests.support.waiting import until
 from tests.unit.broker.store.parts import bodies, check_agreement, fill, new_store, opened, overwrite, put

@@ -12,7 +12,7 @@ import pytest
 from rmq_broker.store.errors import StoreDamaged, StoreUnavailable
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.consume_queue import ConsumeQueue
-from rmq_broker.store.reader import GetStatus
+from rmq_broker.store.reading.reader import GetStatus
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.store.parts import (
     Clock,

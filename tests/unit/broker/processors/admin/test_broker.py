@@ -12,8 +12,8 @@ from rmq_broker.settings.broker import BrokerSettings, known_keys
 from rmq_broker.settings.version import SettingsVersion
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.store.api import DiskSpace
-from rmq_broker.store.disk_space import DiskUse
-from rmq_broker.store.health import WriteHealth
+from rmq_broker.store.cleaning.disk_space import DiskUse
+from rmq_broker.store.write_health import WriteHealth
 from rmq_remoting.bodies.kv import KVTable
 from rmq_remoting.bodies.topic import DataVersion
 from rmq_remoting.codes import RequestCode, ResponseCode

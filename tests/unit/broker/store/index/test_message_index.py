@@ -386,7 +386,7 @@ def test_a_mark_that_cannot_be_written_is_removed(tmp_path: Path, monkeypatch: p
     def fail(path: Path, content: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("rmq_broker.store.index.mark.replace_file", fail)
+    monkeypatch.setattr("rmq_broker.store.index.progress_file.replace_file", fail)
     indexed.open()
     some(indexed, 50)
     stop(indexed)
@@ -529,7 +529,9 @@ async def test_a_mark_that_cannot_be_written_now_is_no_failure_for_ever(
     async with running(indexed):
         await live(indexed)
         with monkeypatch.context() as patch:
-            patch.setattr("rmq_broker.store.index.mark.replace_file", lambda path, content: full(0, 0, 0))
+            patch.setattr(
+                "rmq_broker.store.index.progress_file.replace_file", lambda path, content: full(0, 0, 0)
+            )
             for _ in range(20):
                 indexed.append("T")
             indexed.index._wanted.set()

@@ -1,0 +1,1 @@
+"""Appending messages: to the commit log, their queue and the index."""

@@ -1,0 +1,302 @@
+"""Appending: a message gets its place in the log and in its queue, and is entered into queue and index.
+
+Entries are made of what the append has in its hands; `dispatch.py` makes the same ones of what stands in the
+log. With synchronous flushing they are made once the log is flushed: consumers never see a message that a
+power cut could take back (Apache RocketMQ 5.3.3, CommitLog.getConfirmOffset).
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmq_remoting.message_properties import find_property
+
+from ..errors import MessageRejected, StoreUnavailable
+from ..log.commit_log import CommitLog
+from ..log.record import RecordTemplate
+from ..queues.batch_consume_queue import BatchConsumeQueue
+from ..queues.consume_queue import ConsumeQueue
+from ..write_health import WriteHealth
+from .record_batch import BatchMessages, BatchStamp, PackedBatch, pack_batch
+
+if TYPE_CHECKING:
+    from ..index.message_index import MessageIndex
+
+# Called with the queue of each message or batch, as soon as consumers can read it.
+Arrival = Callable[[ConsumeQueue], None]
+
+
+class Placed(NamedTuple):
+    """Where a message was appended: its offsets in the commit log and in its queue, and its record's size."""
+
+    physical_offset: int
+    queue_offset: int
+    size_bytes: int
+
+
+class PlacedBatch(NamedTuple):
+    """Where the messages of a batch were appended.
+
+    Each message has its own offset in the commit log and its own record size. In the queue the messages take
+    consecutive offsets from `queue_offset` on.
+    """
+
+    physical_offsets: Sequence[int]
+    sizes_bytes: Sequence[int]
+    total_bytes: int
+    queue_offset: int
+
+
+class _Unflushed(NamedTuple):
+    """A message, or the messages of a batch, that are to be entered when the log is flushed to `end`."""
+
+    end: int
+    begin: int
+    enter: Callable[[], None]
+
+
+class Appender:
+    """Puts messages; belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        index: MessageIndex,
+        health: WriteHealth,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._log = commit_log
+        self._index = index
+        self._health = health
+        self._clock = clock
+        self._largest_record_bytes = commit_log.largest_record_bytes
+        # With synchronous flushing: what is not entered yet, and whom to ask for a flush.
+        self._unflushed: deque[_Unflushed] = deque()
+        self._ask_for_flush: Callable[[], None] | None = None
+        self.last_timestamp_ms = 0  # when the newest message was stored
+        self.puts_failed = 0
+        # Called with the queue after each append; set by whoever wakes consumers.
+        self.on_arrival: Arrival = lambda queue: None
+
+    # --- one message ---
+
+    def put(
+        self,
+        queue: ConsumeQueue,
+        template: RecordTemplate,
+        body: bytes,
+        properties: bytes,
+        *,
+        tags_code: int,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        unique_key: bytes | None = None,
+        messages: int = 1,
+        delay_ms: int | None = None,
+        prepared_transaction_offset: int = 0,
+    ) -> Placed:
+        """Append a message and return where it is.
+
+        `unique_key`: that of the properties, where the caller has it. `messages`: how many offsets it takes,
+        more than one for a batch that is one record. `delay_ms`: how long a delayed message is to wait; when
+        it is due stands in its entry instead of the tags code. `prepared_transaction_offset`: where the half
+        message of a committed one is. Raises StoreUnavailable, MessageRejected.
+        """
+        size = template.fixed_bytes + len(body) + len(properties)
+        if self._health.refusal is not None:
+            raise StoreUnavailable(self._health.refusal)
+        if size > self._largest_record_bytes:
+            raise MessageRejected(self._too_large("message" if messages == 1 else "batch", size))
+        try:
+            file = self._log.room_for(size)
+        except OSError as error:
+            raise self._disk_error(error) from error
+        position = file.wrote
+        physical_offset = file.start + position
+        queue_offset = queue.next_offset
+        now_ms = int(self._clock() * 1000)
+        if delay_ms is not None:
+            tags_code = now_ms + delay_ms
+        record = template.pack(
+            size,
+            body,
+            properties,
+            queue_offset=queue_offset,
+            physical_offset=physical_offset,
+            born_timestamp_ms=born_timestamp_ms,
+            born_host=born_host,
+            store_timestamp_ms=now_ms,
+            prepared_transaction_offset=prepared_transaction_offset,
+        )
+        file.append(record)
+        self.last_timestamp_ms = now_ms
+        if unique_key is None:
+            unique_key = find_property(properties, b"UNIQ_KEY") or b""
+        keys = (find_property(properties, b"KEYS") or b"") if b"KEYS\x01" in properties else b""
+        if self._ask_for_flush is None:
+            queue.put(physical_offset, size, tags_code, now_ms, messages)
+            self.on_arrival(queue)  # first: who waits for the message does not wait for its index entry
+            self._index.put(queue.topic, unique_key, keys, physical_offset, now_ms)
+        else:
+            queue.next_offset += messages
+            entry = (physical_offset, size, tags_code, now_ms, messages)
+            enter = partial(self._enter, queue, entry, unique_key, keys)
+            self._enter_later(physical_offset, size, enter)
+        return Placed(physical_offset, queue_offset, size)
+
+    # --- several ---
+
+    def put_batch(
+        self,
+        queue: ConsumeQueue,
+        template: RecordTemplate,
+        messages: BatchMessages,
+        *,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        unique_key: bytes = b"",
+        has_keys: bool = True,
+    ) -> PlacedBatch:
+        """Append messages one behind the other, all or none.
+
+        `unique_key`: that of the batch, which all of them have; empty: each has its own. `has_keys`: whether
+        one may have KEYS. Returns where each went, and the queue offset of the first. Raises
+        StoreUnavailable, MessageRejected.
+        """
+        count = len(messages.bodies)
+        if not count:
+            return PlacedBatch((), (), 0, queue.next_offset)
+        lengths = messages.lengths()
+        total = lengths.record_bytes(template, messages.shared_properties)
+        if self._health.refusal is not None:
+            raise StoreUnavailable(self._health.refusal)
+        if total > self._largest_record_bytes:
+            raise MessageRejected(self._too_large("batch", total))
+        try:
+            file = self._log.room_for(total)
+        except OSError as error:
+            raise self._disk_error(error) from error
+        begin = file.wrote
+        first_queue_offset = queue.next_offset
+        now_ms = int(self._clock() * 1000)
+        stamp = BatchStamp(first_queue_offset, file.start + begin, born_timestamp_ms, born_host, now_ms)
+        packed = pack_batch(template, messages, lengths, stamp)
+        file.append(packed.records)
+        self.last_timestamp_ms = now_ms
+        keyed = messages if has_keys or not unique_key else None
+        if self._ask_for_flush is None:
+            self._enter_batch(queue, packed, unique_key, keyed, now_ms)
+        else:
+            queue.next_offset += count
+            enter = partial(self._enter_batch, queue, packed, unique_key, keyed, now_ms)
+            self._enter_later(file.start + begin, total, enter)
+        return PlacedBatch(packed.offsets, packed.sizes, total, first_queue_offset)
+
+    def _enter(
+        self, queue: ConsumeQueue, entry: tuple[int, int, int, int, int], unique_key: bytes, keys: bytes
+    ) -> None:
+        """The same three steps stand in `put`: a call there costs as much as one of them."""
+        queue.put(*entry)
+        self.on_arrival(queue)
+        self._index.put(queue.topic, unique_key, keys, entry[0], entry[3])
+
+    def _enter_batch(
+        self,
+        queue: ConsumeQueue,
+        packed: PackedBatch,
+        unique_key: bytes,
+        keyed: BatchMessages | None,
+        timestamp_ms: int,
+    ) -> None:
+        """`keyed`: the messages, None where all have the unique key and no other."""
+        queue.put_many(packed.entries)
+        self.on_arrival(queue)
+        if keyed is None:
+            self._index.put_batch(queue.topic, unique_key, packed.entries, timestamp_ms)
+        else:
+            for own, offset in zip(keyed.own_properties, packed.offsets, strict=True):
+                properties = own + keyed.shared_properties
+                key = unique_key or find_property(properties, b"UNIQ_KEY") or b""
+                keys = find_property(properties, b"KEYS") or b""
+                self._index.put(queue.topic, key, keys, offset, timestamp_ms)
+
+    # --- topics of batches ---
+
+    def put_unit(
+        self,
+        queue: BatchConsumeQueue,
+        template: RecordTemplate,
+        body: bytes,
+        properties: bytes,
+        count: int,
+        *,
+        tags_code: int,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        unique_key: bytes,
+    ) -> Placed:
+        """Append a batch of `count` messages as one record, as `put` does a message.
+
+        Number and first offset go into the properties, which its entry is made of again (Apache RocketMQ
+        5.3.3, BatchConsumeQueue.assignQueueOffset).
+        """
+        properties += b"INNER_NUM\x01%d\x02INNER_BASE\x01%d\x02" % (count, queue.next_offset)
+        if len(properties) > template.max_properties_bytes:
+            raise MessageRejected(
+                f"the batch's properties take {len(properties)} bytes in the store, the limit is "
+                f"{template.max_properties_bytes}"
+            )
+        return self.put(
+            queue,
+            template,
+            body,
+            properties,
+            tags_code=tags_code,
+            born_timestamp_ms=born_timestamp_ms,
+            born_host=born_host,
+            unique_key=unique_key,
+            messages=count,
+        )
+
+    # --- synchronous flushing ---
+
+    def enter_when_flushed(self, ask_for_flush: Callable[[], None] | None) -> None:
+        """From now on messages are entered in `flushed` only, and a flush is asked for after each append."""
+        self._ask_for_flush = ask_for_flush
+
+    def flushed(self, offset: int) -> None:
+        """The log is on the disk up to `offset`: enter what was appended before it."""
+        unflushed = self._unflushed
+        while unflushed and unflushed[0].end <= offset:
+            unflushed.popleft().enter()
+
+    def _enter_later(self, begin: int, size: int, enter: Callable[[], None]) -> None:
+        assert self._ask_for_flush is not None
+        self._unflushed.append(_Unflushed(begin + size, begin, enter))
+        self._ask_for_flush()
+
+    @property
+    def entries_end(self) -> int:
+        """Up to here in the log every message is entered."""
+        return self._unflushed[0].begin if self._unflushed else self._log.max_offset
+
+    # --- errors ---
+
+    def _too_large(self, what: str, size: int) -> str:
+        return (
+            f"the {what} takes {size} bytes in the store, more than fit a commit log file: "
+            f"{self._largest_record_bytes} (mappedFileSizeCommitLog - 8)"
+        )
+
+    def _disk_error(self, error: OSError) -> StoreUnavailable:
+        self.puts_failed += 1
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StoreUnavailable(f"no room for the message on the disk of {self._log.folder}: {error}")
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return StoreUnavailable(f"too many files are open; raise ulimit -n: {error}")
+        return StoreUnavailable(f"no file for the message can be made in {self._log.folder}: {error}")

@@ -1,0 +1,139 @@
+"""Following another broker's log: its bytes are appended as they are, and entered from what they say.
+
+Apache RocketMQ 5.3.3, DefaultMessageStore.appendToCommitLog and ReputMessageService. Apache writes whatever
+comes; here a record gets into the log when all of it has come, so that a killed process leaves whole ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from rmq_remoting.message_properties import find_property
+
+from ..delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
+from ..index.message_index import MessageIndex
+from ..log.commit_log import CommitLog
+from ..log.mapped_file import HEAD_BYTES
+from ..log.record import BLANK_BYTES, MAGIC_BLANK, MIN_RECORD_BYTES, RecordSummary, parse_record
+from ..queues.consume_queue import ConsumeQueue
+from ..queues.consume_queues import ConsumeQueues
+from ..queues.dispatcher import Dispatcher
+
+_unpack_head: Final = Struct(">ii").unpack_from
+
+
+class Replica:
+    """Appends and enters; belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        index: MessageIndex,
+        on_arrival: Callable[[ConsumeQueue], None],
+        levels: DelayLevels = DEFAULT_DELAY_LEVELS,
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._on_arrival = on_arrival
+        self._dispatcher = Dispatcher(
+            queues, commit_log, {}, fill_gaps=True, index=self._enter_in_index, levels=levels
+        )
+        self._begin = 0  # where a log without any file is to begin
+        # What has come of a record that has not come to its end; no more than fits a file.
+        self._pending = bytearray()
+        # Records that are in the log and not entered yet: nothing stays here unless that fails.
+        self._to_enter: deque[RecordSummary] = deque()
+
+    @property
+    def entries_end(self) -> int:
+        """Up to here in the log every message is entered."""
+        return self._to_enter[0].physical_offset if self._to_enter else self._log.max_offset
+
+    def append(self, offset: int, data: bytes) -> None:
+        """Append bytes that stand at `offset` in the other log: those behind the bytes that came last.
+
+        They may end anywhere: the beginning of a record that has not come to its end is kept in memory. Who
+        has begun anew meanwhile goes on where the log ends, and sends it again.
+
+        Raises ValueError for bytes that do not follow and for what is no record, OSError. The log then ends
+        behind a whole record still, and goes on from there.
+        """
+        if offset != self._end + len(self._pending):
+            self._go_on_at(offset)
+        self._enter()
+        self._pending += data
+        try:
+            while self._append_part():
+                self._enter()
+        except BaseException:
+            self._pending.clear()
+            raise
+
+    @property
+    def _end(self) -> int:
+        return self._log.max_offset if self._log.files else self._begin
+
+    def _go_on_at(self, offset: int) -> None:
+        if self._log.files and offset != self._log.max_offset:
+            raise ValueError(f"the log ends at {self._log.max_offset}, bytes of {offset} do not follow")
+        self._begin = offset
+        self._pending.clear()
+
+    def _append_part(self) -> bool:
+        """Append the whole records that have come, those of one file; False where there is none."""
+        begin = self._end
+        room = self._log.next_file_offset(begin) - begin
+        records: list[RecordSummary] = []
+        position = 0
+        while position < room and (size := self._whole_size(position, room - position)):
+            record = self._record_at(position, size)
+            if record is not None:
+                records.append(record)
+            position += size
+        if not position:
+            return False
+        self._log.append_data(begin, bytes(self._pending[:position]))
+        del self._pending[:position]
+        self._to_enter += records
+        return True
+
+    def _whole_size(self, position: int, room: int) -> int:
+        """How long the record is, or the blank, that begins there; 0 where not all of it has come."""
+        if position + HEAD_BYTES > len(self._pending):
+            return 0
+        size, magic = _unpack_head(self._pending, position)
+        fits = size == room if magic == MAGIC_BLANK else MIN_RECORD_BYTES <= size <= room - BLANK_BYTES
+        if not fits:
+            raise self._no_record_at(position)
+        return int(size) if position + size <= len(self._pending) else 0
+
+    def _record_at(self, position: int, size: int) -> RecordSummary | None:
+        """The record that has come; None for a blank."""
+        if _unpack_head(self._pending, position)[1] == MAGIC_BLANK:
+            return None
+        record = parse_record(bytes(self._pending[position : position + size]), 0, self._end + position)
+        if record is None:
+            raise self._no_record_at(position)
+        return record
+
+    def _no_record_at(self, position: int) -> ValueError:
+        return ValueError(
+            f"what came for {self._end + position} is no sound record of a log with files of this size"
+        )
+
+    def _enter(self) -> None:
+        while self._to_enter:
+            record = self._to_enter[0]
+            self._dispatcher.dispatch(record)
+            self._to_enter.popleft()
+            self._on_arrival(self._queues.get_or_create(record.topic, record.queue_id))
+
+    def _enter_in_index(self, record: RecordSummary) -> None:
+        unique_key = find_property(record.properties, b"UNIQ_KEY") or b""
+        keys = find_property(record.properties, b"KEYS") or b""
+        self._index.put(record.topic, unique_key, keys, record.physical_offset, record.store_timestamp_ms)

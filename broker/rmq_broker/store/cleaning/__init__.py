@@ -1,0 +1,1 @@
+"""Deleting old files, and the space on the disk."""

@@ -1,0 +1,377 @@
+"""Deleting old messages: files of the log, the oldest first, and then what points into them.
+
+When and which: Apache RocketMQ 5.3.3, DefaultMessageStore (CleanCommitLogService, CleanConsumeQueueService).
+
+A file's name goes first, and the file only with the last of its readers. To give the blocks of a file of
+1 GiB back takes ext4 a quarter of a second, so that has to happen in a thread. (Cutting it down in steps
+first was tried: other files' fsyncs waited just as long, and who reads it meanwhile, a backup say, would find
+it short.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, ParamSpec, Protocol, TypeVar
+
+from rmq_remoting.daemon.atomic_file import sync_folder
+
+from ..settings import CleaningSettings
+from .disk_space import DiskLevel, DiskSpace
+
+log = logging.getLogger("rmq.store.cleaning")
+
+# How often the disk is looked at. A full one more often: who waits for space waits no longer than that.
+_CHECK_SECONDS: Final = 5.0
+_CHECK_FULL_SECONDS: Final = 1.0
+# Queues that are cleaned in one go, in two or three milliseconds, and the pause before the next: there may be
+# 20,000 of them, and who cleans them keeps the loop from running.
+_SLICE: Final = 20
+_PAUSE_SECONDS: Final = 0.005
+# A request holds for the time of so many rounds (as Apache).
+_REQUESTED_ROUNDS: Final = 20
+# Files that only wait to be flushed are looked at again so soon. The flusher gets to them by itself, at a
+# pace that disk and queues bear: a flush from here would be one more, of all queues, at anybody's request.
+_FLUSH_PAUSE_MS: Final = 1000
+_HOUR_MS: Final = 3_600_000
+
+_Arguments = ParamSpec("_Arguments")
+_T = TypeVar("_T")
+_P = TypeVar("_P", bound="PointsIntoLog")
+
+
+class CleanableLog(Protocol):
+    """The commit log, as far as it is needed here; everything on the loop's thread."""
+
+    @property
+    def min_offset(self) -> int:
+        """Where the log begins."""
+
+    @property
+    def oldest_file(self) -> Path | None:
+        """The first file, if it may be removed."""
+
+    @property
+    def oldest_waits_for_flush(self) -> bool:
+        """Whether the first file may be removed as soon as it and its messages' entries are on the disk."""
+
+    def remove_oldest(self) -> None:
+        """Begin with the second file from now on."""
+
+
+class PointsIntoLog(Protocol):
+    """A queue, or all index files."""
+
+    def delete_before(self, log_begin: int) -> int:
+        """Forget what is not in the log any more; how many files were deleted.
+
+        Blocks, and raises OSError; called in a thread while others read and write.
+        """
+
+
+class CleanableQueue(PointsIntoLog, Protocol):
+    """A consume queue, as far as it is needed here."""
+
+    def advance_min(self, log_begin: int) -> None:
+        """Begin with the first message that is still in the log. As `delete_before`, but for the files."""
+
+
+@dataclass(slots=True)
+class CleaningStatistics:
+    """Plain counters for metrics."""
+
+    log_files_deleted: int = 0
+    log_bytes_freed: int = 0
+    queue_files_deleted: int = 0
+    index_files_deleted: int = 0
+    failures: int = 0
+    last_round_ms: int = 0  # when; 0: there was none yet
+
+
+class Cleaner:
+    """Looks at the disk and the clock, and deletes what it is time for; belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        commit_log: CleanableLog,
+        queues: Iterable[CleanableQueue],
+        indexes: Sequence[PointsIntoLog],
+        disk: DiskSpace,
+        settings: CleaningSettings,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`queues` is gone through anew in each round: it may grow and shrink."""
+        self._log = commit_log
+        self._queues = queues
+        self._indexes = indexes
+        self._disk = disk
+        self._settings = settings
+        self._clock = clock
+        self._in_log = asyncio.Lock()
+        self._behind_log = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._round_done = asyncio.Event()
+        self._stopping = False
+        self._requested_until_ms = -1
+        self._next_round_ms = 0
+        self._log_again_ms = 0  # after a failure: when to try again
+        self._behind_again_ms = 0
+        # Before here in the log nothing points any more; 0 after a start: it is not known.
+        self.cleaned_to = 0
+        self._is_stuck = False
+        self.statistics = CleaningStatistics()
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Clean until `stop` is called or the task is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look_again_and_again(), name="clean the log")
+            tasks.create_task(self._follow_again_and_again(), name="clean behind the log")
+
+    async def _look_again_and_again(self) -> None:
+        while not self._stopping:
+            await self.look()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._pause_seconds())
+            self._wake.clear()
+
+    async def _follow_again_and_again(self) -> None:
+        """Many queues take their time: the disk has to be looked at meanwhile."""
+        while not self._stopping:
+            await self._round_done.wait()
+            self._round_done.clear()
+            await self.follow()
+
+    async def stop(self) -> None:
+        """Delete no more; when this returns nothing is under way."""
+        self._stopping = True
+        self._wake.set()
+        self._round_done.set()
+        async with self._in_log, self._behind_log:
+            pass
+
+    # --- on request ---
+
+    def delete_expired(self) -> None:
+        """Delete all files that are too old, now, whatever the hour; returns at once."""
+        log.info("files older than %d hours are deleted on request", self._settings.file_reserved_hours)
+        rounds_ms = _REQUESTED_ROUNDS * self._settings.clean_resource_interval_ms
+        self._requested_until_ms = self._now_ms() + rounds_ms
+        self._next_round_ms = self._log_again_ms = 0
+        self._wake.set()
+
+    async def clean_queues(self) -> None:
+        """Have queues and index forget what is not in the log any more; returns when they have."""
+        async with self._behind_log:
+            self.cleaned_to = self._behind_again_ms = 0
+            await self._clean_behind_log()
+
+    # --- rounds ---
+
+    async def look(self) -> None:
+        """Ask how full the disk is, and delete the files of the log that it is time for."""
+        async with self._in_log:
+            if self._stopping:
+                return
+            before = self._disk.level
+            level = await _in_thread(self._disk.check)
+            now_ms = self._now_ms()
+            became_urgent = level >= DiskLevel.FORCE and level > before
+            if now_ms < self._next_round_ms and not became_urgent:
+                return
+            self._next_round_ms = now_ms + self._settings.clean_resource_interval_ms
+            self.statistics.last_round_ms = now_ms
+            deleted = await self._clean_log(level)
+            if self._is_requested and deleted == self._settings.delete_file_batch_max:
+                self._next_round_ms = 0  # there may be more: somebody waits for them to go
+            elif self._is_needed_now and self._log.oldest_waits_for_flush:
+                self._next_round_ms = min(self._next_round_ms, now_ms + _FLUSH_PAUSE_MS)
+            self._round_done.set()
+
+    async def follow(self) -> None:
+        """Have queues and index forget what was deleted from the log, where anything was."""
+        async with self._behind_log:
+            await self._clean_behind_log()
+
+    @property
+    def _is_requested(self) -> bool:
+        return self._now_ms() <= self._requested_until_ms
+
+    @property
+    def _is_needed_now(self) -> bool:
+        return self._is_requested or self._disk.level >= DiskLevel.FORCE
+
+    def _pause_seconds(self) -> float:
+        regular = _CHECK_FULL_SECONDS if self._disk.level is DiskLevel.REFUSE else _CHECK_SECONDS
+        return min(regular, max(0.0, (self._next_round_ms - self._now_ms()) / 1000))
+
+    # --- the log ---
+
+    async def _clean_log(self, level: DiskLevel) -> int:
+        """Delete files of the log, `deleteFileBatchMax` at most; how many."""
+        if self._now_ms() < self._log_again_ms:
+            return 0
+        for deleted in range(self._settings.delete_file_batch_max):
+            path = self._log.oldest_file
+            if path is None:
+                self._complain_if_stuck(level)
+            if self._stopping or path is None or not await self._is_due(path, level):
+                return deleted
+            if deleted:
+                await asyncio.sleep(self._settings.delete_commit_log_files_interval_ms / 1000)
+            if not await self._delete_log_file(path):
+                return deleted
+            self._is_stuck = False
+            # By force only as much as it takes: with the space back, what is left is left for its time.
+            level = await _in_thread(self._disk.check)
+        return self._settings.delete_file_batch_max
+
+    async def _is_due(self, path: Path, level: DiskLevel) -> bool:
+        settings = self._settings
+        if level >= DiskLevel.FORCE and settings.clean_file_forcibly_enable:
+            return True
+        if not self._is_requested and level < DiskLevel.CLEAN and not self._is_the_hour():
+            return False
+        try:
+            modified_ms = (await _in_thread(path.stat)).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return True  # somebody else has deleted it
+        except OSError as error:
+            self._log_failed(error)
+            return False
+        return self._now_ms() >= modified_ms + settings.file_reserved_hours * _HOUR_MS
+
+    def _is_the_hour(self) -> bool:
+        return datetime.fromtimestamp(self._clock()).hour in self._settings.delete_hours
+
+    async def _delete_log_file(self, path: Path) -> bool:
+        """Delete the first file of the log; False where that failed.
+
+        The log lets go of it only then: a file that stays has to be followed by the next one when the
+        directory is opened again.
+        """
+        try:
+            descriptor = await _in_thread(_unlink, path)
+        except OSError as error:
+            self._log_failed(error)
+            return False
+        self._log.remove_oldest()
+        freed_bytes = await _in_thread(_give_back, descriptor)
+        self.statistics.log_files_deleted += 1
+        self.statistics.log_bytes_freed += freed_bytes
+        log.info("%s deleted, the log begins at %d", path, self._log.min_offset)
+        return True
+
+    def _log_failed(self, error: OSError) -> None:
+        self._log_again_ms = self._now_ms() + self._settings.redelete_hanged_file_interval_ms
+        self._failed(error)
+
+    def _complain_if_stuck(self, level: DiskLevel) -> None:
+        if level >= DiskLevel.FORCE and not self._is_stuck:
+            self._is_stuck = True
+            log.warning("the disk is nearly full, and the commit log has no file that could be deleted")
+
+    # --- queues and index ---
+
+    async def _clean_behind_log(self) -> None:
+        log_begin = self._log.min_offset
+        if log_begin <= self.cleaned_to or self._now_ms() < self._behind_again_ms:
+            return
+        statistics = self.statistics
+        failures = statistics.failures
+        queues = list(self._queues)
+        # First of all consumers are told where to go on: with the pauses between, files may take minutes.
+        await self._each(queues, lambda queue: _advance_min(queue, log_begin))
+        statistics.queue_files_deleted += await self._each(
+            queues, lambda queue: queue.delete_before(log_begin)
+        )
+        statistics.index_files_deleted += await self._each(
+            self._indexes, lambda index: index.delete_before(log_begin)
+        )
+        if statistics.failures > failures:
+            self._behind_again_ms = self._now_ms() + self._settings.redelete_hanged_file_interval_ms
+        elif not self._stopping:
+            self.cleaned_to = log_begin
+
+    async def _each(self, those: Sequence[_P], clean: Callable[[_P], int]) -> int:
+        """Clean all of them in a thread, with pauses; how many files were deleted."""
+        deleted = 0
+        rest = iter(those)
+        while not self._stopping:
+            found, is_last = await _in_thread(self._slice, rest, clean)
+            deleted += found
+            if is_last:
+                break
+            pause_ms = self._settings.delete_consume_queue_files_interval_ms if found else 0
+            await asyncio.sleep(max(_PAUSE_SECONDS, pause_ms / 1000))
+        return deleted
+
+    def _slice(self, rest: Iterator[_P], clean: Callable[[_P], int]) -> tuple[int, bool]:
+        """Go on until files were deleted, for so many at most; how many, and whether that was the last."""
+        for _ in range(_SLICE):
+            one = next(rest, None)
+            if one is None:
+                return 0, True
+            try:
+                deleted = clean(one)
+            except OSError as error:
+                self._failed(error)
+                continue
+            if deleted:
+                return deleted, False
+        return 0, False
+
+    # --- small things ---
+
+    def _failed(self, error: OSError) -> None:
+        self.statistics.failures += 1
+        seconds = self._settings.redelete_hanged_file_interval_ms / 1000
+        log.error("what is old cannot be deleted, tried again in %.0f s: %s", seconds, error)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+async def _in_thread(
+    function: Callable[_Arguments, _T], /, *arguments: _Arguments.args, **keywords: _Arguments.kwargs
+) -> _T:
+    return await asyncio.to_thread(function, *arguments, **keywords)
+
+
+def _advance_min(queue: CleanableQueue, log_begin: int) -> int:
+    queue.advance_min(log_begin)
+    return 0
+
+
+def _unlink(path: Path) -> int | None:
+    """Take a file's name away; a descriptor that keeps it, None where there was none. Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        path.unlink(missing_ok=True)
+        # In this order also after a power cut: a log that lacks a file between others cannot be opened.
+        sync_folder(path.parent)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _give_back(descriptor: int | None) -> int:
+    """Let go of a file without a name; the bytes on disk that go with it, now or with its last reader."""
+    if descriptor is None:
+        return 0
+    try:
+        return os.fstat(descriptor).st_blocks * 512
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Flushing the commit log and the queues to disk."""

@@ -1,0 +1,48 @@
+"""Which of a queue's entries have a tag, without looking at each: rare tags cost little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+from typing import Final
+
+from ..queues.consume_queue import QUEUE_ENTRY
+
+# A hash has 32 bits and its sign: other first bytes are those of addresses in the queue's extension files.
+_FIRST_BYTES_OF_HASHES: Final = b"\x00\xff"
+_CODE: Final = Struct(">q")
+_CODE_AT: Final = QUEUE_ENTRY.size - _CODE.size
+
+
+def has_hashes_alone(raw: bytes) -> bool:
+    """Whether every one of these packed entries has its tags' hash, and none an address of it."""
+    return not raw[_CODE_AT :: QUEUE_ENTRY.size].translate(None, _FIRST_BYTES_OF_HASHES)
+
+
+def find_tagged(raw: bytes, tags_codes: frozenset[int], most: int) -> list[int]:
+    """The first `most` of these packed entries, by index, with one of the hashes; all have hashes alone."""
+    found: list[int] = []
+    for code in _packed(tags_codes):
+        found += _find(raw.find, code, most)
+    if len(tags_codes) > 1:
+        found.sort()
+    return found[:most]
+
+
+def _find(find: Callable[[bytes, int], int], code: bytes, most: int) -> list[int]:
+    found: list[int] = []
+    position = find(code, _CODE_AT)
+    while position >= 0 and len(found) < most:
+        index, behind = divmod(position - _CODE_AT, QUEUE_ENTRY.size)
+        if behind:  # these bytes are parts of others
+            position = find(code, position + QUEUE_ENTRY.size - behind)
+        else:
+            found.append(index)
+            position = find(code, position + QUEUE_ENTRY.size)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _packed(tags_codes: frozenset[int]) -> tuple[bytes, ...]:
+    return tuple(_CODE.pack(code) for code in tags_codes)

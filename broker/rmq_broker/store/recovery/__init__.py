@@ -1,0 +1,1 @@
+"""Opening a store directory: checkpoints and what a crash leaves."""

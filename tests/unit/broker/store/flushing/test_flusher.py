@@ -1,0 +1,255 @@
+"""Flushing: what it covers, what the checkpoint then says, and what becomes of a store that cannot flush."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import mmap
+import os
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.store.errors import StoreUnavailable
+from rmq_broker.store.flushing.flusher import Reached
+from rmq_broker.store.message_store import MessageStore
+from rmq_broker.store.recovery.checkpoint import Checkpoint
+from rmq_broker.store.recovery.recovery import StopKind
+from tests.support.waiting import until
+from tests.unit.broker.store.parts import Clock, check_agreement, fill, new_store, opened, put, put_batch
+
+
+class Disk:
+    """What maps of files report when they are flushed; a gate lets flushes wait."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.flushes = 0
+        self.waiting = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+
+    class Map(mmap.mmap):
+        def flush(self, offset: int = 0, size: int = 0) -> None:
+            disk.waiting += 1
+            disk.gate.wait(10)
+            disk.waiting -= 1
+            if disk.error is not None:
+                raise disk.error
+            disk.flushes += 1
+            super().flush(offset, size)
+
+    monkeypatch.setattr(mmap, "mmap", Map)
+    return disk
+
+
+def started(root: Path) -> MessageStore:
+    """A store that flushes every few milliseconds."""
+    store = new_store(root, flushIntervalCommitLog=2, flushIntervalConsumeQueue=2, flushCommitLogLeastPages=0)
+    store.open()
+    store.start()
+    return store
+
+
+def checkpoint_of(root: Path) -> Checkpoint:
+    return Checkpoint.load(root / "checkpoint")
+
+
+async def test_everything_gets_to_the_disk_by_itself(tmp_path: Path) -> None:
+    clock = Clock()
+    store = new_store(tmp_path, clock=clock, flushIntervalCommitLog=2, flushIntervalConsumeQueue=4)
+    store.open()
+    store.start()
+    fill(store, 1000, topics=3, size=200)
+    last_ms = clock.now_ms
+    await until(lambda: checkpoint_of(tmp_path).queue_timestamp_ms == last_ms)
+    assert store.commit_log.flushed_offset == store.commit_log.max_offset
+    assert checkpoint_of(tmp_path).log_timestamp_ms == last_ms
+    store.close()
+
+
+async def test_an_idle_store_writes_nothing(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = started(tmp_path)
+    passes = 0
+    flush = store._flusher._flush_what_is_due
+
+    def counted(reached: Reached) -> None:
+        nonlocal passes
+        flush(reached)
+        passes += 1
+
+    monkeypatch.setattr(store._flusher, "_flush_what_is_due", counted)
+    put(store)
+    await until(lambda: checkpoint_of(tmp_path).queue_timestamp_ms > 0)
+    passes = 0
+    await until(lambda: passes > 1)
+    flushes = disk.flushes
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    await until(lambda: passes > 6)
+    assert (disk.flushes, synced) == (flushes, [])
+    store.close()
+
+
+async def test_a_failed_flush_ends_all_writing(tmp_path: Path, disk: Disk) -> None:
+    """And is not tried again: the kernel may have dropped the pages, and would not say so twice."""
+    store = started(tmp_path)
+    put(store)
+    await until(lambda: checkpoint_of(tmp_path).queue_timestamp_ms > 0)
+    before = checkpoint_of(tmp_path)
+    disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
+    put(store)
+    await until(lambda: store.unavailable_reason)
+    disk.error = None
+    flushes = disk.flushes
+    for attempt in (put, lambda store: put_batch(store, [b"a"])):
+        with pytest.raises(StoreUnavailable, match=r"flushing to the disk failed: .*Input/output error"):
+            attempt(store)
+    assert store.get("TopicA", 0, 0, 32, None).count == 2  # reading goes on
+    with pytest.raises(OSError, match="an earlier flush failed"):
+        store._flusher.flush()
+    await store.stop()
+    assert disk.flushes == flushes
+    assert (tmp_path / "abort").exists()
+    assert checkpoint_of(tmp_path) == before
+
+
+async def test_after_a_failed_flush_the_next_start_checks(tmp_path: Path, disk: Disk) -> None:
+    store = started(tmp_path)
+    disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
+    put(store)
+    await until(lambda: store.unavailable_reason)
+    await store.stop()
+    disk.error = None
+    store = opened(tmp_path)
+    assert store.recovery is not None and store.recovery.stop is StopKind.PROCESS_KILLED
+    put(store)
+    store._flusher.flush()
+    store.close()
+    assert check_agreement(tmp_path) == 2
+
+
+async def test_no_other_error_ends_the_flushing_unnoticed(tmp_path: Path, disk: Disk) -> None:
+    store = started(tmp_path)
+    disk.error = ValueError("mmap closed or invalid")
+    put(store)
+    await until(lambda: store.unavailable_reason)
+    with pytest.raises(StoreUnavailable, match="mmap closed or invalid"):
+        put(store)
+    store.close()
+
+
+async def test_a_stop_that_cannot_flush_is_no_clean_one(tmp_path: Path, disk: Disk) -> None:
+    store = opened(tmp_path)
+    put(store)
+    disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
+    with pytest.raises(OSError, match="Input/output error"):
+        await store.stop()
+    assert (tmp_path / "abort").exists()
+    assert not (tmp_path / "rmq_queues.json").exists()
+    disk.error = None
+    opened(tmp_path).close()  # it is not locked any more
+
+
+async def test_stopping_waits_for_the_flush_under_way(tmp_path: Path, disk: Disk) -> None:
+    store = started(tmp_path)
+    disk.gate.clear()
+    put(store)
+    await until(lambda: disk.waiting)
+    stopping = asyncio.ensure_future(store.stop())
+    await asyncio.sleep(0)
+    assert not stopping.done()
+    assert store.commit_log.files  # nothing is unmapped under the flush
+    disk.gate.set()
+    await stopping
+    assert store.unavailable_reason == "the store is closed"
+    assert not (tmp_path / "abort").exists()
+    assert check_agreement(tmp_path) == 1
+
+
+async def test_a_topic_deleted_while_it_is_flushed(tmp_path: Path, disk: Disk) -> None:
+    """Neither does the flush fail, nor does it end."""
+    store = started(tmp_path)
+    disk.gate.clear()
+    fill(store, 20, topics=5)
+    await until(lambda: disk.waiting)
+    store.delete_topics([f"Topic{number}" for number in range(5)])
+    disk.gate.set()
+    put(store)
+    await until(lambda: store.commit_log.flushed_offset == store.commit_log.max_offset)
+    await until((tmp_path / "checkpoint").exists)
+    assert store.unavailable_reason is None
+    await store.stop()
+    assert [path.name for path in (tmp_path / "consumequeue").iterdir()] == ["TopicA"]
+
+
+def test_new_files_names_are_flushed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[str] = set()
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.add(str(Path(f"/proc/self/fd/{fd}").readlink())))
+    store = opened(tmp_path)
+    put(store)
+    synced.clear()
+    store._flusher.flush()
+    folders = ("commitlog", "consumequeue/TopicA/0", "consumequeue/TopicA", "consumequeue", "checkpoint")
+    assert synced >= {str(tmp_path / folder) for folder in folders} | {str(tmp_path)}
+    synced.clear()
+    put(store)
+    store._flusher.flush()
+    assert synced == {str(tmp_path / name) for name in ("checkpoint", "rmq_checkpoint")}
+    store.close()
+
+
+def test_the_mark_of_a_running_broker_is_on_disk_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().name))
+    opened(tmp_path).close()
+    assert "abort.tmp" in synced and "rmq_boot_id.tmp" in synced
+    assert synced[-1] == tmp_path.name
+
+
+def test_queues_that_take_long_to_write_out_are_written_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, takes, written = 0.0, 0.0, []
+
+    def write_out() -> None:
+        nonlocal now
+        written.append(round(now, 3))
+        now += takes
+
+    store = opened(tmp_path)
+    flusher = store._flusher
+    monkeypatch.setattr(flusher, "_clock", lambda: now)
+    monkeypatch.setattr(flusher._queues, "write_out", write_out)
+    monkeypatch.setattr(flusher, "_flush_queues", lambda reached: None)
+    flusher._queues_written_at = flusher._log_flushed_at = now
+
+    def run(seconds: float) -> list[float]:
+        nonlocal now
+        written.clear()
+        end = now + seconds
+        while now < end:
+            flusher._flush_what_is_due(Reached(0, 0))
+            now = round(now + 0.5, 3)
+        return list(written)
+
+    assert run(5) == [1, 2, 3, 4]
+    takes = 0.1  # two seconds between two of them
+    assert all(2 < later - earlier < 2.7 for earlier, later in pairwise(run(20)[1:]))
+    takes = 100  # never longer than ten
+    first, second, *_ = run(300)
+    assert second - (first + takes) <= 10.5
+    takes = 0
+    assert len(run(20)) > 5
+    store.close()

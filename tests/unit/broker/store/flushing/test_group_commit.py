@@ -1,0 +1,202 @@
+"""One flush for all who wait: who is answered by which, in virtual time where time counts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rmq_broker.store.flushing.flusher import LogFlush
+from rmq_broker.store.flushing.group_commit import CommitStatistics, Durability, GroupCommit
+from rmq_broker.store.log.commit_log import CommitLog
+from rmq_broker.store.write_health import WriteHealth
+from tests.support.waiting import loop_passes, until
+
+
+class Log(CommitLog):
+    """Its end is a number; a flush waits for the gate, and covers what was there when it began."""
+
+    __slots__ = ("end", "error", "flushes", "gate", "waiting")
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.flushes = 0
+        self.waiting = 0
+        self.error: OSError | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def flush(self) -> int:
+        covered = self.end
+        self.waiting += 1
+        assert self.gate.wait(30)
+        self.waiting -= 1
+        if self.error is not None:
+            raise self.error
+        self.flushes += 1
+        return covered
+
+
+class Parts:
+    def __init__(self) -> None:
+        self.log = Log()
+        self.now = 100.0
+        self.told: list[int] = []
+        self.health = WriteHealth()
+        self.commits = GroupCommit(
+            LogFlush(self.log, self.health),
+            timeout_ms=lambda: 5000,
+            on_flushed=self.told.append,
+            clock=lambda: self.now,
+        )
+
+    def append(self, size: int = 10) -> asyncio.Future[Durability]:
+        """Append to the log; the future tells how the wait for the flush of that ended."""
+        self.log.end += size
+        self.commits.request()
+        return self.flushed_to(self.log.end)
+
+    def flushed_to(self, offset: int) -> asyncio.Future[Durability]:
+        future: asyncio.Future[Durability] = asyncio.get_running_loop().create_future()
+        self.commits.when_flushed(offset, future.set_result)
+        return future
+
+
+@asynccontextmanager
+async def new_parts() -> AsyncIterator[Parts]:
+    parts = Parts()
+    try:
+        yield parts
+    finally:
+        parts.log.gate.set()
+        parts.commits.close()
+        parts.commits._thread.join(10)
+
+
+async def test_all_of_one_iteration_share_a_flush() -> None:
+    async with new_parts() as parts:
+        waiting = [parts.append() for _ in range(20)]
+        assert await asyncio.gather(*waiting) == [Durability.FLUSHED] * 20
+        assert (parts.log.flushes, parts.told) == (1, [200])
+        assert parts.commits.statistics == CommitStatistics(flushes=1, answered=20)
+
+
+async def test_what_comes_during_a_flush_waits_for_the_next() -> None:
+    async with new_parts() as parts:
+        parts.log.gate.clear()
+        first = parts.append()
+        await until(lambda: parts.log.waiting)
+        others = [parts.append() for _ in range(5)]
+        await loop_passes()
+        parts.log.gate.set()
+        assert await first == Durability.FLUSHED
+        assert await asyncio.gather(*others) == [Durability.FLUSHED] * 5
+        assert (parts.log.flushes, parts.told) == (2, [10, 60])
+
+
+async def test_who_waits_for_nothing_new_is_answered_at_once() -> None:
+    async with new_parts() as parts:
+        assert await parts.append() == Durability.FLUSHED
+        waiting = parts.flushed_to(parts.log.end)
+        assert not waiting.done()  # the loop goes on with other work first
+        await asyncio.sleep(0)
+        assert waiting.result() == Durability.FLUSHED
+        assert parts.log.flushes == 1
+        assert parts.commits.statistics == CommitStatistics(flushes=1, answered=2)
+
+
+async def test_a_wait_alone_makes_a_flush() -> None:
+    """As for the first one after a start, or where the background has flushed meanwhile."""
+    async with new_parts() as parts:
+        parts.log.end += 10
+        waiting = [parts.flushed_to(10) for _ in range(3)]
+        async with asyncio.timeout(4):
+            assert await asyncio.gather(*waiting) == [Durability.FLUSHED] * 3
+        assert parts.log.flushes == 1
+
+
+async def test_what_was_flushed_stays_so_after_a_failure() -> None:
+    async with new_parts() as parts:
+        assert await parts.append() == Durability.FLUSHED
+        flushed = parts.log.end
+        parts.log.error = OSError(5, "Input/output error")
+        known = parts.flushed_to(flushed)
+        assert await parts.append() == Durability.FAILED
+        assert await known == Durability.FLUSHED
+
+
+async def test_entries_are_made_before_anybody_is_answered() -> None:
+    async with new_parts() as parts:
+        seen: list[list[int]] = []
+        parts.log.end += 10
+        parts.commits.request()
+        parts.commits.when_flushed(10, lambda durability: seen.append(list(parts.told)))
+        await parts.flushed_to(10)
+        assert seen == [[10]]
+
+
+async def test_who_waits_too_long_is_told_so() -> None:
+    async with new_parts() as parts:
+        parts.log.gate.clear()
+        early = parts.append()
+        parts.now += 3
+        late = parts.append()
+        parts.now += 2.5
+        parts.commits._time_up()
+        assert await early == Durability.TIMED_OUT
+        assert not late.done()
+        assert parts.commits.waiting == 1
+        assert parts.commits.statistics.timed_out == 1
+        parts.log.gate.set()
+        assert await late == Durability.FLUSHED
+        assert parts.commits.waiting == 0
+
+
+async def test_a_failure_is_told_to_all_and_for_good() -> None:
+    async with new_parts() as parts:
+        parts.log.error = OSError(5, "Input/output error")
+        assert await parts.append() == Durability.FAILED
+        assert parts.health.refusal == "flushing to the disk failed: [Errno 5] Input/output error"
+        parts.log.error = None
+        assert await parts.append() == Durability.FAILED
+        assert (parts.log.flushes, parts.told) == (0, [])
+        assert parts.commits.statistics == CommitStatistics(failed=2)
+
+
+async def test_a_listener_that_fails_is_logged_and_the_others_are_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with new_parts() as parts:
+
+        def broken(durability: Durability) -> None:
+            raise ValueError("no answer")
+
+        parts.log.end += 10
+        parts.commits.when_flushed(10, broken)
+        assert await parts.append() is Durability.FLUSHED
+        assert "durability listener failed" in caplog.text
+
+
+async def test_a_stop_flushes_a_last_time() -> None:
+    async with new_parts() as parts:
+        parts.log.gate.clear()
+        first = parts.append()
+        await until(lambda: parts.log.waiting)
+        second = parts.append()
+        stopping = asyncio.create_task(parts.commits.stop())
+        await loop_passes()
+        parts.log.gate.set()
+        await stopping
+        assert [first.result(), second.result()] == [Durability.FLUSHED, Durability.FLUSHED]
+        assert not parts.commits._thread.is_alive()
+
+
+async def test_closing_leaves_nobody_waiting() -> None:
+    async with new_parts() as parts:
+        parts.log.gate.clear()
+        waiting = parts.append()
+        parts.commits.close()
+        assert await waiting == Durability.TIMED_OUT

@@ -1,0 +1,201 @@
+"""Room ahead of the log's end: there before it is needed, and never in the way of what is appended."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.store.log import commit_log, record
+from rmq_broker.store.log.commit_log import CommitLog
+from rmq_broker.store.log.mapped_file import MappedFile, list_files
+from rmq_broker.store.log.preallocation import LogRoom
+from tests.support.waiting import until
+
+FILE_BYTES = 256 * 1024
+AHEAD_BYTES = 32 * 1024
+
+
+class Parts:
+    def __init__(self, folder: Path, *, touch: bool = True) -> None:
+        self.now = 0.0
+        self.log = CommitLog(folder, FILE_BYTES)
+        self.log.load()
+        self.room = LogRoom(self.log, touch=touch, ahead_bytes=AHEAD_BYTES, clock=lambda: self.now)
+        self.log.room_is_made_by(self.room.ask)
+        self.folder = folder
+
+    def append(self, size: int, byte: bytes = b"x") -> MappedFile:
+        file = self.log.room_for(size)
+        file.map[file.wrote : file.wrote + size] = byte * size
+        file.wrote += size
+        return file
+
+    def close(self) -> None:
+        self.log.room_is_made_by(None)
+        self.room.close()
+        self.log.close()
+
+
+@pytest.fixture(params=[True, False], ids=["touched", "reserved"])
+def parts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Parts]:
+    made = Parts(tmp_path / "commitlog", touch=request.param)
+    yield made
+    made.close()
+
+
+async def test_there_is_room_behind_what_is_appended(parts: Parts) -> None:
+    file = parts.append(1000)
+    await until(lambda: file.more_room_at)
+    assert file.reserved >= 1000 + AHEAD_BYTES
+    assert file.more_room_at == file.reserved - AHEAD_BYTES
+    assert file.path.stat().st_blocks * 512 >= file.reserved
+    reserved = file.reserved
+    parts.append(file.more_room_at - file.wrote)  # up to the mark: nobody is asked
+    assert file.reserved == reserved
+    parts.append(1)
+    await until(lambda: file.reserved > reserved)
+
+
+async def test_the_next_file_is_there_before_the_last_is_full(parts: Parts) -> None:
+    first = parts.append(FILE_BYTES - AHEAD_BYTES)
+    await until(lambda: first.more_room_at == FILE_BYTES)
+    names = [path.name for path in list_files(parts.folder)]
+    assert names == [f"{0:020d}", f"{FILE_BYTES:020d}"]
+    assert parts.log.files == [first]
+    second = parts.append(2 * AHEAD_BYTES)
+    assert (second.start, second.wrote) == (FILE_BYTES, 2 * AHEAD_BYTES)
+    assert parts.log.files == [first, second]
+    assert first.wrote == FILE_BYTES
+
+
+async def test_what_was_made_ahead_and_not_needed_goes(parts: Parts) -> None:
+    file = parts.append(FILE_BYTES - AHEAD_BYTES)
+    await until(lambda: file.more_room_at == FILE_BYTES)
+    parts.room.close()
+    parts.log.drop_next()
+    assert [path.name for path in list_files(parts.folder)] == [f"{0:020d}"]
+
+
+async def test_appends_that_outrun_it_lose_nothing(parts: Parts) -> None:
+    """The zeros of the thread never go over what was appended meanwhile."""
+    appended = []
+    for number in range(2000):
+        size = 100 + number % 1000
+        byte = bytes((1 + number % 255,))
+        file = parts.append(size, byte)
+        appended.append((file.start + file.wrote - size, size, byte))
+    parts.room.close()
+    assert all(parts.log.read(offset, size) == byte * size for offset, size, byte in appended)
+    assert parts.log.files[-1].start >= 3 * FILE_BYTES
+
+
+async def test_the_next_file_is_not_made_twice(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the thread either, when the append that had to make it is about to go on in it."""
+    parts.log.room_is_made_by(None)
+    appended: list[tuple[int, bytes]] = []
+
+    def append(byte: bytes) -> None:
+        file = parts.append(100_000, byte)
+        appended.append((file.start + file.wrote - 100_000, byte * 100_000))
+
+    pack = record.pack_blank
+
+    def room_is_made_now(size: int) -> bytes:
+        current = parts.log.current
+        assert current is not None
+        parts.log.prepare_next(current, lambda file: file.touch(FILE_BYTES))
+        return pack(size)
+
+    monkeypatch.setattr(commit_log, "pack_blank", room_is_made_now)
+    for number in range(10):
+        append(bytes((65 + number,)))
+    assert [file.start for file in parts.log.files] == [number * FILE_BYTES for number in range(5)]
+    assert all(parts.log.read(offset, len(content)) == content for offset, content in appended)
+
+
+async def test_a_full_disk_is_left_to_the_append(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    tries = 0
+
+    def fail(file: MappedFile, until: int) -> None:
+        nonlocal tries
+        tries += 1
+        raise full
+
+    file = parts.append(1000)
+    await until(lambda: file.more_room_at)
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedFile, "touch", fail)
+        patch.setattr(MappedFile, "reserve", fail)
+        begin = file.more_room_at
+        for _ in range(3):
+            parts.append(file.more_room_at - file.wrote + 1)
+            await until(lambda: tries)
+        await until(lambda: not parts.room._under_way)
+        assert (tries, file.more_room_at) == (1, begin)  # it pauses, appends go on
+    parts.now = 2.0
+    parts.append(1)
+    await until(lambda: file.more_room_at > begin)
+
+
+async def test_what_nobody_expected_is_told(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(room: LogRoom, file: MappedFile, until: int) -> None:
+        raise ValueError("mmap closed or invalid")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogRoom, "_reserve", fail)
+        file = parts.append(1000)
+        await until(lambda: "mmap closed or invalid" in caplog.text)
+    parts.now = 2.0
+    parts.append(1)
+    await until(lambda: file.more_room_at)
+
+
+async def test_the_name_of_what_could_neither_be_synced_nor_removed(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The append takes the same name, and it is brought to the disk with what is appended."""
+    synced: list[str] = []
+    tries = 0
+
+    def fail(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedFile, "sync_name", fail)
+        patch.setattr(MappedFile, "delete", fail)
+        parts.append(FILE_BYTES - AHEAD_BYTES)
+        await until(lambda: tries == 2 and not parts.room._under_way)
+    parts.log.room_is_made_by(None)
+    assert len(list_files(parts.folder)) == 2
+    parts.append(2 * AHEAD_BYTES)
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    parts.log.files[-1].flush()
+    assert str(parts.folder) in synced
+
+
+def test_touching_leaves_alone_what_is_reserved(tmp_path: Path) -> None:
+    file = MappedFile(tmp_path / f"{0:020d}", FILE_BYTES, step_bytes=4096)
+    file.reserve(1000)
+    file.map[: file.reserved] = b"d" * file.reserved
+    reserved = file.reserved
+    file.touch(reserved + 5000)
+    assert file.map[:reserved] == b"d" * reserved
+    assert file.reserved == reserved + 5000
+    file.touch(FILE_BYTES * 2)
+    assert file.reserved == FILE_BYTES
+    file.close()
