@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .clients.consumers import ConsumerTable
+from .clients.first_subscriptions import FirstSubscriptions
 from .clients.housekeeping import ClientHousekeeping
 from .clients.notifications import MemberChangeNotifier
 from .clients.producers import ProducerTable
@@ -99,6 +100,9 @@ class BrokerParts:
 
         # Who looks after the clients.
         self.housekeeping = ClientHousekeeping(self.consumers, self.producers, settings, now_ms)
+        self.first_subscriptions = FirstSubscriptions(self.store.max_phy_offset)
+        self.consumers.on_subscriptions(self.first_subscriptions.heard)
+        self.offsets.on_group_removed(self.first_subscriptions.group_removed)
         self.consumers.on_subscriptions(self.consumer_filters.register)
         self.consumers.on_change(self.consumer_filters.members_changed)
         self.consumers.on_change(MemberChangeNotifier(self.groups, settings).changed)

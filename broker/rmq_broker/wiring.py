@@ -233,7 +233,9 @@ def _processors(
         client=ClientProcessor(
             parts.consumers, parts.producers, parts.groups, parts.topics, parts.filters, settings, now_ms
         ),
-        consumer_offset=ConsumerOffsetProcessor(parts.offsets, parts.groups, parts.topics, parts.store),
+        consumer_offset=ConsumerOffsetProcessor(
+            parts.offsets, parts.groups, parts.topics, parts.store, parts.first_subscriptions
+        ),
         queue_offset=QueueOffsetProcessor(parts.store),
         topic_admin=TopicAdminProcessor(parts.topics, deletion, settings, settle_topics),
         query=QueryProcessor(parts.store, settings),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from rmq_broker.clients.housekeeping import ClientHousekeeping
@@ -190,13 +191,53 @@ async def test_a_group_starts_at_the_beginning_of_a_young_topic(client: RawClien
     assert await _number(client, Code.QUERY_CONSUMER_OFFSET, **place) == 0
     asked = request(Code.QUERY_CONSUMER_OFFSET, **place, setZeroIfNotFound=False)
     assert "New has no offset" in await _refused(client, asked, ResponseCode.QUERY_NOT_FOUND)
-    empty = request(Code.QUERY_CONSUMER_OFFSET, **{**place, "queueId": 1})
-    await _refused(client, empty, ResponseCode.QUERY_NOT_FOUND)
+    other = request(Code.QUERY_CONSUMER_OFFSET, **{**place, "queueId": 99})
+    await _refused(client, other, ResponseCode.QUERY_NOT_FOUND)
 
 
-async def test_a_group_of_an_old_topic_has_to_find_its_start_itself(tmp_path: Path) -> None:
-    async with running_broker(tmp_path, accessMessageInMemoryMaxRatio=0) as broker, broker.client() as client:
+# Members hear nothing of each other, so that a connection carries answers alone.
+_QUIET: dict[str, object] = {"notifyConsumerIdsChangedEnable": False}
+# The broker takes only the newest message for one that is in memory.
+_NOT_IN_MEMORY: dict[str, object] = {"accessMessageInMemoryMaxRatio": 0}
+
+
+async def _first_pull_of_a_java_client(client: RawClient, between: Callable[[], Awaitable[object]]) -> int:
+    """The offset at which a new group begins with CONSUME_FROM_LAST_OFFSET (RebalancePushImpl of Apache).
+
+    The client asks for the group's offset, and where there is none for the end of the queue; `between`
+    happens between the two.
+    """
+    place = {"topic": "T", "queueId": 0}
+    answer = await client.ask(request(Code.QUERY_CONSUMER_OFFSET, consumerGroup="New", **place))
+    await between()
+    if answer.code == ResponseCode.SUCCESS:
+        return int(answer.ext_fields["offset"])
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+    return await _number(client, Code.GET_MAX_OFFSET, **place)
+
+
+async def test_a_new_group_gets_a_message_that_is_stored_while_it_starts(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **_QUIET) as broker, broker.client() as client:
+        await _ok(client, create_topic("T", 1))
+        await _ok(client, heartbeat("c1", "New", {"T": "*"}))
+        begin = await _first_pull_of_a_java_client(client, lambda: client.ask(send("T", b"first")))
+        found = pulled(await client.ask(pull("T", "New", offset=begin)))
+        assert [message.body for message in found] == [b"first"]
+
+
+async def test_a_subscribed_group_gets_the_first_message_however_late_it_asks(tmp_path: Path) -> None:
+    """So much was stored since the message that the broker takes it for no longer in memory."""
+    async with running_broker(tmp_path, **_QUIET, **_NOT_IN_MEMORY) as broker, broker.client() as client:
+        await _ok(client, create_topic("T", 1))
+        await _ok(client, heartbeat("c1", "New", {"T": "*"}))
         sent(await client.ask(send("T")))
+        assert await _first_pull_of_a_java_client(client, lambda: client.ask(send("T"))) == 0
+
+
+async def test_a_group_that_subscribes_to_an_old_topic_chooses_its_start_itself(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **_QUIET, **_NOT_IN_MEMORY) as broker, broker.client() as client:
+        sent(await client.ask(send("T")))
+        await _ok(client, heartbeat("c1", "New", {"T": "*"}))
         asked = request(Code.QUERY_CONSUMER_OFFSET, consumerGroup="New", topic="T", queueId=0)
         await _refused(client, asked, ResponseCode.QUERY_NOT_FOUND)
 

@@ -10,6 +10,7 @@ import pytest
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.lock import LockBatchRequestBody, UnlockBatchRequestBody
 from rmq_remoting.codes import RequestCode as Code
+from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.message_queue import MessageQueue
@@ -48,6 +49,12 @@ class _Pair:
         )
         assert seen == expected, f"{command.code} {command.ext_fields}: {ours.remark} / {apaches.remark}"
         return ours
+
+    async def answers(self, command: RemotingCommand) -> tuple[RemotingCommand, RemotingCommand]:
+        """Our answer and Apache's, for a request in which they differ."""
+        ours, _ = await ask_among_notifications(self._clients["ours"], command)
+        apaches, _ = await ask_among_notifications(self._clients["apache"], command)
+        return ours, apaches
 
 
 def _content(asked: RemotingCommand, answer: RemotingCommand) -> object:
@@ -114,8 +121,11 @@ async def test_offsets(pair: _Pair, name: str) -> None:
 
     await offset()
     await offset(setZeroIfNotFound=False)
-    await offset(queueId=1)
+    await offset(queueId=2)
     await offset(consumerGroup="unknown" + name)
+    ours, apaches = await pair.answers(request(Code.QUERY_CONSUMER_OFFSET, **{**place, "queueId": 1}))
+    assert (ours.code, ours.ext_fields) == (ResponseCode.SUCCESS, {"offset": "0"}), "an empty queue"
+    assert apaches.code == ResponseCode.QUERY_NOT_FOUND
     await pair.same(request(Code.UPDATE_CONSUMER_OFFSET, **place, commitOffset=4))
     await offset()
     for unknown in ("consumerGroup", "topic"):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from rmq_broker.clients.first_subscriptions import FirstSubscriptions
+from rmq_broker.clients.subscription import Subscription
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.consumer import ConsumerOffsetProcessor
+from rmq_broker.store.api import ExtUnit
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -15,16 +18,38 @@ from rmq_remoting.errors import CommandError, HeaderError
 from tests.unit.broker.parts import Clock, FakeStore, Peer, broker_settings
 
 
+class _Store(FakeStore):
+    """Each message of the queues of topic T lies in the log at the time of its storage."""
+
+    def queue_entries(
+        self, topic: str, queue_id: int, offset: int, max_count: int
+    ) -> list[tuple[int, int, int]] | None:
+        times = self.queues.get((topic, queue_id))
+        return None if times is None else [(time, 100, 0) for time in times[offset : offset + max_count]]
+
+    def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
+        return None
+
+
 class _Broker:
     def __init__(self) -> None:
         settings = broker_settings()
         self.offsets = ConsumerOffsetTable(Clock())
         self.groups = SubscriptionGroupTable(settings, Clock())
         self.topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
-        self.store = FakeStore()
+        self.store = _Store()
         self.store.queues["T", 0] = [100] * 9
-        self.processor = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
+        self.log_end = 0
+        self.first_subscriptions = FirstSubscriptions(lambda: self.log_end)
+        self.processor = ConsumerOffsetProcessor(
+            self.offsets, self.groups, self.topics, self.store, self.first_subscriptions
+        )
         self.connection = Peer().connection
+
+    def subscribe(self, log_end: int, group: str = "CG", topic: str = "T") -> None:
+        """The group's first heartbeat comes when the log ends at `log_end`."""
+        self.log_end = log_end
+        self.first_subscriptions.heard(group, [Subscription(topic)])
 
     def query(self, **more: str) -> RemotingCommand:
         fields = {"consumerGroup": "CG", "topic": "T", "queueId": "0", **more}
@@ -51,24 +76,59 @@ async def test_a_committed_offset_is_found() -> None:
     assert broker.query(setZeroIfNotFound="false").ext_fields == {"offset": "5"}
 
 
-async def test_a_new_group_of_a_young_queue_starts_at_its_beginning() -> None:
+async def test_a_new_group_starts_at_the_first_message_while_it_is_in_memory() -> None:
     broker = _Broker()
     broker.store.queues["T", 0] = [100, 200]
     assert broker.query().ext_fields == {"offset": "0"}
     assert broker.query(setZeroIfNotFound="true").ext_fields == {"offset": "0"}
 
 
-@pytest.mark.parametrize("why", ["no queue", "first message deleted", "no longer in memory", "not wanted"])
+async def test_a_new_group_of_an_empty_queue_starts_at_its_end() -> None:
+    broker = _Broker()
+    broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+    broker.store.queues["T", 0] = []
+    assert broker.query().ext_fields == {"offset": "0"}
+    assert broker.query(queueId="1").ext_fields == {"offset": "0"}
+    broker.store.first_offsets["T", 0] = 7
+    assert broker.query().ext_fields == {"offset": "7"}
+
+
+async def test_a_group_that_subscribed_before_the_first_message_starts_at_it() -> None:
+    """Also when so much was stored meanwhile that the message is no longer in memory."""
+    broker = _Broker()
+    broker.subscribe(log_end=100)
+    broker.store.recent_from_ms = 150
+    assert broker.query().ext_fields == {"offset": "0"}
+
+
+async def test_a_group_is_as_old_as_its_subscription_to_the_topic() -> None:
+    broker = _Broker()
+    broker.subscribe(log_end=0, topic="Other")
+    broker.subscribe(log_end=101)
+    broker.subscribe(log_end=0, group="Other")
+    broker.store.recent_from_ms = 150
+    with pytest.raises(CommandError, match="has no offset"):
+        broker.query()
+    assert broker.query(consumerGroup="Other").ext_fields == {"offset": "0"}
+
+
+@pytest.mark.parametrize(
+    "why", ["no topic", "no such queue", "first message deleted", "no longer in memory", "not wanted"]
+)
 async def test_otherwise_a_new_group_has_no_offset(why: str) -> None:
     broker = _Broker()
     fields = {"setZeroIfNotFound": "false"} if why == "not wanted" else {}
-    if why == "no queue":
+    if why == "no topic":
         del broker.store.queues["T", 0]
+    if why == "no such queue":
+        broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
+        fields = {"queueId": "1"}
     if why == "first message deleted":
         broker.store.first_offsets["T", 0] = 7
+        broker.subscribe(log_end=0)
     if why == "no longer in memory":
         broker.store.recent_from_ms = 150
-    with pytest.raises(CommandError, match="has no offset for queue 0 of T") as refusal:
+    with pytest.raises(CommandError, match=r"has no offset for queue [01] of T") as refusal:
         broker.query(**fields)
     assert refusal.value.code == ResponseCode.QUERY_NOT_FOUND
 
