@@ -37,8 +37,6 @@ format: install ## bring the code into shape
 
 types: install ## check the types
 	$(BIN)/mypy
-	$(BIN)/mypy tests deploy
-	$(BIN)/mypy examples/pipeline
 
 unit: install ## the tests that start nothing
 	$(BIN)/pytest tests/unit

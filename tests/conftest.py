@@ -1,17 +1,18 @@
-"""What all tests share: which event loop they run on, and that nothing in it ends unnoticed.
+"""Set-up of all tests: the event loop, the schedule of `-n 2`, generated examples, and unhandled errors.
 
 An async test runs on uvloop, as the daemons do; `--event-loop asyncio-debug` runs all of them on asyncio in
-debug mode instead. Marks: `each_loop` (on both, one after the other), `virtual_time` (timers cost no time).
+debug mode instead. Marks: `each_loop` (on both, one after the other), `virtual_time` (timers cost no time),
+`long` (long and rare: deselected unless `--long` is given, which selects these tests alone).
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import PurePath
 from typing import Any
 
 import pytest
@@ -20,51 +21,58 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.loops import LOOPS, new_loop
 
-# Machines that run tests are shared: how long one example takes says nothing about the code.
-settings.register_profile(
-    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
-settings.load_profile("tests")
-
-# They are long, and use none of the servers that the other tests of their folder share.
-_WITH_SERVERS_OF_THEIR_OWN = {
-    "test_access_control",
-    "test_apache_cluster",
-    "test_examples",
-    "test_pipeline",
-    "test_store_interchange",
-    "test_pop_interchange",
-}
+# Test machines are shared: the duration of one example says nothing about the code.
+_HEALTH_CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
+# `make test` checks the same examples each time. `make test-long` draws new ones, and prints for each failure
+# the decorator that replays it (@reproduce_failure).
+settings.register_profile("tests", deadline=None, suppress_health_check=_HEALTH_CHECKS, derandomize=True)
+settings.register_profile("long", deadline=None, suppress_health_check=_HEALTH_CHECKS, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
 _loop_errors: list[dict[str, Any]] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--event-loop", choices=["uvloop", "asyncio-debug"], default="uvloop", help="what async tests run on"
+        "--event-loop",
+        choices=["uvloop", "asyncio-debug"],
+        default="uvloop",
+        help="event loop of async tests",
     )
+    parser.addoption("--long", action="store_true", help="run the long and rare tests, and only these")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "each_loop: run on uvloop and on asyncio in debug mode")
     config.addinivalue_line("markers", "virtual_time: run on a loop whose timers cost no time")
+    config.addinivalue_line("markers", "long: long and rare, for `make test-long`")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # In the background of a shell: programs that tests start, and end by Ctrl-C, would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("--long")
+    deselected = [item for item in items if (item.get_closest_marker("long") is not None) is not wanted]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in set(deselected)]
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    return _FilesAndFolders(config, log)
+    return _Files(config, log)
 
 
-class _FilesAndFolders(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """With `-n 2`: a worker takes a file at a time, or a folder whose tests share servers."""
+class _Files(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """With `-n 2`, a worker takes one file at a time.
+
+    Each worker starts the shared servers of a folder itself, which costs less than one core that idles while
+    the other works off the folder.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        path = PurePath(nodeid.partition("::")[0])
-        shares = path.parent.name in {"interop", "spark"} and path.stem not in _WITH_SERVERS_OF_THEIR_OWN
-        return str(path.parent if shares else path)
+        return nodeid.partition("::")[0]
 
 
 def pytest_collection_finish() -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_namesrv.config import NamesrvSettings
-from tests.deploy.tools import DEPLOY, judged, tool_or_skip, yaml_of
+from tests.deploy.tools import DEPLOY, judged, yaml_of
 from tests.support.containerfile import parse
+from tests.support.requirements import tool_or_skip
 
 BASE = DEPLOY / "compose.yaml"
 FULL = DEPLOY / "compose.full.yaml"

@@ -9,8 +9,9 @@ import pytest
 
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_namesrv.config import NamesrvSettings
-from tests.deploy.tools import DEPLOY, ROOT, judged, tool_or_skip
+from tests.deploy.tools import DEPLOY, ROOT, judged
 from tests.support.containerfile import ContainerfileError, parse
+from tests.support.requirements import tool_or_skip
 
 FILES = sorted(file for file in DEPLOY.glob("Containerfile*") if file.suffix != ".dockerignore")
 _PINNED = re.compile(r"[a-z0-9/._-]+:\d+(\.\d+)*-[a-z0-9-]+")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmq_broker.settings.broker import BrokerSettings
-from tests.deploy.tools import DEPLOY, judged, tool_or_skip, yaml_of
+from tests.deploy.tools import DEPLOY, judged, yaml_of
 from tests.support.alert_rules import Series, ThresholdRule, minutes
+from tests.support.requirements import tool_or_skip
 
 PROMETHEUS = DEPLOY / "prometheus"
 

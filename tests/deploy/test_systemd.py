@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.settings.broker import BrokerSettings
-from tests.deploy.tools import DEPLOY, judged, tool_or_skip
+from tests.deploy.tools import DEPLOY, judged
+from tests.support.requirements import tool_or_skip
 
 UNITS = DEPLOY / "systemd"
 _NAMES = ["namesrv", "broker"]

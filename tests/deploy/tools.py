@@ -1,10 +1,8 @@
-"""The tools that judge what is in deploy/; a test is skipped, visibly, where its tool is missing."""
+"""Runs the tools that check the files in deploy/."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 _TIMEOUT_SECONDS = 60
-
-
-def tool_or_skip(name: str, whence: str) -> Path:
-    """A program of the PATH or of this Python's environment; `whence` says how to get it."""
-    found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
-    if found is None:
-        pytest.skip(f"there is no `{name}` here ({whence})")
-    return Path(found)
 
 
 def judged(command: Sequence[str | Path], cwd: Path = DEPLOY) -> str:

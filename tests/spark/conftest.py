@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import uuid
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.small_cluster import SmallCluster
+from tests.support.requirements import java_or_skip
 
 _TEST_TIMEOUT_SECONDS = 300
 
@@ -25,11 +25,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(_TEST_TIMEOUT_SECONDS, func_only=True))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def java() -> None:
+    """Every test here starts Spark, which needs Java."""
+    java_or_skip()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with two threads; its files go below pytest's folder."""
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java 17 or later: there is no `java` on the PATH")
     home = tmp_path_factory.mktemp("spark")
     # Spark would take the python3 of the PATH for its workers.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

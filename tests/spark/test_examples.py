@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -23,10 +22,6 @@ _EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "spark"
 _TIMEOUT_SECONDS = 240
 # For a JVM that ends before optimized code would pay: it saves a third of the CPU that the examples take.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None, reason="Spark needs Java 17 or later: there is no `java` on the PATH"
-)
 
 
 def _command(name: str, cluster: SmallCluster) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -48,8 +47,6 @@ def _run(work: Path, *options: str) -> str:
     The watermark is generous: however slowly a busy machine lets the driver ask its queues how far they
     reach, no line may be too late.
     """
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java 17 or later: there is no `java` on the PATH")
     small = ("--hours", "1", "--watermark-minutes", "20", "--work", str(work))
     code, output = _python("examples.pipeline.run", *small, *options)
     assert code == 0, output

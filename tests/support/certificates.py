@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import ssl
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from tests.support.requirements import tool_or_skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +32,9 @@ def make_certificate(
 ) -> Certificate:
     """A certificate for these hosts (`DNS:…,IP:…`), its key encrypted where there is a password.
 
-    Skips the test, visibly, where there is no `openssl`.
+    Skips the test, visibly, if `openssl` is missing; fails it in CI.
     """
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("certificates are made with openssl: it is not on the PATH")
+    openssl = tool_or_skip("openssl", "it makes the certificates of these tests")
     made = Certificate(folder / f"{name}.crt", folder / f"{name}.key")
     words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-days", "2"]
     words += ["-subj", f"/CN={name}", "-addext", f"subjectAltName={alternatives}"]

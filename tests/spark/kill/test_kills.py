@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -37,12 +36,6 @@ def chance() -> random.Random:
     seed = int(os.environ.get("RMQ_CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
     print(f"RMQ_CRASH_SEED={seed}")
     return random.Random(seed)
-
-
-@pytest.fixture
-def java() -> None:
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java 17 or later: there is no `java` on the PATH")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -22,12 +21,7 @@ _PROGRAM_SECONDS = 400
 _TEST_SECONDS = 500
 _MESSAGES_OF_QUEUES = (700, 0, 400)
 
-pytestmark = [
-    pytest.mark.skipif(
-        shutil.which("java") is None, reason="Spark needs Java 17 or later: there is no `java` on the PATH"
-    ),
-    pytest.mark.timeout(_TEST_SECONDS, func_only=True),
-]
+pytestmark = pytest.mark.timeout(_TEST_SECONDS, func_only=True)
 
 
 def _is_there(module: str) -> bool:
