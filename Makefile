@@ -1,19 +1,19 @@
-# Every habit has a target; `make` alone lists them. A machine needs python3 (3.11 or newer) and make.
+# `make` alone lists the targets. You need python3 (3.11 or newer) and make.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# An environment of its own for `make bench-spark`: Spark's Kafka source wants the PySpark of its version.
+# `make bench-spark` has a separate environment, because Spark's Kafka source needs the PySpark of its version.
 SPARK_BENCH_VENV := benchmarks/spark/.venv
 SPARK_BENCH_INSTALLED := $(SPARK_BENCH_VENV)/.installed
 SPARK_BENCH_PYSPARK := 4.2.0
-# A running broker's messages; `make clean` leaves them alone.
+# The store of `make run`; `make clean` keeps it.
 DATA := data
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install run test lint format types unit test-crash test-spark-kill test-spark-versions soak bench bench-spark pipeline clean
+.PHONY: help install run test lint format types unit test-long test-crash test-spark-kill test-spark-versions soak bench bench-spark pipeline clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,32 +26,39 @@ run: install ## start a name server and a broker here, until Ctrl-C
 test: install lint types ## check the code and run all tests
 	$(BIN)/pytest
 
-lint: install ## style, and which package may import which
+lint: install ## check style and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-format: install ## bring the code into shape
+format: install ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 types: install ## check the types
 	$(BIN)/mypy
 
-unit: install ## the tests that start nothing
+unit: install ## the unit tests: no daemons, no foreign programs
 	$(BIN)/pytest tests/unit
 
-test-crash: install ## kill, cut the power, fill the disk: RMQ_CRASH_ROUNDS (50) rounds, then 20 s of soak
+test-long: install test-crash test-spark-kill ## everything long and rare: hours
+	$(BIN)/pytest --long
+	HYPOTHESIS_PROFILE=long $(BIN)/pytest -m hypothesis
+	$(BIN)/python -m tests.spark.versions $(SPARK_VERSIONS)
+	$(BIN)/python -m tests.crash.soak
+
+test-crash: install ## kill, cut power, fill the disk: RMQ_CRASH_ROUNDS (50) rounds, then 20 s of soak
 	RMQ_CRASH_ROUNDS=$${RMQ_CRASH_ROUNDS:-50} $(BIN)/pytest tests/crash
+	RMQ_CRASH_ROUNDS=$${RMQ_CRASH_ROUNDS:-50} $(BIN)/pytest --long tests/crash
 	RMQ_SOAK_SECONDS=20 $(BIN)/python -m tests.crash.soak
 
-test-spark-kill: install ## kill what Spark reads with, and what it reads from: RMQ_SPARK_KILLS (20) times each
-	RMQ_SPARK_KILLS=$${RMQ_SPARK_KILLS:-20} $(BIN)/pytest -s tests/spark/kill
+test-spark-kill: install ## kill Spark's workers and driver, and the broker: RMQ_SPARK_KILLS (20) times each
+	RMQ_SPARK_KILLS=$${RMQ_SPARK_KILLS:-20} $(BIN)/pytest -s --long tests/spark/kill
 
 test-spark-versions: install ## the connector with other PySparks and Pythons: 1 GB and some minutes each
 	$(BIN)/python -m tests.spark.versions $(SPARK_VERSIONS)
 
-soak: install ## a broker at full speed for RMQ_SOAK_SECONDS (600): nothing may grow, nothing get lost
+soak: install ## a broker at full speed for RMQ_SOAK_SECONDS (600): no growth, no loss
 	$(BIN)/python -m tests.crash.soak
 
 pipeline: install ## a log through broker and Spark, checked; LINES= RATE= (lines/s) MASTER= WORKERS= NAMESRV=
@@ -64,18 +71,18 @@ bench: install ## measure, and write docs/performance.md
 bench-spark: $(SPARK_BENCH_INSTALLED) ## measure the connector beside Spark's Kafka source (BENCH_SPARK: options)
 	$(SPARK_BENCH_VENV)/bin/python -m benchmarks.spark $(BENCH_SPARK)
 
-clean: ## remove all that can be made again
+clean: ## remove everything that can be rebuilt
 	rm -rf $(VENV) $(SPARK_BENCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Made again when what is to be installed changes.
+# Reinstalled when the dependencies change.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "$(PYTHON) is $$($(PYTHON) -V 2>/dev/null || echo missing); Python 3.11 or newer is needed." >&2; \
-	  echo "Where there is another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	  echo "Name another interpreter: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || { \
 	  rm -rf $(VENV); \
-	  echo "$(PYTHON) cannot make virtual environments: on Debian and Ubuntu install python3-venv." >&2; exit 1; }
+	  echo "$(PYTHON) cannot create virtual environments: on Debian and Ubuntu install python3-venv." >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
