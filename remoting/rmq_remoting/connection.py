@@ -1,45 +1,43 @@
-"""One connection, whichever side opened it: a thin asyncio protocol over the sans-I/O core."""
+"""Connections: a thin asyncio shell around the exchange, the same on both sides of the connection."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
-from .codes import FLAG_ONEWAY, FLAG_RESPONSE
+from .codes import FLAG_ONEWAY
 from .command import RemotingCommand
-from .dispatch import Dispatcher
-from .errors import ConnectionClosed, ProtocolError, RequestTimeout, TooManyRequests
-from .framing import MAX_FRAME_BYTES, FrameDecoder, encode_frame
+from .errors import ConnectionClosed, ProtocolError, TooManyRequests
+from .exchange import Exchange
+from .framing import MAX_FRAME_BYTES, encode_frame
+from .pending_requests import Reply
 
 log = logging.getLogger("rmq.remoting.connection")
 
 _SWEEP_SECONDS: Final = 0.1
-# Larger ones leave as they are: memory for a copy of MiBs costs more than it saves.
+# Frames of this size on average are written as they are: copying MiBs to join them costs more than it saves.
 _LARGE_FRAME_BYTES: Final = 16 * 1024
-# So many requests of a peer are run in one go: then what they gave leaves, and others have their turn.
-_TURN: Final = 16
-# With so many that wait for their turn nothing more is read from the peer until they have had it.
-_MANY_HELD: Final = 256
 
 
 @dataclass(slots=True)
 class ConnectionSettings:
     """Bounds of one connection."""
 
-    write_high_bytes: int = 4 * 1024 * 1024  # over this, nothing more is read from a peer that does not read
+    # High and low watermark of the write buffer: above the first nothing more is read from the peer, until
+    # the buffer has fallen to the second.
+    write_high_bytes: int = 4 * 1024 * 1024
     write_low_bytes: int = 1024 * 1024
     max_frame_bytes: int = MAX_FRAME_BYTES
     max_pending_requests: int = 65_535
-    # What requests may leave in memory for a peer that does not read: time-outs do not take it back.
+    # Bound of the write buffer for requests of this side: a time-out does not take their bytes back.
     max_unsent_bytes: int = 128 * 1024 * 1024
-    # Whether a peer that does not read is not read from. Of two sides that talk much only one may do that, or
+    # Whether reading stops while the peer does not read. Of two sides that talk much only one may do that, or
     # both could wait for each other for ever: the server does.
     stops_reading: bool = True
-    linger_seconds: float = 5.0  # after close(), how long the peer may take to read what is buffered
+    linger_seconds: float = 5.0  # how long the peer may take to read the rest after close()
 
 
 @dataclass(slots=True)
@@ -55,45 +53,43 @@ class ConnectionStatistics:
     reads_paused: int = 0
 
 
-class Reply(Protocol):
-    """Who waits for a response: a future, or what behaves like one."""
+class RequestHandler(Protocol):
+    """Runs the requests of a peer and writes the responses to its connection: the dispatcher."""
 
-    def done(self) -> bool:
-        """Whether nobody waits any more."""
+    clock: Callable[[], float]
 
-    def set_result(self, result: RemotingCommand, /) -> None:
-        """The response has come."""
+    def dispatch_all(
+        self, connection: Connection, requests: list[RemotingCommand], received_at: float, now: float, /
+    ) -> None:
+        """Run the requests of one turn; the first has waited from `received_at` to `now`.
 
-    def set_exception(self, exception: BaseException, /) -> None:
-        """It will not come (a RequestError says why)."""
+        Raises ProtocolError where a request turns out to be damaged.
+        """
 
 
 class Connection(asyncio.Protocol):
-    """Frames in, frames out; requests of the peer go to the dispatcher, responses to who waits for them.
+    """Frames in, frames out: the peer's requests go to the handler, responses to the waiting replies.
 
-    All methods belong to the loop's thread. Writes of one loop iteration leave in one system call.
+    All methods belong to the loop's thread. Frames written in one turn, or in one iteration of the loop,
+    leave in one system call.
     """
 
     __slots__ = (
         "_buffer",
         "_closed",
-        "_decoder",
-        "_dispatcher",
         "_ending",
+        "_exchange",
         "_flush_scheduled",
-        "_held",
-        "_held_count",
+        "_handler",
+        "_in_turn",
         "_linger",
         "_loop",
         "_on_close",
         "_on_open",
-        "_pending",
-        "_reading",
-        "_resume_scheduled",
         "_settings",
         "_sweeper",
         "_transport",
-        "_turn_ended",
+        "_turn_scheduled",
         "_writable",
         "attributes",
         "is_writable",
@@ -105,34 +101,31 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        handler: RequestHandler,
         settings: ConnectionSettings,
         statistics: ConnectionStatistics,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
     ) -> None:
-        self._dispatcher = dispatcher
+        self._handler = handler
         self._settings = settings
         self.statistics = statistics
         self._on_open = on_open
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
-        self._decoder = FrameDecoder(settings.max_frame_bytes)
-        # What can be written to; once this side has begun to close, it is `_ending` instead.
+        self._exchange = Exchange(
+            max_frame_bytes=settings.max_frame_bytes,
+            max_pending_requests=settings.max_pending_requests,
+            takes_turns=settings.stops_reading,
+        )
+        # Set while frames can be written. From close() until the end the transport is in `_ending` instead.
         self._transport: asyncio.Transport | None = None
         self._ending: asyncio.Transport | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._buffer: list[bytes] = []
         self._flush_scheduled = False
-        self._reading = False
-        # Requests that wait for their turn, or until the peer has taken the answers to those before them.
-        # By read, with the time of it.
-        self._held: deque[tuple[list[RemotingCommand], float]] = deque()
-        self._held_count = 0
-        self._turn_ended = 0.0
-        self._resume_scheduled = False
-        # By request number: who waits, until when, and how long that is in all (seconds).
-        self._pending: dict[int, tuple[Reply, float, float]] = {}
+        self._in_turn = False
+        self._turn_scheduled = False
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = self._loop.create_future()
         self._writable = asyncio.Event()
@@ -141,146 +134,116 @@ class Connection(asyncio.Protocol):
         self.last_active = self._loop.time()
         self.remote_address: tuple[str, int] = ("", 0)
         self.local_address: tuple[str, int] = ("", 0)
-        # What a service wants to remember about this peer, by a key of its own.
+        # State that services keep about this peer, each under a key of its own.
         self.attributes: dict[str, Any] = {}
 
     # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport is there."""
+        """Take the transport, and report the connection as open."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(
             high=self._settings.write_high_bytes, low=self._settings.write_low_bytes
         )
         self.remote_address = _address(transport.get_extra_info("peername"))
         self.local_address = _address(transport.get_extra_info("sockname"))
+        self._exchange.pending.peer = self.peer
         self.statistics.opened += 1
         if self._on_open is not None:
             self._on_open(self)
 
     def data_received(self, data: bytes) -> None:
-        """Cut, decode, answer; what a turn gives to write leaves in one write."""
+        """Run the requests in `data` whose turn it is; their responses leave in one write."""
         now = self.last_active = self._loop.time()
         self.statistics.bytes_read += len(data)
-        decoder = self._decoder
-        commands = decoder.feed(data)
-        if commands:
-            if self._pending:
-                commands = [command for command in commands if not self._resolve(command)]
-            if commands:
-                self._take(commands, now)
-        if decoder.failure is not None:
-            self._run_held()
-            self.fail(decoder.failure)
+        exchange = self._exchange
+        requests = exchange.receive(data, now)
+        if requests:
+            self._run(requests, now, now)
+        if exchange.turns.waiting:
+            self._follow()
+        if exchange.failure is not None:
+            self._run_waiting()
+            self.fail(exchange.failure)
 
     def eof_received(self) -> None:
-        """The peer sends no more: what it has asked is answered before the connection ends."""
-        self._run_held()
-
-    def _take(self, commands: list[RemotingCommand], now: float) -> None:
-        is_first = not self._held
-        # Where reading goes on regardless, requests that are held back would only pile up.
-        if not self._settings.stops_reading or (is_first and len(commands) <= _TURN):
-            self._run(commands, now, now)
-            return
-        self._held.append((commands, now))
-        self._held_count += len(commands)
-        if is_first:
-            self._take_turn(now)
-        elif self._held_count > _MANY_HELD:
-            self._pause_reading()
-
-    def _take_turn(self, now: float) -> None:
-        commands, received_at = self._held.popleft()
-        if len(commands) > _TURN:
-            self._held.appendleft((commands[_TURN:], received_at))
-            commands = commands[:_TURN]
-        self._held_count -= len(commands)
-        # Late is who waited long for his turn; his own requests before these are no reason.
-        self._run(commands, max(received_at, self._turn_ended), now)
-        if self._held:
-            self._turn_ended = self._dispatcher.clock()
-            if self.is_writable:
-                self._resume_soon()
-
-    def _run_held(self) -> None:
-        while self._held and self.is_writable and self._transport is not None:
-            self._take_turn(self._dispatcher.clock())
-
-    def _resume_soon(self) -> None:
-        if not self._resume_scheduled:
-            self._resume_scheduled = True
-            self._loop.call_soon(self._resume)
-
-    def _run(self, commands: list[RemotingCommand], received_at: float, now: float) -> None:
-        self._reading = True
-        try:
-            self._dispatcher.dispatch_all(self, commands, received_at, now)
-        except ProtocolError as error:
-            self._held.clear()
-            self._held_count = 0
-            self.fail(error)
-        finally:
-            self._reading = False
-            self.flush()
+        """Answer what the peer has asked before the connection ends: it sends no more."""
+        self._run_waiting()
 
     def pause_writing(self) -> None:
-        """The peer does not read: stop reading from it."""
-        self.is_writable = False
+        """Stop reading from a peer that does not read."""
+        self.is_writable = self._exchange.peer_reads = False
         self._writable.clear()
-        if not self._settings.stops_reading:
-            return
-        self.statistics.reads_paused += 1
-        self._pause_reading()
-
-    def _pause_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        if self._settings.stops_reading:
+            self.statistics.reads_paused += 1
+        self._follow()
 
     def resume_writing(self) -> None:
-        """The peer has read: go on."""
-        self.is_writable = True
+        """Go on with a peer that has read."""
+        self.is_writable = self._exchange.peer_reads = True
         self._writable.set()
-        if not self._settings.stops_reading:
-            return
-        if self._held:
-            # Not from here: the transport is in the middle of writing.
-            self._resume_soon()
-        else:
-            self._resume()
-
-    def _resume(self) -> None:
-        self._resume_scheduled = False
-        if self._held and self.is_writable and self._transport is not None:
-            self._take_turn(self._dispatcher.clock())
-        if self.is_writable and self._held_count <= _MANY_HELD and not self.is_closed:
-            cast(asyncio.Transport, self._transport).resume_reading()
+        self._follow()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everybody who waits."""
+        """Run what came before the end, fail the pending requests, and report the connection as closed."""
         self.statistics.closed += 1
         is_cut_off = self._ending is not None or not self.is_writable
         self._transport = self._ending = None
-        # What came before the end is run, unless it is ours; not all of it wants an answer.
-        while self._held and not is_cut_off:
-            self._run(*self._held.popleft(), self._dispatcher.clock())
-        self._held.clear()
+        # Requests that arrived before the peer closed run, unless this side closed: some want no response.
+        while not is_cut_off and (turn := self._exchange.next_turn()) is not None:
+            self._run(*turn, self._handler.clock())
+        self._exchange.turns.drop()
         self._buffer.clear()
         self._writable.set()
         for timer in (self._sweeper, self._linger):
             if timer is not None:
                 timer.cancel()
         self._sweeper = self._linger = None
-        pending, self._pending = self._pending, {}
-        for future, _, _ in pending.values():
-            if not future.done():
-                future.set_exception(
-                    ConnectionClosed(f"the connection to {self.peer} ended" + (f": {exc}" if exc else ""))
-                )
+        self._exchange.pending.fail_all(exc)
         if not self._closed.done():
             self._closed.set_result(None)
         if self._on_close is not None:
             self._on_close(self)
+
+    # --- turns ---
+
+    def _run(self, requests: list[RemotingCommand], received_at: float, now: float) -> None:
+        self._in_turn = True
+        try:
+            self._handler.dispatch_all(self, requests, received_at, now)
+        except ProtocolError as error:
+            self._exchange.turns.drop()
+            self.fail(error)
+        finally:
+            self._in_turn = False
+            self.flush()
+        if self._exchange.turns.waiting:
+            self._exchange.turns.ended(self._handler.clock())
+
+    def _follow(self) -> None:
+        """Read or stop reading, and schedule the next turn, as the exchange wants it now."""
+        transport, exchange = self._transport, self._exchange
+        if transport is None or transport.is_closing():
+            return
+        if exchange.wants_data:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+        # In an iteration of its own: other connections have their turns first, and a transport that reports
+        # that it can be written to is in the middle of a write.
+        if exchange.has_turn and not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._run_next)
+
+    def _run_next(self) -> None:
+        self._turn_scheduled = False
+        if self._transport is not None and (turn := self._exchange.next_turn()) is not None:
+            self._run(*turn, self._handler.clock())
+            self._follow()
+
+    def _run_waiting(self) -> None:
+        while self._transport is not None and (turn := self._exchange.next_turn()) is not None:
+            self._run(*turn, self._handler.clock())
 
     # --- writing ---
 
@@ -293,12 +256,12 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         self._buffer.append(frame)
-        if not (self._reading or self._flush_scheduled):
+        if not (self._in_turn or self._flush_scheduled):
             self._flush_scheduled = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what has been given to write, without waiting for the end of the loop's iteration."""
+        """Hand the buffered frames to the transport now, not at the end of the loop's iteration."""
         self._flush_scheduled = False
         buffer = self._buffer
         if buffer and self._transport is not None:
@@ -313,15 +276,15 @@ class Connection(asyncio.Protocol):
             buffer.clear()
 
     async def drain(self) -> None:
-        """Wait while the peer has too much to read."""
+        """Wait until the write buffer is below its watermark, or the connection has ended."""
         await self._writable.wait()
 
-    # --- requests of ours ---
+    # --- requests of this side ---
 
     def send_request(
         self, command: RemotingCommand, timeout_seconds: float
     ) -> asyncio.Future[RemotingCommand]:
-        """Send a request; the future gives the response, or ends with a RequestError."""
+        """Send a request; the future ends with the response, or with a RequestError."""
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self.send_frame(command.opaque, encode_frame(command), timeout_seconds, future)
         return future
@@ -330,88 +293,72 @@ class Connection(asyncio.Protocol):
         """Send an encoded request; `reply` gets the response, or a RequestError.
 
         Raises ConnectionClosed or TooManyRequests where nothing can be sent, ValueError where a request of
-        the same number is under way.
+        the same number is pending.
         """
         if self._transport is None:
             raise ConnectionClosed(f"the connection to {self.peer} has ended")
-        if len(self._pending) >= self._settings.max_pending_requests:
-            raise TooManyRequests(
-                f"{len(self._pending)} requests to {self.peer} wait for an answer already; slow down"
-            )
         if not self.is_writable and self.unsent_bytes > self._settings.max_unsent_bytes:
             raise TooManyRequests(
-                f"{self.peer} does not read: {self.unsent_bytes} bytes wait for it already; slow down"
+                f"{self.peer} does not read: {self.unsent_bytes} bytes wait to be sent, the limit is "
+                f"{self._settings.max_unsent_bytes}; slow down"
             )
-        if opaque in self._pending:
-            raise ValueError(f"request number {opaque} is under way to {self.peer} already")
-        self._pending[opaque] = (reply, self._loop.time() + timeout_seconds, timeout_seconds)
+        self._exchange.pending.add(opaque, reply, timeout_seconds, self._loop.time())
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
         self.write_frame(frame)
 
     def send_oneway(self, command: RemotingCommand) -> None:
-        """Send a request that gets no answer. Raises where nothing can be sent."""
+        """Send a request that gets no response. Raises ConnectionClosed, TooManyRequests."""
         if self._transport is None:
             raise ConnectionClosed(f"the connection to {self.peer} has ended")
         if not self.is_writable:
-            raise TooManyRequests(f"{self.peer} does not read: one-way request not sent")
+            raise TooManyRequests(f"{self.peer} does not read: one-way request not sent; slow down")
         command.flag |= FLAG_ONEWAY
         self.write_frame(encode_frame(command))
 
     @property
     def pending_requests(self) -> int:
-        """How many requests of ours wait for their answer."""
-        return len(self._pending)
-
-    def _resolve(self, command: RemotingCommand) -> bool:
-        if not command.flag & FLAG_RESPONSE:
-            return False
-        entry = self._pending.pop(command.opaque, None)
-        # A response that nobody waits for any more came after its time: dropped.
-        if entry is not None and not entry[0].done():
-            entry[0].set_result(command)
-        return True
+        """Number of requests of this side that wait for a response."""
+        return len(self._exchange.pending)
 
     def _sweep(self) -> None:
-        """Time out what has waited too long: one timer per connection, not one per request."""
-        now = self._loop.time()
-        late = [opaque for opaque, (reply, due, _) in self._pending.items() if due <= now or reply.done()]
-        for opaque in late:
-            reply, _, timeout_seconds = self._pending.pop(opaque)
-            if not reply.done():
-                problem = f"no answer from {self.peer} within {timeout_seconds:g} s"
-                reply.set_exception(RequestTimeout(problem))
-        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep) if self._pending else None
+        """Time requests out: one timer per connection, not one per request."""
+        pending = self._exchange.pending
+        pending.expire(self._loop.time())
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep) if pending.by_number else None
 
     # --- end ---
 
     @property
     def peer(self) -> str:
-        """The other side as host:port."""
+        """The peer's address as host:port."""
         host, port = self.remote_address
         return f"{host}:{port}"
 
     @property
     def unsent_bytes(self) -> int:
-        """What has been written, also before `close`, and is not with the system yet."""
+        """Bytes written, also before close(), that the operating system has not taken yet."""
         transport = self._transport or self._ending
         return 0 if transport is None else transport.get_write_buffer_size()
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Whether nothing more can be sent."""
         return self._transport is None or self._transport.is_closing()
 
     def fail(self, error: ProtocolError) -> None:
-        """The peer broke the protocol: one log line, one count, and the end of the connection."""
+        """Log and count that the peer broke the protocol, and close the connection; once per connection."""
         if self._transport is None or self._transport.is_closing():
             return
         self.statistics.protocol_errors += 1
-        log.warning("closing the connection of %s: %s", self.peer, error)
+        log.warning("connection closed, protocol error of the peer peer=%s cause=%s", self.peer, error)
         self.close()
 
     def close(self) -> None:
-        """End the connection once what is buffered has been sent; a peer that does not read it is cut off."""
+        """Close the connection after the buffered frames are sent.
+
+        A connection whose peer does not read them within `linger_seconds` is aborted.
+        """
         if self._transport is not None and not self._transport.is_closing():
             self.flush()
             self._ending, self._transport = self._transport, None
@@ -419,7 +366,7 @@ class Connection(asyncio.Protocol):
             self._ending.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once; buffered frames are lost."""
         transport = self._transport or self._ending
         if transport is not None:
             transport.abort()

@@ -15,21 +15,19 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from .codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode, ResponseCode
 from .command import RemotingCommand
+from .connection import Connection
 from .errors import BodyError, CommandError, HeaderError, ProtocolError, RemotingError
-
-if TYPE_CHECKING:
-    from .connection import Connection
 
 log = logging.getLogger("rmq.remoting.dispatch")
 
 # What a processor gives back: a response, an already encoded response frame, a promise of one, or nothing.
 Answer = RemotingCommand | bytes | None
 Result = Answer | asyncio.Future[Answer]
-Processor = Callable[["Connection", RemotingCommand], Result]
+Processor = Callable[[Connection, RemotingCommand], Result]
 Clock = Callable[[], float]
 
 

@@ -70,12 +70,30 @@ def decode_messages(
     check_crc: bool = False,
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
 ) -> list[MessageExt]:
-    """The messages of a pull response's body; a record that holds a batch gives the batch's messages.
+    """Return the messages in the body of a pull response; a record that holds a batch gives its messages.
 
     Options as of `decode_stored_message`; a batch whose body stays compressed stays whole. Raises
-    MessageDecodeError for anything but whole, sound records: its `decoded` are the messages before the
-    damage, its `position` is where the damaged record begins.
+    MessageDecodeError, with the `position` of the damaged record, unless all records are whole and sound.
     """
+    messages, damage = decode_until_damage(
+        records,
+        decompress_bodies=decompress_bodies,
+        check_crc=check_crc,
+        max_body_bytes=max_body_bytes,
+    )
+    if damage is not None:
+        raise damage
+    return messages
+
+
+def decode_until_damage(
+    records: bytes,
+    *,
+    decompress_bodies: bool = True,
+    check_crc: bool = False,
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+) -> tuple[list[MessageExt], MessageDecodeError | None]:
+    """Return the messages before the first damaged record, and the damage; None if all records are sound."""
     messages: list[MessageExt] = []
     position, end = 0, len(records)
     try:
@@ -94,9 +112,8 @@ def decode_messages(
             position += message.store_size
     except MessageDecodeError as error:
         error.position = position
-        error.decoded = messages
-        raise
-    return messages
+        return messages, error
+    return messages, None
 
 
 def decode_stored_message(

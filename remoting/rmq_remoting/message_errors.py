@@ -13,12 +13,7 @@ MessageCodecError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .errors import RemotingError
-
-if TYPE_CHECKING:
-    from .message import MessageExt
 
 
 class MessageCodecError(RemotingError):
@@ -36,15 +31,13 @@ class InvalidPropertyError(MessageEncodeError):
 class MessageDecodeError(MessageCodecError):
     """Bytes that are no message, or a damaged one.
 
-    `position` is where the damaged record begins in the bytes that were given (None where it is not known);
-    `decoded` holds the messages of the same bytes that were read before it.
+    `position` is the offset of the damaged record in the bytes that were decoded, None if it is not known.
     """
 
     def __init__(self, reason: str, position: int | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.position = position
-        self.decoded: list[MessageExt] = []
 
     def __str__(self) -> str:
         return self.reason if self.position is None else f"{self.reason} (record at byte {self.position})"

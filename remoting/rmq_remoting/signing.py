@@ -13,8 +13,7 @@ from typing import Final
 
 from .codes import FLAG_RESPONSE
 from .command import Serialization
-from .connection import Connection, ConnectionSettings, ConnectionStatistics
-from .dispatch import Dispatcher
+from .connection import Connection, ConnectionSettings, ConnectionStatistics, RequestHandler
 from .serialization import binary, json
 
 ACCESS_KEY: Final = "AccessKey"
@@ -90,12 +89,12 @@ class SigningConnection(Connection):
     def __init__(
         self,
         signer: RequestSigner,
-        dispatcher: Dispatcher,
+        handler: RequestHandler,
         settings: ConnectionSettings,
         statistics: ConnectionStatistics,
         on_close: Callable[[Connection], None],
     ) -> None:
-        super().__init__(dispatcher, settings, statistics, on_close=on_close)
+        super().__init__(handler, settings, statistics, on_close=on_close)
         self._signer = signer
 
     def write_frame(self, frame: bytes) -> None:

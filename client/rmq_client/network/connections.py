@@ -15,8 +15,9 @@ from typing import Final
 
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.connection import Connection, Reply
+from rmq_remoting.connection import Connection
 from rmq_remoting.errors import ConnectError, RequestError, TooManyRequests
+from rmq_remoting.pending_requests import Reply
 
 log = logging.getLogger("rmq.client.links")
 

@@ -18,6 +18,7 @@ from rmq_remoting.message_codec import (
     body_crc,
     decode_messages,
     decode_stored_message,
+    decode_until_damage,
     encode_stored_batch,
     encode_stored_message,
 )
@@ -169,7 +170,9 @@ class TestInnerBatch:
         with pytest.raises(MessageDecodeError) as caught:
             decode_messages(good + record)
         assert caught.value.position == len(good)
-        assert len(caught.value.decoded) == 1
+        messages, damage = decode_until_damage(good + record)
+        assert len(messages) == 1
+        assert str(damage) == str(caught.value)
 
 
 class TestCompressedBodies:
@@ -264,7 +267,9 @@ class TestDamage:
         with pytest.raises(MessageDecodeError, match=reason) as caught:
             decode_messages(self.record + self.edited(position, field))
         assert caught.value.position == len(self.record)
-        assert [message.body for message in caught.value.decoded] == [b"hello"]
+        messages, damage = decode_until_damage(self.record + self.edited(position, field))
+        assert [message.body for message in messages] == [b"hello"]
+        assert str(damage) == str(caught.value)
         assert f"record at byte {len(self.record)}" in str(caught.value)
 
     def test_crc_is_checked_on_demand(self) -> None:

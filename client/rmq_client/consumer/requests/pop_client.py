@@ -31,8 +31,8 @@ from rmq_remoting.headers.pop import (
     PopMessageResponseHeader,
 )
 from rmq_remoting.message import MessageExt
-from rmq_remoting.message_codec import decode_messages
-from rmq_remoting.message_errors import DecompressionError, MessageDecodeError
+from rmq_remoting.message_codec import decode_messages, decode_until_damage
+from rmq_remoting.message_errors import DecompressionError
 from rmq_remoting.message_properties import PROPERTY_FIRST_POP_TIME, PROPERTY_POP_CK
 from rmq_remoting.pop_receipt import Receipt, ReceiptError, kind_of, real_topic
 
@@ -318,17 +318,17 @@ class PopClient:
     def _messages(self, body: bytes, address: str, source: PopSource, about: str) -> list[MessageExt]:
         """The messages of an answer. What cannot be read is not acknowledged: it comes again."""
         limit = self._settings.max_unpacked_body_bytes
-        try:
-            return decode_messages(body, max_body_bytes=limit)
-        except DecompressionError:
+        messages, damage = decode_until_damage(body, max_body_bytes=limit)
+        if damage is None:
+            return messages
+        if isinstance(damage, DecompressionError):
             messages = decode_messages(body, decompress_bodies=False)
             return [message for message in messages if unpack(message, source.queue, limit)]
-        except MessageDecodeError as error:
-            if not error.decoded:
-                remark = f"unreadable messages: {error}"
-                raise BrokerError(ResponseCode.SUCCESS, remark, address, about) from error
-            log.error("%s: %s; the messages before it are used", about, error)
-            return error.decoded
+        if not messages:
+            remark = f"unreadable messages: {damage}"
+            raise BrokerError(ResponseCode.SUCCESS, remark, address, about) from damage
+        log.error("%s: %s; the messages before it are used", about, damage)
+        return messages
 
     def _give_receipts(
         self, messages: list[MessageExt], source: PopSource, answer: PopMessageResponseHeader

@@ -13,8 +13,8 @@ from rmq_remoting.compression import CompressionType, decompress
 from rmq_remoting.errors import HeaderError, RequestError
 from rmq_remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rmq_remoting.message import MessageExt
-from rmq_remoting.message_codec import decode_messages
-from rmq_remoting.message_errors import DecompressionError, MessageDecodeError
+from rmq_remoting.message_codec import decode_messages, decode_until_damage
+from rmq_remoting.message_errors import DecompressionError
 from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.sys_flags import MessageSysFlag, PullSysFlag
 
@@ -154,19 +154,19 @@ class PullClient:
         where a record is damaged, what is before it counts, and the next pull begins there.
         """
         limit = self._settings.max_unpacked_body_bytes
-        try:
-            return decode_messages(body, max_body_bytes=limit)
-        except DecompressionError:
+        messages, damage = decode_until_damage(body, max_body_bytes=limit)
+        if damage is None:
+            return messages
+        if isinstance(damage, DecompressionError):
             messages = decode_messages(body, decompress_bodies=False)
             return [message for message in messages if unpack(message, queue, limit)]
-        except MessageDecodeError as error:
-            if not error.decoded:
-                raise BrokerError(
-                    ResponseCode.SUCCESS, f"unreadable messages: {error}", address, f"pull from {queue}"
-                ) from error
-            log.error("pull from %s: %s; the messages before it are used", queue, error)
-            result.next_offset = error.decoded[-1].queue_offset + 1
-            return error.decoded
+        if not messages:
+            raise BrokerError(
+                ResponseCode.SUCCESS, f"unreadable messages: {damage}", address, f"pull from {queue}"
+            ) from damage
+        log.error("pull from %s: %s; the messages before it are used", queue, damage)
+        result.next_offset = messages[-1].queue_offset + 1
+        return messages
 
 
 def unpack(message: MessageExt, queue: MessageQueue, limit: int) -> bool:
