@@ -42,13 +42,12 @@ unit: install ## the unit tests: no daemons, no foreign programs
 	$(BIN)/pytest tests/unit
 
 test-long: install test-crash test-spark-kill ## everything long and rare: hours
-	$(BIN)/pytest --long
+	$(BIN)/pytest --long -m long
 	HYPOTHESIS_PROFILE=long $(BIN)/pytest -m hypothesis
 	$(BIN)/python -m tests.spark.versions $(SPARK_VERSIONS)
 	$(BIN)/python -m tests.crash.soak
 
 test-crash: install ## kill, cut power, fill the disk: RMQ_CRASH_ROUNDS (50) rounds, then 20 s of soak
-	RMQ_CRASH_ROUNDS=$${RMQ_CRASH_ROUNDS:-50} $(BIN)/pytest tests/crash
 	RMQ_CRASH_ROUNDS=$${RMQ_CRASH_ROUNDS:-50} $(BIN)/pytest --long tests/crash
 	RMQ_SOAK_SECONDS=20 $(BIN)/python -m tests.crash.soak
 

@@ -2,7 +2,7 @@
 
 An async test runs on uvloop, as the daemons do; `--event-loop asyncio-debug` runs all of them on asyncio in
 debug mode instead. Marks: `each_loop` (on both, one after the other), `virtual_time` (timers cost no time),
-`long` (long and rare: deselected unless `--long` is given, which selects these tests alone).
+`long` (long and rare: deselected without `--long`; `--long -m long` selects these tests alone).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="uvloop",
         help="event loop of async tests",
     )
-    parser.addoption("--long", action="store_true", help="run the long and rare tests, and only these")
+    parser.addoption("--long", action="store_true", help="run the long and rare tests, too")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,11 +52,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    wanted = config.getoption("--long")
-    deselected = [item for item in items if (item.get_closest_marker("long") is not None) is not wanted]
-    if deselected:
-        config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if item not in set(deselected)]
+    if config.getoption("--long"):
+        return
+    long_ones = [item for item in items if item.get_closest_marker("long") is not None]
+    if long_ones:
+        config.hook.pytest_deselected(items=long_ones)
+        items[:] = [item for item in items if item.get_closest_marker("long") is None]
 
 
 @pytest.hookimpl(optionalhook=True)

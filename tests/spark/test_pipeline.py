@@ -73,6 +73,7 @@ def test_every_line_is_counted_and_a_wrong_count_is_found(tmp_path: Path) -> Non
     assert " lines, the log " in output
 
 
+@pytest.mark.long
 def test_the_same_job_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
     output = _run(tmp_path / "run", "--lines", "10000", "--workers", "2")
     assert "2 of 2 workers at work" in output

@@ -1,7 +1,8 @@
 """Workers, drivers and brokers killed while Spark reads: every message comes out once.
 
 The sink writes each batch in place of what it wrote before (foreachBatch to Parquet by batch id). A few
-kills; RMQ_SPARK_KILLS sets more (`make test-spark-kill`: 20 of each kind).
+kills; RMQ_SPARK_KILLS sets more (`make test-spark-kill`: 20 of each kind). `make test` kills only in a batch
+read.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ async def stream(java: None, tmp_path: Path, chance: random.Random) -> AsyncIter
         yield ground
 
 
+@pytest.mark.long
 async def test_workers_are_killed(stream: KillingGround) -> None:
     for _ in range(_WORKER_KILLS):
         await stream.kill_worker()
     print(await stream.check_stream())
 
 
+@pytest.mark.long
 async def test_drivers_are_killed(stream: KillingGround) -> None:
     moments, victims = list(Moment), list(Victim)
     for number in range(_DRIVER_KILLS):  # nine of them are all pairs
@@ -61,6 +64,7 @@ async def test_drivers_are_killed(stream: KillingGround) -> None:
     print(await stream.check_stream())
 
 
+@pytest.mark.long
 async def test_brokers_are_killed(stream: KillingGround) -> None:
     for _ in range(_BROKER_KILLS):
         await stream.kill_broker_of_stream()

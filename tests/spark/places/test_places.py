@@ -45,6 +45,7 @@ def source(cluster: SmallCluster, topic: str) -> str:
     return topic
 
 
+@pytest.mark.long
 def test_a_cluster_of_two_workers(cluster: SmallCluster, source: str, tmp_path: Path) -> None:
     with StandaloneCluster(tmp_path) as spark:
         where = ["--master", spark.master]
