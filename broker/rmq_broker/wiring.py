@@ -95,7 +95,6 @@ def wire(
         settings.broker_name,
         settings.broker_id,
         place.address,
-        f"{settings.broker_ip2}:{settings.ha_listen_port or place.port + 1}",
     )
     registrar = Registrar(identity, settings, settings, parts.topics)
     tiers = Tiers.of(settings)

@@ -569,6 +569,15 @@ async def _connected(address: str) -> Asker:
     return Asker(client, address, Serialization.JSON)
 
 
+async def test_a_master_without_replication_registers_and_slaves_get_no_ha_address(namesrv: Namesrv) -> None:
+    async with asking(namesrv.address, Serialization.JSON) as asker:
+        assert (await asker.register(haServerAddr="")).code == ResponseCode.SUCCESS
+        slave = await asker.register(broker_id=1)
+        assert slave.ext_fields == {"haServerAddr": "", "masterAddr": "broker-a-0:10911"}
+        route = await asker.route("TopicTest")
+    assert route["brokerDatas"][0]["brokerAddrs"] == {"0": "broker-a-0:10911", "1": "broker-a-1:10911"}
+
+
 # --- start and stop ---
 
 

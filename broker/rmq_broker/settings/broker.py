@@ -116,7 +116,7 @@ class RegistrationSettings(SettingsGroup):
     )
     broker_ip2: JavaString = setting(
         key="brokerIP2",
-        meaning="Address that slaves are told to connect to.",
+        meaning="Address for slaves to connect to; no effect while replication is not supported.",
         default_factory=local_address,
         default_text="<address of the interface that leads outside>",
     )
@@ -626,7 +626,11 @@ class BrokerSettings(
         ours=True,
     )
     ha_listen_port: JavaInt = setting(
-        0, "haListenPort", "Port that slaves connect to; 0: listenPort + 1.", minimum=0, maximum=65535
+        0,
+        "haListenPort",
+        "Port for slaves to connect to; 0: listenPort + 1. No effect while replication is not supported.",
+        minimum=0,
+        maximum=65535,
     )
     config_black_list: JavaString = setting(
         "configBlackList;brokerConfigPath",
