@@ -86,7 +86,9 @@ def main() -> int:
 
     async def start_with_probe(broker: Broker) -> str:
         ready = await start(broker)
-        probes.append(LoopProbe(broker.store.commit_log, broker.settings.mapped_file_size_commit_log))
+        probes.append(
+            LoopProbe(broker.services.storage.store.commit_log, broker.settings.mapped_file_size_commit_log)
+        )
         return ready
 
     async def stop_with_probe(broker: Broker) -> None:

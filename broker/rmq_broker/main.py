@@ -72,9 +72,9 @@ def _print_processors(configuration: Configuration[BrokerSettings]) -> None:
 
     from rmq_remoting.daemon.processor_listing import processor_listing  # noqa: PLC0415
 
-    from .broker import dispatcher_of  # noqa: PLC0415
+    from .build import build_dispatcher  # noqa: PLC0415
 
-    print(processor_listing(asyncio.run(dispatcher_of(configuration))), end="")
+    print(processor_listing(asyncio.run(build_dispatcher(configuration))), end="")
 
 
 def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | None) -> int:
@@ -83,7 +83,7 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
 
     from rmq_remoting.daemon.logs import configure_logs, set_log_level  # noqa: PLC0415
 
-    from .broker import Broker  # noqa: PLC0415
+    from .build import build_broker  # noqa: PLC0415
 
     settings = configuration.settings
     configure_logs(settings.log_level, settings.log_format)
@@ -95,12 +95,12 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
         install(os.environ)
     configuration.on_change(lambda _: set_log_level(settings.log_level))
 
-    def build(supervisor: TaskSupervisor) -> Daemon:
+    async def build(supervisor: TaskSupervisor) -> Daemon:
         if namesrv_port is None:
-            return Broker(configuration, supervisor)
-        from .standalone import Standalone  # noqa: PLC0415 (the name server is needed here alone)
+            return await build_broker(configuration, supervisor)
+        from .standalone import build_standalone  # noqa: PLC0415 (only this form imports the name server)
 
-        return Standalone(configuration, supervisor, namesrv_port)
+        return await build_standalone(configuration, supervisor, namesrv_port)
 
     sys.setswitchinterval(_SWITCH_SECONDS)
     # What has been loaded until now stays: the cycle collector need not look at it again.

@@ -1,46 +1,63 @@
-"""A name server and a broker in one process: for tests and laptops.
+"""A name server and a broker in one process, for tests and laptops.
 
-The only place of the broker that knows the name server.
+The only module of the broker that imports the name server.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from rmq_namesrv.config import NamesrvSettings
 from rmq_namesrv.namesrv import Namesrv
 from rmq_remoting.daemon.configuration import Configuration, Override, load
 from rmq_remoting.daemon.tasks import TaskSupervisor
 
-from .broker import Broker
-from .settings.broker import BrokerSettings
+from .build import build_broker
 
-DEFAULT_NAMESRV_PORT = 9876
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .settings.broker import BrokerSettings
+
+DEFAULT_NAMESRV_PORT: Final = 9876
 
 
 class Standalone:
-    """Both daemons, the name server started first and stopped last."""
+    """A broker and the name server that it registers with. The name server serves already."""
 
-    def __init__(
-        self,
-        configuration: Configuration[BrokerSettings],
-        supervisor: TaskSupervisor,
-        namesrv_port: int = DEFAULT_NAMESRV_PORT,
-    ) -> None:
-        self._settings = configuration.settings
-        self.namesrv = Namesrv(_namesrv_configuration(self._settings, namesrv_port), supervisor)
-        self.broker = Broker(configuration, supervisor)
+    def __init__(self, namesrv: Namesrv, broker: Broker) -> None:
+        self.namesrv = namesrv
+        self.broker = broker
 
     async def start(self) -> str:
-        """Start both; the broker's ready line. Raises StartError."""
-        await self.namesrv.start()
-        own = f"127.0.0.1:{self.namesrv.port}"
-        others = [address for address in self._settings.name_server_addresses if address != own]
-        self._settings.namesrv_addr = ";".join([own, *others])
+        """Start the broker; return the text of its ready line. Raises StartError."""
         return await self.broker.start()
 
     async def stop(self) -> None:
-        """Stop both."""
+        """Stop the broker, then the name server."""
         await self.broker.stop()
         await self.namesrv.stop()
+
+
+async def build_standalone(
+    configuration: Configuration[BrokerSettings],
+    supervisor: TaskSupervisor,
+    namesrv_port: int = DEFAULT_NAMESRV_PORT,
+) -> Standalone:
+    """Start a name server and build a broker that knows its address. Raises StartError.
+
+    Name servers that the settings name are registered with, too.
+    """
+    settings = configuration.settings
+    namesrv = Namesrv(_namesrv_configuration(settings, namesrv_port), supervisor)
+    try:
+        await namesrv.start()
+        own = f"127.0.0.1:{namesrv.port}"
+        others = [address for address in settings.name_server_addresses if address != own]
+        settings.namesrv_addr = ";".join([own, *others])
+        return Standalone(namesrv, await build_broker(configuration, supervisor))
+    except BaseException:
+        await namesrv.stop()
+        raise
 
 
 def _namesrv_configuration(settings: BrokerSettings, port: int) -> Configuration[NamesrvSettings]:
@@ -48,7 +65,7 @@ def _namesrv_configuration(settings: BrokerSettings, port: int) -> Configuration
         "listenPort": str(port),
         "bindAddress": settings.bind_address,
         "kvConfigPath": str(settings.store_path_root_dir / "namesrv" / "kvConfig.json"),
-        # The broker's own endpoint shows the process.
+        # The metrics of the process are served by the broker's endpoint.
         "metricsExporterType": "DISABLE",
     }
     return load(NamesrvSettings, overrides=[Override(key, value) for key, value in overrides.items()])

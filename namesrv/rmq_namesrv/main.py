@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.command_line import command_parser, load_from, print_config
 from rmq_remoting.daemon.configuration import Configuration
 from rmq_remoting.daemon.lifecycle import run_command, run_daemon
 
 from .config import NamesrvSettings, known_keys
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.tasks import TaskSupervisor
 
 _DESCRIPTION: Final = "RocketMQ name server: tells clients which brokers have a topic."
 
@@ -66,10 +69,11 @@ def _serve(configuration: Configuration[NamesrvSettings]) -> int:
     # What has been loaded until now stays: the cycle collector need not look at it again.
     gc.collect()
     gc.freeze()
-    return run_daemon(
-        lambda supervisor: Namesrv(configuration, supervisor),
-        stop_timeout_seconds=settings.shutdown_wait_seconds,
-    )
+
+    async def build(supervisor: TaskSupervisor) -> Namesrv:
+        return Namesrv(configuration, supervisor)
+
+    return run_daemon(build, stop_timeout_seconds=settings.shutdown_wait_seconds)
 
 
 if __name__ == "__main__":

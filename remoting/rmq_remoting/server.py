@@ -11,6 +11,22 @@ from .dispatch import Dispatcher
 from .errors import RemotingError
 
 
+def bind_socket(host: str, port: int) -> socket.socket:
+    """Take a port without listening yet, for a daemon that needs its port number to build its parts.
+
+    Port 0 takes any free one. Raises OSError.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
 class RemotingServer:
     """The boss tier: one listener per port, whose connections share a dispatcher."""
 
@@ -35,33 +51,16 @@ class RemotingServer:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._stopped = False
-        self._socket: socket.socket | None = None
-
-    def bind(self, host: str, port: int) -> int:
-        """Take the port without accepting anything yet; returns it (asked for as 0: the one that was given).
-
-        For who has to know the port before the first connection may come. Raises OSError.
-        """
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind((host, port))
-        except OSError:
-            self._socket.close()
-            self._socket = None
-            raise
-        return int(self._socket.getsockname()[1])
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, on the port that was bound if one was; returns the port. Raises OSError."""
+        """Listen; returns the port (asked for as 0: the one that was given). Raises OSError."""
+        return await self.start_on(bind_socket(host, port))
+
+    async def start_on(self, bound: socket.socket) -> int:
+        """Listen on a socket from `bind_socket`, which belongs to the server from now on. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._stopped = False
-        if self._socket is None:
-            self.bind(host, port)
-        listening, self._socket = self._socket, None
-        assert listening is not None
-        self._server = await loop.create_server(self._accept, sock=listening, backlog=self._backlog)
+        self._server = await loop.create_server(self._accept, sock=bound, backlog=self._backlog)
         self._sweeper = loop.call_later(self._sweep_seconds, self._close_idle)
         return self.port
 
@@ -83,9 +82,6 @@ class RemotingServer:
         self.stop_accepting()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._socket is not None:  # bound, but never listened on
-            self._socket.close()
-            self._socket = None
         for connection in list(self.connections):
             connection.close()
         ends = [asyncio.ensure_future(connection.wait_closed()) for connection in list(self.connections)]

@@ -126,7 +126,7 @@ async def test_a_damaged_batch_is_refused_as_a_whole(
     said = await _refused(client, send_batch("T", damage(batch)))
 
     assert remark in said
-    assert broker.broker.store.max_offset("T", 0) == 0
+    assert broker.store.max_offset("T", 0) == 0
 
 
 async def test_sizes_magic_and_checksums_of_a_batch_are_not_looked_at(client: RawClient) -> None:

@@ -73,7 +73,7 @@ async def test_a_pull_in_the_middle_gets_the_whole_batch(client: RawClient) -> N
 async def test_the_stored_record_says_what_it_is(broker: RunningBroker, client: RawClient) -> None:
     await client.ask(send("Orders", b"first"))
     at = sent(await client.ask(send_batch("Orders", batch(b"a", b"b"))))
-    store = broker.broker.store
+    store = broker.store
     entry = store.queues.get_or_create("Orders", 0).entry(at.queue_offset)
     assert entry is not None
     record = store.commit_log.record_at(entry[0])
@@ -96,7 +96,7 @@ async def test_it_is_all_there_after_a_restart(tmp_path: Path) -> None:
             for path in sorted((tmp_path / "store" / name).rglob("*"), reverse=True):
                 path.unlink() if path.is_file() else path.rmdir()
         async with running_broker(tmp_path) as broker, broker.client() as client:
-            assert broker.broker.store.max_offset("Orders", 0) == 210
+            assert broker.store.max_offset("Orders", 0) == 210
             got: list[int] = []
             offset = 0
             while offset < 210:

@@ -122,7 +122,7 @@ async def _delete_all_but_the_last(broker: RunningBroker, client: RawClient) -> 
     assert len(files) > 3
     for path in files:
         os.utime(path, (1_000_000_000, 1_000_000_000))
-    log = broker.broker.store.commit_log
+    log = broker.store.commit_log
     # Files whose queue entries are not on the disk yet are kept until the next round, seconds later.
     await until(lambda: log.entries_flushed_to >= log.files[-1].start)
     answer = await client.ask(request(RequestCode.DELETE_EXPIRED_COMMITLOG))
@@ -133,7 +133,7 @@ async def _delete_all_but_the_last(broker: RunningBroker, client: RawClient) -> 
 
 async def _until_all_follow(broker: RunningBroker) -> None:
     """Until nothing points before the log's beginning."""
-    await until(lambda: broker.broker.cleaner.cleaned_to == broker.broker.store.min_phy_offset())
+    await until(lambda: broker.services.storage.cleaner.cleaned_to == broker.store.min_phy_offset())
 
 
 async def test_others_fill_the_disk_and_empty_it(disk_folder: Path) -> None:
@@ -143,7 +143,7 @@ async def test_others_fill_the_disk_and_empty_it(disk_folder: Path) -> None:
         await topic.create(client)
         await topic.send(client)
         ballast.write_bytes(bytes(_BALLAST_BYTES))
-        await until(lambda: broker.broker.disk.level is DiskLevel.REFUSE)
+        await until(lambda: broker.services.storage.disk.level is DiskLevel.REFUSE)
         remark = await topic.send(client)
         assert remark is not None
         for part in (
@@ -155,7 +155,7 @@ async def test_others_fill_the_disk_and_empty_it(disk_folder: Path) -> None:
             assert part in remark
         assert await topic.check(client) == 0, "who reads is served"
         ballast.unlink()
-        await until(lambda: broker.broker.disk.level is DiskLevel.ENOUGH)
+        await until(lambda: broker.services.storage.disk.level is DiskLevel.ENOUGH)
         assert await topic.send(client) is None
         assert await topic.check(client) == 0
 
@@ -172,17 +172,17 @@ async def test_messages_fill_the_disk_and_are_cleaned(disk_folder: Path, tmp_pat
         refused_at = len(topic.bodies)
 
         broker.change(cleanFileForciblyEnable="true")
-        await until(lambda: broker.broker.disk.level <= DiskLevel.FORCE)
+        await until(lambda: broker.services.storage.disk.level <= DiskLevel.FORCE)
         while len(topic.bodies) < refused_at + 200:
             if await topic.send(client) is not None:
-                await until(lambda: broker.broker.disk.refusal is None)
+                await until(lambda: broker.services.storage.disk.refusal is None)
             elif len(topic.bodies) % 4 == 0:
                 await topic.consume(client)
         assert topic.moves > 0
         broker.change(cleanFileForciblyEnable="false")
-        await broker.broker.cleaner.look()  # behind a round that is under way
+        await broker.services.storage.cleaner.look()  # behind a round that is under way
         await _until_all_follow(broker)
-        await until(lambda: broker.broker.store.queues.unwritten_bytes == 0)
+        await until(lambda: broker.store.queues.unwritten_bytes == 0)
         # Files of queues that were written after their messages had gone.
         await client.ask(request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))
         lowest = await topic.check(client)
@@ -196,7 +196,7 @@ async def test_messages_fill_the_disk_and_are_cleaned(disk_folder: Path, tmp_pat
     assert min(int(path.name) for path in queue_files) > 0, "the queue's first files have gone too"
     for folder in (disk_folder, killed):
         async with running_broker(folder, **keys) as broker, broker.client() as client:
-            assert broker.broker.store.min_phy_offset() == begin
+            assert broker.store.min_phy_offset() == begin
             assert await topic.check(client) == lowest
     async with running_broker(killed, **_ROOMY) as broker, broker.client() as client:
         assert await topic.send(client) is None
@@ -229,25 +229,25 @@ async def test_queues_of_topics_that_are_gone(tmp_path: Path) -> None:
         for topic in (kept, gone):
             await topic.create(client)
             await topic.send(client)
-        broker.broker.topics.delete(["Gone"])  # of the table alone
+        broker.topics.delete(["Gone"])  # of the table alone
         answer = await client.ask(request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))
         assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
-        assert sorted(broker.broker.store.queues.topics()) == ["Gone", "Kept"]
+        assert sorted(broker.store.queues.topics()) == ["Gone", "Kept"]
 
         for _ in range(150):
             await kept.send(client)
         await _delete_all_but_the_last(broker, client)
         await client.ask(request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))
-        assert broker.broker.store.queues.topics() == ["Kept"]
+        assert broker.store.queues.topics() == ["Kept"]
 
         again = Topic("Gone")
         await again.create(client)
         await again.send(client)
-        broker.broker.topics.delete(["Gone"])
+        broker.topics.delete(["Gone"])
         answer = await client.ask(request(RequestCode.CLEAN_UNUSED_TOPIC))
         assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
-        assert broker.broker.store.queues.topics() == ["Kept"]
+        assert broker.store.queues.topics() == ["Kept"]
         await kept.check(client)
     async with running_broker(tmp_path, **_ROOMY) as broker, broker.client() as client:
-        assert broker.broker.store.queues.topics() == ["Kept"]
+        assert broker.store.queues.topics() == ["Kept"]
         await kept.check(client)

@@ -109,19 +109,19 @@ async def _until_gone(client: RawClient, group: str) -> str:
 
 async def test_silent_clients_are_forgotten_and_cut_off(broker: RunningBroker) -> None:
     clock_ms = time.time_ns() // 1_000_000
-    parts = broker.broker
-    housekeeping = ClientHousekeeping(parts.consumers, parts.producers, parts.settings, lambda: clock_ms)
+    clients, settings = broker.services.clients, broker.configuration.settings
+    housekeeping = ClientHousekeeping(clients.consumers, clients.producers, settings, lambda: clock_ms)
     async with broker.client() as silent:
         await ask_among_notifications(silent, heartbeat("c1", "CG", {"T": "*"}, producer_groups=["PG"]))
         housekeeping.scan()
-        assert parts.consumers.find_group("CG") is not None
+        assert clients.consumers.find_group("CG") is not None
 
         clock_ms += 121_000
         housekeeping.scan()
 
         assert [command.code for command in await silent.until_closed()] == [40]
-    assert parts.consumers.find_group("CG") is None
-    assert parts.producers.find_group("PG") is None
+    assert clients.consumers.find_group("CG") is None
+    assert clients.producers.find_group("PG") is None
 
 
 async def test_connected_clients_can_be_seen(broker: RunningBroker, client: RawClient) -> None:
@@ -321,10 +321,10 @@ async def test_groups_are_made_changed_shown_and_deleted(broker: RunningBroker, 
     on_disk = json.loads((broker.broker.settings.config_dir / "subscriptionGroup.json").read_text())
     assert on_disk["subscriptionGroupTable"]["CG"]["retryMaxTimes"] == 3
 
-    broker.broker.offsets.commit("CG", "T", 0, 5)
+    broker.offsets.commit("CG", "T", 0, 5)
     await _ok(client, request(Code.DELETE_SUBSCRIPTIONGROUP, groupName="CG", cleanOffset=True))
-    assert "CG" not in broker.broker.groups
-    assert broker.broker.offsets.query("CG", "T", 0) == -1
+    assert "CG" not in broker.groups
+    assert broker.offsets.query("CG", "T", 0) == -1
 
 
 # --- the broker itself ---

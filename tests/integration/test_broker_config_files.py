@@ -52,7 +52,7 @@ async def test_it_knows_what_it_knew_from_the_backup(tmp_path: Path, name: str, 
         fields = {"consumerGroup": "CG", "topic": "Kept", "queueId": 0}
         answer = await client.ask(request(RequestCode.QUERY_CONSUMER_OFFSET, **fields))
         assert (answer.code, answer.ext_fields["offset"]) == (ResponseCode.SUCCESS, "1")
-        assert broker.broker.groups.get("CG") is not None
+        assert broker.groups.get("CG") is not None
     await broker.stop()
 
 

@@ -38,9 +38,9 @@ async def test_a_delayed_message_wakes_who_waits_for_it_and_is_not_early(tmp_pat
 
         message = await _arrives(client, "T")
 
-        record = broker.broker.store.get("SCHEDULE_TOPIC_XXXX", 0, 0, 1, None)
+        record = broker.store.get("SCHEDULE_TOPIC_XXXX", 0, 0, 1, None)
         assert record.count == 1
-        (entry,) = broker.broker.store.queue_entries("SCHEDULE_TOPIC_XXXX", 0, 0, 1) or []
+        (entry,) = broker.store.queue_entries("SCHEDULE_TOPIC_XXXX", 0, 0, 1) or []
         assert message.body == b"x"
         assert message.store_timestamp >= entry[2]
 
@@ -58,7 +58,7 @@ async def test_what_waits_is_delivered_after_a_restart_once(tmp_path: Path) -> N
     async with running_broker(tmp_path, messageDelayLevel="0s 1h") as broker, broker.client() as client:
         sent(await client.ask(send("T", b"last", properties={"DELAY": "1"})))
         assert (await _arrives(client, "T", 3)).body == b"last"
-        assert broker.broker.delayed.waiting() == {1: 0, 2: 1}
+        assert broker.services.delivery.delayed.waiting() == {1: 0, 2: 1}
         answer = await client.ask(request(RequestCode.GET_ALL_DELAY_OFFSET))
         assert DelayOffsetSerializeWrapper.decode(answer.body).offset_table[1] == 3
 
@@ -81,7 +81,7 @@ async def test_a_maximum_of_n_means_n_more_deliveries(tmp_path: Path, flush: str
         assert dead.body == b"x"
         assert dead.properties["RETRY_TOPIC"] == dead.properties["DLQ_ORIGIN_TOPIC"] == "T"
         assert dead.properties["ORIGIN_MESSAGE_ID"] == origin_id
-        assert broker.broker.store.max_offset("%RETRY%CG", 0) == 3
+        assert broker.store.max_offset("%RETRY%CG", 0) == 3
         await _tells_of_it(broker, client)
 
 
@@ -114,7 +114,7 @@ async def test_a_request_without_what_it_needs(tmp_path: Path) -> None:
             answer = await client.ask(request(RequestCode.CONSUMER_SEND_MSG_BACK, **fields))
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert re.search("group|offset|delayLevel", answer.remark or "")
-        assert broker.broker.store.max_phy_offset() == 0
+        assert broker.store.max_phy_offset() == 0
 
 
 async def test_offsets_reach_the_disk_while_the_broker_runs(tmp_path: Path) -> None:
@@ -126,4 +126,4 @@ async def test_offsets_reach_the_disk_while_the_broker_runs(tmp_path: Path) -> N
         sent(await client.ask(send("T", properties={"DELAY": "1"})))
         await _arrives(client, "T")
         await until(lambda: path.exists() and b"{1:1}" in path.read_bytes(), timeout_seconds=20)
-        assert broker.broker.delay_offsets.current() == {1: 1}
+        assert broker.services.delivery.delay_offsets.current() == {1: 1}

@@ -123,7 +123,7 @@ async def test_lenient_as_apaches_broker(broker: RunningBroker, client: RawClien
 async def test_a_held_pull_waits_for_a_message_that_matches(
     broker: RunningBroker, client: RawClient, member: RawClient
 ) -> None:
-    held = broker.broker.held_pulls
+    held = broker.held_pulls
     await _subscribe(member, "a > 5", 10)
     async with broker.client() as consumer:
         consumer.send(_subscribed(version=10, suspend_ms=_LONG_MS))
@@ -148,7 +148,7 @@ async def test_a_backlog_behind_a_held_pull_is_looked_through(
     async with broker.client() as consumer:
         asked = pull("T", subscription="a = 7", expression_type="SQL92", suspend_ms=_LONG_MS)
         consumer.send(asked)
-        await until(lambda: broker.broker.held_pulls.count == 1)
+        await until(lambda: broker.held_pulls.count == 1)
         client.send(*[send("T", b"0", properties={"a": "0"}) for _ in range(2000)])
         for _ in range(2000):
             sent(await client.receive())
@@ -203,7 +203,7 @@ async def test_filters_are_written_down(tmp_path: Path) -> None:
         await until(lambda: bool(stored()["dead"]))
     before = stored()
     async with running_broker(tmp_path, **_KEYS) as broker:
-        known = broker.broker.consumer_filters.find("T", "CG")
+        known = broker.services.filters.table.find("T", "CG")
         assert known is not None and known.is_dead
         async with broker.client() as member:
             await _subscribe(member, "a > 5", 10)
@@ -225,13 +225,15 @@ async def test_bit_maps_are_written_and_what_is_old_is_found_by_them(tmp_path: P
     files = list((tmp_path / "store" / "consumequeue_ext" / "T" / "0").iterdir())
     assert [file.stat().st_size for file in files] == [48 << 20]
     async with running_broker(tmp_path, **keys) as broker, broker.client() as client:
-        queue = broker.broker.store.queues.get("T", 0)
+        queue = broker.store.queues.get("T", 0)
         assert queue is not None
         entries = queue.entries(0, 100)
         assert [is_ext_address(entry[2]) for entry in entries] == [False] * 2 + [True] * 10
         async with broker.client() as member:
             await _subscribe(member, "a > 5", 10)
-            wanted = broker.broker.filters.of_group("CG", Subscription("T", "a > 5", "SQL92", 10), 10)
+            wanted = broker.services.filters.filters.of_group(
+                "CG", Subscription("T", "a > 5", "SQL92", 10), 10
+            )
             assert wanted.properties is not None
             looked_at = [may_match(queue, entry[2], wanted.properties) for entry in entries]
             assert looked_at == [True] * 2 + [False] * 6 + [True] * 4

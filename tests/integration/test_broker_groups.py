@@ -65,7 +65,7 @@ async def test_a_reset_reaches_a_pull_that_waits(broker: RunningBroker, client: 
     assert len(pulled(await client.ask(pull("T", offset=0)))) == 3
     waiting = pull("T", offset=3, suspend_ms=20_000, commit=3)
     client.send(waiting)
-    await until(lambda: broker.broker.held_pulls.count == 1)
+    await until(lambda: broker.held_pulls.count == 1)
 
     async with broker.client() as admin:
         answer = await _ok(admin, _reset(queueId=0, offset=1))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.standalone import Standalone
+from rmq_broker.standalone import build_standalone
 from rmq_remoting.bodies import fastjson
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.daemon.lifecycle import StartError
@@ -195,7 +195,7 @@ async def test_topics_can_be_found_as_soon_as_they_are_made_and_no_more_after_th
 
 async def test_a_standalone_broker_brings_its_name_server_along(tmp_path: Path) -> None:
     supervisor = TaskSupervisor(lambda name, error: None)
-    both = Standalone(broker_configuration(tmp_path), supervisor, namesrv_port=0)
+    both = await build_standalone(broker_configuration(tmp_path), supervisor, namesrv_port=0)
     try:
         ready_text = await both.start()
         namesrv_address = f"{LOOPBACK}:{both.namesrv.port}"
@@ -230,18 +230,17 @@ async def test_what_was_known_is_known_after_a_restart(tmp_path: Path) -> None:
             sent(await client.ask(send("T", b"%d" % number, queue_id=6)))
         await client.ask(pull("T", "CG", queue_id=6, offset=10, commit=4))
         await client.ask(heartbeat("c1", "Beating", {"T": "*"}))
-        store_at = broker.broker.store.max_phy_offset()
+        store_at = broker.store.max_phy_offset()
     assert not (tmp_path / "store" / "abort").exists()
 
     async with running_broker(tmp_path) as broker, broker.client() as client:
-        parts = broker.broker
-        topic = parts.topics.get("T")
+        topic = broker.topics.get("T")
         assert topic is not None
         assert topic.read_queue_nums == 7
-        assert "%RETRY%Beating" in parts.topics
-        assert {"CG", "Beating"} <= {config.group_name for config in parts.groups.configs()}
-        assert parts.offsets.query("CG", "T", 6) == 4
-        assert parts.store.max_phy_offset() == store_at
+        assert "%RETRY%Beating" in broker.topics
+        assert {"CG", "Beating"} <= {config.group_name for config in broker.groups.configs()}
+        assert broker.offsets.query("CG", "T", 6) == 4
+        assert broker.store.max_phy_offset() == store_at
         messages = pulled(await client.ask(pull("T", queue_id=6)))
         assert [message.body for message in messages] == [b"%d" % number for number in range(10)]
         assert sent(await client.ask(send("T", queue_id=6))).queue_offset == 10
@@ -263,8 +262,8 @@ async def test_a_file_that_cannot_be_written_does_not_keep_the_store_from_closin
 
     with monkeypatch.context() as patch:
         patch.setattr("rmq_broker.persistence.config_file.replace_file", refuse)
-        broker.broker.offsets.commit("CG", "T", 0, 1)
-        broker.broker.groups.find("CG")
+        broker.offsets.commit("CG", "T", 0, 1)
+        broker.groups.find("CG")
         with pytest.raises(OSError, match="No space left"):
             await broker.broker.stop()
     await broker.supervisor.stop()
@@ -281,11 +280,12 @@ async def test_a_store_that_could_not_be_opened_is_left_as_it_was_found(
     abort = tmp_path / "store" / "abort"
     abort.write_text("1")
     broker = RunningBroker(broker_configuration(tmp_path))
+    await broker.build()
 
     def refuse() -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(broker.broker.store.queues, "load", refuse)
+    monkeypatch.setattr(broker.store.queues, "load", refuse)
     with pytest.raises(StartError, match="Input/output error"):
         await broker.start()
     await broker.stop()
@@ -299,7 +299,8 @@ async def test_a_stop_in_the_middle_of_the_recovery_waits_for_it(
     async with running_broker(tmp_path) as broker, broker.client() as client:
         sent(await client.ask(send("T")))
     broker = RunningBroker(broker_configuration(tmp_path))
-    store = broker.broker.store
+    await broker.build()
+    store = broker.store
     opening, go_on = threading.Event(), threading.Event()
     plain_open = store.open
 
@@ -320,23 +321,23 @@ async def test_a_stop_in_the_middle_of_the_recovery_waits_for_it(
 
     assert not (tmp_path / "store" / "abort").exists()
     async with running_broker(tmp_path) as broker:
-        assert broker.broker.store.max_offset("T", 0) == 1
+        assert broker.store.max_offset("T", 0) == 1
 
 
 async def test_a_request_that_waits_for_the_disk_is_answered_before_the_broker_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_broker(tmp_path) as broker, broker.client() as client:
-        plain_save = broker.broker.files["topics"].save
+        plain_save = broker.services.topics.file.save
 
         async def slow_save() -> None:
             await asyncio.sleep(0.2)
             await plain_save()
 
-        monkeypatch.setattr(broker.broker.files["topics"], "save", slow_save)
+        monkeypatch.setattr(broker.services.topics.file, "save", slow_save)
         command = create_topic("T")
         client.send(command)
-        await until(lambda: "T" in broker.broker.topics)
+        await until(lambda: "T" in broker.topics)
         stopping = asyncio.ensure_future(broker.broker.stop())
 
         answers = await client.until_closed()

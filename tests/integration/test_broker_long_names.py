@@ -42,7 +42,7 @@ async def test_what_cannot_be_sent_back_hurts_nobody(tmp_path: Path, level: int)
             )
         )
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-        broker.broker.store.queues.write_out()
+        broker.store.queues.write_out()
         sent(await client.ask(send("T", b"1", queue_id=0)))
     async with running_broker(tmp_path) as broker, broker.client() as client:
         assert [message.body for message in pulled(await client.ask(pull("T")))] == [b"0", b"1"]

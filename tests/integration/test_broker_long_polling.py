@@ -44,9 +44,9 @@ async def _beat(client: RawClient, command: RemotingCommand) -> None:
 
 async def _held(broker: RunningBroker, client: RawClient, *pulls: RemotingCommand) -> None:
     """Send pulls that will be held, and wait until they are."""
-    before = broker.broker.held_pulls.count
+    before = broker.held_pulls.count
     client.send(*pulls)
-    await until(lambda: broker.broker.held_pulls.count == before + len(pulls))
+    await until(lambda: broker.held_pulls.count == before + len(pulls))
 
 
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
@@ -67,7 +67,7 @@ async def test_a_held_pull_is_answered_when_a_message_comes(
             assert answer.opaque == command.opaque
             assert [message.queue_offset for message in pulled(answer)] == [offset]
             assert offsets(answer) == (offset + 1, 0, offset + 1)
-    assert broker.broker.held_pulls.count == 0
+    assert broker.held_pulls.count == 0
 
 
 async def test_messages_that_come_together_wake_a_pull_once(broker: RunningBroker, client: RawClient) -> None:
@@ -112,7 +112,7 @@ async def test_a_pull_for_other_tags_is_not_answered(broker: RunningBroker, clie
     async with broker.client() as producer:
         for _ in range(3):
             sent(await producer.ask(send("T", b"b", properties={"TAGS": "b"})))
-        assert broker.broker.held_pulls.count == 1
+        assert broker.held_pulls.count == 1
         sent(await producer.ask(send("T", b"a", properties={"TAGS": "a"})))
 
         answer = await client.receive()
@@ -142,7 +142,7 @@ async def test_the_time_of_a_pull_ends_without_a_message(broker: RunningBroker, 
     assert answer.code == ResponseCode.PULL_NOT_FOUND
     assert 0.3 <= time.monotonic() - began < 2.0
     assert offsets(answer) == (2, 0, 2)
-    assert broker.broker.held_pulls.count == 0
+    assert broker.held_pulls.count == 0
 
 
 async def test_a_pull_that_passed_over_messages_tells_where_to_go_on(
@@ -184,8 +184,8 @@ async def test_the_end_of_a_connection_leaves_nothing_behind(
     broker: RunningBroker, client: RawClient
 ) -> None:
     await client.ask(create_topic("T", 4))
-    held = broker.broker.held_pulls
-    tiers = {tier.name: tier for tier in broker.broker.dispatcher.tiers()}
+    held = broker.held_pulls
+    tiers = {tier.name: tier for tier in broker.broker.listeners.main.dispatcher.tiers()}
     async with broker.client() as leaving:
         await _held(broker, leaving, *[pull("T", queue_id=queue, suspend_ms=_LONG_MS) for queue in range(4)])
         await _held(broker, client, pull("T", suspend_ms=_LONG_MS))
@@ -245,7 +245,7 @@ async def test_a_held_pull_follows_a_changed_subscription(
 async def test_a_held_pull_is_told_of_a_reset(broker: RunningBroker, client: RawClient) -> None:
     await _fill(client, "T", 3)
     await _held(broker, client, pull("T", offset=3, suspend_ms=_LONG_MS))
-    broker.broker.offsets.assign_reset("CG", "T", 0, 1)
+    broker.offsets.assign_reset("CG", "T", 0, 1)
     async with broker.client() as producer:
         sent(await producer.ask(send("T")))
 
@@ -275,7 +275,7 @@ async def test_thousands_of_pulls_wait_without_work_and_are_all_woken(tmp_path: 
         wanted = [pull("T", queue_id=number % queues, suspend_ms=_LONG_MS) for number in range(5000)]
         await _held(broker, client, *wanted)
         looks = 0
-        reader = broker.broker.store.reader
+        reader = broker.store.reader
         plain_get = reader.get_now
 
         def counting_get(*arguments: object) -> object:
@@ -284,11 +284,11 @@ async def test_thousands_of_pulls_wait_without_work_and_are_all_woken(tmp_path: 
             return plain_get(*arguments)  # type: ignore[arg-type]
 
         reader.get_now = counting_get  # type: ignore[method-assign,assignment]
-        broker.broker.held_pulls.check_all()
-        broker.broker.held_pulls.expire()
+        broker.held_pulls.check_all()
+        broker.held_pulls.expire()
         await asyncio.sleep(0.25)
         assert looks == 0
-        assert broker.broker.held_pulls.count == 5000
+        assert broker.held_pulls.count == 5000
 
         async with broker.client() as producer:
             for start in range(0, queues, 10):
@@ -300,7 +300,7 @@ async def test_thousands_of_pulls_wait_without_work_and_are_all_woken(tmp_path: 
 
         assert answers == {command.opaque for command in wanted}
         assert looks == 5000
-        assert broker.broker.held_pulls.count == 0
+        assert broker.held_pulls.count == 0
 
 
 async def test_a_woken_crowd_does_not_hold_up_others(tmp_path: Path) -> None:
@@ -311,6 +311,6 @@ async def test_a_woken_crowd_does_not_hold_up_others(tmp_path: Path) -> None:
         async with broker.client() as producer:
             sent(await producer.ask(send("T", b"x" * 1000)))
             sent(await producer.ask(send("Other", b"y")))
-            assert broker.broker.held_pulls.count > 0
+            assert broker.held_pulls.count > 0
         for _ in range(3000):
             assert len(pulled(await client.receive())) == 1

@@ -160,7 +160,7 @@ async def test_names_and_labels_are_apaches(broker: RunningBroker) -> None:
         await ask_among_notifications(member, heartbeat("c1", "CG", {"T": "*"}, producer_groups=["PG"]))
         sent(await client.ask(send("T", b"x" * 100)))
         await client.ask(pull("T", "CG", commit=0))
-        await until(lambda: broker.broker.cleaner.statistics.last_round_ms)
+        await until(lambda: broker.services.storage.cleaner.statistics.last_round_ms)
 
         scrape = await _scrape(broker)
 
@@ -261,7 +261,7 @@ async def test_what_waits_and_what_is_refused_shows(broker: RunningBroker) -> No
     async with broker.client() as client:
         await client.ask(create_topic("T"))
         client.send(pull("T", suspend_ms=20_000))
-        await until(lambda: broker.broker.held_pulls.count == 1)
+        await until(lambda: broker.held_pulls.count == 1)
         async with broker.client() as other:
             await other.ask(request(_NO_CODE))
             await other.ask(send("No topic!"))
@@ -286,7 +286,7 @@ async def test_what_waits_and_what_is_refused_shows(broker: RunningBroker) -> No
     refused = {"request_code": "send_message_v2", "response_code": "invalid_parameter"}
     assert scrape.value("rmq_requests_total", **refused) == 1
     assert scrape.value("rocketmq_broker_permission") == 6
-    assert scrape.value("rocketmq_topic_number") == len(broker.broker.topics)
+    assert scrape.value("rocketmq_topic_number") == len(broker.topics)
 
 
 async def test_a_taken_metrics_port_does_not_keep_the_broker_from_serving(

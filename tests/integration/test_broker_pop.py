@@ -82,7 +82,7 @@ async def test_what_is_popped_is_hidden_and_what_is_acknowledged_is_done(
     await _nothing(client)
     for item in items:
         assert (await client.ask(ack(item))).code == ResponseCode.SUCCESS
-    assert broker.broker.pops is not None and len(broker.broker.pops.in_flight) == 0
+    assert broker.pops is not None and len(broker.pops.in_flight) == 0
 
 
 async def test_what_is_not_acknowledged_comes_again_with_its_count(client: RawClient) -> None:
@@ -101,14 +101,14 @@ async def test_what_is_not_acknowledged_comes_again_with_its_count(client: RawCl
 async def test_a_message_that_came_too_often_is_a_dead_letter(
     broker: RunningBroker, client: RawClient
 ) -> None:
-    group = broker.broker.groups.find("CG")
+    group = broker.groups.find("CG")
     assert group is not None
-    broker.broker.groups.update(group.model_copy(update={"retry_max_times": 2}))
+    broker.groups.update(group.model_copy(update={"retry_max_times": 2}))
     await _fill(client, 1)
     for times in range(3):
         (item,) = await _pop(client, invisible_ms=100, poll_ms=_LONG_MS)
         assert item.message.reconsume_times == times
-    await until(lambda: "%DLQ%CG" in broker.broker.topics)
+    await until(lambda: "%DLQ%CG" in broker.topics)
     answer = await client.ask(pull("%DLQ%CG"))
     (dead,) = pulled(answer)
     assert dead.body == b"0"
@@ -119,7 +119,7 @@ async def test_a_message_that_came_too_often_is_a_dead_letter(
 async def test_a_waiting_pop_is_woken_by_a_message(broker: RunningBroker, client: RawClient) -> None:
     async with broker.client() as producer:
         client.send(pop("T", poll_ms=_LONG_MS))
-        await until(lambda: broker.broker.pops is not None and broker.broker.pops.polls.count == 1)
+        await until(lambda: broker.pops is not None and broker.pops.polls.count == 1)
         assert polling_count(await producer.ask(polling_info("T"))) == 1
         await _fill(producer, 1, queue_id=1)
         (item,) = popped(await client.receive())
@@ -137,7 +137,7 @@ async def test_a_waiting_pop_is_answered_once_the_bound_allows_it(tmp_path: Path
         await _fill(client, 5)
         items = await _pop(client, count=3)
         waiting.send(pop("T", poll_ms=_LONG_MS))
-        await until(lambda: broker.broker.pops is not None and broker.broker.pops.polls.count == 1)
+        await until(lambda: broker.pops is not None and broker.pops.polls.count == 1)
         assert (await client.ask(ack_batch(items))).code == ResponseCode.SUCCESS
         assert [item.body for item in popped(await waiting.receive())] == [b"3", b"4"]
 
@@ -237,7 +237,7 @@ async def test_notifications(broker: RunningBroker, client: RawClient) -> None:
     answer = await client.ask(notify("T"))
     assert not NotificationResponseHeader.decode(answer.ext_fields).has_msg
     client.send(notify("T", poll_ms=_LONG_MS))
-    await until(lambda: broker.broker.pops is not None and broker.broker.pops.notifications.count == 1)
+    await until(lambda: broker.pops is not None and broker.pops.notifications.count == 1)
     async with broker.client() as producer:
         await _fill(producer, 1)
     assert NotificationResponseHeader.decode((await client.receive()).ext_fields).has_msg
@@ -248,7 +248,7 @@ async def test_nobody_is_told_of_what_pops_do_not_look_at(tmp_path: Path) -> Non
         await client.ask(create_topic("T", 1))
         await _fill(client, 1)
         await _pop(client, invisible_ms=100)
-        pops = broker.broker.pops
+        pops = broker.pops
         assert pops is not None
         await until(lambda: pops.returns.returned == 1)
         for version_2 in (True, False):
@@ -414,17 +414,16 @@ async def test_metrics(broker: RunningBroker, client: RawClient) -> None:
     await _fill(client, 3)
     await _pop(client, count=2)
     await _pop(client, invisible_ms=100)
-    pops = broker.broker.pops
-    assert pops is not None
+    pops = broker.pops
     await until(lambda: pops.returns.returned == 1)
-    values = {family.name: list(family.series) for family in PopCollector(lambda: pops).collect()}
+    values = {family.name: list(family.series) for family in PopCollector(pops).collect()}
     assert values["rmq_pop_messages_in_flight"] == [((), 2)]
     assert values["rocketmq_pop_checkpoint_buffer_size"] == [((), 1)]
     assert values["rmq_pop_returned_total"] == [((), 1)]
 
 
 async def test_nothing_is_popped_for_a_peer_that_is_gone(broker: RunningBroker, client: RawClient) -> None:
-    peer = Peer(broker.broker.dispatcher)
+    peer = Peer(broker.broker.listeners.main.dispatcher)
     # More than one turn: the pop waits for its own while the connection ends.
     peer.send(*(send("T", b"%d" % number) for number in range(16)), pop("T"))
     peer.transport.lose(None)

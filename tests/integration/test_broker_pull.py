@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import rmq_broker.broker
+import rmq_broker.network.listeners
 from rmq_broker.store.api import ColdLog, Reader
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumeType, MessageModel
@@ -314,7 +314,7 @@ async def test_a_header_that_cannot_be_read_is_answered(client: RawClient) -> No
 
 async def test_a_pull_commits_what_its_flag_says(broker: RunningBroker, client: RawClient) -> None:
     await _fill(client, "T", 5)
-    committed = broker.broker.offsets
+    committed = broker.offsets
 
     await client.ask(pull("T", offset=3))
     assert committed.query("CG", "T", 0) == -1
@@ -328,12 +328,12 @@ async def test_a_group_that_was_reset_is_told_by_its_next_pull(
     broker: RunningBroker, client: RawClient
 ) -> None:
     await _fill(client, "T", 5)
-    broker.broker.offsets.assign_reset("CG", "T", 0, 2)
+    broker.offsets.assign_reset("CG", "T", 0, 2)
 
     answer = await _answered(client, pull("T", offset=4, commit=4), ResponseCode.PULL_OFFSET_MOVED)
 
     assert (answer.remark, offsets(answer)) == ("OFFSET_RESET", (2, 0, 5))
-    assert broker.broker.offsets.query("CG", "T", 0) == 2
+    assert broker.offsets.query("CG", "T", 0) == 2
     assert len(pulled(await client.ask(pull("T", offset=2, commit=2)))) == 3
 
 
@@ -346,7 +346,7 @@ class _Disk:
     def __init__(self, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = 0
         self.free = threading.Event()
-        store = broker.broker.store
+        store = broker.store
 
         def preadv(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
             raise BlockingIOError(errno.EAGAIN, "not in memory")
@@ -378,7 +378,7 @@ async def test_a_cold_read_holds_up_nobody(
     answer = await client.receive()
     assert answer.opaque == cold.opaque
     assert [message.queue_offset for message in pulled(answer)] == list(range(5, 37))
-    statistics = broker.broker.store.reader.statistics
+    statistics = broker.store.reader.statistics
     assert (statistics.cold_reads, statistics.cold_bytes) == (1, len(answer.body))
 
 
@@ -404,7 +404,7 @@ async def test_a_full_pool_of_cold_reads_is_busy_and_others_are_served(
         answers = [await client.receive() for _ in range(3)]
         assert {answer.opaque for answer in answers} == {first.opaque, others[0].opaque, others[1].opaque}
         assert all(len(pulled(answer)) >= 3 for answer in answers)
-        tiers = {tier.name: tier for tier in broker.broker.dispatcher.tiers()}
+        tiers = {tier.name: tier for tier in broker.broker.listeners.main.dispatcher.tiers()}
         assert tiers["pull_cold"].statistics.rejected_full == 1
 
 
@@ -414,12 +414,12 @@ async def test_of_a_client_that_has_gone_no_more_is_read(
     async with running_broker(tmp_path, pullColdThreadPoolNums=1) as broker, broker.client() as client:
         await _fill(client, "T", 3)
         disk = _Disk(broker, monkeypatch)
-        tiers = {tier.name: tier for tier in broker.broker.dispatcher.tiers()}
+        tiers = {tier.name: tier for tier in broker.broker.listeners.main.dispatcher.tiers()}
         async with broker.client() as gone:
             gone.send(*[pull("T") for _ in range(20)])
             await until(lambda: tiers["pull"].statistics.waiting == 20)
             await until(lambda: disk.begun == 1)
-        connections = broker.broker.server.connections
+        connections = broker.broker.listeners.main.connections
         await until(lambda: len(connections) == 1)
         disk.free.set()
         assert len(pulled(await client.ask(pull("T")))) == 3
@@ -432,7 +432,7 @@ async def test_the_broker_stops_while_cold_reads_are_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_in_time: bool
 ) -> None:
     """Who waits is answered while that takes no longer than a stop may take."""
-    monkeypatch.setattr(rmq_broker.broker, "_ANSWER_SECONDS", 20.0 if ends_in_time else 0.05)
+    monkeypatch.setattr(rmq_broker.network.listeners, "_DRAIN_SECONDS", 20.0 if ends_in_time else 0.05)
     broker = RunningBroker(broker_configuration(tmp_path, pullColdThreadPoolNums=2))
     await broker.start()
     async with broker.client() as client:

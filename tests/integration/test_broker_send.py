@@ -196,7 +196,7 @@ async def test_a_topic_is_made_after_the_default_topic(broker: RunningBroker, cl
     sent(await client.ask(send("Unit", unit_mode=True)))
     sent(await client.ask(send("%RETRY%Group", unit_mode=True)))
 
-    topics = broker.broker.topics
+    topics = broker.topics
     four, eight = topics.get("Four"), topics.get("Eight")
     unit, retry = topics.get("Unit"), topics.get("%RETRY%Group")
     assert four and eight and unit and retry
@@ -213,7 +213,7 @@ async def test_a_negative_queue_id_leaves_the_choice_to_the_broker(
     }
 
     assert queues == {0, 1, 2}
-    assert sum(broker.broker.store.max_offset("T", queue) for queue in queues) == 60
+    assert sum(broker.store.max_offset("T", queue) for queue in queues) == 60
 
 
 async def test_a_producer_cannot_say_that_hosts_are_ipv6(client: RawClient) -> None:
@@ -384,7 +384,7 @@ async def test_what_is_no_delay_is_refused_and_never_delivered_at_once(
 
     assert remark in said
     assert remark in said_of_batch
-    assert broker.broker.store.max_offset("T", 0) == 0
+    assert broker.store.max_offset("T", 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ async def test_flags_of_what_is_not_there_are_refused(
     broker: RunningBroker, client: RawClient, sys_flag: int, remark: str
 ) -> None:
     assert remark in await _refused(client, send("T", sys_flag=sys_flag), ResponseCode.MESSAGE_ILLEGAL)
-    assert broker.broker.store.max_offset("T", 0) == 0
+    assert broker.store.max_offset("T", 0) == 0
 
 
 async def test_a_header_that_cannot_be_read_is_answered_and_the_connection_lives(client: RawClient) -> None:
@@ -488,7 +488,7 @@ async def test_a_full_disk_refuses_and_nothing_is_stored(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(broker.broker.store.commit_log), "room_for", lambda self, size: no_room(size))
+        patch.setattr(type(broker.store.commit_log), "room_for", lambda self, size: no_room(size))
         said = await _refused(client, send("T"), ResponseCode.SERVICE_NOT_AVAILABLE)
         assert "No space left on device" in said
         batch = send_batch("T", [Message("T", b"x")])
@@ -496,12 +496,12 @@ async def test_a_full_disk_refuses_and_nothing_is_stored(
 
     assert sent(await client.ask(send("T", b"after"))).queue_offset == 1
     assert [message.body for message in await _stored(client, "T")] == [b"before", b"after"]
-    assert broker.broker.statistics.put_failures == 2
+    assert broker.services.statistics.put_failures == 2
 
 
 async def test_a_closed_store_refuses(broker: RunningBroker, client: RawClient) -> None:
     sent(await client.ask(send("T")))
-    await broker.broker.store.stop()
+    await broker.store.stop()
 
     said = await _refused(client, send("T"), ResponseCode.SERVICE_NOT_AVAILABLE)
 

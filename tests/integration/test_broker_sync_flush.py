@@ -78,12 +78,12 @@ async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
 
 def visible(broker: RunningBroker) -> int:
     """How many messages consumers can see."""
-    return broker.broker.store.max_offset("Orders", 0)
+    return broker.store.max_offset("Orders", 0)
 
 
 def claimed(broker: RunningBroker) -> int:
     """How many messages have a place."""
-    queue = broker.broker.store.queues.get("Orders", 0)
+    queue = broker.store.queues.get("Orders", 0)
     return 0 if queue is None else queue.next_offset
 
 
@@ -99,13 +99,13 @@ async def test_an_answer_waits_for_the_flush_and_so_do_consumers(
         client.send(send("Orders", b"one"))
         await until(lambda: disk.waiting)
         other.send(pull("Orders", suspend_ms=30_000))
-        await until(lambda: broker.broker.held_pulls.count)
+        await until(lambda: broker.held_pulls.count)
         assert (claimed(broker), visible(broker)) == (1, 0)
-        assert broker.broker.store.dispatch_behind_bytes > 0
+        assert broker.store.dispatch_behind_bytes > 0
         disk.gate.set()
         assert sent(await client.receive()).queue_offset == 0
         assert [message.body for message in pulled(await other.receive())] == [b"one"]
-    assert broker.broker.store.dispatch_behind_bytes == 0
+    assert broker.store.dispatch_behind_bytes == 0
 
 
 async def test_one_flush_answers_all_who_wait(broker: RunningBroker, client: RawClient, disk: Disk) -> None:

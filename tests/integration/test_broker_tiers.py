@@ -23,7 +23,7 @@ _LONG_MS = 20_000
 
 
 def _tier(broker: RunningBroker, name: str) -> Tier:
-    return {tier.name: tier for tier in broker.broker.dispatcher.tiers()}[name]
+    return {tier.name: tier for tier in broker.broker.listeners.main.dispatcher.tiers()}[name]
 
 
 # --- tiers ---
@@ -33,7 +33,7 @@ async def test_a_full_pull_tier_is_busy_at_once_and_other_tiers_are_not(tmp_path
     async with running_broker(tmp_path, pullThreadPoolQueueCapacity=3) as broker, broker.client() as client:
         await client.ask(create_topic("T", 4))
         client.send(*[pull("T", queue_id=queue, suspend_ms=_LONG_MS) for queue in range(3)])
-        await until(lambda: broker.broker.held_pulls.count == 3)
+        await until(lambda: broker.held_pulls.count == 3)
 
         refused = await client.ask(pull("T", queue_id=3, suspend_ms=_LONG_MS))
         assert refused.code == ResponseCode.SYSTEM_BUSY
@@ -47,7 +47,7 @@ async def test_a_full_pull_tier_is_busy_at_once_and_other_tiers_are_not(tmp_path
         assert len(pulled(await client.receive())) == 1
         # There is room again.
         client.send(pull("T", queue_id=3, suspend_ms=_LONG_MS))
-        await until(lambda: broker.broker.held_pulls.count == 3)
+        await until(lambda: broker.held_pulls.count == 3)
 
 
 async def test_a_blocked_pool_delays_no_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ async def test_a_blocked_pool_delays_no_sends(tmp_path: Path, monkeypatch: pytes
             assert release.wait(20)
             return 0
 
-        monkeypatch.setattr(broker.broker.store, "earliest_store_time", block)
+        monkeypatch.setattr(broker.store, "earliest_store_time", block)
         asked = [request(Code.GET_EARLIEST_MSG_STORETIME, topic="T", queueId=0) for _ in range(5)]
         try:
             for command in asked[:2]:
@@ -103,7 +103,7 @@ async def test_a_request_that_has_waited_too_long_is_refused(tmp_path: Path) -> 
         assert late
         assert all(answer.code == ResponseCode.SYSTEM_BUSY for answer in late)
         assert all("[TIMEOUT_CLEAN_QUEUE]" in str(answer.remark) for answer in late)
-        stored = broker.broker.store.max_offset("T", 0)
+        stored = broker.store.max_offset("T", 0)
         assert stored == len(answers) - len(late)
 
 
@@ -140,7 +140,7 @@ async def test_garbage_ends_its_own_connection_only(
     async with broker.client() as bad:
         bad.send_bytes(garbage)
         assert await bad.until_closed() == []
-    assert broker.broker.server.statistics.protocol_errors == 1
+    assert broker.broker.listeners.main.statistics.protocol_errors == 1
 
     sent(await client.ask(send("T")))
 
@@ -150,7 +150,7 @@ async def test_what_came_before_the_garbage_is_answered(broker: RunningBroker) -
         bad.send_bytes(encode_frame(send("T", b"good")) + b"\xff" * 20)
         (answer,) = await bad.until_closed()
     assert sent(answer).queue_offset == 0
-    assert broker.broker.store.max_offset("T", 0) == 1
+    assert broker.store.max_offset("T", 0) == 1
 
 
 async def test_half_a_frame_holds_up_nobody(broker: RunningBroker, client: RawClient) -> None:
@@ -175,13 +175,13 @@ async def test_a_peer_that_never_reads_is_not_read_from_and_holds_up_nobody(tmp_
             deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
             wanted = [pull("T") for _ in range(200)]  # 48 MB of answers
             deaf.send(*wanted)
-            await until(lambda: broker.broker.server.statistics.reads_paused > 0)
-            bounded = broker.broker.server.statistics.bytes_written
+            await until(lambda: broker.broker.listeners.main.statistics.reads_paused > 0)
+            bounded = broker.broker.listeners.main.statistics.bytes_written
 
             for number in range(50):
                 assert sent(await client.ask(send("U"))).queue_offset == number
             # What it has not been given stays in the log, not in the broker's memory.
-            assert broker.broker.server.statistics.bytes_written - bounded < 1_000_000
+            assert broker.broker.listeners.main.statistics.bytes_written - bounded < 1_000_000
             assert bounded < 20_000_000
 
             deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
@@ -193,16 +193,16 @@ async def test_a_peer_that_never_reads_gets_no_held_pulls_heaped_up(tmp_path: Pa
     marks = {"writeBufferHighWaterMark": 100_000, "writeBufferLowWaterMark": 10_000}
     async with running_broker(tmp_path, **marks) as broker, broker.client() as client:
         await client.ask(create_topic("T"))
-        held = broker.broker.held_pulls
+        held = broker.held_pulls
         async with broker.client() as deaf:
             deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
             deaf.send(*[pull("T", suspend_ms=_LONG_MS) for _ in range(2000)])
             await until(lambda: held.count == 2000)
 
             sent(await client.ask(send("T", b"x" * 100_000)))
-            await until(lambda: broker.broker.server.statistics.reads_paused > 0)
+            await until(lambda: broker.broker.listeners.main.statistics.reads_paused > 0)
             assert held.count > 0
-            written = broker.broker.server.statistics.bytes_written
+            written = broker.broker.listeners.main.statistics.bytes_written
             assert written < 50_000_000  # of 200 MB
             sent(await client.ask(send("U")))
 
@@ -220,9 +220,9 @@ async def test_many_connections_come_and_go(broker: RunningBroker, client: RawCl
         async with asyncio.TaskGroup() as tasks:
             for number in range(40):
                 tasks.create_task(_one_send_and_away(broker, number))
-    await until(lambda: len(broker.broker.server.connections) == 1)
-    assert broker.broker.server.statistics.opened == 201
-    reach = [broker.broker.store.max_offset("T", queue) for queue in range(4)]
+    await until(lambda: len(broker.broker.listeners.main.connections) == 1)
+    assert broker.broker.listeners.main.statistics.opened == 201
+    reach = [broker.store.max_offset("T", queue) for queue in range(4)]
     assert sum(reach) == 200
 
 
@@ -235,4 +235,4 @@ async def test_idle_connections_are_closed(tmp_path: Path) -> None:
     async with running_broker(tmp_path, serverChannelMaxIdleTimeSeconds=1) as broker:
         async with broker.client() as idle:
             assert await idle.until_closed() == []
-        assert broker.broker.server.statistics.idle_closed == 1
+        assert broker.broker.listeners.main.statistics.idle_closed == 1

@@ -67,8 +67,8 @@ async def test_the_answer_has_what_it_is_taken_back_with(
         back = request(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=placed.recall_handle)
         said = await client.ask(back)
         assert (said.code, said.ext_fields["msgId"]) == (ResponseCode.SUCCESS, "K")
-        await until(lambda: broker.broker.timers.counts.recalled == 1, 10)
-        assert broker.broker.store.max_offset("T", 2) == 0
+        await until(lambda: broker.services.timers.counts.recalled == 1, 10)
+        assert broker.store.max_offset("T", 2) == 0
 
 
 async def test_what_waits_comes_after_a_restart_once(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ async def test_what_waits_comes_after_a_restart_once(tmp_path: Path) -> None:
     assert TimerMetricsSerializeWrapper.decode(counts).timing_count["T"].count == 2
 
     async with running_broker(tmp_path) as broker, broker.client() as client:
-        assert broker.broker.timers.pending.count == 2
+        assert broker.services.timers.pending.count == 2
         assert (await _arrives(client, offset=3)).body == b"late"
-        assert broker.broker.store.max_offset("T", 0) == 4
+        assert broker.store.max_offset("T", 0) == 4
         # What tools and slaves ask.
         figures = KVTable.decode((await client.ask(request(RequestCode.GET_BROKER_RUNTIME_INFO))).body).table
         assert (figures["timerCongestNum"], figures["timerOffsetBehind"]) == ("1", "0")
@@ -132,7 +132,7 @@ async def test_what_is_refused_tells_why(
         batch = await client.ask(send_batch("T", [Message("T", b"x")], properties=properties))
         assert batch.code == ResponseCode.MESSAGE_ILLEGAL
         assert "send its messages one by one" in (batch.remark or "")
-        assert (broker.broker.store.max_offset("T", 0), broker.broker.store.max_offset(_TIMER, 0)) == (0, 0)
+        assert (broker.store.max_offset("T", 0), broker.store.max_offset(_TIMER, 0)) == (0, 0)
 
 
 async def test_a_full_second_takes_no_more(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ async def test_a_full_second_takes_no_more(tmp_path: Path) -> None:
                 break
             taken += 1
             # It counts once it is in the wheel.
-            await until(lambda: not broker.broker.timers.entering.behind)
+            await until(lambda: not broker.services.timers.entering.behind)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "(timerCongestNumEachSlot) some are refused, above 6 all" in (answer.remark or "")
         assert 4 <= taken <= 6

@@ -101,7 +101,7 @@ async def test_who_waits_for_a_message_is_woken_by_a_commit_of_one_way(tmp_path:
     async with _running(tmp_path) as (broker, client), broker.client() as consumer:
         place = sent(await client.ask(_half()))
         consumer.send(pull("T", suspend_ms=10_000))
-        await until(lambda: broker.broker.held_pulls.count)
+        await until(lambda: broker.held_pulls.count)
         client.send(_end(place, COMMIT, oneway=True))
         (message,) = pulled(await consumer.receive())
         assert message.body == b"one"
@@ -127,7 +127,7 @@ async def test_what_is_not_known_yet_is_answered(tmp_path: Path) -> None:
     async with _running(tmp_path) as (broker, client):
         place = sent(await client.ask(_half()))
         succeeded(await client.ask(_end(place, MessageSysFlag.TRANSACTION_NOT)))
-        assert len(broker.broker.transactions.halves) == 1  # type: ignore[union-attr]
+        assert len(broker.services.transactions.halves) == 1
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ async def test_bad_ends_are_refused(
         assert remark in (answer.remark or "")
         client.send(_end(place, COMMIT, oneway=True, **fields))
         succeeded(await client.ask(_end(place, ROLLBACK)))
-        assert broker.broker.store.max_offset("T", 0) == 0
+        assert broker.store.max_offset("T", 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def test_what_cannot_be_part_of_a_transaction_is_refused(
         answer = await client.ask(command)
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert remark in (answer.remark or "")
-        assert broker.broker.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 0
+        assert broker.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 0
 
 
 async def test_a_producer_is_asked_and_another_when_it_is_gone(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ async def test_a_producer_is_asked_and_another_when_it_is_gone(tmp_path: Path) -
                     fromTransactionCheck=True,
                 )
             )
-            await until(lambda: broker.broker.store.max_offset("T", 0))
+            await until(lambda: broker.store.max_offset("T", 0))
         assert [message.body for message in pulled(await client.ask(pull("T")))] == [b"one"]
 
 
@@ -212,7 +212,7 @@ async def test_who_does_not_wait_for_the_disk_can_commit_at_once(tmp_path: Path)
 async def test_what_was_given_up_can_be_resumed(tmp_path: Path) -> None:
     async with _running(tmp_path, **_QUICK, transactionCheckMax=1) as (broker, client):
         sent(await client.ask(_half()))
-        store = broker.broker.store
+        store = broker.store
         await until(lambda: store.max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0))
         (message,) = pulled(await client.ask(pull("TRANS_CHECK_MAX_TIME_TOPIC")))
         resume = request(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=message.offset_msg_id)
@@ -241,7 +241,7 @@ async def test_a_stop_with_a_disk_that_fails_leaves_what_is_to_be_asked_about(
     async with running.client() as client:
         succeeded(await client.ask(create_topic("T", 1)))
         place = sent(await client.ask(_half()))
-        flush_log = running.broker.store._flusher.flush_log
+        flush_log = running.store._flusher.flush_log
         flush_log()
         if fails_at_last:
             succeeded(await client.ask(_end(place, COMMIT)))
@@ -265,7 +265,7 @@ async def test_a_commit_that_is_repeated_is_answered_at_once(tmp_path: Path) -> 
         for _ in range(3):
             async with asyncio.timeout(20):
                 succeeded(await client.ask(_end(place, COMMIT)))
-        assert broker.broker.store.max_offset("T", 0) == 1
+        assert broker.store.max_offset("T", 0) == 1
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -274,11 +274,11 @@ async def test_a_restart_in_between(tmp_path: Path, flush: str) -> None:
         places = [sent(await client.ask(_half(b"%d" % number))) for number in range(3)]
         succeeded(await client.ask(_end(places[1], COMMIT)))
     async with _running(tmp_path, flushDiskType=flush) as (broker, client):
-        assert len(broker.broker.transactions.halves) == 2  # type: ignore[union-attr]
+        assert len(broker.services.transactions.halves) == 2
         succeeded(await client.ask(_end(places[0], COMMIT)))
         succeeded(await client.ask(_end(places[2], ROLLBACK)))
         assert (await client.ask(_end(places[1], COMMIT))).code == ResponseCode.ILLEGAL_OPERATION
         assert [message.body for message in pulled(await client.ask(pull("T")))] == [b"1", b"0"]
     assert _progress(tmp_path) == [3, 2]
     async with _running(tmp_path, flushDiskType=flush) as (broker, _):
-        assert len(broker.broker.transactions.halves) == 0  # type: ignore[union-attr]
+        assert len(broker.services.transactions.halves) == 0

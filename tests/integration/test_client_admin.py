@@ -96,7 +96,7 @@ async def test_progress_of_a_group(cluster: _Cluster) -> None:
     async with Admin(cluster.address) as admin:
         assert (await admin.consume_stats("CG")).offset_table == {}
         for broker in cluster.brokers:
-            assert broker.broker.groups.find("CG") is not None
+            assert broker.groups.find("CG") is not None
         await admin.commit_offset("CG", queue, 1)
         stats = await admin.consume_stats("CG")
         assert {each.broker_name for each in stats.offset_table} == {"broker-a"}

@@ -242,7 +242,7 @@ async def _set_mode(brokers: list[RunningBroker], mode: MessageRequestMode) -> N
 
 def _subscribed(broker: RunningBroker) -> set[str]:
     """The topics that the group subscribes to, as its heartbeats say."""
-    group = broker.broker.consumers.find_group("g")
+    group = broker.consumers.find_group("g")
     return set() if group is None else set(group.subscriptions)
 
 

@@ -39,8 +39,8 @@ class _Cluster:
     @property
     def open(self) -> int:
         """How many transactions have not ended."""
-        assert self.broker.broker.transactions is not None
-        return len(self.broker.broker.transactions.halves)
+        assert self.broker.services.transactions is not None
+        return len(self.broker.services.transactions.halves)
 
     async def bodies(self, count: int) -> list[bytes]:
         """What consumers have got, once it is so much."""

@@ -81,7 +81,7 @@ async def _replicate(
         (settings.config_dir / name).write_bytes(succeeded(await client.ask(request(code))).body)
     store = MessageStore(settings, settings, settings)
     store.open()
-    _copy(master.broker.store.commit_log, store)
+    _copy(master.store.commit_log, store)
     await store.stop()
 
 
@@ -129,15 +129,15 @@ async def test_transactions_go_on(tmp_path: Path, files: dict[str, RequestCode])
         succeeded(await client.ask(_end(committed, MessageSysFlag.TRANSACTION_COMMIT)))
         succeeded(await client.ask(_end(rolled_back, MessageSysFlag.TRANSACTION_ROLLBACK)))
         # The ends are in the log, and the progress says that the first half message does not matter any more.
-        offsets = master.broker.offsets
-        await until(lambda: master.broker.store.max_offset(TRANSACTION_OP_TOPIC, 0), 10)
+        offsets = master.offsets
+        await until(lambda: master.store.max_offset(TRANSACTION_OP_TOPIC, 0), 10)
         await until(lambda: offsets.query(TRANSACTION_GROUP, TRANSACTION_HALF_TOPIC, 0) == 1, 20)
         await _replicate(master, client, tmp_path / "replica", files)
 
     # Asked at once and for as long as the test takes: nothing is given up.
     keys = {"transactionTimeOut": 1, "transactionCheckInterval": 50, "transactionCheckMax": 100_000}
     async with running_broker(tmp_path / "replica", **keys) as broker, broker.client() as client:
-        transactions = broker.broker.transactions
+        transactions = broker.services.transactions
         assert transactions is not None
         assert [half.first_offset for half in transactions.halves.in_order()] == [still_open.queue_offset]
         assert [message.body for message in await _messages(client)] == [b"committed"]
@@ -168,7 +168,7 @@ async def test_delayed_messages_go_on(tmp_path: Path, files: dict[str, RequestCo
     async with running_broker(tmp_path / "master", **masters) as master, master.client() as client:
         succeeded(await client.ask(create_topic("T", 1)))
         sent(await client.ask(send("T", b"delivered", properties={"DELAY": "1"})))
-        store, delay_offsets = master.broker.store, master.broker.delay_offsets
+        store, delay_offsets = master.store, master.services.delivery.delay_offsets
         await until(lambda: b"{1:1}" in delay_offsets.encode(), 20)
         sent_ms = _now_ms()
         sent(await client.ask(send("T", b"waits", properties={"DELAY": "2"})))
@@ -176,7 +176,7 @@ async def test_delayed_messages_go_on(tmp_path: Path, files: dict[str, RequestCo
         assert store.max_offset("T", 0) == 1
 
     async with running_broker(tmp_path / "replica", **keys) as broker, broker.client() as client:
-        await until(lambda: broker.broker.delayed.waiting() == {1: 0, 2: 0}, 20)
+        await until(lambda: broker.services.delivery.delayed.waiting() == {1: 0, 2: 0}, 20)
         messages = await _messages(client)
         bodies = [message.body for message in messages]
         assert bodies.count(b"waits") == 1
@@ -199,7 +199,7 @@ async def test_timed_messages_go_on(tmp_path: Path, is_late: bool) -> None:
     async with running_broker(tmp_path / "master", **keys) as master, master.client() as client:
         succeeded(await client.ask(create_topic("T", 1)))
         sent(await client.ask(send("T", b"delivered", properties={"TIMER_DELAY_MS": "50"})))
-        await until(lambda: master.broker.store.max_offset("T", 0) == 1, 10)
+        await until(lambda: master.store.max_offset("T", 0) == 1, 10)
         # From here on the master delivers nothing, however long the rest takes.
         master.change(timerStopDequeue="true")
         deliver_ms = _now_ms() + 1500
@@ -209,12 +209,12 @@ async def test_timed_messages_go_on(tmp_path: Path, is_late: bool) -> None:
         recall = request(RequestCode.RECALL_MESSAGE, topic="T", recallHandle=place.recall_handle)
         succeeded(await client.ask(recall))
         await _replicate(master, client, tmp_path / "replica", _KNOWN | _OFFSETS, **keys)
-        assert master.broker.store.max_offset("T", 0) == 1
+        assert master.store.max_offset("T", 0) == 1
 
     if is_late:
         await until(lambda: _now_ms() > deliver_ms + 200)
     async with running_broker(tmp_path / "replica", **keys) as broker, broker.client() as client:
-        timers = broker.broker.timers
+        timers = broker.services.timers
         await until(lambda: timers.counts.recalled == 1, 20)
         await until(lambda: not timers.pending.count and not timers.entering.behind, 10)
         messages = await _messages(client)

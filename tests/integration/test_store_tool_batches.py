@@ -132,6 +132,6 @@ async def test_killed(tmp_path: Path) -> None:
     assert not {finding["kind"] for finding in found["findings"]} & {"queue.behind", "queue.missing"}
     # A broker has nothing to put right then.
     async with running_broker(tmp_path, **SMALL) as again:
-        ends = [again.broker.store.max_offset(TOPIC, queue_id) for queue_id in range(QUEUES)]
+        ends = [again.store.max_offset(TOPIC, queue_id) for queue_id in range(QUEUES)]
         assert sum(ends) == messages - ROUNDS
     await verified(root, "--strict")

@@ -7,7 +7,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rmq_broker.broker import Broker
+from rmq_broker.build import build_broker
+from rmq_broker.clients.consumers import ConsumerTable
+from rmq_broker.delivery.held_pulls import HeldPulls
+from rmq_broker.groups.table import SubscriptionGroupTable
+from rmq_broker.offsets.table import ConsumerOffsetTable
+from rmq_broker.pop.service import PopService
+from rmq_broker.services import Services
 from rmq_broker.settings.broker import BrokerSettings, known_keys
+from rmq_broker.store.api import MessageStore
+from rmq_broker.topics.table import TopicTable
 from rmq_remoting.daemon.configuration import Configuration, Override, load
 from rmq_remoting.daemon.tasks import TaskSupervisor
 from tests.support.ports import LOOPBACK
@@ -44,26 +53,79 @@ def broker_configuration(
 
 
 class RunningBroker:
-    """A broker that serves; fails who stops it when one of its background tasks has failed meanwhile."""
+    """A broker that serves; its stop fails if one of its background tasks has failed meanwhile."""
 
     def __init__(self, configuration: Configuration[BrokerSettings]) -> None:
         self.configuration = configuration
         self.deaths: list[str] = []
         self.supervisor = TaskSupervisor(lambda name, error: self.deaths.append(f"{name}: {error!r}"))
-        self.broker = Broker(configuration, self.supervisor)
+        self._built: Broker | None = None
         self.ready_text = ""
 
+    async def build(self) -> None:
+        """Build the broker, for a test that changes it before its start. Raises StartError."""
+        self._built = await build_broker(self.configuration, self.supervisor)
+
     async def start(self) -> str:
-        """Start it; what its ready line says."""
+        """Start it, built before if it is not; return the text of the ready line. Raises StartError."""
+        if self._built is None:
+            await self.build()
         self.ready_text = await self.broker.start()
         return self.ready_text
 
     async def stop(self) -> None:
-        """Stop it in order."""
-        await self.broker.stop()
+        """Stop it gracefully; one that could not be built has nothing to stop."""
+        if self._built is not None:
+            await self._built.stop()
         await self.supervisor.stop()
         failed = {name: task.failures for name, task in self.supervisor.statistics.items() if task.failures}
         assert not self.deaths and not failed, f"background tasks failed: {self.deaths} {failed}"
+
+    @property
+    def broker(self) -> Broker:
+        """The broker, once it is built."""
+        assert self._built is not None
+        return self._built
+
+    @property
+    def services(self) -> Services:
+        """The services of the broker."""
+        return self.broker.services
+
+    @property
+    def store(self) -> MessageStore:
+        """The message store."""
+        return self.services.storage.store
+
+    @property
+    def topics(self) -> TopicTable:
+        """The topic table."""
+        return self.services.topics.table
+
+    @property
+    def groups(self) -> SubscriptionGroupTable:
+        """The table of consumer groups."""
+        return self.services.groups.table
+
+    @property
+    def offsets(self) -> ConsumerOffsetTable:
+        """The committed offsets."""
+        return self.services.offsets.table
+
+    @property
+    def consumers(self) -> ConsumerTable:
+        """The connected consumers."""
+        return self.services.clients.consumers
+
+    @property
+    def held_pulls(self) -> HeldPulls:
+        """The pulls that wait for a message."""
+        return self.services.pulls.held_pulls
+
+    @property
+    def pops(self) -> PopService:
+        """POP."""
+        return self.services.pops
 
     @property
     def port(self) -> int:
@@ -73,7 +135,7 @@ class RunningBroker:
     @property
     def fast_port(self) -> int:
         """The port that is for sends."""
-        return self.broker.fast_server.port
+        return self.broker.listeners.fast.port
 
     @property
     def address(self) -> str:

@@ -5,7 +5,7 @@ What belongs to any daemon (loop lag, memory, tiers, connections) comes from `rm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,7 @@ from ..topics.names import RETRY_PREFIX, TRANSACTION_HALF_TOPIC
 if TYPE_CHECKING:
     from rmq_remoting.daemon.exposition import Collector
     from rmq_remoting.daemon.tasks import TaskSupervisor
-    from rmq_remoting.dispatch import Dispatcher
+    from rmq_remoting.dispatch import Tier
 
     from ..clients.consumers import ConsumerTable
     from ..clients.producers import ProducerTable
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..delivery.held_pulls import HeldPulls
     from ..groups.table import SubscriptionGroupTable
     from ..offsets.table import ConsumerOffsetTable
+    from ..pop.in_flight import InFlight
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics, TopicStatistics
     from ..store.api import MessageStore
@@ -101,8 +102,8 @@ class Observed:
     statistics: BrokerStatistics
     store: MessageStore
     held_pulls: HeldPulls
-    popped: Callable[[], Mapping[tuple[str, str], int]]  # by group and topic: what is in its hands
-    dispatcher: Dispatcher
+    in_flight: InFlight
+    tiers: Sequence[Tier]
 
 
 class BrokerCollector:
@@ -247,7 +248,7 @@ class BrokerCollector:
             "Requests that wait for their processor, or for what it waits for; held pulls are not counted.",
             [
                 ((tier.name,), 0 if tier.name in HOLDING_TIERS else tier.statistics.waiting)
-                for tier in self._observed.dispatcher.tiers()
+                for tier in self._observed.tiers
             ],
             ("processor",),
         )
@@ -255,7 +256,7 @@ class BrokerCollector:
     def _lag(self) -> Iterator[Family]:
         """What each group with committed offsets has not consumed yet, and how much of it is in its hands."""
         observed = self._observed
-        max_offset, popped = observed.store.max_offset, observed.popped()
+        max_offset, popped = observed.store.max_offset, observed.in_flight.by_group()
         lags: list[tuple[tuple[str, ...], int]] = []
         in_flight: list[tuple[tuple[str, ...], int]] = []
         ready: list[tuple[tuple[str, ...], int]] = []

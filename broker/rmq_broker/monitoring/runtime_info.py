@@ -8,7 +8,7 @@ say about it yet.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.codes import VERSION_5_3_3
@@ -16,7 +16,7 @@ from rmq_remoting.codes import VERSION_5_3_3
 from ..delivery.held_pulls import HOLDING_TIERS
 
 if TYPE_CHECKING:
-    from rmq_remoting.dispatch import Dispatcher
+    from rmq_remoting.dispatch import Tier
 
     from ..processors.store_view import StoreView
     from ..settings.broker import BrokerSettings
@@ -63,7 +63,7 @@ class RuntimeInfo:
         statistics: BrokerStatistics,
         store: StoreView,
         disk: DiskSpace,
-        dispatcher: Dispatcher,
+        tiers: Sequence[Tier],
         settings: BrokerSettings,
         delay_positions: Callable[[], dict[int, tuple[int, int]]] = dict,
         timer_info: Callable[[], dict[str, str]] = dict,
@@ -75,7 +75,7 @@ class RuntimeInfo:
         self._statistics = statistics
         self._store = store
         self._disk = disk
-        self._dispatcher = dispatcher
+        self._tiers = {tier.name: tier for tier in tiers}
         self._settings = settings
         self._delay_positions = delay_positions
         self._timer_info = timer_info
@@ -120,7 +120,7 @@ class RuntimeInfo:
 
     def _queues(self) -> dict[str, str]:
         """Sizes and capacities of the tiers' queues."""
-        tiers = {tier.name: tier for tier in self._dispatcher.tiers()}
+        tiers = self._tiers
         figures: dict[str, str] = {}
         for name, prefix in _TIER_PREFIXES.items():
             tier = tiers.get(name)

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..statistics.broker_statistics import BrokerStatistics
     from ..store.api import MessageStore
-    from .in_flight import InFlight
-    from .journal import Journal
-    from .orders import OrderTable
-    from .positions import Positions
+    from .state import PopState
 
 _ORDER_CODES: Final = {
     OrderAckProblem.NOT_POPPED: ResponseCode.MESSAGE_ILLEGAL,
@@ -52,22 +49,19 @@ class Acknowledging:
 
     def __init__(
         self,
-        journal: Journal,
-        in_flight: InFlight,
-        orders: OrderTable,
+        state: PopState,
         offsets: ConsumerOffsetTable,
-        positions: Positions,
         store: MessageStore,
         statistics: BrokerStatistics,
         wake: Callable[[QueueKey], None],
         now_ms: ClockMs,
     ) -> None:
         """`wake` is told of queues that can be popped in order again."""
-        self._journal = journal
-        self._in_flight = in_flight
-        self._orders = orders
+        self._journal = state.journal
+        self._in_flight = state.in_flight
+        self._orders = state.orders
         self._offsets = offsets
-        self._positions = positions
+        self._positions = state.positions
         self._store = store
         self._statistics = statistics
         self._wake = wake

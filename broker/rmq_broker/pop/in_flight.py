@@ -20,11 +20,11 @@ _MAX_STALE: Final = 1000
 class InFlight:
     """Check points under way; belongs to the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_fewer: Callable[[QueueKey], None]) -> None:
+        """`on_fewer` is called with each queue of which a group has fewer messages in flight than before."""
+        self._on_fewer = on_fewer
         # In the order of the journal: the first is the oldest.
         self._points: dict[CheckPointKey, CheckPoint] = {}
-        # Told of each queue of which a group has fewer messages in its hands than before.
-        self.on_fewer: Callable[[QueueKey], None] = lambda queue: None
         self._due: list[tuple[int, int, CheckPoint]] = []
         # What came out of `due` and may still be on its way back.
         self._overdue: dict[CheckPointKey, CheckPoint] = {}
@@ -128,4 +128,4 @@ class InFlight:
             self._messages[key] = left
         else:
             self._messages.pop(key, None)
-        self.on_fewer(key)
+        self._on_fewer(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rmq_remoting.daemon.exposition import Family, counter, gauge
@@ -14,14 +14,12 @@ if TYPE_CHECKING:
 class PopCollector:
     """What consumers have in their hands, who waits, and what comes back."""
 
-    def __init__(self, pops: Callable[[], PopService | None]) -> None:
+    def __init__(self, pops: PopService) -> None:
         self._pops = pops
 
     def collect(self) -> Iterable[Family]:
         """All families of POP."""
-        pops = self._pops()
-        if pops is None:
-            return
+        pops = self._pops
         in_flight = pops.in_flight
         yield gauge("rocketmq_pop_checkpoint_buffer_size", "Pops that are not settled yet.", len(in_flight))
         yield gauge(

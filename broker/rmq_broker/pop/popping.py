@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     from ..statistics.broker_statistics import BrokerStatistics
     from ..store.api import MessageStore
     from ..topics.table import TopicTable
-    from .in_flight import InFlight
-    from .journal import Journal
-    from .orders import OrderTable
-    from .positions import Positions
+    from .state import PopState
 
 log = logging.getLogger("rmq.broker.pop")
 
@@ -92,13 +89,10 @@ class Popping:
     def __init__(
         self,
         settings: BrokerSettings,
+        state: PopState,
         topics: TopicTable,
         store: MessageStore,
         offsets: ConsumerOffsetTable,
-        journal: Journal,
-        in_flight: InFlight,
-        positions: Positions,
-        orders: OrderTable,
         statistics: BrokerStatistics,
         now_ms: ClockMs,
     ) -> None:
@@ -106,10 +100,10 @@ class Popping:
         self._topics = topics
         self._store = store
         self._offsets = offsets
-        self._journal = journal
-        self._in_flight = in_flight
-        self._positions = positions
-        self._orders = orders
+        self._journal = state.journal
+        self._in_flight = state.in_flight
+        self._positions = state.positions
+        self._orders = state.orders
         self._statistics = statistics
         self._now_ms = now_ms
         self._pops = 0

@@ -1,4 +1,4 @@
-"""POP put together: its parts, how they start, and what has to be done from time to time."""
+"""The POP service: builds the parts of POP, loads their state, and keeps them running."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmq_remoting.daemon.tasks import OnDeath
+
 from ..clock import ClockMs
+from ..delivery.waiting_requests import TICK_SECONDS
 from ..persistence.config_file import ConfigFile
 from ..store.api import MessageRejected, StoreUnavailable
 from ..topics.names import revive_topic
@@ -25,9 +29,11 @@ from .recovery import Recovered, Recovery
 from .request_modes import RequestModes
 from .returns import Returns
 from .revival import Revival
+from .state import PopState
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
+    from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..delivery.arrivals import Arrivals
     from ..delivery.message_writer import MessageWriter
@@ -42,68 +48,55 @@ if TYPE_CHECKING:
 log = logging.getLogger("rmq.broker.pop")
 
 
+@dataclass(frozen=True, slots=True)
+class PopDependencies:
+    """The parts of other domains that POP reads and writes.
+
+    `tell_timer` is called with each entry of the journal, which stands in the queue of timed messages.
+    """
+
+    topics: TopicTable
+    groups: SubscriptionGroupTable
+    offsets: ConsumerOffsetTable
+    store: MessageStore
+    statistics: BrokerStatistics
+    writer: MessageWriter
+    arrivals: Arrivals
+    tell_timer: Callable[[TimerEntry], None]
+
+
 class PopService:
-    """The parts, for who answers requests; everything but `load` belongs to the loop."""
+    """POP of one broker. Everything except `load` belongs to the loop."""
 
     def __init__(
-        self,
-        settings: BrokerSettings,
-        topics: TopicTable,
-        groups: SubscriptionGroupTable,
-        offsets: ConsumerOffsetTable,
-        store: MessageStore,
-        statistics: BrokerStatistics,
-        writer: MessageWriter,
-        arrivals: Arrivals,
-        store_host: bytes,
-        now_ms: ClockMs,
-        tell_timer: Callable[[TimerEntry], None],
+        self, settings: BrokerSettings, dependencies: PopDependencies, store_host: bytes, now_ms: ClockMs
     ) -> None:
-        """`tell_timer` is told of each entry of the journal."""
+        """`store_host`: this broker's address as records hold it."""
+        topics, groups = dependencies.topics, dependencies.groups
+        offsets, store = dependencies.offsets, dependencies.store
         self._settings = settings
         self._store = store
         self._offsets = offsets
         self._revive_topic = revive_topic(settings.broker_cluster_name)
-        self.in_flight = InFlight()
+        self.polls = Polls(settings, dependencies.arrivals, time.monotonic)
+        self.notifications = Polls(settings, dependencies.arrivals, time.monotonic, newest_first=True)
+        self.in_flight = InFlight(self.polls.fewer_in_flight)
         self.positions = Positions(offsets)
         self.orders = OrderTable(topics, groups, now_ms)
         self.modes = RequestModes(settings)
-        self.polls = Polls(settings, arrivals, time.monotonic)
-        self.in_flight.on_fewer = self.polls.fewer_in_flight
-        self.notifications = Polls(settings, arrivals, time.monotonic, newest_first=True)
         self.journal = Journal(
             store,
             self._revive_topic,
             store_host,
             now_ms,
-            tell_timer,
+            dependencies.tell_timer,
             append_crc=settings.append_properties_crc,
         )
-        self.returns = Returns(settings, topics, offsets, writer, store_host)
+        state = PopState(self.journal, self.in_flight, self.positions, self.orders)
+        self.returns = Returns(settings, topics, offsets, dependencies.writer, store_host)
         self.revival = Revival(self.in_flight, self.journal, self.returns, store, topics, groups, now_ms)
-        self.popping = Popping(
-            settings,
-            topics,
-            store,
-            offsets,
-            self.journal,
-            self.in_flight,
-            self.positions,
-            self.orders,
-            statistics,
-            now_ms,
-        )
-        self.acknowledging = Acknowledging(
-            self.journal,
-            self.in_flight,
-            self.orders,
-            offsets,
-            self.positions,
-            store,
-            statistics,
-            self._free,
-            now_ms,
-        )
+        self.popping = Popping(settings, state, topics, store, offsets, dependencies.statistics, now_ms)
+        self.acknowledging = Acknowledging(state, offsets, store, dependencies.statistics, self._free, now_ms)
         self.orders_file = ConfigFile(settings.config_dir / "consumerOrderInfo.json", self.orders)
         self.modes_file = ConfigFile(settings.config_dir / "messageRequestMode.json", self.modes)
         self._written_revision = 0
@@ -167,6 +160,16 @@ class PopService:
                 len(self.in_flight),
                 recovered.entries_read,
             )
+
+    def start_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Start the background tasks."""
+        supervisor.every("pops", TICK_SECONDS, self.tick)
+        supervisor.start("pop revival", self.revival.run, on_death=OnDeath.RESTART)
+        supervisor.every("pop order", self._flush_orders_seconds, self.flush_orders)
+
+    async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Stop redelivering; `stop` follows."""
+        await supervisor.cancel("pop revival")
 
     async def stop(self) -> None:
         """Commit what is on the disk, write what is not in the log: `finish` follows. Raises OSError."""
@@ -240,6 +243,9 @@ class PopService:
         """
         earliest = self.in_flight.earliest_revive_time
         return None if earliest is None else handed_over_at(earliest)
+
+    def _flush_orders_seconds(self) -> float:
+        return self._settings.flush_consumer_offset_interval_ms / 1000
 
     def flush_orders(self) -> None:
         """Have `consumerOrderInfo.json` written if there is something new."""

@@ -1,4 +1,4 @@
-"""Everybody who answers requests of POP, built together."""
+"""The processors of POP requests, built together."""
 
 from __future__ import annotations
 
@@ -16,21 +16,15 @@ from .pop_admission import PopAdmission
 from .pop_walks import Walks
 
 if TYPE_CHECKING:
-    from ..clients.consumers import ConsumerTable
     from ..clock import ClockMs
-    from ..delivery.cold_reads import ColdReads
-    from ..filtering.message_filters import MessageFilters
-    from ..groups.table import SubscriptionGroupTable
     from ..pop.routes import QueueRoutes
-    from ..pop.service import PopService
+    from ..services import Services
     from ..settings.broker import BrokerSettings
-    from ..store.api import MessageStore
-    from ..topics.table import TopicTable
 
 
 @dataclass(frozen=True, slots=True)
 class PopProcessors:
-    """One for each family of requests."""
+    """One processor for each kind of request."""
 
     pop: PopProcessor
     peek: PeekProcessor
@@ -40,30 +34,22 @@ class PopProcessors:
     assignment: AssignmentProcessor
     request_mode: RequestModeProcessor
 
-    @classmethod
-    def of(
-        cls,
-        settings: BrokerSettings,
-        pops: PopService,
-        topics: TopicTable,
-        groups: SubscriptionGroupTable,
-        consumers: ConsumerTable,
-        store: MessageStore,
-        cold: ColdReads,
-        filters: MessageFilters,
-        routes: QueueRoutes,
-        now_ms: ClockMs,
-    ) -> PopProcessors:
-        """Wire them."""
-        admission = PopAdmission(settings, topics, groups)
-        acknowledging = pops.acknowledging
-        walks = Walks(store, cold)
-        return cls(
-            pop=PopProcessor(admission, pops, store, walks, filters, now_ms),
-            peek=PeekProcessor(admission, Peeking(settings, topics, store, pops.popping), walks),
-            ack=AckProcessor(admission, acknowledging, store, settings.broker_name),
-            change_invisible=ChangeInvisibleProcessor(admission, acknowledging, store),
-            notification=NotificationProcessor(settings, admission, pops, topics, store, now_ms),
-            assignment=AssignmentProcessor(settings, consumers, routes, pops.modes),
-            request_mode=RequestModeProcessor(pops.modes, topics, groups, pops.modes_saved),
-        )
+
+def build_pop_processors(
+    settings: BrokerSettings, services: Services, routes: QueueRoutes, now_ms: ClockMs
+) -> PopProcessors:
+    """Build the processors of POP; `routes` tell the queues of topics in the whole cluster."""
+    pops, store = services.pops, services.storage.store
+    topics, groups = services.topics.table, services.groups.table
+    admission = PopAdmission(settings, topics, groups)
+    acknowledging = pops.acknowledging
+    walks = Walks(store, services.pulls.cold_reads)
+    return PopProcessors(
+        pop=PopProcessor(admission, pops, store, walks, services.filters.filters, now_ms),
+        peek=PeekProcessor(admission, Peeking(settings, topics, store, pops.popping), walks),
+        ack=AckProcessor(admission, acknowledging, store, settings.broker_name),
+        change_invisible=ChangeInvisibleProcessor(admission, acknowledging, store),
+        notification=NotificationProcessor(settings, admission, pops, topics, store, now_ms),
+        assignment=AssignmentProcessor(settings, services.clients.consumers, routes, pops.modes),
+        request_mode=RequestModeProcessor(pops.modes, topics, groups, pops.modes_saved),
+    )

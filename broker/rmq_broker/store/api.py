@@ -36,6 +36,7 @@ from .reading.property_filter import PropertyFilter
 from .reading.reader import ColdRead, GetResult, GetStatus, Reader
 from .recovery.checkpoint import Checkpoint
 from .recovery.recovery import StopKind
+from .service import StorageService
 from .settings import CleaningSettings, FlushDiskType, PullSettings, QuerySettings, StoreSettings
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "Reader",
     "RecordTemplate",
     "StopKind",
+    "StorageService",
     "StoreDamaged",
     "StoreError",
     "StoreSettings",

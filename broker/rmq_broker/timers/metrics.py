@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from rmq_remoting.daemon.exposition import Family, counter, gauge
 
 if TYPE_CHECKING:
-    from .backlog import TimerBacklog
+    from .service import TimerService
 
 _STORE_LABELS: Final = ("storage_type", "storage_medium")
 _STORE: Final = ("local", "disk")
@@ -18,7 +18,7 @@ _BY_TOPIC: Final = (*_STORE_LABELS, "topic")
 class TimerCollector:
     """What waits, what is behind, what was delivered."""
 
-    def __init__(self, timers: TimerBacklog) -> None:
+    def __init__(self, timers: TimerService) -> None:
         self._timers = timers
 
     def collect(self) -> Iterable[Family]:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ..delivery.message_writer import MessageWriter
     from ..settings.broker import TimerSettings
     from ..store.api import MessageStore
-    from .backlog import TimerBacklog
+    from .intake import TimerIntake
     from .pending import DueSlot
     from .timer_log import Unit
 
@@ -86,20 +86,19 @@ class TimedMessages:
         self,
         settings: TimerSettings,
         store: MessageStore,
-        backlog: TimerBacklog,
+        intake: TimerIntake,
         writer: MessageWriter,
         now_ms: ClockMs,
     ) -> None:
         self._settings = settings
         self._store = store
-        self._pending = backlog.pending
-        self._entering = backlog.entering
-        self._counts = backlog.counts
+        self._pending = intake.pending
+        self._entering = intake.entering
+        self._counts = intake.counts
         self._writer = writer
         self._now_ms = now_ms
         self._turn: _Turn | None = None
         self._reading: asyncio.Future[Any] | None = None
-        backlog.leave_off = self.leave_off
         self._trouble = Trouble(log, "timed messages")
         self._retry_at_ms = 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.daemon.exposition import Family, counter
@@ -17,14 +17,12 @@ _BY_TOPIC: Final = ("topic",)
 class TransactionCollector:
     """What is under way, and how transactions end."""
 
-    def __init__(self, transactions: Callable[[], TransactionService | None]) -> None:
+    def __init__(self, transactions: TransactionService) -> None:
         self._transactions = transactions
 
     def collect(self) -> Iterable[Family]:
         """All families of transactions."""
-        transactions = self._transactions()
-        if transactions is None:
-            return
+        transactions = self._transactions
         ending, checks, questions = transactions.ending, transactions.checks, transactions.questions
         yield Family(
             "rocketmq_half_messages",

@@ -1,4 +1,4 @@
-"""Transactions put together: their parts, how they start, and what has to be done from time to time."""
+"""The transaction service: builds the parts of transactions, loads their state, and keeps them running."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class TransactionService:
-    """The parts, for who answers requests; everything but `load` belongs to the loop."""
+    """Transactions of one broker. Everything except `load` belongs to the loop."""
 
     def __init__(
         self,
@@ -71,6 +71,11 @@ class TransactionService:
         supervisor.every("transaction ends", self.ops.period_seconds, self.ops.write)
         supervisor.every("transaction progress", LOOK_SECONDS, self.progress.look)
         supervisor.every("transaction counts", self._counts_keeper.period_seconds, self._counts_keeper.write)
+
+    async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Stop asking producers and noting progress; `stop` follows."""
+        await supervisor.cancel("transaction checks")
+        await supervisor.cancel("transaction progress")
 
     async def stop(self) -> None:
         """Write what is not written yet, while the store is open: `finish` follows. Raises OSError."""

@@ -20,8 +20,8 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from typing import Final, NoReturn, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from ..allocator import keep_freed_memory
 from .configuration import SettingsError
@@ -57,8 +57,11 @@ class Daemon(Protocol):
         ...
 
 
-# Builds a daemon in the running loop; its background tasks belong to the supervisor.
-Build = Callable[[TaskSupervisor], Daemon]
+# Builds a daemon in the running loop; its background tasks belong to the supervisor. Raises StartError.
+# A build that raises or is cancelled leaves nothing behind: there is no daemon yet that could be stopped.
+Build = Callable[[TaskSupervisor], Coroutine[Any, Any, Daemon]]
+
+_T = TypeVar("_T")
 
 
 def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
@@ -134,38 +137,40 @@ class _Life:
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._signalled, number)
         supervisor = TaskSupervisor(self._task_died)
-        try:
-            daemon = self._build(supervisor)
-        except StartError as error:
-            self._fail("cannot start: %s", error)
+        daemon = await self._completed(self._build(supervisor))
+        if daemon is None:
+            self.watchdog.start()  # a look-up that does not end may keep a thread
             return
         try:
-            await self._start(daemon)
+            ready_text = await self._completed(daemon.start())
+            if ready_text is not None:
+                print(f"ready {ready_text}", flush=True)
             await self._end.wait()
         finally:
             await self._stop(daemon, supervisor)
 
-    async def _start(self, daemon: Daemon) -> None:
-        """Start, unless a signal comes first."""
-        starting = asyncio.ensure_future(daemon.start())
+    async def _completed(self, step: Coroutine[Any, Any, _T]) -> _T | None:
+        """Return the result of a step of the start; None, once logged, if a signal or a failure ended it."""
+        working = asyncio.ensure_future(step)
         ending = asyncio.ensure_future(self._end.wait())
-        await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
         ending.cancel()
-        if not starting.done():
-            starting.cancel()
-            await asyncio.wait((starting,), timeout=self._stop_timeout_seconds)
-        if not starting.done():
+        if not working.done():
+            working.cancel()
+            await asyncio.wait((working,), timeout=self._stop_timeout_seconds)
+        if not working.done():
             log.error("the start could not be broken off")
             self.overdue = self.failed = True
-            return
+            return None
         try:
-            print(f"ready {await starting}", flush=True)
+            return await working
         except asyncio.CancelledError:
             log.info("stopped before it was ready")
         except StartError as error:
             self._fail("cannot start: %s", error)
         except Exception:
             self._fail("cannot start", exc_info=True)
+        return None
 
     async def _stop(self, daemon: Daemon, supervisor: TaskSupervisor) -> None:
         self.watchdog.start()

@@ -1,17 +1,13 @@
-"""The processor table: which codes are answered, in which tier, with which bounds."""
+"""The processor table: the request codes that are answered, and their tiers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from rmq_broker.broker import dispatcher_of
-from rmq_broker.processor_table import Tiers
+from rmq_broker.build import build_dispatcher
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.dispatch import PoolTier
 from tests.support.brokers import broker_configuration
-from tests.unit.broker.parts import broker_settings
 
 # What is asked for of a broker's first part; more is welcome.
 _CODES = {
@@ -23,13 +19,13 @@ _CODES = {
 
 
 async def test_every_code_that_is_asked_for_is_answered(tmp_path: Path) -> None:
-    dispatcher = await dispatcher_of(broker_configuration(tmp_path))
+    dispatcher = await build_dispatcher(broker_configuration(tmp_path))
     assert {row.code for row in dispatcher.registrations()} >= _CODES
     assert not (tmp_path / "store").exists()
 
 
 async def test_what_reads_from_disk_or_writes_long_bodies_runs_in_a_pool(tmp_path: Path) -> None:
-    dispatcher = await dispatcher_of(broker_configuration(tmp_path))
+    dispatcher = await build_dispatcher(broker_configuration(tmp_path))
     pooled = {row.code for row in dispatcher.registrations() if isinstance(row.tier, PoolTier)}
     assert {
         Code.SEARCH_OFFSET_BY_TIMESTAMP,
@@ -47,45 +43,3 @@ async def test_what_reads_from_disk_or_writes_long_bodies_runs_in_a_pool(tmp_pat
     # What changes state belongs to the loop.
     changing = {Code.SEND_MESSAGE, Code.HEART_BEAT, Code.UPDATE_CONSUMER_OFFSET, Code.DELETE_TOPIC_IN_BROKER}
     assert not changing & pooled
-
-
-def test_tiers_have_apaches_bounds() -> None:
-    tiers = Tiers.of(broker_settings())
-    bounds = {
-        tier.name: (tier.capacity, tier.max_wait_ms)
-        for tier in (
-            tiers.send,
-            tiers.pull,
-            tiers.lite_pull,
-            tiers.pull_cold,
-            tiers.heartbeat,
-            tiers.client_manager,
-            tiers.consumer_manager,
-            tiers.admin,
-            tiers.admin_reads,
-            tiers.query,
-        )
-    }
-    tiers.admin_reads.stop()
-    tiers.query.stop()
-    assert bounds == {
-        "send": (10_000, 200),
-        "pull": (100_000, 5000),
-        "lite_pull": (100_000, 5000),
-        "pull_cold": (10_000, 5000),
-        "heartbeat": (50_000, 31_000),
-        "client_manager": (1_000_000, 31_000),
-        "consumer_manager": (1_000_000, 5000),
-        "admin": (10_000, 5000),
-        "admin_reads": (10_000, 5000),
-        "query": (20_000, 24 * 3600 * 1000),  # Apache's has no bound
-    }
-
-
-@pytest.mark.parametrize("key", ["brokerFastFailureEnable"])
-def test_without_fast_failure_a_wait_has_no_bound(key: str) -> None:
-    tiers = Tiers.of(broker_settings(**{key: "false"}))
-    tiers.admin_reads.stop()
-    tiers.query.stop()
-    assert tiers.send.max_wait_seconds > 3600
-    assert tiers.admin_reads.max_wait_seconds > 3600

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
     from rmq_remoting.connection import Connection
 
-    from ...timers.backlog import TimerBacklog
+    from ...timers.service import TimerService
 
 
 class TimerAdminProcessor:
     """Shows the timer's files, for slaves."""
 
-    def __init__(self, timers: TimerBacklog) -> None:
+    def __init__(self, timers: TimerService) -> None:
         self._timers = timers
 
     def check_point(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -14,8 +14,8 @@ from rmq_broker.processors.send_later import LaterSends
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.store.api import MessageStore, pack_host
-from rmq_broker.timers.backlog import TimerBacklog
-from rmq_broker.timers.timed_messages import TimedMessages
+from rmq_broker.timers.intake import build_timer_intake
+from rmq_broker.timers.service import TimerService
 from rmq_broker.topics.table import TopicTable
 from rmq_broker.transactions.half_messages import HalfMessages
 from rmq_broker.transactions.preparing import Preparing
@@ -50,10 +50,21 @@ class Delivery:
         )
         self.store.open()
         levels = self.settings.delay_levels
-        self.timers = TimerBacklog(self.settings, self.settings, self.store, self.clock)
+        intake = build_timer_intake(self.settings, self.settings, self.store, self.clock)
+        self.writer = MessageWriter(self.store, self.statistics, levels, intake.admission)
+        # As POP would say it, in a test about that.
+        self.held_from_ms: int | None = None
+        self.timers = TimerService(
+            self.settings,
+            intake,
+            self.topics,
+            self.store,
+            self.writer,
+            lambda: self.held_from_ms,
+            self.clock,
+        )
         self.timers.load()
-        self.writer = MessageWriter(self.store, self.statistics, levels, self.timers.admission)
-        self.timed = TimedMessages(self.settings, self.store, self.timers, self.writer, self.clock)
+        self.timed = self.timers.timed
         self.locked: set[str] = set()
         self.retries = Retries(self.groups, self.topics, levels, self.statistics, self.locked.__contains__)
         preparing = Preparing(self.settings, self.writer, HalfMessages(), self.clock)
@@ -88,8 +99,8 @@ def later_sends(
     levels = settings.delay_levels
     groups = SubscriptionGroupTable(settings, Clock())
     clock = Clock()
-    timers = TimerBacklog(settings, settings, store, clock)
-    writer = MessageWriter(store, statistics, levels, timers.admission)
+    intake = build_timer_intake(settings, settings, store, clock)
+    writer = MessageWriter(store, statistics, levels, intake.admission)
     preparing = Preparing(settings, writer, HalfMessages(), clock)
     return LaterSends(writer, Retries(groups, topics, levels, statistics), preparing)
 

@@ -14,6 +14,8 @@ from rmq_broker.delivery.held_pulls import HeldPulls
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.monitoring.broker_metrics import BrokerCollector, Observed, _version_text
 from rmq_broker.offsets.table import ConsumerOffsetTable, key_of
+from rmq_broker.pop.check_point import CheckPoint, CheckPointKey
+from rmq_broker.pop.in_flight import InFlight
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.store.api import MessageStore
 from rmq_broker.topics.table import TopicTable
@@ -21,7 +23,6 @@ from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, SubscriptionData
 from rmq_remoting.codes import LanguageCode
 from rmq_remoting.daemon.exposition import Family
-from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.message_queue import MessageQueue
 from tests.unit.broker.parts import START_MS, Clock, Peer, broker_settings
 
@@ -45,6 +46,14 @@ def test_versions_have_apaches_names(version: int, text: str) -> None:
     assert _version_text(version) == text
 
 
+def _in_flight(messages: int) -> InFlight:
+    """Popped and unacknowledged messages of the topic P and the group CG."""
+    in_flight = InFlight(lambda queue: None)
+    key = CheckPointKey("P", "CG", 0, 0, 1000, "broker-a")
+    in_flight.add(CheckPoint(key, 60_000, tuple(range(messages)), 0))
+    return in_flight
+
+
 @pytest.fixture
 def broker(tmp_path: Path) -> Observed:
     settings = broker_settings(storePathRootDir=tmp_path)
@@ -60,8 +69,8 @@ def broker(tmp_path: Path) -> Observed:
         statistics=BrokerStatistics(topics.system_topics, Clock()),
         store=MessageStore(settings, settings, settings),
         held_pulls=HeldPulls(lambda: 0.0),
-        popped=lambda: {("CG", "P"): 3},
-        dispatcher=Dispatcher(),
+        in_flight=_in_flight(3),
+        tiers=[],
     )
 
 

@@ -11,9 +11,10 @@ from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.offsets import broadcast
 from rmq_broker.offsets.broadcast import BroadcastOffsets
+from rmq_broker.offsets.service import OffsetService
 from rmq_broker.offsets.table import NO_OFFSET, ConsumerOffsetTable
-from rmq_broker.parts import BrokerParts
 from rmq_broker.store.api import MessageStore
+from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import LanguageCode
@@ -181,10 +182,13 @@ async def test_in_a_topic_made_again_nobody_was_anywhere(broker: _Broker) -> Non
     assert broker.pull(proxy, 0, "c1") == 5
 
 
-async def test_a_broker_tells_of_deleted_topics(tmp_path: Path) -> None:
-    parts = BrokerParts(broker_settings(storePathRootDir=tmp_path))
-    parts.topics.update(TopicConfig(topic_name="T"))
-    parts.broadcast_offsets.pulled("c1", _pull_header(5), 5)
-    assert len(parts.broadcast_offsets) == 1
-    parts.topics.delete(["T"])
-    assert len(parts.broadcast_offsets) == 0
+async def test_members_of_a_deleted_topic_are_forgotten(tmp_path: Path) -> None:
+    settings, clock = broker_settings(storePathRootDir=tmp_path), Clock()
+    topics = TopicTable(settings, "DefaultCluster", "broker-a", clock)
+    store = MessageStore(settings, settings, settings)
+    broadcast = OffsetService(settings, topics, ConsumerTable(), store, clock).broadcast
+    topics.update(TopicConfig(topic_name="T"))
+    broadcast.pulled("c1", _pull_header(5), 5)
+    assert len(broadcast) == 1
+    topics.delete(["T"])
+    assert len(broadcast) == 0

@@ -13,11 +13,11 @@ from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.peeking import Peek
 from rmq_broker.pop.popping import Pop
-from rmq_broker.pop.service import PopService
+from rmq_broker.pop.service import PopDependencies, PopService
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.store.api import ColdRead, DelayLevels, MessageStore, RecordTemplate, pack_host
-from rmq_broker.timers.backlog import TimerBacklog
+from rmq_broker.timers.intake import build_timer_intake
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
@@ -52,9 +52,8 @@ class PopBroker:
         self.statistics = BrokerStatistics(self.topics.system_topics, self.clock)
         self.store = MessageStore(settings, settings, settings, lambda: self.clock() / 1000)
         self.store.open()
-        self.timers = TimerBacklog(settings, settings, self.store, self.clock)
-        self.pops = PopService(
-            settings,
+        self.timers = build_timer_intake(settings, settings, self.store, self.clock)
+        dependencies = PopDependencies(
             self.topics,
             self.groups,
             self.offsets,
@@ -62,10 +61,9 @@ class PopBroker:
             self.statistics,
             MessageWriter(self.store, self.statistics, DelayLevels.parse("1s 5s"), self.timers.admission),
             Arrivals(self.store.appender, lambda queue: None),
-            HOST,
-            self.clock,
             self.timers.entering.told,
         )
+        self.pops = PopService(settings, dependencies, HOST, self.clock)
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
         self.groups.update(SubscriptionGroupConfig(group_name=GROUP))
 

@@ -18,7 +18,7 @@ def _point(number: int, invisible_ms: int = 3_600_000) -> CheckPoint:
 def test_what_is_done_with_is_not_kept_until_it_would_have_been_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight, "_MAX_DONE", 100)
     monkeypatch.setattr(in_flight, "_MAX_STALE", 100)
-    points = InFlight()
+    points = InFlight(lambda queue: None)
     early, late = _point(0, 500), _point(1)
     points.add(early)
     points.add(late)
@@ -34,9 +34,8 @@ def test_what_is_done_with_is_not_kept_until_it_would_have_been_due(monkeypatch:
 
 
 def test_who_has_fewer_in_its_hands_is_told_of() -> None:
-    points = InFlight()
     told: list[QueueKey] = []
-    points.on_fewer = told.append
+    points = InFlight(told.append)
     first, second = _point(0), _point(1)
     points.add(first)
     points.add(second)

@@ -50,7 +50,7 @@ async def test_offsets_are_written_after_the_log(tmp_path: Path, monkeypatch: py
         succeeded(await client.ask(create_topic("T", 1)))
         sent(await client.ask(send("T", b"x")))
         assert len(popped(await client.ask(pop("T")))) == 1
-        store = running.broker.store
+        store = running.store
         stop = store.stop
 
         async def stop_the_store() -> None:

@@ -338,8 +338,7 @@ async def test_while_nothing_changes_nothing_is_written(tmp_path: Path) -> None:
 
 async def test_pops_check_points_hold_apaches_broker_back(tmp_path: Path) -> None:
     delivery = opened(tmp_path)
-    held: list[int | None] = [START_MS + 2000]
-    delivery.timers.held_from_ms = lambda: held[0]
+    delivery.held_from_ms = START_MS + 2000
     _put(delivery, range(5), after_ms=500)
     await delivery.pass_seconds(5)
     await flushed(delivery)

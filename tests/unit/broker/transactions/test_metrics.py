@@ -24,7 +24,7 @@ async def test_each_transaction_is_counted(tmp_path: Path) -> None:
     with pytest.raises(CommandError):
         broker.end(ROLLBACK, places[0])
 
-    found = {family.name: family for family in TransactionCollector(lambda: broker.service).collect()}
+    found = {family.name: family for family in TransactionCollector(broker.service).collect()}
 
     assert found["rocketmq_half_messages"].series == [((TOPIC,), 1)]
     assert found["rocketmq_commit_messages_total"].series == [((TOPIC,), 2)]
@@ -37,7 +37,3 @@ async def test_each_transaction_is_counted(tmp_path: Path) -> None:
     assert found["rmq_transactions_given_up_total"].series == [((), 1)]
     assert found["rmq_transactions_lost_total"].series == [((), 0)]
     broker.store.close()
-
-
-def test_before_the_start_there_are_none() -> None:
-    assert list(TransactionCollector(lambda: None).collect()) == []

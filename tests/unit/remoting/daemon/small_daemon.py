@@ -61,11 +61,11 @@ def command(arguments: Sequence[str]) -> int:
         print_config(configuration)
         return 0
     configure_logs()
-    return run_daemon(
-        lambda supervisor: SmallDaemon(supervisor, options.fault),
-        stop_timeout_seconds=0.3,
-        watchdog_seconds=0.2,
-    )
+
+    async def build(supervisor: TaskSupervisor) -> SmallDaemon:
+        return SmallDaemon(supervisor, options.fault)
+
+    return run_daemon(build, stop_timeout_seconds=0.3, watchdog_seconds=0.2)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon import properties
 from rmq_remoting.daemon.configuration import load
-from rmq_remoting.dispatch import Dispatcher, InlineTier
+from rmq_remoting.dispatch import InlineTier
 from rmq_remoting.errors import CommandError
 from tests.unit.broker.parts import Clock, FakeStore, Peer, answer_of
 
@@ -53,10 +53,10 @@ class _Broker:
         version = SettingsVersion(self.clock)
         self.configuration.on_change(version.changed)
         self.statistics = BrokerStatistics(set(), self.clock)
-        self.dispatcher = Dispatcher()
+        self.tiers = [InlineTier(name, capacity=10, max_wait_ms=200) for name in ("send", "pull")]
         settings = self.configuration.settings
         self.disk = DiskSpace(settings, WriteHealth())
-        runtime_info = RuntimeInfo(self.statistics, FakeStore(), self.disk, self.dispatcher, settings)
+        runtime_info = RuntimeInfo(self.statistics, FakeStore(), self.disk, self.tiers, settings)
         self.admin = BrokerAdminProcessor(self.configuration, version, runtime_info)
         self.connection = Peer().connection
 
@@ -132,9 +132,7 @@ async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 async def test_run_time_figures_have_all_of_apaches_keys(tmp_path: Path) -> None:
     broker = _Broker(tmp_path)
-    for code, name in ((10, "send"), (11, "pull")):
-        tier = InlineTier(name, capacity=10, max_wait_ms=200)
-        broker.dispatcher.register([code], lambda connection, request: None, tier)
+    for tier in broker.tiers:
         tier.statistics.waiting = 7
     request = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
     response = broker.admin.get_runtime_info(broker.connection, request)

@@ -1,4 +1,4 @@
-"""What waits for its time, put together: how it is opened, and what has to be done from time to time."""
+"""The timer service: loads, flushes and closes the files of timed messages, and starts their delivery."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rmq_remoting.message_properties import PROPERTY_REAL_TOPIC, find_property
@@ -15,65 +15,69 @@ from ..delivery.inner_message import read_message
 from ..persistence.config_file import ConfigFile
 from ..store.api import StopKind
 from ..topics.names import TIMER_TOPIC, is_revive_topic
-from .admission import TimerAdmission
-from .counts import TimerCounts
-from .entering import TimerEntering
 from .entry import TIMER_QUEUE_ID
-from .pending import PendingTimers, Snapshot
-from .timer_log import TimerLog, Unit
-from .wheel import TimerWheel
+from .timed_messages import TimedMessages
 
 if TYPE_CHECKING:
+    from rmq_remoting.daemon.tasks import TaskSupervisor
+
     from ..clock import ClockMs
-    from ..settings.broker import TimerSettings
-    from ..store.api import MessageStore, StoreSettings
-    from ..topics.table import TopicsChanged
+    from ..delivery.message_writer import MessageWriter
+    from ..settings.broker import BrokerSettings
+    from ..store.api import MessageStore
+    from ..topics.table import TopicsChanged, TopicTable
+    from .intake import TimerIntake
+    from .pending import Snapshot
+    from .timer_log import Unit
 
 log = logging.getLogger("rmq.broker.timers")
 
-# How often files of the timer log are looked for that nobody needs any more.
-CLEAN_SECONDS: Final = 30.0
-# How often what waits is counted by when it comes, and the bounds that it is told in (TimerMetrics).
-COUNT_SECONDS: Final = 30.0
+# Period of the deletion of old files of the timer log.
+_CLEAN_SECONDS: Final = 30.0
+# Period in which waiting messages are counted by the time until they are due, and the upper bounds of the
+# classes (TimerMetrics).
+_COUNT_SECONDS: Final = 30.0
 BOUNDS_SECONDS: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 _MS: Final = 1000
 
 
-class TimerBacklog:
-    """The parts; everything but `load` belongs to the loop."""
+class TimerService:
+    """Timed messages of one broker. Everything except `load` belongs to the loop."""
 
     def __init__(
-        self, settings: TimerSettings, store_settings: StoreSettings, store: MessageStore, now_ms: ClockMs
+        self,
+        settings: BrokerSettings,
+        intake: TimerIntake,
+        topics: TopicTable,
+        store: MessageStore,
+        writer: MessageWriter,
+        held_from_ms: Callable[[], int | None],
+        now_ms: ClockMs,
     ) -> None:
-        root = store_settings.store_path_root_dir
+        """`held_from_ms` returns since when, in timer time, POP has unacknowledged check points; None: none.
+
+        Apache's broker would have to read the timer log again from that time on.
+        """
         self._settings = settings
         self._store = store
         self._now_ms = now_ms
-        self.counts = TimerCounts(now_ms)
-        self.pending = PendingTimers(
-            TimerWheel(root / "timerwheel", settings.timer_precision_ms),
-            TimerLog(root / "timerlog", settings.timer_log_file_bytes),
-            store_settings.config_dir / "timercheck",
-            settings.timer_roll_window_slots,
-            now_ms,
-        )
-        self.entering = TimerEntering(store, self.pending, self.counts, now_ms)
-        self.admission = TimerAdmission(settings, self.pending.waiting_at, self.entering.told, now_ms)
-        self.counts_file = ConfigFile(store_settings.config_dir / "timermetrics", self.counts)
-        # Since when POP has check points that Apache's broker would have to hear of.
-        self.held_from_ms: Callable[[], int | None] = lambda: None
-        # What is to be done about a slot that is being delivered when the broker stops.
-        self.leave_off: Callable[[], Awaitable[None]] | None = None
-        # By bound in seconds, how many messages come before it, and not before the bound below.
+        self._held_from_ms = held_from_ms
+        self.counts = intake.counts
+        self.pending = intake.pending
+        self.entering = intake.entering
+        self.timed = TimedMessages(settings, store, intake, writer, now_ms)
+        self.counts_file = ConfigFile(settings.config_dir / "timermetrics", self.counts)
+        # By upper bound in seconds: messages that are due before it and not before the next lower bound.
         self.distribution: dict[int, int] = dict.fromkeys(BOUNDS_SECONDS, 0)
         self._snapshot: Snapshot | None = None
         self._writing: asyncio.Future[None] | None = None
         self._is_failing = False
+        topics.on_change(self._topics_changed)
 
     # --- life ---
 
     def load(self) -> None:
-        """Take over what the last run left. Raises ConfigFileError, StoreError, OSError; blocks."""
+        """Load the state that the last run left. Raises ConfigFileError, StoreError, OSError; blocks."""
         self.counts_file.load()
         newest = self.pending.load(self._store.max_phy_offset())
         self.pending.queue_offset = self._next_queue_offset(newest)
@@ -116,6 +120,19 @@ class TimerBacklog:
                 offset = max(offset, stored.queue_offset + 1)
         return min(max(offset, begin), end)
 
+    def start_tasks(self, supervisor: TaskSupervisor, *, delivers: bool) -> None:
+        """Start the background tasks; `delivers`: due messages are delivered, as by every master."""
+        if delivers:
+            supervisor.every("timed messages", self.timed.pause_seconds, self.timed.deliver_due)
+        supervisor.every("write timers", self.flush_seconds, self.flush)
+        supervisor.every("clean timer log", _CLEAN_SECONDS, self.remove_old_files)
+        supervisor.every("count timed messages", _COUNT_SECONDS, self.count_by_time)
+
+    async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Stop delivering and writing; `close` follows when the store has been closed."""
+        await supervisor.cancel("timed messages")
+        await supervisor.cancel("write timers")
+
     async def close(self, *, all_is_flushed: bool) -> None:
         """Leave everything on the disk, if the commit log is. Raises OSError."""
         try:
@@ -123,8 +140,7 @@ class TimerBacklog:
                 await asyncio.wait([self._writing])  # by whoever was cancelled in the middle of it
             if all_is_flushed:
                 await self._write(self._snapshot)
-                if self.leave_off is not None:
-                    await self.leave_off()
+                await self.timed.leave_off()
                 await self._write(self._take_snapshot())
         finally:
             self.pending.timer_log.close()
@@ -154,7 +170,7 @@ class TimerBacklog:
 
     def _take_snapshot(self) -> Snapshot:
         self.counts_file.changed()
-        return self.pending.snapshot(self._store.max_phy_offset(), self.held_from_ms())
+        return self.pending.snapshot(self._store.max_phy_offset(), self._held_from_ms())
 
     async def _write(self, snapshot: Snapshot | None) -> None:
         if snapshot is None:
@@ -189,10 +205,7 @@ class TimerBacklog:
                 found[BOUNDS_SECONDS[place]] += slot.waiting
         return found
 
-    # --- what others tell ---
-
-    def topics_changed(self, change: TopicsChanged) -> None:
-        """Topics were made or removed."""
+    def _topics_changed(self, change: TopicsChanged) -> None:
         self.counts.forget_topics(change.removed)
 
     # --- asking; other threads may ask, too ---

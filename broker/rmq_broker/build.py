@@ -1,0 +1,91 @@
+"""The build of a broker: the address first, then each part with all that it needs, from the bottom up.
+
+ports and address          network/address.py
+tiers                      network/tiers.py
+services                   services.py, and `service.py` in the folder of each domain
+registrar                  registration/registrar.py
+processors by family       processors/build.py
+two dispatchers            processor_table.py
+listeners, metrics         network/listeners.py, monitoring/build.py
+Broker                     broker.py: the order of start and stop
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .broker import Broker
+from .clock import now_ms
+from .monitoring.build import build_metrics, build_runtime_info
+from .network.address import BoundPorts, BrokerAddress, bind_ports, resolve_address
+from .network.listeners import Listeners
+from .network.tiers import Tiers
+from .processor_table import build_dispatchers
+from .processors.build import Processors, build_processors
+from .registration.registrar import BrokerIdentity, Registrar
+from .services import Services, build_services
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.configuration import Configuration
+    from rmq_remoting.daemon.tasks import TaskSupervisor
+    from rmq_remoting.dispatch import Dispatcher
+
+    from .settings.broker import BrokerSettings
+
+
+async def build_broker(configuration: Configuration[BrokerSettings], supervisor: TaskSupervisor) -> Broker:
+    """Take the ports and build a broker on them; `start` opens its store. Raises StartError.
+
+    Its background tasks belong to `supervisor`.
+    """
+    ports = bind_ports(configuration.settings)
+    try:
+        address = await resolve_address(configuration.settings, ports.main_port)
+        return _build(configuration, supervisor, ports, address)
+    except BaseException:
+        ports.close()
+        raise
+
+
+async def build_dispatcher(configuration: Configuration[BrokerSettings]) -> Dispatcher:
+    """Build the main port's dispatcher of a broker with these settings; nothing is opened or bound."""
+    settings = configuration.settings
+    address = BrokerAddress("127.0.0.1", 0, "127.0.0.1")
+    tiers = Tiers.of(settings)
+    services = build_services(settings, address.store_host, tiers.pull_cold, now_ms)
+    _, processors = _build_processors(configuration, services, tiers, address)
+    tiers.stop()
+    return build_dispatchers(processors, tiers).main
+
+
+def _build(
+    configuration: Configuration[BrokerSettings],
+    supervisor: TaskSupervisor,
+    ports: BoundPorts,
+    address: BrokerAddress,
+) -> Broker:
+    settings = configuration.settings
+    tiers = Tiers.of(settings)
+    services = build_services(settings, address.store_host, tiers.pull_cold, now_ms)
+    configuration.on_change(services.topics.settings_changed)
+    registrar, processors = _build_processors(configuration, services, tiers, address)
+    dispatchers = build_dispatchers(processors, tiers)
+    listeners = Listeners(settings, ports, dispatchers.main, dispatchers.fast, services.connection_closed)
+    metrics = build_metrics(settings, supervisor, services, tiers, listeners, now_ms)
+    return Broker(settings, supervisor, address, services, registrar, listeners, metrics)
+
+
+def _build_processors(
+    configuration: Configuration[BrokerSettings], services: Services, tiers: Tiers, address: BrokerAddress
+) -> tuple[Registrar, Processors]:
+    """Build the registrar, whose connections to name servers some processors share, and the processors."""
+    settings = configuration.settings
+    identity = BrokerIdentity(
+        settings.broker_cluster_name,
+        settings.broker_name,
+        settings.broker_id,
+        str(address),
+    )
+    registrar = Registrar(identity, settings, settings, services.topics.table)
+    runtime_info = build_runtime_info(settings, services, tiers)
+    return registrar, build_processors(configuration, services, address, registrar, runtime_info, now_ms)

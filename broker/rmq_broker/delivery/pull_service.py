@@ -1,0 +1,47 @@
+"""The pull service: pulls that are held until a message arrives, and reads that wait for a disk."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from .arrivals import Arrivals
+from .cold_reads import ColdReads
+from .held_pulls import HeldPulls
+from .waiting_requests import TICK_SECONDS
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.tasks import TaskSupervisor
+    from rmq_remoting.dispatch import PoolTier
+
+    from ..store.api import MessageStore
+    from ..topics.table import TopicsChanged, TopicTable
+
+# Period in which held pulls are checked against their queues, for arrivals that nobody told of.
+_CHECK_SECONDS: Final = 5.0
+
+
+class PullService:
+    """What pulls wait for; belongs to the loop."""
+
+    def __init__(self, topics: TopicTable, store: MessageStore, cold_tier: PoolTier) -> None:
+        """`cold_tier`: its threads read messages that are not in memory."""
+        self._store = store
+        self.held_pulls = HeldPulls(time.monotonic)
+        self.arrivals = Arrivals(store.appender, self.held_pulls.arrived)
+        self.cold_reads = ColdReads(cold_tier)
+        topics.on_change(self._topics_changed)
+
+    def start_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Start the background tasks."""
+        supervisor.every("held pulls", TICK_SECONDS, self.held_pulls.expire)
+        supervisor.every("check held pulls", _CHECK_SECONDS, self.held_pulls.check_all)
+
+    def wake(self, topic: str, queue_id: int) -> None:
+        """Look again at the pulls held for a queue: something other than a message has changed for them."""
+        queue = self._store.queues.get(topic, queue_id)
+        if queue is not None:
+            self.held_pulls.arrived(queue)
+
+    def _topics_changed(self, change: TopicsChanged) -> None:
+        self.held_pulls.topics_removed(change.removed)

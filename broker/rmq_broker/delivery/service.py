@@ -1,0 +1,70 @@
+"""The delivery service: stores the broker's own messages, and delivers delayed ones and retries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..persistence.config_file import ConfigFile
+from .delay_offsets import LOOK_SECONDS, DelayOffsetKeeper, DelayOffsets
+from .delayed_messages import DelayedMessages
+from .message_writer import MessageWriter
+from .retries import Retries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq_remoting.daemon.tasks import TaskSupervisor
+
+    from ..clock import ClockMs
+    from ..groups.table import SubscriptionGroupTable
+    from ..settings.broker import BrokerSettings
+    from ..statistics.broker_statistics import BrokerStatistics
+    from ..store.api import MessageStore
+    from ..timers.admission import TimerAdmission
+    from ..topics.table import TopicTable
+
+
+class DeliveryService:
+    """Delayed delivery and redelivery of one broker. Everything except `load` belongs to the loop."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        store: MessageStore,
+        statistics: BrokerStatistics,
+        timers: TimerAdmission,
+        is_locked: Callable[[str], bool],
+        now_ms: ClockMs,
+    ) -> None:
+        """`is_locked` returns whether a member of a group has locked queues, to consume them in order."""
+        levels = settings.delay_levels
+        self.writer = MessageWriter(
+            store, statistics, levels, timers, append_crc=settings.append_properties_crc
+        )
+        self.retries = Retries(groups, topics, levels, statistics, is_locked)
+        self.delay_offsets = DelayOffsets(now_ms)
+        self.delayed = DelayedMessages(store, self.writer, self.delay_offsets, statistics, now_ms)
+        self._file = ConfigFile(settings.config_dir / "delayOffset.json", self.delay_offsets)
+        self._keeper = DelayOffsetKeeper(self.delay_offsets, store.commit_log, self._file, settings)
+
+    def load(self) -> None:
+        """Read `delayOffset.json`; the store has to be open. Raises ConfigFileError; blocks."""
+        self._file.load()
+        self.delayed.correct_offsets()
+
+    def start_tasks(self, supervisor: TaskSupervisor, *, delivers: bool) -> None:
+        """Start the background tasks; `delivers`: due messages are delivered, as by every master."""
+        if delivers:
+            supervisor.every("delayed messages", self.delayed.pause_seconds, self.delayed.deliver_due)
+        supervisor.every("delay offsets", LOOK_SECONDS, self._keeper.look)
+        supervisor.every("write delay offsets", self._keeper.period_seconds, self._keeper.write)
+
+    async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
+        """Stop delivering; `close` follows when the store has been closed."""
+        await supervisor.cancel("delayed messages")
+
+    async def close(self, *, all_is_flushed: bool) -> None:
+        """Write the last offsets: the current ones if the whole log has been flushed. Raises OSError."""
+        await self._keeper.close(all_is_flushed=all_is_flushed)

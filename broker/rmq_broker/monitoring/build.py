@@ -1,0 +1,73 @@
+"""The metrics and the runtime information, built out of the broker's services."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmq_remoting.daemon.remoting_metrics import RemotingCollector
+
+from ..pop.metrics import PopCollector
+from ..timers.metrics import TimerCollector
+from ..transactions.metrics import TransactionCollector
+from .broker_metrics import BrokerCollector, BrokerMetrics, Observed
+from .delivery_metrics import DeliveryCollector
+from .runtime_info import RuntimeInfo
+from .store_metrics import StoreCollector
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.tasks import TaskSupervisor
+
+    from ..clock import ClockMs
+    from ..network.listeners import Listeners
+    from ..network.tiers import Tiers
+    from ..services import Services
+    from ..settings.broker import BrokerSettings
+
+
+def build_runtime_info(settings: BrokerSettings, services: Services, tiers: Tiers) -> RuntimeInfo:
+    """Build the answer to request 28."""
+    return RuntimeInfo(
+        services.statistics,
+        services.storage.store,
+        services.storage.disk,
+        tiers.all(),
+        settings,
+        services.delivery.delayed.positions,
+        services.timers.runtime_info,
+    )
+
+
+def build_metrics(
+    settings: BrokerSettings,
+    supervisor: TaskSupervisor,
+    services: Services,
+    tiers: Tiers,
+    listeners: Listeners,
+    now_ms: ClockMs,
+) -> BrokerMetrics:
+    """Build the collectors of all services, and the server that shows them."""
+    storage, system_topics = services.storage, services.topics.table.system_topics
+    observed = Observed(
+        settings=settings,
+        topics=services.topics.table,
+        groups=services.groups.table,
+        offsets=services.offsets.table,
+        consumers=services.clients.consumers,
+        queue_locks=services.clients.queue_locks,
+        producers=services.clients.producers,
+        statistics=services.statistics,
+        store=storage.store,
+        held_pulls=services.pulls.held_pulls,
+        in_flight=services.pops.in_flight,
+        tiers=tiers.all(),
+    )
+    collectors = (
+        BrokerCollector(observed),
+        StoreCollector(storage.store, storage.disk, storage.cleaner.statistics, now_ms),
+        DeliveryCollector(services.delivery.delayed, services.statistics, system_topics),
+        TimerCollector(services.timers),
+        PopCollector(services.pops),
+        TransactionCollector(services.transactions),
+        RemotingCollector(listeners.main.dispatcher, {"main": listeners.main, "fast": listeners.fast}),
+    )
+    return BrokerMetrics(settings, supervisor, collectors)

@@ -1,0 +1,1 @@
+"""The broker's ports, its address, and the tiers that requests run in."""

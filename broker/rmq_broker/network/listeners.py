@@ -1,0 +1,80 @@
+"""The broker's two listeners: the main port for all requests, the fast port for all but pulls and pops."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.connection import ConnectionSettings
+from rmq_remoting.server import RemotingServer
+
+from .address import BoundPorts, port_problem
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+    from rmq_remoting.dispatch import Dispatcher
+
+    from ..settings.broker import BrokerSettings
+
+log = logging.getLogger("rmq.broker")
+
+# How long a stop waits for the requests under way.
+_DRAIN_SECONDS: Final = 3.0
+
+
+class Listeners:
+    """Both servers, on ports that are bound already."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        ports: BoundPorts,
+        main: Dispatcher,
+        fast: Dispatcher,
+        on_close: Callable[[Connection], None],
+    ) -> None:
+        """`on_close` is called at the end of every connection."""
+        self._settings = settings
+        self._ports = ports
+        self._on_close = on_close
+        self.main = self._server(main)
+        self.fast = self._server(fast)
+
+    async def start(self) -> None:
+        """Accept connections. Raises StartError."""
+        try:
+            await self.main.start_on(self._ports.main)
+            await self.fast.start_on(self._ports.fast)
+        except OSError as error:
+            raise port_problem(self._settings, error) from error
+
+    def stop_accepting(self) -> None:
+        """Accept no more connections; those that are open go on."""
+        self.main.stop_accepting()
+        self.fast.stop_accepting()
+
+    async def drain(self) -> None:
+        """Wait until the requests under way are answered, for some seconds at most."""
+        if not await self.main.dispatcher.all_answered(_DRAIN_SECONDS):
+            log.warning("stopping with unanswered requests after_seconds=%.0f", _DRAIN_SECONDS)
+
+    async def stop(self) -> None:
+        """Close all connections, and end the threads of the tiers."""
+        await self.main.stop()
+        await self.fast.stop()
+        self._ports.close()
+        # Both ports share their tiers.
+        self.main.dispatcher.stop()
+
+    def _server(self, dispatcher: Dispatcher) -> RemotingServer:
+        settings = self._settings
+        return RemotingServer(
+            dispatcher,
+            settings=ConnectionSettings(
+                write_high_bytes=settings.write_high_bytes, write_low_bytes=settings.write_low_bytes
+            ),
+            idle_seconds=settings.server_channel_max_idle_seconds,
+            backlog=settings.server_socket_backlog,
+            on_close=self._on_close,
+        )

@@ -1,0 +1,133 @@
+"""The processors of admin requests, built out of the broker's services."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...settings.version import SettingsVersion
+from ...topics.deletion import TopicDeletion
+from ...topics.unused import UnusedTopics
+from .broker import BrokerAdminProcessor
+from .cleaning import CleaningProcessor
+from .clients import ConnectionAdminProcessor
+from .consume_progress import ConsumeProgress
+from .consume_stats import ConsumeStatsProcessor
+from .delays import DelayAdminProcessor
+from .groups import GroupAdminProcessor
+from .offset_reset import ClientSideReset, OffsetResetProcessor, ServerSideReset
+from .offsets import OffsetAdminProcessor, OffsetCloneProcessor
+from .queue_view import QueueViewProcessor
+from .relays import ConsumerRelayProcessor
+from .reset_targets import ResetTargets
+from .stats_data import StatsDataProcessor
+from .timers import TimerAdminProcessor
+from .topic_stats import TopicStatsProcessor
+from .topics import TopicAdminProcessor
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.configuration import Configuration
+
+    from ...clock import ClockMs
+    from ...monitoring.runtime_info import RuntimeInfo
+    from ...network.address import BrokerAddress
+    from ...registration.registrar import Registrar
+    from ...services import Services
+    from ...settings.broker import BrokerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProcessors:
+    """Administration of topics, their queues and files."""
+
+    topics: TopicAdminProcessor
+    stats: TopicStatsProcessor
+    queue_view: QueueViewProcessor
+    cleaning: CleaningProcessor
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProcessors:
+    """Administration of consumer groups, their offsets and members."""
+
+    groups: GroupAdminProcessor
+    consume_stats: ConsumeStatsProcessor
+    connections: ConnectionAdminProcessor
+    offsets: OffsetAdminProcessor
+    offset_clone: OffsetCloneProcessor
+    offset_reset: OffsetResetProcessor
+    relay: ConsumerRelayProcessor
+
+
+@dataclass(frozen=True, slots=True)
+class AdminProcessors:
+    """All processors of admin requests."""
+
+    topics: TopicProcessors
+    groups: GroupProcessors
+    delays: DelayAdminProcessor
+    timers: TimerAdminProcessor
+    stats_data: StatsDataProcessor
+    broker: BrokerAdminProcessor
+
+
+def build_admin_processors(
+    configuration: Configuration[BrokerSettings],
+    services: Services,
+    address: BrokerAddress,
+    registrar: Registrar,
+    runtime_info: RuntimeInfo,
+    now_ms: ClockMs,
+) -> AdminProcessors:
+    """Build the processors of admin requests; topics are created once `registrar` has announced them."""
+    settings = configuration.settings
+    settings_version = SettingsVersion(now_ms)
+    configuration.on_change(settings_version.changed)
+    return AdminProcessors(
+        topics=_topic_processors(settings, services, registrar),
+        groups=_group_processors(settings, services, address, now_ms),
+        delays=DelayAdminProcessor(services.delivery.delay_offsets),
+        timers=TimerAdminProcessor(services.timers),
+        stats_data=StatsDataProcessor(services.statistics, settings.broker_cluster_name, now_ms),
+        broker=BrokerAdminProcessor(configuration, settings_version, runtime_info),
+    )
+
+
+def _topic_processors(settings: BrokerSettings, services: Services, registrar: Registrar) -> TopicProcessors:
+    topics, store, statistics = services.topics.table, services.storage.store, services.statistics
+    deletion = TopicDeletion(topics, services.offsets.table, store, statistics)
+    unused = UnusedTopics(topics, store.queues, deletion, store.min_phy_offset)
+
+    async def saved_and_announced() -> None:
+        await asyncio.gather(services.topics.file.save(), registrar.announced())
+
+    return TopicProcessors(
+        topics=TopicAdminProcessor(topics, deletion, settings, saved_and_announced),
+        stats=TopicStatsProcessor(topics, store, statistics, settings.broker_name),
+        queue_view=QueueViewProcessor(store, services.clients.consumers, services.filters.table),
+        cleaning=CleaningProcessor(services.storage.cleaner, unused),
+    )
+
+
+def _group_processors(
+    settings: BrokerSettings, services: Services, address: BrokerAddress, now_ms: ClockMs
+) -> GroupProcessors:
+    topics, groups, offsets = services.topics.table, services.groups.table, services.offsets.table
+    consumers, store, statistics = services.clients.consumers, services.storage.store, services.statistics
+    broker_name, broker_address = settings.broker_name, str(address)
+    progress = ConsumeProgress(store, offsets, statistics, broker_name, now_ms)
+    return GroupProcessors(
+        groups=GroupAdminProcessor(groups, offsets, statistics, services.groups.file.save),
+        consume_stats=ConsumeStatsProcessor(progress, topics, groups, offsets, consumers, broker_address),
+        connections=ConnectionAdminProcessor(consumers, services.clients.producers, offsets, broker_address),
+        offsets=OffsetAdminProcessor(offsets, store.min_offset),
+        offset_clone=OffsetCloneProcessor(offsets, groups, topics, consumers, services.save_offsets),
+        offset_reset=OffsetResetProcessor(
+            ResetTargets(topics, store, broker_name),
+            ServerSideReset(offsets, groups, services.pulls.wake, services.save_offsets),
+            ClientSideReset(offsets, consumers),
+            settings,
+        ),
+        relay=ConsumerRelayProcessor(consumers, groups, topics, store.record_at, broker_name),
+    )

@@ -1,0 +1,172 @@
+"""The processors of all requests, built by family out of the broker's services."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmq_remoting.message_ids import UniqueKeyGenerator
+
+from ..pop.routes import QueueRoutes
+from .admin.build import AdminProcessors, build_admin_processors
+from .client import ClientProcessor
+from .consumer import ConsumerOffsetProcessor
+from .locks import QueueLockProcessor
+from .offsets import QueueOffsetProcessor
+from .pop_processors import PopProcessors, build_pop_processors
+from .pull import PullProcessor
+from .query import QueryProcessor
+from .recall import RecallProcessor
+from .reply import ReplyProcessor
+from .send import SendProcessor
+from .send_back import SendBackProcessor
+from .send_later import LaterSends
+from .send_target import TargetChecker
+from .transaction import TransactionProcessor
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.configuration import Configuration
+
+    from ..clock import ClockMs
+    from ..monitoring.runtime_info import RuntimeInfo
+    from ..network.address import BrokerAddress
+    from ..registration.registrar import Registrar
+    from ..services import Services
+    from ..settings.broker import BrokerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SendProcessors:
+    """What stores messages of clients."""
+
+    send: SendProcessor
+    send_back: SendBackProcessor
+    recall: RecallProcessor
+    reply: ReplyProcessor
+    transactions: TransactionProcessor
+
+
+@dataclass(frozen=True, slots=True)
+class ClientProcessors:
+    """What clients ask about themselves, their groups and queues, and single messages."""
+
+    client: ClientProcessor
+    consumer_offset: ConsumerOffsetProcessor
+    locks: QueueLockProcessor
+    queue_offset: QueueOffsetProcessor
+    query: QueryProcessor
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """All processors, by family."""
+
+    sends: SendProcessors
+    pull: PullProcessor
+    pops: PopProcessors
+    clients: ClientProcessors
+    admin: AdminProcessors
+
+
+def build_processors(
+    configuration: Configuration[BrokerSettings],
+    services: Services,
+    address: BrokerAddress,
+    registrar: Registrar,
+    runtime_info: RuntimeInfo,
+    now_ms: ClockMs,
+) -> Processors:
+    """Build all processors; those that keep something made out of settings follow their changes."""
+    settings = configuration.settings
+    routes = QueueRoutes(
+        settings,
+        registrar.client,
+        settings.name_server_addresses,
+        services.topics.table,
+        settings.broker_name,
+        time.monotonic,
+    )
+    processors = Processors(
+        sends=_send_processors(settings, services, address, now_ms),
+        pull=_pull_processor(settings, services),
+        pops=build_pop_processors(settings, services, routes, now_ms),
+        clients=_client_processors(settings, services, now_ms),
+        admin=build_admin_processors(configuration, services, address, registrar, runtime_info, now_ms),
+    )
+    configuration.on_change(processors.sends.send.settings_changed)
+    configuration.on_change(processors.pull.settings_changed)
+    return processors
+
+
+def _send_processors(
+    settings: BrokerSettings, services: Services, address: BrokerAddress, now_ms: ClockMs
+) -> SendProcessors:
+    topics, store, delivery = services.topics.table, services.storage.store, services.delivery
+    store_host, cold_reads = address.store_host, services.pulls.cold_reads
+    unique_keys = UniqueKeyGenerator(address.store_ip, os.getpid(), random.getrandbits(32), now_ms)
+    return SendProcessors(
+        send=SendProcessor(
+            settings,
+            TargetChecker(settings, topics, now_ms),
+            store,
+            services.statistics,
+            (address.store_ip, address.port),
+            unique_keys.next_key,
+            LaterSends(delivery.writer, delivery.retries, services.transactions.preparing),
+        ),
+        send_back=SendBackProcessor(
+            settings, delivery.retries, delivery.writer, store, store_host, cold_reads
+        ),
+        recall=RecallProcessor(settings, topics, store, delivery.writer, store_host, now_ms),
+        reply=ReplyProcessor(
+            settings,
+            TargetChecker(settings, topics, now_ms),
+            services.clients.producers,
+            delivery.writer,
+            (address.store_ip, address.port),
+            store_host,
+            now_ms,
+        ),
+        transactions=TransactionProcessor(services.transactions, store, cold_reads),
+    )
+
+
+def _pull_processor(settings: BrokerSettings, services: Services) -> PullProcessor:
+    return PullProcessor(
+        settings,
+        services.topics.table,
+        services.groups.table,
+        services.clients.consumers,
+        services.offsets.table,
+        services.filters.filters,
+        services.offsets.broadcast,
+        services.storage.store,
+        services.pulls.held_pulls,
+        services.pulls.cold_reads,
+        services.statistics,
+    )
+
+
+def _client_processors(settings: BrokerSettings, services: Services, now_ms: ClockMs) -> ClientProcessors:
+    topics, groups, offsets = services.topics.table, services.groups.table, services.offsets.table
+    clients, store = services.clients, services.storage.store
+    return ClientProcessors(
+        client=ClientProcessor(
+            clients.consumers,
+            clients.producers,
+            groups,
+            topics,
+            services.filters.filters,
+            settings,
+            now_ms,
+        ),
+        consumer_offset=ConsumerOffsetProcessor(
+            offsets, groups, topics, store, services.offsets.first_subscriptions
+        ),
+        locks=QueueLockProcessor(clients.queue_locks, groups, topics, settings.broker_name),
+        queue_offset=QueueOffsetProcessor(store),
+        query=QueryProcessor(store, settings),
+    )

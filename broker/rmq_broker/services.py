@@ -1,0 +1,132 @@
+"""The broker's services, built from the bottom up: each takes the parts of those before it that it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .clients.service import ClientService
+from .delivery.pull_service import PullService
+from .delivery.service import DeliveryService
+from .filtering.service import FilterService
+from .groups.service import GroupService
+from .offsets.service import OffsetService
+from .pop.service import PopDependencies, PopService
+from .statistics.broker_statistics import BrokerStatistics
+from .store.api import StorageService
+from .timers.intake import build_timer_intake
+from .timers.service import TimerService
+from .topics.service import TopicService
+from .transactions.service import TransactionService
+
+if TYPE_CHECKING:
+    from rmq_remoting.connection import Connection
+    from rmq_remoting.dispatch import PoolTier
+
+    from .clock import ClockMs
+    from .settings.broker import BrokerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """One service for each domain. Only the build and `Broker` see all of them."""
+
+    topics: TopicService
+    groups: GroupService
+    clients: ClientService
+    filters: FilterService
+    statistics: BrokerStatistics
+    storage: StorageService
+    offsets: OffsetService
+    pulls: PullService
+    delivery: DeliveryService
+    pops: PopService
+    timers: TimerService
+    transactions: TransactionService
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget what a client waited for, and the client."""
+        self.pulls.held_pulls.connection_closed(connection)
+        self.pops.connection_closed(connection)
+        self.clients.housekeeping.connection_closed(connection)
+
+    async def save_offsets(self) -> None:
+        """Write the committed offsets now. Raises OSError.
+
+        Offsets on the disk must not be ahead of the messages that POP has in flight in order, so the order
+        is written first.
+        """
+        await self.pops.orders_saved()
+        await self.offsets.flusher.save()
+
+
+def build_services(
+    settings: BrokerSettings, store_host: bytes, cold_tier: PoolTier, now_ms: ClockMs
+) -> Services:
+    """Build all services; no file is opened and no task started yet.
+
+    `store_host` is the broker's address as records hold it; the threads of `cold_tier` read messages that
+    are not in memory.
+    """
+    topics = TopicService(settings, now_ms)
+    groups = GroupService(settings, now_ms)
+    clients = ClientService(settings, groups.table, now_ms)
+    filters = FilterService(settings, clients.consumers, now_ms)
+    statistics = BrokerStatistics(topics.table.system_topics, now_ms)
+    storage = StorageService(
+        settings, settings, settings, is_batch=topics.table.stores_batches, bit_map_of=filters.bit_maps.of
+    )
+    store = storage.store
+    offsets = OffsetService(settings, topics.table, clients.consumers, store, now_ms)
+    pulls = PullService(topics.table, store, cold_tier)
+    intake = build_timer_intake(settings, settings, store, now_ms)
+    delivery = DeliveryService(
+        settings,
+        topics.table,
+        groups.table,
+        store,
+        statistics,
+        intake.admission,
+        clients.queue_locks.has_holder,
+        now_ms,
+    )
+    pops = PopService(
+        settings,
+        PopDependencies(
+            topics.table,
+            groups.table,
+            offsets.table,
+            store,
+            statistics,
+            delivery.writer,
+            pulls.arrivals,
+            intake.entering.told,
+        ),
+        store_host,
+        now_ms,
+    )
+    timers = TimerService(settings, intake, topics.table, store, delivery.writer, pops.held_from_ms, now_ms)
+    transactions = TransactionService(
+        settings,
+        topics.table,
+        clients.producers,
+        offsets.table,
+        store,
+        delivery.writer,
+        store_host,
+        now_ms,
+    )
+    return Services(
+        topics,
+        groups,
+        clients,
+        filters,
+        statistics,
+        storage,
+        offsets,
+        pulls,
+        delivery,
+        pops,
+        timers,
+        transactions,
+    )

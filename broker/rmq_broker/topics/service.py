@@ -1,0 +1,41 @@
+"""The topic service: the topic table with its file `topics.json`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..persistence.config_file import ConfigFile
+from .table import TopicsChanged, TopicTable
+
+if TYPE_CHECKING:
+    from rmq_remoting.daemon.configuration import Change
+
+    from ..clock import ClockMs
+    from ..settings.broker import BrokerSettings
+
+
+class TopicService:
+    """Topics of one broker. Everything except `load` belongs to the loop."""
+
+    def __init__(self, settings: BrokerSettings, now_ms: ClockMs) -> None:
+        self.table = TopicTable(settings, settings.broker_cluster_name, settings.broker_name, now_ms)
+        self.file = ConfigFile(settings.config_dir / "topics.json", self.table)
+
+    def load(self) -> None:
+        """Read the file. Raises ConfigFileError; blocks."""
+        self.file.load()
+
+    def start(self) -> None:
+        """Write the file after each change from now on, and create the system topics that are missing."""
+        self.table.on_change(self._table_changed)
+        self.table.ensure_system_topics()
+
+    def settings_changed(self, change: Change) -> None:
+        """Follow the settings that topics depend on."""
+        if "brokerPermission" in change:
+            self.table.next_data_version()
+        if "autoCreateTopicEnable" in change:
+            self.table.ensure_system_topics()
+
+    def _table_changed(self, change: TopicsChanged) -> None:
+        self.file.changed()
