@@ -262,6 +262,7 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
     committed = _waiting(_pull.PullConsumer.committed)
     commit = _waiting(_pull.PullConsumer.commit)
     poll = _waiting(_pull.PullConsumer.poll)
+    pull = _waiting(_pull.PullConsumer.pull)
 
     def __iter__(self) -> Iterator[MessageExt]:
         """Message by message, until the consumer is stopped."""

@@ -164,8 +164,6 @@ def test_it_has_everything_that_the_asyncio_objects_have() -> None:
             for method, value in inspect.getmembers(original, inspect.isfunction)
             if not method.startswith("_")
         }
-        if name == "PullConsumer":
-            methods -= {"first_offset", "pull"}  # for the part that fetches ahead
         assert methods <= set(dir(face)), methods - set(dir(face))
         assert inspect.signature(face) == inspect.signature(original)
 

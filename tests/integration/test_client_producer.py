@@ -173,6 +173,7 @@ async def test_automatic_batching_gives_everybody_their_own_result() -> None:
         Producer(cluster.address, group="g", batching=BatchPolicy(max_messages=10)) as producer,
     ):
         topics = ["T" if number % 3 else "U" for number in range(60)]
+        await producer.queues("T"), await producer.queues("U")  # routes known, all sends begin in one turn
         results = await asyncio.gather(
             *(producer.send(Message(topic, b"%d" % number)) for number, topic in enumerate(topics))
         )
@@ -536,7 +537,7 @@ async def test_waiting_for_admission_ends_in_time() -> None:
         cluster.broker.order(_SEND, Fault(delay_seconds=0.5))
         first = asyncio.ensure_future(producer.send(Message("T", b"1")))
         await until(lambda: producer.in_flight == 1)
-        with pytest.raises(TimedOut, match=r"1 messages .* are under way; send slower"):
+        with pytest.raises(TimedOut, match=r"1 messages .* are in flight; send slower"):
             await producer.send(Message("T", b"2"), timeout_seconds=0.05)
         await first
 

@@ -144,7 +144,7 @@ async def test_what_a_cancelled_call_would_have_got_is_the_next_ones(address: st
     await _send(address, b"one")
     async with _consumer(address) as consumer:
         receiving = asyncio.ensure_future(consumer.receive())
-        while not consumer._pops:  # noqa: ASYNC110  # a few turns of the loop
+        while not consumer._receiver._pops:  # noqa: ASYNC110  # a few turns of the loop
             await asyncio.sleep(0)
         receiving.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
-from ..errors import UsageError
+from ..errors import TimedOut, UsageError
 from .in_flight import InFlightCount
 
 
@@ -72,6 +72,20 @@ class BackPressure(InFlightCount):
                 self._waiting.remove(entry)
                 self._admit()  # who stood behind it may fit
             raise
+
+    async def acquire_within(self, size_bytes: int, timeout_seconds: float) -> float:
+        """Wait for admission, and return how much of the timeout is left in seconds. Raises TimedOut."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self.acquire(size_bytes)
+        except TimeoutError:
+            raise TimedOut(
+                f"not sent within {timeout_seconds} s: {self.messages} messages ({self.bytes} bytes) of this "
+                "producer are in flight; send slower, or raise the bounds with limits=InFlightLimits(...)"
+            ) from None
+        return timeout_seconds - (loop.time() - began)
 
     def release(self, size_bytes: int) -> None:
         """What was admitted is no longer under way."""

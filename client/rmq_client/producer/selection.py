@@ -11,6 +11,8 @@ from rmq_remoting.java_hash import string_hash_code
 from rmq_remoting.message import Message
 from rmq_remoting.message_queue import MessageQueue
 
+from ..errors import UsageError
+
 QueueSelector = Callable[[Sequence[MessageQueue], Message, object], MessageQueue]
 """Chooses one of a topic's queues for a message; the third argument is what `send` got as `key`."""
 
@@ -28,6 +30,25 @@ def by_key_hash(queues: Sequence[MessageQueue], message: Message, key: object) -
 def by_random(queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
     """Any queue."""
     return queues[random.randrange(len(queues))]
+
+
+def select_queue(
+    queues: Sequence[MessageQueue],
+    message: Message,
+    queue: MessageQueue | None,
+    selector: QueueSelector | None,
+    key: object,
+) -> MessageQueue:
+    """Return the queue that a selector chooses, or the hash of the key without a selector.
+
+    Raises UsageError for a `queue` besides, and for a selector that returns no queue.
+    """
+    if queue is not None:
+        raise UsageError("give either a queue, or a selector or key that chooses one")
+    chosen = (selector or by_key_hash)(queues, message, key)
+    if not isinstance(chosen, MessageQueue):
+        raise UsageError(f"the selector must return one of the queues, not {chosen!r}")
+    return chosen
 
 
 def _java_hash(key: object) -> int:

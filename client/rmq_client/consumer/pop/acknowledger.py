@@ -47,7 +47,7 @@ class PopAcknowledger:
         Raises ClientError where it cannot even be sent.
         """
         topic = self._client.topic_of(message)
-        acked = self._acks.post(self._address(message), topic, self._client.held(message))
+        acked = self._acks.post(self._address(message), topic, self._client.handle_of(message))
         acked.add_done_callback(log_failure)
 
     def acknowledge(self, messages: Iterable[MessageExt]) -> None:
@@ -71,7 +71,7 @@ class PopAcknowledger:
 
     async def retry_later(self, message: MessageExt, seconds: float) -> None:
         """The message comes again after that time. Raises ClientError."""
-        held = self._client.held(message)
+        held = self._client.handle_of(message)
         await self._client.change_invisible_time(self._address(message), held, round(seconds * 1000))
 
     async def send_to_dead_letters(self, message: MessageExt) -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final
 
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_queue import MessageQueue
 
 from ...clock import now_ms
-from ...errors import ClientError, NotRunning, UnreachableError, UsageError
+from ...errors import NotRunning, UsageError
 from ...lifetime import Lifetime
 from ...namespaces import Namespace
 from ...network.broker_api import BrokerApi
@@ -26,14 +25,18 @@ from ...tasks import uninterrupted
 from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
 from ..flow_control import FlowControl
-from ..offsets.start_position import ConsumeFrom, beginning, check_consume_from, start_offset
+from ..offsets.start_position import ConsumeFrom, beginning, check_consume_from
 from ..polling_member import PollingMember
 from ..rebalancing.allocation import Allocation, averagely, within
 from ..requests.pull_client import PullClient, PullResult, PullSettings
 from ..subscription import Subscription
 from ..timing import ConsumerTiming
+from .offset_committer import OffsetCommitter
+from .prefetch_buffer import PrefetchBuffer
 from .prefetched_queue import PrefetchedQueue
 from .pull_rebalancer import PullRebalancer
+from .pull_source import PullSource
+from .queue_listeners import QueueListeners, QueuesListener
 
 log = logging.getLogger("rmq.client.pull_consumer")
 
@@ -41,9 +44,6 @@ _DEFAULT_PULL: Final = PullSettings()
 _DEFAULT_BUFFER: Final = FlowControl()
 _DEFAULT_TIMING: Final = ConsumerTiming()
 _DEFAULT_SETTINGS: Final = ClientSettings()
-
-QueuesListener: TypeAlias = Callable[[str, list[MessageQueue]], None]
-"""Is told a topic's readable queues when they have changed."""
 
 
 class PullConsumer(Lifetime):
@@ -90,31 +90,24 @@ class PullConsumer(Lifetime):
         self._consume_from = check_consume_from(consume_from)
         self._namesrv = namesrv
         self._pull_settings = pull
-        self._buffer = buffer
         self._auto_commit = auto_commit
         self._allocation = allocation
         self._timing = timing
         self._tracing = trace
         self._tracer: Tracer | None = None
         self._settings = settings
-        self._listeners: dict[str, tuple[QueuesListener, list[MessageQueue]]] = {}
-        # Where the last poll began to give, of the queues that it gave messages of.
-        self._outstanding: dict[MessageQueue, int] = {}
-        self._committed_at = 0.0
-        self._committing: asyncio.Task[None] | None = None
-        self._fetched: dict[MessageQueue, PrefetchedQueue] = {}
+        self._listeners = QueueListeners(self._namespace)
+        self._prefetched = PrefetchBuffer(buffer)
         self._subscriptions: dict[str, Subscription] = {}
-        # Queues with something to give, in turn.
-        self._ready: deque[PrefetchedQueue] = deque()
         self._instance: ClientInstance | None = None
         self._starts_or_stops = asyncio.Lock()
         # Made by start().
-        self._arrived: asyncio.Event
         self._loop: asyncio.AbstractEventLoop
         self._member: PollingMember
         self._sharing: PullRebalancer
         self._api: BrokerApi
-        self._client: PullClient
+        self._source: PullSource
+        self._committer: OffsetCommitter
 
     # --- life ---
 
@@ -126,13 +119,20 @@ class PullConsumer(Lifetime):
     async def _start(self) -> None:
         if self._instance is not None:
             raise UsageError(f"consumer {self.group} has been started already")
-        self._arrived = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._committed_at = self._loop.time()
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
         bridge = instance.bridge()
         self._api = BrokerApi(bridge, self._settings)
-        self._client = PullClient(bridge, self._group, self._pull_settings, self._settings)
+        self._source = PullSource(
+            self._running,
+            self._api,
+            PullClient(bridge, self._group, self._pull_settings, self._settings),
+            self._group,
+            self._consume_from,
+            self._namespace,
+            self._subscription_to,
+        )
+        self._committer = OffsetCommitter(self._api, self._source, self._group, self._timing.commit_seconds)
         self._sharing = PullRebalancer(
             instance,
             self._group,
@@ -141,6 +141,7 @@ class PullConsumer(Lifetime):
             self._share,
         )
         self._member = PollingMember(self._group, self._consume_from, group_changed=self._sharing.soon)
+        self._listeners.start(instance)
         instance.routes.on_change.append(self._route_changed)
         try:
             await self._start_tracer(instance)
@@ -158,7 +159,7 @@ class PullConsumer(Lifetime):
 
     async def stop(self) -> None:
         """Read no more and leave the group. What was not committed stays so, but for `auto_commit`."""
-        await uninterrupted(self._end(self._positions))
+        await uninterrupted(self._end(self._prefetched.positions))
 
     async def _end(self, done: Callable[[], dict[MessageQueue, int]]) -> None:
         async with self._starts_or_stops:
@@ -169,19 +170,19 @@ class PullConsumer(Lifetime):
         if instance is None:
             return
         await self._sharing.stop()
-        if self._committing is not None:
-            await asyncio.wait([self._committing])
+        await self._committer.wait()
         if self._auto_commit:
-            await self._commit_quietly(done())
+            await self._committer.commit_or_log(done())
         self._instance = None
-        self._arrived.set()
+        self._prefetched.changed.set()
         await self._stop(instance)
 
     async def _stop(self, instance: ClientInstance) -> None:
         await self._sharing.stop()
         if self._route_changed in instance.routes.on_change:
             instance.routes.on_change.remove(self._route_changed)
-        await _stop_all(self._take_out(list(self._fetched)))
+        self._listeners.stop()
+        await _stop_all(self._prefetched.remove(self._prefetched.queues()))
         tracer, self._tracer = self._tracer, None
         try:
             if tracer is not None:
@@ -197,8 +198,9 @@ class PullConsumer(Lifetime):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What was being worked on when something went wrong is not done with.
-        await uninterrupted(self._end(self._positions if error is None else self._settled))
+        # After an error, the messages of the last poll count as not processed.
+        positions = self._prefetched.positions if error is None else self._prefetched.processed
+        await uninterrupted(self._end(positions))
 
     # --- what is read ---
 
@@ -228,9 +230,9 @@ class PullConsumer(Lifetime):
         fresh = {topic: Subscription(topic, by_topic.get(topic, "*"), now_ms()) for topic in topics}
         await instance.run(self._member.subscribe(instance, list(fresh.values())))
         known, self._subscriptions = self._subscriptions, fresh
-        await self._give_up([queue for queue in self._fetched if queue not in wanted])
+        await self._give_up([queue for queue in self._prefetched.queues() if queue not in wanted])
         for queue in wanted:
-            fetched = self._fetched.get(queue)
+            fetched = self._prefetched.get(queue)
             if fetched is None:
                 self._read(queue)
             elif not known[queue.topic].wants_as(fresh[queue.topic]):
@@ -242,7 +244,7 @@ class PullConsumer(Lifetime):
         Raises ClientError, UsageError for a consumer that has queues assigned.
         """
         instance = self._running()
-        if self._fetched and not self._sharing.topics:
+        if self._prefetched and not self._sharing.topics:
             raise UsageError(f"consumer {self.group} has queues assigned: it cannot subscribe, too")
         topic = self._namespace.wrap(topic)
         known = self._subscriptions
@@ -250,7 +252,7 @@ class PullConsumer(Lifetime):
         await instance.run(self._member.subscribe(instance, list(fresh.values())))
         self._subscriptions = fresh
         if topic in known and not known[topic].wants_as(fresh[topic]):
-            for fetched in [one for queue, one in self._fetched.items() if queue.topic == topic]:
+            for fetched in self._prefetched.of_topic(topic):
                 await fetched.restart(fetched.position)
         await self._sharing.begin(topic)
 
@@ -267,16 +269,15 @@ class PullConsumer(Lifetime):
 
         Brokers are looked at every `settings.route_refresh_seconds`. Raises ClientError.
         """
-        instance = self._running()
         queues = await self.queues(topic)
         topic = self._namespace.wrap(topic)
-        self._listeners[topic] = (listener, queues)
-        instance.loop.call_soon_threadsafe(instance.routes.watch, topic)
+        self._running()
+        self._listeners.add(topic, listener, queues)
         return queues
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are read."""
-        return sorted(self._namespace.unwrap_queues(self._fetched))
+        return sorted(self._namespace.unwrap_queues(self._prefetched.queues()))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Give nothing of these queues for now. Raises UsageError for one that is not assigned."""
@@ -314,17 +315,18 @@ class PullConsumer(Lifetime):
         A naive time is local. Raises ClientError.
         """
         queue = self._namespace.wrap_queue(queue)
-        return await beginning(self._api, await self._address_of(queue), queue, time)
+        return await beginning(self._api, await self._source.address_of(queue), queue, time)
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that `poll` gives of this queue. Raises ClientError."""
         fetched = self._of(queue)
-        return await self.first_offset(fetched.queue) if fetched.position is None else fetched.position
+        if fetched.position is None:
+            return await self._source.first_offset(fetched.queue)
+        return fetched.position
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The offset that the broker knows for the group, None without one. Raises ClientError."""
-        queue = self._namespace.wrap_queue(queue)
-        return await self._api.committed_offset(await self._address_of(queue), self._group, queue)
+        return await self._committer.committed(self._namespace.wrap_queue(queue))
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Tell the brokers how far the group is: up to what `poll` has given, or these offsets.
@@ -333,13 +335,10 @@ class PullConsumer(Lifetime):
         """
         self._running()
         if offsets is None:
-            offsets = self._positions()
-        outcomes = await asyncio.gather(
-            *(self._commit_one(queue, offset) for queue, offset in offsets.items()), return_exceptions=True
-        )
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+            await self._committer.commit(self._prefetched.positions())
+        else:
+            wrap = self._namespace.wrap_queue
+            await self._committer.commit({wrap(queue): offset for queue, offset in offsets.items()})
 
     # --- messages ---
 
@@ -350,21 +349,19 @@ class PullConsumer(Lifetime):
         the same, and the next poll may succeed.
         """
         self._running()
-        self._outstanding.clear()
-        if self._auto_commit and self._loop.time() - self._committed_at >= self._timing.commit_seconds:
-            self._committed_at = self._loop.time()
-            self._committing = asyncio.create_task(
-                self._commit_quietly(self._positions()), name=f"rmq commit {self.group}"
-            )
+        self._prefetched.begin_poll()
+        if self._auto_commit and self._committer.is_due():
+            self._committer.commit_in_background(self._prefetched.positions())
+        prefetched = self._prefetched
         messages = self._take(max_messages)
         if messages or timeout_seconds <= 0:
             return messages
         try:
             async with asyncio.timeout(timeout_seconds):
                 while not messages and self._instance is not None:
-                    self._arrived.clear()
-                    self._raise_failure()
-                    await self._arrived.wait()
+                    prefetched.changed.clear()
+                    prefetched.raise_failure()
+                    await prefetched.changed.wait()
                     messages = self._take(max_messages)
         except TimeoutError:
             pass
@@ -377,59 +374,24 @@ class PullConsumer(Lifetime):
                 yield message
 
     def _take(self, max_messages: int) -> list[MessageExt]:
-        messages: list[MessageExt] = []
-        ready = self._ready
-        while ready and len(messages) < max_messages:
-            fetched = ready.popleft()
-            if self._fetched.get(fetched.queue) is fetched:
-                if fetched.position is not None:
-                    self._outstanding.setdefault(fetched.queue, fetched.position)
-                messages += fetched.take(max_messages - len(messages))
-                if len(fetched):
-                    ready.append(fetched)
+        messages = self._prefetched.take(max_messages)
         if messages and self._tracer is not None:
             self._tracer.consumed_by_poll(messages)
         return messages
 
-    def _offer(self, fetched: PrefetchedQueue) -> None:
-        if len(fetched) and fetched not in self._ready:
-            self._ready.append(fetched)
-        self._arrived.set()
-
-    def _raise_failure(self) -> None:
-        for fetched in self._fetched.values():
-            if fetched.failure is not None:
-                failure, fetched.failure = fetched.failure, None
-                raise failure
-
-    # --- Source: where fetched queues get their messages ---
-
-    async def first_offset(self, queue: MessageQueue) -> int:
-        """Where the group is in a queue, or begins. Raises ClientError."""
-        address = await self._address_of(queue)
-        return await start_offset(self._api, address, self._group, queue, self._consume_from)
-
     async def pull(self, queue: MessageQueue, offset: int) -> PullResult:
-        """One pull, apart from what is fetched ahead; moves nothing. Raises ClientError."""
-        queue = self._namespace.wrap_queue(queue)
-        route = await self._running().route(queue.topic)
-        subscription = self._subscriptions.get(queue.topic) or Subscription(queue.topic, "*", now_ms())
-        try:
-            result = await self._client.pull(route, queue, offset, subscription, send_subscription=True)
-        except UnreachableError:
-            instance = self._running()
-            instance.loop.call_soon_threadsafe(instance.routes.request_failed, queue.topic)
-            raise
-        self._namespace.unwrap_topics(result.messages)
-        return result
+        """Pull once, apart from prefetching and without a change of position. Raises ClientError."""
+        self._running()
+        return await self._source.pull(self._namespace.wrap_queue(queue), offset)
 
     # --- sharing and committing ---
 
     async def _share(self, topic: str, queues: frozenset[MessageQueue], wait_seconds: float) -> None:
         """Read these queues of the topic, and no others of it."""
-        gone = [queue for queue in self._fetched if queue.topic == topic and queue not in queues]
+        reading = self._prefetched.queues()
+        gone = [queue for queue in reading if queue.topic == topic and queue not in queues]
         await self._give_up(gone)
-        fresh = [queue for queue in sorted(queues) if queue not in self._fetched]
+        fresh = [queue for queue in sorted(queues) if self._prefetched.get(queue) is None]
         if fresh and wait_seconds:
             await asyncio.sleep(wait_seconds)
         if topic in self._sharing.topics:  # it may have been stopped, or have given the topic up
@@ -438,100 +400,45 @@ class PullConsumer(Lifetime):
 
     def _read(self, queue: MessageQueue) -> None:
         self._running()
-        fetched = PrefetchedQueue(
-            queue, self, lambda: self._limits(queue.topic), self._offer, self._forget_outstanding
-        )
-        self._fetched[queue] = fetched
-        fetched.start(None)
+        self._prefetched.open(queue, self._source)
 
     async def _give_up(self, queues: list[MessageQueue]) -> None:
         """Read these no longer; what was done with is committed, if that is this consumer's business."""
         if not queues:
             return
-        settled = self._settled()
-        done = {queue: settled[queue] for queue in queues if queue in settled}
-        await uninterrupted(self._let_go(self._take_out(queues), done))
+        processed = self._prefetched.processed()
+        done = {queue: processed[queue] for queue in queues if queue in processed}
+        await uninterrupted(self._let_go(self._prefetched.remove(queues), done))
 
     async def _let_go(self, fetched: list[PrefetchedQueue], done: dict[MessageQueue, int]) -> None:
         await _stop_all(fetched)
         if self._auto_commit and done:
-            await self._commit_quietly(done)
-
-    def _take_out(self, queues: list[MessageQueue]) -> list[PrefetchedQueue]:
-        return [self._fetched.pop(queue) for queue in queues]
-
-    def _forget_outstanding(self, fetched: PrefetchedQueue) -> None:
-        """It is read from elsewhere: what was given before is no matter any more."""
-        self._outstanding.pop(fetched.queue, None)
-
-    def _limits(self, topic: str) -> FlowControl:
-        """How much of one queue of the topic is fetched ahead."""
-        if not self._buffer.is_per_topic:
-            return self._buffer
-        return self._buffer.for_queues(sum(queue.topic == topic for queue in self._fetched))
-
-    def _positions(self) -> dict[MessageQueue, int]:
-        """Up to where messages have been given."""
-        return {
-            queue: fetched.position
-            for queue, fetched in self._fetched.items()
-            if fetched.position is not None
-        }
-
-    def _settled(self) -> dict[MessageQueue, int]:
-        """Up to where messages had been given before the last poll: what came since may be worked on."""
-        positions = self._positions()
-        return {queue: self._outstanding.get(queue, offset) for queue, offset in positions.items()}
-
-    async def _commit_quietly(self, offsets: Mapping[MessageQueue, int]) -> None:
-        try:
-            await self.commit(offsets)
-        except ClientError as error:
-            log.warning("group %s: not committed for now: %s", self.group, error)
+            await self._committer.commit_or_log(done)
 
     def _route_changed(self, topic: str) -> None:
         """On the network loop."""
         if topic in self._sharing.topics:
             self._sharing.soon()
-        if topic in self._listeners and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell_queues, topic)
-
-    def _tell_queues(self, topic: str) -> None:
-        instance = self._instance
-        route = None if instance is None else instance.routes.existing.get(topic)
-        if route is None or topic not in self._listeners:
-            return
-        listener, known = self._listeners[topic]
-        queues = self._namespace.unwrap_queues(route.read_queues)
-        if queues != known:
-            self._listeners[topic] = (listener, queues)
-            try:
-                listener(self._namespace.unwrap(topic), queues)
-            except Exception:  # the application's own
-                log.exception("the listener for the queues of %s failed", topic)
+        self._listeners.route_changed(topic)
 
     # --- brokers ---
 
     async def _seek_to(self, queue: MessageQueue, where: ConsumeFrom) -> None:
         wrapped = self._of(queue).queue
-        offset = await beginning(self._api, await self._address_of(wrapped), wrapped, where)
+        offset = await beginning(self._api, await self._source.address_of(wrapped), wrapped, where)
         self._running()
         await self._go_to(queue, offset)  # meanwhile it may have been given up
 
     async def _go_to(self, queue: MessageQueue, offset: int) -> None:
         fetched = self._of(queue)
-        self._forget_outstanding(fetched)
+        self._prefetched.forget_polled(fetched)
         await fetched.restart(offset)
 
-    async def _commit_one(self, queue: MessageQueue, offset: int) -> None:
-        queue = self._namespace.wrap_queue(queue)
-        await self._api.commit_offset(await self._address_of(queue), self._group, queue, offset)
-
-    async def _address_of(self, queue: MessageQueue) -> str:
-        return (await self._running().route(queue.topic)).known_address(queue.broker_name, queue)
+    def _subscription_to(self, topic: str) -> Subscription | None:
+        return self._subscriptions.get(topic)
 
     def _of(self, queue: MessageQueue) -> PrefetchedQueue:
-        fetched = self._fetched.get(self._namespace.wrap_queue(queue))
+        fetched = self._prefetched.get(self._namespace.wrap_queue(queue))
         if fetched is None:
             raise UsageError(f"{queue} is not assigned to this consumer: assign() it first")
         return fetched

@@ -45,7 +45,7 @@ from .assigned_queues import AssignedQueues, StartOffset
 from .engine_settings import EngineSettings
 from .group_membership import GroupMembership
 from .queue_locks import QueueLocks
-from .queue_puller import QueuePuller
+from .queue_puller import PullerCallbacks, QueuePuller
 from .running_info import running_info
 
 log = logging.getLogger("rmq.client.consumer")
@@ -250,23 +250,26 @@ class ConsumerEngine(GroupMembership):
     ) -> Coroutine[Any, Any, None]:
         queue = process_queue.queue
 
-        async def where_the_group_is() -> int:
+        async def committed_or_start() -> int:
             return await self._start_offset(queue)
 
-        puller = QueuePuller(
-            process_queue,
-            client=self._client,
-            routes=self._instance.routes,
-            offsets=self._offsets,
+        callbacks = PullerCallbacks(
             flow_control=self._make_flow_control(queue.topic),
-            timing=self.settings.timing,
             subscription=lambda: self.subscriptions.get(queue.topic),
             consume=self._consume,
-            start_offset=start_offset or where_the_group_is,
+            start_offset=start_offset or committed_or_start,
             offset_illegal=self._assigned.move,
             announce=self._instance.announce,
             is_suspended=lambda: self.suspended,
-            pulled=self._pulled,
+            count_pull=self._count_pull,
+        )
+        puller = QueuePuller(
+            process_queue,
+            callbacks,
+            client=self._client,
+            routes=self._instance.routes,
+            offsets=self._offsets,
+            timing=self.settings.timing,
             commit_with_pulls=not (self._is_locking or self.settings.broadcasting),
         )
         return puller.run(takeover_seconds)
@@ -292,7 +295,7 @@ class ConsumerEngine(GroupMembership):
         self._namespace.unwrap_topics(messages)
         self.service.submit(process_queue, messages)
 
-    def _pulled(self, topic: str, messages: int, seconds: float) -> None:
+    def _count_pull(self, topic: str, messages: int, seconds: float) -> None:
         self.service.statistics.of(topic, self._loop.time()).pulled(messages, seconds)
 
     async def _give_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from rmq_remoting.message import MessageExt
 
@@ -21,45 +22,54 @@ from ..timing import ConsumerTiming
 log = logging.getLogger("rmq.client.pull")
 
 
+@dataclass(frozen=True, slots=True)
+class PullerCallbacks:
+    """What a puller asks of its consumer, and reports to it.
+
+    `flow_control` returns the bounds that hold now. `subscription` returns None once the consumer has given
+    up the topic. `start_offset` raises ClientError. `offset_illegal` gets the offset to go on at when the
+    broker does not have the requested one. `announce` sends a heartbeat to the brokers, for one that does not
+    know the subscription. `count_pull` gets the topic, the number of messages and the seconds of a pull.
+    """
+
+    flow_control: Callable[[], FlowControl]
+    subscription: Callable[[], Subscription | None]
+    consume: Callable[[ProcessQueue, list[MessageExt]], None]
+    start_offset: Callable[[], Awaitable[int]]
+    offset_illegal: Callable[[ProcessQueue, int], None]
+    announce: Callable[[], Awaitable[None]]
+    is_suspended: Callable[[], bool]
+    count_pull: Callable[[str, int, float], None]
+
+
 class QueuePuller:
     """Pulls one queue into its process queue until the queue is dropped. Runs on the network loop."""
 
     def __init__(
         self,
         process_queue: ProcessQueue,
+        callbacks: PullerCallbacks,
         *,
         client: PullClient,
         routes: RouteTable,
         offsets: OffsetStore,
-        flow_control: Callable[[], FlowControl],
         timing: ConsumerTiming,
-        subscription: Callable[[], Subscription | None],
-        consume: Callable[[ProcessQueue, list[MessageExt]], None],
-        start_offset: Callable[[], Awaitable[int]],
-        offset_illegal: Callable[[ProcessQueue, int], None],
-        announce: Callable[[], Awaitable[None]],
-        is_suspended: Callable[[], bool],
-        pulled: Callable[[str, int, float], None] | None = None,
         commit_with_pulls: bool = True,
     ) -> None:
-        """`flow_control` gives the bounds of now; `offset_illegal` is told where to go on when the broker
-        does not have the offset that was asked for; `announce` tells the brokers of this consumer when one
-        does not know its subscription; `pulled` counts: topic, messages and seconds. `commit_with_pulls`:
-        pulls tell the broker how far the group is.
-        """
+        """`commit_with_pulls`: pull requests carry the consumed offset, which the broker commits."""
         self.process_queue = process_queue
         self._client = client
         self._routes = routes
         self._offsets = offsets
-        self._flow_control = flow_control
+        self._flow_control = callbacks.flow_control
         self._timing = timing
-        self._subscription = subscription
-        self._consume = consume
-        self._start_offset = start_offset
-        self._offset_illegal = offset_illegal
-        self._announce = announce
-        self._is_suspended = is_suspended
-        self._pulled = pulled
+        self._subscription = callbacks.subscription
+        self._consume = callbacks.consume
+        self._start_offset = callbacks.start_offset
+        self._offset_illegal = callbacks.offset_illegal
+        self._announce = callbacks.announce
+        self._is_suspended = callbacks.is_suspended
+        self._count_pull = callbacks.count_pull
         self._commit_with_pulls = commit_with_pulls
         self._next_offset = -1
         self._held_back = 0
@@ -144,8 +154,7 @@ class QueuePuller:
             # Only what would have come next is gone: what is held of before is consumed all the same.
         self._next_offset = result.next_offset
         if result.messages:
-            if self._pulled is not None:
-                self._pulled(queue.topic, len(result.messages), loop.time() - began)
+            self._count_pull(queue.topic, len(result.messages), loop.time() - began)
             self._consume(process_queue, process_queue.put(result.messages))
         elif not len(process_queue):
             # Nothing that was wanted up to here: that counts as consumed.

@@ -33,15 +33,14 @@ from rmq_remoting.headers.pop import (
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages, decode_until_damage
 from rmq_remoting.message_errors import DecompressionError
-from rmq_remoting.message_properties import PROPERTY_FIRST_POP_TIME, PROPERTY_POP_CK
-from rmq_remoting.pop_receipt import Receipt, ReceiptError, kind_of, real_topic
+from rmq_remoting.pop_receipt import Receipt
 
-from ...errors import BrokerError, Busy, ReceiptExpired, UsageError, readable, refusal, unanswered
+from ...errors import BrokerError, Busy, ReceiptExpired, readable, refusal, unanswered
 from ...namespaces import Namespace
 from ...network.broker_api import Requester
 from ...settings import ClientSettings
 from ..subscription import Subscription
-from .pop_receipts import PopHandle
+from .pop_receipts import PopHandle, assign_receipts, parse_handle
 from .pop_source import PopSource
 from .pull_client import unpack
 
@@ -132,7 +131,10 @@ class PopClient:
             answer = PopMessageResponseHeader.decode(response.ext_fields)
         self._lead_ms[source.broker_name] = answer.pop_time - self._now_ms()
         messages = self._messages(response.body, address, source, about)
-        self._give_receipts(messages, source, answer)
+        assign_receipts(messages, source, answer)
+        topic = self._namespace.unwrap(source.topic)
+        for message in messages:
+            message.topic = topic
         wanted = subscription.select(messages)
         if len(wanted) == len(messages):
             return PopResult(wanted, [])
@@ -262,19 +264,9 @@ class PopClient:
             held.offset,
         )
 
-    def held(self, message: MessageExt) -> PopHandle:
-        """What the message's receipt says. Raises UsageError for a message without a good one."""
-        text = message.receipt_handle
-        if text is None:
-            raise UsageError(f"message {message.msg_id} has no receipt: it was not popped, but pulled")
-        try:
-            receipt = Receipt.parse(text)
-        except ReceiptError as error:
-            raise UsageError(f"message {message.msg_id}: {error}") from error
-        queue_id = message.queue_id if receipt.queue_id is None else receipt.queue_id
-        offset = message.queue_offset if receipt.queue_offset is None else receipt.queue_offset
-        topic = real_topic(self.topic_of(message), self._group, receipt.kind)
-        return PopHandle(topic, queue_id, offset, receipt)
+    def handle_of(self, message: MessageExt) -> PopHandle:
+        """Return what the receipt of a message says. Raises UsageError for a message without a valid one."""
+        return parse_handle(message, self.topic_of(message), self._group)
 
     def topic_of(self, message: MessageExt) -> str:
         """The full name of the topic that a message was popped of."""
@@ -329,69 +321,6 @@ class PopClient:
             raise BrokerError(ResponseCode.SUCCESS, remark, address, about) from damage
         log.error("%s: %s; the messages before it are used", about, damage)
         return messages
-
-    def _give_receipts(
-        self, messages: list[MessageExt], source: PopSource, answer: PopMessageResponseHeader
-    ) -> None:
-        """Each message gets its receipt, unless the broker gave it one, and the topic that was asked for."""
-        starts = _start_offsets(answer.start_offset_info)
-        counts = _order_counts(answer.order_count_info)
-        for message in messages:
-            properties = message.properties
-            if counts:
-                queue_id = message.queue_id
-                count = counts.get(f"qo{queue_id}%{message.queue_offset}", counts.get(str(queue_id), 0))
-                message.reconsume_times = max(message.reconsume_times, count)
-            if not _is_of(properties.get(PROPERTY_POP_CK), answer.pop_time):
-                kind = kind_of(message.topic)
-                receipt = Receipt(
-                    starts.get((kind, message.queue_id), message.queue_offset),
-                    answer.pop_time,
-                    answer.invisible_time_ms,
-                    answer.revive_queue_id,
-                    kind,
-                    source.broker_name,
-                    message.queue_id,
-                    message.queue_offset,
-                )
-                properties[PROPERTY_POP_CK] = str(receipt)
-            properties.setdefault(PROPERTY_FIRST_POP_TIME, str(answer.pop_time))
-            message.broker_name = source.broker_name
-            message.topic = self._namespace.unwrap(source.topic)
-
-
-def _start_offsets(info: str | None) -> dict[tuple[str, int], int]:
-    """Where queues were read from, by kind of topic and queue id: `kind queue offset;kind queue offset`."""
-    starts: dict[tuple[str, int], int] = {}
-    for item in (info or "").split(";"):
-        parts = item.split(" ")
-        if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal():  # as above
-            starts[parts[0], int(parts[1])] = int(parts[2])
-    return starts
-
-
-def _order_counts(info: str | None) -> dict[str, int]:
-    """How often messages that were popped in order had been given before: `kind place count;...`.
-
-    A place is a message (`qo`, its queue, `%` and its offset), or a queue: that counts for the others of it.
-    (Apache RocketMQ 5.3.3, ExtraInfoUtil and MQClientAPIImpl.)
-    """
-    counts: dict[str, int] = {}
-    for item in (info or "").split(";"):
-        parts = item.split(" ")
-        if len(parts) == 3 and parts[2].isdecimal():  # kind, place, count
-            counts[parts[1]] = int(parts[2])
-    return counts
-
-
-def _is_of(text: str | None, pop_time: int) -> bool:
-    """Whether a receipt that a message brought is of this pop, and not something a producer wrote there."""
-    if text is None:
-        return False
-    try:
-        return Receipt.parse(text).pop_time == pop_time
-    except ReceiptError:
-        return False
 
 
 def _check_acknowledged(response: RemotingCommand, address: str, about: str) -> None:

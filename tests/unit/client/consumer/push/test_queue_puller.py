@@ -12,7 +12,7 @@ from rmq_client import FlowControl
 from rmq_client.consumer.offsets.offset_store import RemoteOffsetStore
 from rmq_client.consumer.processing.message_state import MessageEvent
 from rmq_client.consumer.processing.process_queue import ProcessQueue
-from rmq_client.consumer.push.queue_puller import QueuePuller
+from rmq_client.consumer.push.queue_puller import PullerCallbacks, QueuePuller
 from rmq_client.consumer.requests.pull_client import PullResult
 from rmq_client.consumer.subscription import Subscription
 from rmq_client.consumer.timing import ConsumerTiming
@@ -73,19 +73,23 @@ class _Bench:
         self.moved: list[int] = []
         self.announced = 0
         self.suspended = False
-        self.puller = QueuePuller(
-            self.process_queue,
-            client=self.client,  # type: ignore[arg-type]
-            routes=self.routes,  # type: ignore[arg-type]
-            offsets=self.offsets,
+        callbacks = PullerCallbacks(
             flow_control=lambda: flow_control,
-            timing=ConsumerTiming(),
             subscription=lambda: Subscription("T", "*", 1),
             consume=lambda _, messages: self.consumed.extend(messages),
             start_offset=start or self._start,
             offset_illegal=lambda _, offset: self.moved.append(offset),
             announce=self._announce,
             is_suspended=lambda: self.suspended,
+            count_pull=lambda topic, messages, seconds: None,
+        )
+        self.puller = QueuePuller(
+            self.process_queue,
+            callbacks,
+            client=self.client,  # type: ignore[arg-type]
+            routes=self.routes,  # type: ignore[arg-type]
+            offsets=self.offsets,
+            timing=ConsumerTiming(),
         )
 
     async def run(self, seconds: float, takeover_seconds: float = 0.0) -> list[float]:

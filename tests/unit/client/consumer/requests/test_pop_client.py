@@ -85,7 +85,7 @@ async def test_messages_of_retry_topics_are_told_by_their_own() -> None:
     as_stored = MessageExt("%RETRY%g_T", b"2", queue_id=0, queue_offset=4)
     for message in await _pop(renamed, as_stored):
         assert (message.topic, message.receipt_handle) == ("T", receipt)
-        assert _client(_Broker()).held(message).topic == "%RETRY%g_T"
+        assert _client(_Broker()).handle_of(message).topic == "%RETRY%g_T"
 
 
 async def test_what_is_popped_in_order_has_its_counts() -> None:
@@ -97,7 +97,7 @@ async def test_what_is_popped_in_order_has_its_counts() -> None:
     client = _client(broker)
     popped = await client.pop("a", _SOURCE, _ALL, 32, 60_000, in_order=True, attempt_id="x")
     assert [message.reconsume_times for message in popped.messages] == [2, 1]
-    assert client.held(popped.messages[0]).receipt.is_order
+    assert client.handle_of(popped.messages[0]).receipt.is_order
     assert (broker.asked[0].ext_fields["order"], broker.asked[0].ext_fields["attemptId"]) == ("true", "x")
 
 
@@ -142,20 +142,20 @@ async def test_settled_receipts_are_told() -> None:
     client = _client(_Broker(ResponseCode.NO_MESSAGE, remark="expired"))
     message = MessageExt("T", properties={"POP_CK": "4 5 60000 3 0 b 0 4"})
     with pytest.raises(ReceiptExpired, match="expired"):
-        await client.ack("a", client.held(message))
+        await client.ack("a", client.handle_of(message))
     with pytest.raises(ReceiptExpired):
-        await client.change_invisible_time("a", client.held(message), 1)
+        await client.change_invisible_time("a", client.handle_of(message), 1)
     for bad in ({}, {"POP_CK": "nonsense"}):
         with pytest.raises(UsageError):
-            client.held(MessageExt("T", properties=bad))
+            client.handle_of(MessageExt("T", properties=bad))
 
 
 async def test_another_invisible_time_is_another_receipt() -> None:
     broker = _Broker(fields={"popTime": "77", "invisibleTime": "9000", "reviveQid": "2"})
     client = _client(broker)
-    held = client.held(MessageExt("T", properties={"POP_CK": "4 5 60000 3 0 b 1 6"}))
+    held = client.handle_of(MessageExt("T", properties={"POP_CK": "4 5 60000 3 0 b 1 6"}))
     assert str(await client.change_invisible_time("a", held, 9_000)) == "6 77 9000 2 0 b 1 6"
-    in_order = client.held(MessageExt("T", properties={"POP_CK": "4 5 60000 999 0 b 1 6"}))
+    in_order = client.handle_of(MessageExt("T", properties={"POP_CK": "4 5 60000 999 0 b 1 6"}))
     assert (await client.change_invisible_time("a", in_order, 9_000)).start_offset == 4
 
 

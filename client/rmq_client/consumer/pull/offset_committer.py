@@ -1,0 +1,67 @@
+"""Commits of one pull consumer: the offsets up to which its group has processed messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from rmq_remoting.message_queue import MessageQueue
+
+from ...errors import ClientError
+from ...network.broker_api import BrokerApi
+from .pull_source import PullSource
+
+log = logging.getLogger("rmq.client.pull_consumer")
+
+
+class OffsetCommitter:
+    """Sends offsets to the brokers, by full topic names. Belongs to the application's loop."""
+
+    def __init__(self, api: BrokerApi, source: PullSource, group: str, interval_seconds: float) -> None:
+        """`interval_seconds`: the least time between two commits of `commit_if_due`."""
+        self._api = api
+        self._source = source
+        self._group = group
+        self._interval_seconds = interval_seconds
+        self._last_commit_at = asyncio.get_running_loop().time()
+        self._task: asyncio.Task[None] | None = None
+
+    async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Commit the offsets of all queues. Raises the ClientError of the first queue that failed."""
+        outcomes = await asyncio.gather(
+            *(self._commit_one(queue, offset) for queue, offset in offsets.items()), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def commit_or_log(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Commit; a failure is logged, since the next commit repeats the offset."""
+        try:
+            await self.commit(offsets)
+        except ClientError as error:
+            log.warning(
+                "offsets not committed group=%s cause=%s; the next commit retries", self._group, error
+            )
+
+    def is_due(self) -> bool:
+        """Whether the interval since the last commit in the background is over."""
+        return asyncio.get_running_loop().time() - self._last_commit_at >= self._interval_seconds
+
+    def commit_in_background(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Start a commit that nobody waits for but `wait`."""
+        self._last_commit_at = asyncio.get_running_loop().time()
+        self._task = asyncio.create_task(self.commit_or_log(offsets), name=f"rmq commit {self._group}")
+
+    async def wait(self) -> None:
+        """Wait for the commit in the background."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the broker knows for the group, None without one. Raises ClientError."""
+        return await self._api.committed_offset(await self._source.address_of(queue), self._group, queue)
+
+    async def _commit_one(self, queue: MessageQueue, offset: int) -> None:
+        await self._api.commit_offset(await self._source.address_of(queue), self._group, queue, offset)

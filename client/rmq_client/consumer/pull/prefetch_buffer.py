@@ -1,0 +1,117 @@
+"""The prefetched queues of one pull consumer: which one `poll` takes from next, and up to which offset."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_queue import MessageQueue
+
+from ..flow_control import FlowControl
+from .prefetched_queue import PrefetchedQueue, Source
+
+
+class PrefetchBuffer:
+    """Queues are taken from in turn, by full topic names. Belongs to the application's loop.
+
+    `changed` is set when a queue has messages again, or a failure to report.
+    """
+
+    def __init__(self, bounds: FlowControl) -> None:
+        self.changed = asyncio.Event()
+        self._bounds = bounds
+        self._queues: dict[MessageQueue, PrefetchedQueue] = {}
+        # Queues that have messages, in turn.
+        self._ready: deque[PrefetchedQueue] = deque()
+        # Of the queues that the last poll took from: the offset of the first message that it returned.
+        self._polled_from: dict[MessageQueue, int] = {}
+
+    # --- queues ---
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def queues(self) -> list[MessageQueue]:
+        """Return the queues that are read."""
+        return list(self._queues)
+
+    def of_topic(self, topic: str) -> list[PrefetchedQueue]:
+        """Return the prefetched queues of one topic."""
+        return [fetched for queue, fetched in self._queues.items() if queue.topic == topic]
+
+    def get(self, queue: MessageQueue) -> PrefetchedQueue | None:
+        """Return the prefetched queue, None for a queue that is not read."""
+        return self._queues.get(queue)
+
+    def open(self, queue: MessageQueue, source: Source) -> None:
+        """Begin to read a queue, where the group is."""
+        fetched = PrefetchedQueue(
+            queue, source, lambda: self._bounds_of(queue.topic), self._offer, self.forget_polled
+        )
+        self._queues[queue] = fetched
+        fetched.start(None)
+
+    def remove(self, queues: Iterable[MessageQueue]) -> list[PrefetchedQueue]:
+        """Take queues out, and return them: they are still to be stopped."""
+        return [self._queues.pop(queue) for queue in queues]
+
+    # --- messages ---
+
+    def begin_poll(self) -> None:
+        """A new poll: the messages of earlier polls count as processed."""
+        self._polled_from.clear()
+
+    def take(self, max_messages: int) -> list[MessageExt]:
+        """Return up to `max_messages` messages of the queues that have some."""
+        messages: list[MessageExt] = []
+        ready = self._ready
+        while ready and len(messages) < max_messages:
+            fetched = ready.popleft()
+            if self._queues.get(fetched.queue) is fetched:
+                if fetched.position is not None:
+                    self._polled_from.setdefault(fetched.queue, fetched.position)
+                messages += fetched.take(max_messages - len(messages))
+                if len(fetched):
+                    ready.append(fetched)
+        return messages
+
+    def raise_failure(self) -> None:
+        """Raise the ClientError of a queue that cannot be read, once for each failure."""
+        for fetched in self._queues.values():
+            if fetched.failure is not None:
+                failure, fetched.failure = fetched.failure, None
+                raise failure
+
+    # --- offsets ---
+
+    def positions(self) -> dict[MessageQueue, int]:
+        """Return the offset up to which `poll` has returned messages, by queue."""
+        return {
+            queue: fetched.position for queue, fetched in self._queues.items() if fetched.position is not None
+        }
+
+    def processed(self) -> dict[MessageQueue, int]:
+        """Return the offset up to which messages were returned before the last poll.
+
+        The application may still work on the messages of the last poll.
+        """
+        return {queue: self._polled_from.get(queue, offset) for queue, offset in self.positions().items()}
+
+    def forget_polled(self, fetched: PrefetchedQueue) -> None:
+        """The queue is read from another offset: messages returned from it before no longer count."""
+        self._polled_from.pop(fetched.queue, None)
+
+    # --- called by the queues ---
+
+    def _offer(self, fetched: PrefetchedQueue) -> None:
+        if len(fetched) and fetched not in self._ready:
+            self._ready.append(fetched)
+        self.changed.set()
+
+    def _bounds_of(self, topic: str) -> FlowControl:
+        """Return how much of one queue of the topic is prefetched."""
+        if not self._bounds.is_per_topic:
+            return self._bounds
+        return self._bounds.for_queues(sum(queue.topic == topic for queue in self._queues))

@@ -1,0 +1,224 @@
+"""The life of a producer: what it is set up with, how its parts are built, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+from rmq_remoting.message import Message
+from rmq_remoting.message_queue import MessageQueue
+
+from ..errors import NotRunning, UsageError
+from ..hooks.send import SendHook, SendHooks
+from ..lifetime import Lifetime
+from ..namespaces import Namespace
+from ..network.instance import ClientInstance
+from ..results import SendResult
+from ..settings import ClientSettings
+from ..tasks import uninterrupted
+from ..trace.dispatcher import Tracing
+from ..trace.tracer import SpanSender, Tracer
+from .backpressure import BackPressure, InFlightLimits
+from .batch_sender import BatchSender
+from .batching import Batcher, BatchPolicy
+from .fault_tolerance import FaultTolerance
+from .in_flight import InFlightCalls
+from .message_encoder import MessageEncoder
+from .policies import Compression, RetryPolicy
+from .recalls import Recalls
+from .request_reply import RequestReply
+from .selection import QueueSelector
+from .sender import MessageSender
+from .transactions import TransactionCheck, Transactions
+from .validation import check_extras, check_size
+
+_DEFAULT_RETRY: Final = RetryPolicy()
+_DEFAULT_COMPRESSION: Final = Compression()
+_DEFAULT_LIMITS: Final = InFlightLimits()
+_DEFAULT_SETTINGS: Final = ClientSettings()
+
+
+class ProducerLifecycle(Lifetime):
+    """Starts and stops the parts of a producer. `Producer` adds the sends."""
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str,
+        timeout_seconds: float = 3.0,
+        retry: RetryPolicy = _DEFAULT_RETRY,
+        fault_tolerance: FaultTolerance | None = None,
+        batching: BatchPolicy | None = None,
+        check_transaction: TransactionCheck | None = None,
+        compression: Compression | None = _DEFAULT_COMPRESSION,
+        limits: InFlightLimits = _DEFAULT_LIMITS,
+        hooks: Sequence[SendHook] = (),
+        trace: Tracing | None = None,
+        max_message_bytes: int = 4 * 1024 * 1024,
+        new_topic_queues: int = 4,
+        settings: ClientSettings = _DEFAULT_SETTINGS,
+    ) -> None:
+        """`namesrv`: `host:port;host:port` (without one: the variable NAMESRV_ADDR).
+
+        `timeout_seconds` bounds a whole send, all attempts together. `fault_tolerance` leaves brokers alone
+        for a while that are slow or do not answer. `batching` turns automatic batching on.
+        `check_transaction` tells brokers what became of transactions of the group, also of other processes'.
+        `hooks` see every message; `trace` has it told what became of them.
+        `new_topic_queues`: how many queues a broker gives a topic that it creates for the first message.
+        Raises UsageError for a bad group name.
+        """
+        self.group = group
+        self._group = Namespace(settings.namespace).checked_group(group)
+        self._namesrv = namesrv
+        self._settings = settings
+        self._timeout_seconds = timeout_seconds
+        self._retry = retry
+        self._fault_tolerance = fault_tolerance
+        self._batch_policy = batching
+        self._check_transaction = check_transaction
+        self._compression = compression
+        self._max_message_bytes = max_message_bytes
+        self._new_topic_queues = new_topic_queues
+        self._send_hooks = tuple(hooks)
+        self._tracing = trace
+        self._limits = limits
+        self._pressure = BackPressure(limits)
+        # Calls that back-pressure does not count, or not yet: they look for their way.
+        self._in_flight = InFlightCalls()
+        self._running = False
+        self._instance: ClientInstance | None = None
+        # Made by start().
+        self._sender: MessageSender
+        self._encoder: MessageEncoder
+        self._requests: RequestReply
+        self._transactions: Transactions
+        self._recalls: Recalls
+        self._batches: BatchSender
+        self._leaving: AsyncExitStack
+        # None where there are none: what is not looked at costs nothing.
+        self._hooks: SendHooks | None = None
+        self._batcher: Batcher | None = None
+        self._loop: asyncio.AbstractEventLoop
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Begin; no request is sent before the first message. Raises UsageError."""
+        if self._instance is not None:
+            raise UsageError(f"producer {self.group} has been started already")
+        instance = await ClientInstance.acquire(self._namesrv, self._settings)
+        self._loop = asyncio.get_running_loop()
+        leaving = AsyncExitStack()
+        leaving.push_async_callback(instance.release)
+        try:
+            await self._join(instance, leaving)
+        except BaseException:
+            await uninterrupted(leaving.aclose())
+            raise
+        self._sender.start()
+        self._instance, self._leaving = instance, leaving
+        self._running = True
+
+    async def _join(self, instance: ClientInstance, leaving: AsyncExitStack) -> None:
+        """Become one of the group. `leaving` is given what undoes each step, also of one that fails halfway.
+
+        (A group's producers are counted by the client: one that was never added must not be removed.)
+        """
+        self._sender = MessageSender(
+            instance, self._group, self._retry, self._new_topic_queues, self._fault_tolerance
+        )
+        await self._start_hooks(instance, leaving)
+        self._make_parts(instance)
+        leaving.push_async_callback(self._transactions.stop)
+        await uninterrupted(self._transactions.start())
+        leaving.push_async_callback(self._leave_group, instance)
+        await uninterrupted(instance.run(instance.add_producer(self._group)))
+
+    async def _leave_group(self, instance: ClientInstance) -> None:
+        await instance.run(instance.remove_producer(self._group))
+
+    async def _start_hooks(self, instance: ClientInstance, leaving: AsyncExitStack) -> None:
+        """The application's, and those of the trace: they see what the others have made of a message."""
+        hooks = list(self._send_hooks)
+        if self._tracing is not None:
+            tracer = Tracer(self._tracing, instance, self.group, self._trace_producer)
+            leaving.push_async_callback(tracer.stop)
+            await tracer.start()
+            hooks += tracer.send_hooks()
+        self._hooks = SendHooks(self.group, hooks) if hooks else None
+
+    def _make_parts(self, instance: ClientInstance) -> None:
+        sender, hooks = self._sender, self._hooks
+        self._encoder = MessageEncoder(instance.unique_keys, self._compression, self._settings.namespace)
+        self._requests = RequestReply(instance, sender, self.send, self._limits.max_messages)
+        self._transactions = Transactions(
+            instance, sender, self.send, self._group, self._check_transaction, hooks
+        )
+        self._recalls = Recalls(instance, sender, self._group, hooks)
+        self._batches = BatchSender(
+            sender, self._encoder, self._timeout_seconds, tell_region=hooks is not None
+        )
+        if self._batch_policy is not None:
+            self._batcher = Batcher(self._batch_policy, self._batches.deliver)
+
+    async def stop(self) -> None:
+        """Wait for what is under way, leave the group, give the connections back."""
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            self._running = False
+            await uninterrupted(self._stop())
+
+    async def _stop(self) -> None:
+        # Every send ends within its timeout, and so does this.
+        await self._in_flight.wait_idle()
+        if self._batcher is not None:
+            self._batcher.flush()
+        await self._pressure.wait_idle()
+        if self._batcher is not None:
+            await self._batcher.stop()
+        await self._sender.stop()
+        # What was decided is told while brokers still know the producer.
+        await self._transactions.stop()
+        await self._leaving.aclose()
+
+    # --- for sends ---
+
+    @abstractmethod
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = None,
+        timeout_seconds: float | None = None,
+    ) -> SendResult:
+        """Send a message: requests, replies and transactions go through here, too."""
+
+    @abstractmethod
+    def _trace_producer(self, group: str) -> SpanSender:
+        """Return an untraced producer of the group, which sends the spans."""
+
+    def _check(self, message: Message) -> int:
+        """The body's size. Raises UsageError."""
+        if not self._running or asyncio.get_running_loop() is not self._loop:
+            self._check_running()
+        if message.properties or message.flag:
+            check_extras(message)
+        return check_size(message, self._max_message_bytes)
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise NotRunning(
+                f"producer {self.group} is not running: use `async with Producer(...)`, "
+                "or `await start()` first"
+            )
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError(
+                f"producer {self.group} belongs to another event loop: use one producer per loop, "
+                "or rmq_client.blocking"
+            )
