@@ -28,7 +28,7 @@ _ANY_DISK = {
 }
 
 
-class _ApacheServer:
+class ApacheServer:
     """One JVM server: its home folder, configuration file, process and readiness.
 
     Leaving an `async with` block kills it, because Apache's clean shutdown takes 9 s: await stop() before,
@@ -92,12 +92,10 @@ class _ApacheServer:
         """Start it, also again after stop() or kill() on the same files; the seconds until it was ready."""
         started = time.monotonic()
         self.home.mkdir(parents=True, exist_ok=True)
-        file = self.home / f"{self.name}.conf"
-        file.write_text("".join(f"{key}={value}\n" for key, value in self.configuration().items()))
         command = java_command(
             self._program,
             self.main_class,
-            ["-c", str(file)],
+            self._write_configuration(),
             home=self.home,
             jvm_options=self._jvm_options,
             properties=self._properties,
@@ -111,6 +109,12 @@ class _ApacheServer:
             self.kill()
             raise
         return time.monotonic() - started
+
+    def _write_configuration(self) -> list[str]:
+        """Write the configuration file, and return the arguments that name it on the command line."""
+        file = self.home / f"{self.name}.conf"
+        file.write_text("".join(f"{key}={value}\n" for key, value in self.configuration().items()))
+        return ["-c", str(file)]
 
     async def _await_ready(self, deadline: float) -> None:
         while not await self.is_ready():
@@ -154,7 +158,7 @@ class _ApacheServer:
         self.close()
 
 
-class ApacheNamesrv(_ApacheServer):
+class ApacheNamesrv(ApacheServer):
     """Apache's name server on a free port, or `port`.
 
     `home` keeps its files (a temporary folder otherwise); `settings` are further lines of its configuration.
@@ -197,7 +201,7 @@ class ApacheNamesrv(_ApacheServer):
         return True
 
 
-class ApacheBroker(_ApacheServer):
+class ApacheBroker(ApacheServer):
     """Apache's broker, registered with `namesrv_address` (Apache's or anybody's; several with `;` between).
 
     Ready means: the first name server knows it. `listenPort`, the fast port and the HA port are free ones.

@@ -18,9 +18,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 APACHE_SERVERS = ROOT / "tests" / "support" / "apache_servers"
+APACHE_PROXY = ROOT / "tests" / "support" / "apache_proxy_server"
 JAVA_CLIENT = ROOT / "tests" / "interop" / "java"
 GO_CLIENT = ROOT / "tests" / "interop" / "go"
 NODE_CLIENT = ROOT / "tests" / "interop" / "node"
+PYTHON_CLIENT = ROOT / "tests" / "interop" / "python" / "main.py"
 BENCH_CLIENT = ROOT / "benchmarks" / "java"
 
 OLDEST_JAVA = 17
@@ -53,6 +55,11 @@ class NodeProgram:
 def apache_servers() -> JavaProgram:
     """Apache's name server and broker."""
     return _maven_project(APACHE_SERVERS, ["dependency:copy-dependencies"])
+
+
+def apache_proxy() -> JavaProgram:
+    """Apache's proxy, the gRPC server of the 5.x clients."""
+    return libraries(APACHE_PROXY)
 
 
 def java_client() -> JavaProgram:
@@ -170,6 +177,7 @@ def _run(command: Sequence[str], cwd: Path) -> None:
 
 BUILDS: dict[str, Callable[[], object]] = {
     "apache-servers": apache_servers,
+    "apache-proxy": apache_proxy,
     "java": java_client,
     "go": go_client,
     "node": node_client,

@@ -1,0 +1,88 @@
+"""Apache's proxy, which serves the 5.x clients (gRPC), as an async context manager."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.support.apache import ApacheServer
+from tests.support.ports import LOOPBACK, free_port
+from tests.support.toolchain import JavaProgram
+
+_SMALL_HEAP = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_READY_TEXT = "rocketmq-proxy startup successfully"
+# The defaults are meant for a machine that does nothing else.
+_FEW_THREADS = {
+    "grpcWorkerLoopNum": 2,
+    "grpcThreadPoolNums": 4,
+    "rocketmqMQClientNum": 1,
+    "heartbeatSyncerThreadPoolNums": 1,
+    "metadataThreadPoolNums": 1,
+    "transactionHeartbeatThreadPoolNums": 2,
+    "renewThreadPoolNums": 1,
+    "renewMaxThreadPoolNums": 1,
+    "remotingHeartbeatThreadPoolNums": 1,
+    "remotingTopicRouteThreadPoolNums": 1,
+    "remotingSendMessageThreadPoolNums": 1,
+    "remotingPullMessageThreadPoolNums": 1,
+    "remotingUpdateOffsetThreadPoolNums": 1,
+    "remotingDefaultThreadPoolNums": 1,
+    "enablePrintJstack": False,
+}
+
+
+class ApacheProxy(ApacheServer):
+    """The proxy in CLUSTER mode: its own process in front of the brokers of `namesrv_address`.
+
+    It needs at least one broker of the cluster, where it creates a topic for itself at the start.
+    `settings` are further keys of `rmq-proxy.json`.
+    """
+
+    main_class = "org.apache.rocketmq.proxy.ProxyStartup"
+    name = "proxy"
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        namesrv_address: str,
+        *,
+        cluster: str = "DefaultCluster",
+        home: Path | None = None,
+        settings: Mapping[str, object] | None = None,
+        serialize_type: str = "JSON",
+        jvm_options: Sequence[str] = _SMALL_HEAP,
+    ) -> None:
+        super().__init__(
+            program,
+            port=free_port(),
+            home=home,
+            jvm_options=jvm_options,
+            properties={
+                "rocketmq.serialize.type": serialize_type,
+                "rmq.logback.configurationFile": "rmq.proxy.logback.xml",
+            },
+        )
+        self._namesrv_address = namesrv_address
+        self._cluster = cluster
+        self._settings = dict(settings or {})
+        self._remoting_port = free_port()
+
+    def _write_configuration(self) -> list[str]:
+        file = self.home / "rmq-proxy.json"
+        settings = {
+            "proxyMode": "CLUSTER",
+            "rocketMQClusterName": self._cluster,
+            "namesrvAddr": self._namesrv_address,
+            "localServeAddr": LOOPBACK,
+            "grpcServerPort": self.port,
+            "remotingListenPort": self._remoting_port,
+            "metricsExporterType": "DISABLE",
+            **_FEW_THREADS,
+            **self._settings,
+        }
+        file.write_text(json.dumps(settings, indent=2))
+        return ["-pc", str(file)]
+
+    async def is_ready(self) -> bool:
+        return _READY_TEXT in self.log_path.read_text(errors="replace")
