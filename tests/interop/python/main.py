@@ -1,9 +1,10 @@
 """Apache's Python client for 5.x (`rocketmq-python-client`) as a program: `python main.py PROXY-ADDRESS`.
 
 Each line on standard input is one call, a JSON object with `call` (a number), `method` (a public method of
-`Clients`) and `arguments`. Each line on standard output is one event, a JSON object. The event `answer N` ends
-call N: it has `value`, or `error` with the exception's class, code and text. Calls run side by side. The events
-`delivered` and `checked` come from push consumers and transaction checks. The program ends with its input.
+`Clients`) and `arguments`. Calls run side by side. Each line on standard output is one event, a JSON object.
+The event `answer N` ends call N: it has `value`, or `error` with the exception's class, code and text. The
+events `delivered` and `checked` come from push consumers and transaction checks. The program ends when its
+standard input ends.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from rocketmq import (
 from rocketmq.grpc_protocol import FilterType
 
 _RESOLUTIONS = {"commit": TransactionResolution.COMMIT, "rollback": TransactionResolution.ROLLBACK}
+_SETTINGS_TIMEOUT_SECONDS = 20
 _output_lock = threading.Lock()
 
 
@@ -60,7 +62,9 @@ class Clients:
         """Send a message; return its message id, queue offset and recall handle."""
         return _receipt(self._clients[name].send(_message(message)))
 
-    def send_in_transaction(self, name: str, message: Mapping[str, Any], end: str | None) -> dict[str, object]:
+    def send_in_transaction(
+        self, name: str, message: Mapping[str, Any], end: str | None
+    ) -> dict[str, object]:
         """Send a half message, then commit or roll back; without `end` leave the transaction open."""
         producer = self._clients[name]
         transaction = producer.begin_transaction()
@@ -80,7 +84,12 @@ class Clients:
     ) -> None:
         """Start a simple consumer. `wait_s` is how long the proxy holds an empty receive."""
         subscription = {topic: _filter(expression, sql)}
-        self._start(name, SimpleConsumer(self._configuration, group, subscription, await_duration=wait_s))
+        consumer = SimpleConsumer(self._configuration, group, subscription, await_duration=wait_s)
+        # Unlike a push consumer it does not wait for its settings, without which the proxy fails to receive.
+        arrived = consumer._init_settings_event
+        self._start(name, consumer)
+        if not arrived.wait(_SETTINGS_TIMEOUT_SECONDS):
+            raise TimeoutError(f"the proxy sent no settings in {_SETTINGS_TIMEOUT_SECONDS} s")
 
     def receive(self, name: str, count: int, invisible_s: int) -> list[dict[str, object]]:
         """Receive up to `count` messages; each has an `id` for ack() and change_invisible()."""
@@ -98,12 +107,10 @@ class Clients:
         """Make a received message visible again `invisible_s` from now; the client keeps the new receipt."""
         self._clients[name].change_invisible_duration(self._received[id], invisible_s)
 
-    def push_consumer(
-        self, name: str, group: str, topic: str, refuse: int = 0, expression: str = "*", sql: bool = False
-    ) -> None:
+    def push_consumer(self, name: str, group: str, topic: str, refuse: int = 0) -> None:
         """Start a push consumer that reports failure for the first `refuse` deliveries, then success."""
         listener = _Listener(name, refuse)
-        subscription = {topic: _filter(expression, sql)}
+        subscription = {topic: FilterExpression()}
         self._start(name, PushConsumer(self._configuration, group, listener, subscription))
 
     def shut_down(self, name: str) -> None:
