@@ -40,7 +40,7 @@ PROXY_SETTINGS = {
     "minInvisibleTimeMillsForRecv": 1000,
     "grpcClientConsumerMinLongPollingTimeoutMillis": 1000,
     "transactionHeartbeatPeriodSecond": 1,
-    "defaultInvisibleTimeMills": 5000,  # of messages of push consumers
+    "defaultInvisibleTimeMills": 4000,  # of messages of push consumers
 }
 RETRY_DELAY_MS = 1000
 INVALID_RECEIPT_HANDLE = 40013
@@ -121,7 +121,7 @@ async def test_messages_arrive_whole_and_acknowledged_ones_are_not_redelivered(
     async with clients.producer(topic) as producer, clients.simple_consumer(name, topic) as consumer:
         sent = await producer.send(topic, "paid", tag="A", keys="order-7", properties={"colour": "red"})
         await producer.send(topic, "shipped")
-        messages = await _receive(consumer, 2, invisible_s=4)
+        messages = await _receive(consumer, 2, invisible_s=3)
         first, second = messages
         assert _bodies(messages) == ["paid", "shipped"]
         assert (first["message_id"], first["tag"], first["keys"]) == (sent["message_id"], "A", ["order-7"])
@@ -163,7 +163,7 @@ async def test_changed_invisible_times_decide_when_messages_are_redelivered(
     async with clients.producer(topic) as producer, clients.simple_consumer(name, topic) as consumer:
         for body in ("unchanged", "shorter", "longer"):
             await producer.send(topic, body)
-        unchanged, shorter, longer = await _receive(consumer, 3, invisible_s=5)
+        unchanged, shorter, longer = await _receive(consumer, 3, invisible_s=4)
         await consumer.change_invisible(longer, 60)
         await consumer.change_invisible(shorter, 1)
         again = await _receive(consumer, 2)
@@ -186,7 +186,7 @@ async def test_fifo_messages_wait_for_the_one_before_them(
     async with clients.producer(topic) as producer, clients.simple_consumer(name, topic) as consumer:
         for body in ("0", "1", "2"):
             await producer.send(topic, body, message_group="customer-7")
-        (first,) = await _receive(consumer, 1, invisible_s=4)
+        (first,) = await _receive(consumer, 1, invisible_s=3)
         assert first["message_group"] == "customer-7"
         assert await consumer.receive(1) == []
         (again,) = await _receive(consumer, 1)
@@ -254,7 +254,7 @@ async def test_messages_that_a_push_consumer_accepted_are_not_redelivered(
     topic = await _topic(servers, name, queues=2)
     bodies = [str(number) for number in range(8)]
     # A second consumer of the group; it receives for longer than the invisible time of a push consumer.
-    async with clients.producer(topic) as producer, clients.simple_consumer(name, topic, wait_s=6) as other:
+    async with clients.producer(topic) as producer, clients.simple_consumer(name, topic, wait_s=5) as other:
         async with clients.push_consumer(name, topic) as consumer:
             for body in bodies:
                 await producer.send(topic, body)
@@ -268,7 +268,7 @@ async def test_delayed_messages_arrive_when_due_and_recalled_ones_never(
 ) -> None:
     topic = await _topic(servers, name, "DELAY")
     async with clients.producer(topic) as producer, clients.simple_consumer(name, topic) as consumer:
-        due = int(time.time()) + 4
+        due = int(time.time()) + 3
         recalled = await producer.send(topic, "recalled", delivery_timestamp=due)
         await producer.send(topic, "kept", delivery_timestamp=due)
         assert await producer.recall(topic, recalled["recall_handle"]) == recalled["message_id"]
