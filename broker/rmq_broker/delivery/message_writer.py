@@ -20,15 +20,15 @@ from rmq_remoting.message_properties import (
 )
 
 from ..store.api import DelayLevels, MessageRejected, RecordTemplate, queue_of_level
-from ..timers.admission import TIMER_PROPERTIES
-from ..timers.entry import TIMER_QUEUE_ID, TimerEntry
 from ..topics.names import SCHEDULE_TOPIC, TIMER_TOPIC, stored_topic_problem
+from .timer_admission import TIMER_PROPERTIES
+from .timer_entry import TIMER_QUEUE_ID, TimerEntry
 
 if TYPE_CHECKING:
     from ..statistics.broker_statistics import BrokerStatistics
     from ..store.api import MessageStore
-    from ..timers.admission import Timed, TimerAdmission
     from .inner_message import InnerMessage
+    from .timer_admission import Timed, TimerAdmission
 
 
 _END_OF_PROPERTY: Final = 2

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics
     from ..store.api import MessageStore
-    from ..timers.admission import TimerAdmission
     from ..topics.table import TopicTable
+    from .timer_admission import TimerAdmission
 
 
 class DeliveryService:

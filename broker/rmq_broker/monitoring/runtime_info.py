@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rmq_remoting.codes import VERSION_5_3_3
 
@@ -18,7 +18,6 @@ from ..delivery.held_pulls import HOLDING_TIERS
 if TYPE_CHECKING:
     from rmq_remoting.dispatch import Tier
 
-    from ..processors.store_view import StoreView
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics
     from ..store.api import DiskSpace
@@ -55,13 +54,20 @@ _TIER_PREFIXES: Final = {
 _TRANSACTION_TIER: Final = "transaction"
 
 
+class StoreFigures(Protocol):
+    """The store, as far as it is needed here."""
+
+    def runtime_info(self) -> dict[str, str]:
+        """Return the store's figures by Apache's keys."""
+
+
 class RuntimeInfo:
     """Gathers the figures; reads only."""
 
     def __init__(
         self,
         statistics: BrokerStatistics,
-        store: StoreView,
+        store: StoreFigures,
         disk: DiskSpace,
         tiers: Sequence[Tier],
         settings: BrokerSettings,

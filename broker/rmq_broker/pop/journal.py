@@ -22,8 +22,8 @@ from rmq_remoting.message_codec import decode_stored_message
 from rmq_remoting.message_errors import MessageDecodeError
 
 from ..clock import ClockMs
+from ..delivery.timer_entry import TimerEntry
 from ..store.api import RecordTemplate
-from ..timers.entry import TimerEntry
 from ..topics.names import TIMER_TOPIC
 from .check_point import CheckPoint, CheckPointKey
 

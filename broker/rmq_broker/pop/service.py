@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
     from ..delivery.arrivals import Arrivals
     from ..delivery.message_writer import MessageWriter
+    from ..delivery.timer_entry import TimerEntry
     from ..groups.table import SubscriptionGroupTable
     from ..offsets.table import ConsumerOffsetTable
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics
     from ..store.api import MessageStore
-    from ..timers.entry import TimerEntry
     from ..topics.table import TopicsChanged, TopicTable
 
 log = logging.getLogger("rmq.broker.pop")

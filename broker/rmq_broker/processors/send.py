@@ -30,6 +30,7 @@ from rmq_remoting.recall_handle import RecallHandle
 from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..delivery.inner_message import InnerMessage
+from ..delivery.timer_admission import TimerCongested, TimersOff
 from ..store.api import (
     LARGEST_BATCH,
     BatchConsumeQueue,
@@ -41,7 +42,6 @@ from ..store.api import (
     StoreUnavailable,
     pack_host,
 )
-from ..timers.admission import TimerCongested, TimersOff
 from ..topics.names import RETRY_PREFIX
 from .born_host import BORN_HOST, born_host_of
 from .client_batch import read_batch

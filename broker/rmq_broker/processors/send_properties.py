@@ -15,8 +15,8 @@ from rmq_remoting.errors import CommandError, shown
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import decode_properties, find_property, properties_to_string
 
+from ..delivery.timer_admission import TIMER_PROPERTIES
 from ..store.api import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES
-from ..timers.admission import TIMER_PROPERTIES
 
 _TAGS_MARK: Final = b"TAGS\x01"
 # Properties that send a message to the careful look. One search for them all takes 0.2 µs; asking for each

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.message_properties import find_property
 
 from ..delivery.inner_message import StoredMessage, read_message
+from ..delivery.timer_entry import TIMER_QUEUE_ID, TimerEntry
 from ..store.api import ColdRead, GetStatus, parse_record
 from ..topics.names import TIMER_TOPIC, is_revive_topic
-from .entry import TIMER_QUEUE_ID, TimerEntry
 
 if TYPE_CHECKING:
     from ..clock import ClockMs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .admission import TimerAdmission
+from ..delivery.timer_admission import TimerAdmission
 from .counts import TimerCounts
 from .entering import TimerEntering
 from .pending import PendingTimers

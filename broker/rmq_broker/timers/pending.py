@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 from rmq_remoting.java_hash import string_hash_code
 
 from ..clock import ClockMs
+from ..delivery.timer_entry import TimerEntry
 from .checkpoint import TimerCheckpoint
-from .entry import TimerEntry
 from .timer_log import DEFAULT, DELETE, NO_POSITION, ROLL, UNIT_BYTES, TimerLog, Unit
 from .wheel import SLOTS, Slot, TimerWheel
 

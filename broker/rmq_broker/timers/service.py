@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.message_properties import PROPERTY_REAL_TOPIC, find_property
 
 from ..delivery.inner_message import read_message
+from ..delivery.timer_entry import TIMER_QUEUE_ID
 from ..persistence.config_file import ConfigFile
 from ..store.api import StopKind
 from ..topics.names import TIMER_TOPIC, is_revive_topic
-from .entry import TIMER_QUEUE_ID
 from .timed_messages import TimedMessages
 
 if TYPE_CHECKING:

@@ -29,6 +29,8 @@ from rmq_remoting.message_properties import (
 
 from ..delivery.home import send_home
 from ..delivery.inner_message import InnerMessage, read_message
+from ..delivery.timer_admission import TIMER_PROPERTIES
+from ..delivery.timer_entry import TimerEntry
 from ..delivery.trouble import Trouble
 from ..store.api import (
     CRC_PROPERTY_BYTES,
@@ -39,8 +41,6 @@ from ..store.api import (
     parse_record,
 )
 from ..topics.names import TIMER_TOPIC, is_revive_topic
-from .admission import TIMER_PROPERTIES
-from .entry import TimerEntry
 
 if TYPE_CHECKING:
     from ..clock import ClockMs

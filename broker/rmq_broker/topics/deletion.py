@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from rmq_remoting.pop_receipt import pop_retry_topics
 
-from ..offsets.table import ConsumerOffsetTable
 from ..statistics.broker_statistics import BrokerStatistics
 from .table import TopicTable
 
 
+class CommittedOffsets(Protocol):
+    """The consumer offsets, as far as the deletion of topics needs them."""
+
+    def remove_topic(self, topic: str) -> int:
+        """Forget the offsets for a topic; return the number of groups that had some."""
+
+    def groups_of(self, topic: str) -> Iterable[str]:
+        """Return the groups that have offsets for a topic."""
+
+
 class QueueFiles(Protocol):
-    """The store, as far as it is needed here."""
+    """The store, as far as the deletion of topics needs it."""
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Remove the queues of topics."""
 
 
 class TopicDeletion:
-    """Takes a topic out of the configuration, the store, the offsets and the statistics."""
+    """Deletes a topic from the topic table, the store, the offsets and the statistics."""
 
     def __init__(
         self,
         topics: TopicTable,
-        offsets: ConsumerOffsetTable,
+        offsets: CommittedOffsets,
         store: QueueFiles,
         statistics: BrokerStatistics,
     ) -> None:
@@ -35,7 +44,7 @@ class TopicDeletion:
         self._statistics = statistics
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete topics; one that does not exist is no error, what is left of it goes all the same."""
+        """Delete topics, and queues and offsets of topics that are no longer in the table."""
         self._topics.delete(names)
         for name in names:
             self._offsets.remove_topic(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmq_broker.timers.entry import TimerEntry
+from rmq_broker.delivery.timer_entry import TimerEntry
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.pop.parts import PopBroker
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rmq_broker.delivery.timer_admission import TimerAdmission, TimerCongested, TimersOff
+from rmq_broker.delivery.timer_entry import TimerEntry
 from rmq_broker.store.api import MessageRejected
-from rmq_broker.timers.admission import TimerAdmission, TimerCongested, TimersOff
-from rmq_broker.timers.entry import TimerEntry
 from tests.unit.broker.delivery.parts import inner
 from tests.unit.broker.parts import START_MS, Clock, broker_settings
 from tests.unit.broker.timers.parts import with_properties

@@ -26,9 +26,9 @@ from ..topics.names import TIMER_TOPIC, TRANSACTION_HALF_TOPIC, is_revive_topic
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
-    from ..delivery.inner_message import InnerMessage
     from ..settings.broker import TimerSettings
-    from .entry import TimerEntry
+    from .inner_message import InnerMessage
+    from .timer_entry import TimerEntry
 
 # When a message is to come, in the order in which they count.
 TIMER_PROPERTIES: Final = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
