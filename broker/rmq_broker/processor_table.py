@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmq_remoting.codes import RequestCode as Code
-from rmq_remoting.dispatch import Dispatcher, Processor, Tier
+from rmq_remoting.dispatch import Dispatcher, Processor
+from rmq_remoting.tiers import Tier
 
 if TYPE_CHECKING:
     from .network.tiers import Tiers

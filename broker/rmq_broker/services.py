@@ -21,7 +21,7 @@ from .transactions.service import TransactionService
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
-    from rmq_remoting.dispatch import PoolTier
+    from rmq_remoting.tiers import PoolTier
 
     from .clock import ClockMs
     from .settings.broker import BrokerSettings

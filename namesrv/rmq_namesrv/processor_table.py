@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rmq_remoting.codes import RequestCode
-from rmq_remoting.dispatch import Dispatcher, InlineTier, PoolTier
+from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.tiers import InlineTier, PoolTier
 
 from .config import NamesrvSettings
 from .processors.config import ConfigProcessor

@@ -1,9 +1,8 @@
-"""The processor table: request code to processor, and the tier that it runs in.
+"""The processor table: from request code to processor, and the tier that the processor runs in.
 
-Three tiers. *inline*: on the loop that owns the connection, for work of microseconds that never blocks.
-*pool*: a named, bounded thread pool, for what can block. *deferred*: an inline processor that returns an
-awaitable; the response goes out when it ends, and how many are under way is bounded.
-A full tier, or a request that has waited too long for one, is answered SYSTEM_BUSY at once.
+A processor of an inline tier may return a future. Its response is then deferred: the dispatcher sends it when
+the future is done. The number of deferred responses is bounded by the tier's capacity. A full tier, or a
+request that has waited too long for one, is answered SYSTEM_BUSY at once.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import logging
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -21,10 +19,11 @@ from .codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode, ResponseCode
 from .command import RemotingCommand
 from .connection import Connection
 from .errors import BodyError, CommandError, HeaderError, ProtocolError, RemotingError
+from .tiers import PoolTier, Tier
 
 log = logging.getLogger("rmq.remoting.dispatch")
 
-# What a processor gives back: a response, an already encoded response frame, a promise of one, or nothing.
+# A processor's result: a response, an encoded response frame or None (no response), or a future of these.
 Answer = RemotingCommand | bytes | None
 Result = Answer | asyncio.Future[Answer]
 Processor = Callable[[Connection, RemotingCommand], Result]
@@ -32,10 +31,10 @@ Clock = Callable[[], float]
 
 
 class HeldAnswer(asyncio.Future[Answer]):
-    """A promise to a request that waits until there is something for it (long polling).
+    """The future answer to a held request, such as a long poll.
 
-    The answer is taken as soon as it is there, not in the loop's next iteration. Its latency is counted
-    apart: it says how often messages come, not how fast this server is.
+    Its taker is called by `set_result` itself and not in the loop's next iteration. The latency of held
+    requests has a metric of its own: it tells how often messages arrive, not how fast the server is.
     """
 
     __slots__ = ("_taker",)
@@ -45,147 +44,51 @@ class HeldAnswer(asyncio.Future[Answer]):
         self._taker: Callable[[HeldAnswer], object] | None = None
 
     def taken_by(self, taker: Callable[[HeldAnswer], object]) -> None:
-        """Have `taker` called once the promise is kept, or broken."""
+        """Call `taker` once the future is done."""
         if self.done():
             self.add_done_callback(cast(Callable[[asyncio.Future[Answer]], object], taker))
         else:
             self._taker = taker
 
     def set_result(self, result: Answer, /) -> None:
-        """Keep the promise."""
+        """Set the answer, and hand it to the taker."""
         super().set_result(result)
         if self._taker is not None:
             self._taker(self)
 
     def set_exception(self, exception: type[BaseException] | BaseException, /) -> None:
-        """Break it."""
+        """Set the error, and hand it to the taker."""
         super().set_exception(exception)
         if self._taker is not None:
             self._taker(self)
 
     def cancel(self, msg: object = None) -> bool:
-        """Give it up."""
+        """Cancel the future, and tell the taker."""
         was_open = super().cancel(msg)
         if was_open and self._taker is not None:
             self._taker(self)
         return was_open
 
 
-# Apache's bounds of rocketmq_rpc_latency (RemotingMetricsConstant).
+# Bounds of rocketmq_rpc_latency (Apache RocketMQ 5.3.3, RemotingMetricsConstant).
 LATENCY_BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
 _FAST_SECONDS: Final = LATENCY_BOUNDS_MS[0] / 1000
 
 _ANSWER_POLL_SECONDS: Final = 0.01
 
 
-@dataclass(slots=True)
-class TierStatistics:
-    """Plain counters of one tier, read by the metrics collector."""
-
-    accepted: int = 0
-    rejected_full: int = 0
-    rejected_late: int = 0
-    failed: int = 0
-    waiting: int = 0
-    running: int = 0  # in a thread of a pool
-    max_waiting: int = 0
-    wait_seconds_total: float = 0.0
-
-    def add_waiting(self) -> None:
-        """Count a request that begins to wait."""
-        self.waiting += 1
-        self.max_waiting = max(self.max_waiting, self.waiting)
-
-    def end_waiting(self, waited_seconds: float) -> None:
-        """Count the end of a wait."""
-        self.waiting -= 1
-        self.wait_seconds_total += waited_seconds
-
-
-class BoundedTier:
-    """Bounds and counters that every tier has, and the refusals that follow from the bounds.
-
-    The dispatcher admits requests by them, and so does a processor that passes part of its work on to a tier.
-    """
-
-    def __init__(self, name: str, *, threads: int, capacity: int, max_wait_ms: int) -> None:
-        self.name = name
-        self.threads = threads
-        self.capacity = capacity
-        self.max_wait_ms = max_wait_ms
-        self.max_wait_seconds = max_wait_ms / 1000
-        self.statistics = TierStatistics()
-
-    def refuse_full(self) -> CommandError:
-        """Count a request that exceeds the capacity, and return the refusal to answer it with."""
-        self.statistics.rejected_full += 1
-        return CommandError(
-            ResponseCode.SYSTEM_BUSY,
-            f"[REJECTREQUEST]system busy: {self.capacity} requests of tier {self.name} are under way already",
-        )
-
-    def refuse_late(self, waited_seconds: float) -> CommandError:
-        """Count a request that waited longer than `max_wait_ms`, and return the refusal."""
-        self.statistics.rejected_late += 1
-        return CommandError(
-            ResponseCode.SYSTEM_BUSY,
-            f"[TIMEOUT_CLEAN_QUEUE]broker busy: waited {waited_seconds * 1000:.0f} ms in tier {self.name}, "
-            f"the limit is {self.max_wait_ms} ms; {self.statistics.waiting} requests wait there",
-        )
-
-
-class InlineTier(BoundedTier):
-    """Runs processors on the loop. Its capacity bounds the answers that its processors defer."""
-
-    kind: Final = "inline"
-
-    def __init__(self, name: str, *, capacity: int, max_wait_ms: int) -> None:
-        super().__init__(name, threads=0, capacity=capacity, max_wait_ms=max_wait_ms)
-
-    def stop(self) -> None:
-        """Nothing to stop: the tier does not own the loop."""
-
-
-class PoolTier(BoundedTier):
-    """A bounded thread pool. Its processors run in a thread and may block; they never touch a connection."""
-
-    kind: Final = "pool"
-
-    def __init__(self, name: str, *, threads: int, capacity: int, max_wait_ms: int) -> None:
-        super().__init__(name, threads=threads, capacity=capacity, max_wait_ms=max_wait_ms)
-        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
-
-    def submit(self, work: Callable[[], None]) -> None:
-        """Queue `work`; the caller has checked the capacity.
-
-        Raises CommandError (SYSTEM_BUSY) after `stop`.
-        """
-        try:
-            self._executor.submit(work)
-        except RuntimeError:
-            remark = f"[REJECTREQUEST]system busy: tier {self.name} is shutting down"
-            raise CommandError(ResponseCode.SYSTEM_BUSY, remark) from None
-
-    def stop(self) -> None:
-        """Drop queued work; work that runs ends by itself."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
-
-Tier = InlineTier | PoolTier
-
-
 class Latency:
-    """How long requests of a code took (the slow ones, or those that were held) by their response code."""
+    """Latency of the slow, or of the held, requests with one request code and one response code."""
 
     __slots__ = ("counts", "total_seconds")
 
     def __init__(self) -> None:
-        # Answers by bound; the first bucket is what `Registration.answered` has beyond the others.
+        # Responses by bound. The first bucket stays 0: it is `Registration.answered` less the others.
         self.counts = [0] * (len(LATENCY_BOUNDS_MS) + 1)
         self.total_seconds = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count an answer."""
+        """Count a response."""
         self.counts[bisect_left(LATENCY_BOUNDS_MS, seconds * 1000)] += 1
         self.total_seconds += seconds
 
@@ -197,16 +100,16 @@ class Registration:
     code: int
     processor: Processor
     tier: Tier
-    # Requests by response code, for the metrics; -1 counts requests that get no answer (one-way).
+    # Requests by response code, for the metrics; -1 counts requests without a response, such as one-way ones.
     answered: dict[int, int] = field(default_factory=dict)
-    # Of those, the ones that took longer than the first bound, from the read to the answer.
+    # Those of them that took longer than the first bound, from the read to the response, and were not held.
     slow: dict[int, Latency] = field(default_factory=dict)
-    # The ones that were held, all of them; they are in `answered`, and not in `slow`.
+    # All held requests; they are in `answered`, too.
     held: dict[int, Latency] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The request code's name."""
+        """The name of the request code."""
         try:
             return RequestCode(self.code).name
         except ValueError:
@@ -214,7 +117,7 @@ class Registration:
 
 
 class Dispatcher:
-    """Takes requests, runs the registered processor in its tier, and sends the answer."""
+    """Runs the processor of each request in its tier, and sends the response."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._table: dict[int, Registration] = {}
@@ -223,10 +126,10 @@ class Dispatcher:
         self.unsupported_requests = 0
 
     def register(self, codes: Iterable[int], processor: Processor, tier: Tier) -> None:
-        """Let `processor` answer these codes in `tier`. A code can be registered once.
+        """Let `processor` answer these codes in `tier`. Raises ValueError for a code that is registered.
 
-        One that does not fit a binary header is known by the 16 bits as well that Apache's Java client sends
-        of it (200050, to pop, comes as 3442).
+        A code that does not fit a binary header is also known by its lower 16 bits, since the Java client
+        sends no more of it (a pop, 200050, arrives as 3442).
         """
         for code in codes:
             row = Registration(int(code), processor, tier)
@@ -236,22 +139,22 @@ class Dispatcher:
                 self._table[known] = row
 
     def add_tier(self, tier: Tier) -> None:
-        """Count a tier in that no code is registered in: processors hand part of their work on to it."""
+        """Include a tier without request codes, to which processors pass part of their work."""
         self._further_tiers.append(tier)
 
     def registrations(self) -> Iterator[Registration]:
-        """The table, by code."""
+        """Return the rows of the table, by code."""
         rows = {row.code: row for row in self._table.values()}
         return iter(sorted(rows.values(), key=lambda row: row.code))
 
     def tiers(self) -> list[Tier]:
-        """Every tier in use, by name."""
+        """Return every tier in use, by name."""
         tiers = [*(row.tier for row in self._table.values()), *self._further_tiers]
         return sorted({id(tier): tier for tier in tiers}.values(), key=lambda tier: tier.name)
 
     async def all_answered(self, timeout_seconds: float) -> bool:
-        """Wait until no request waits or runs any more; False where some still do after that time."""
-        # What has just been promised is on its way: it needs an iteration of the loop.
+        """Drain: wait until no request waits or runs; return whether that was so within the time-out."""
+        # A future that has just been set needs an iteration of the loop until its response is written.
         await asyncio.sleep(0)
         deadline = time.monotonic() + timeout_seconds
         while any(tier.statistics.waiting or tier.statistics.running for tier in self.tiers()):
@@ -261,7 +164,7 @@ class Dispatcher:
         return True
 
     def stop(self) -> None:
-        """End the pools."""
+        """Stop the thread pools."""
         for tier in self.tiers():
             tier.stop()
 
@@ -272,10 +175,10 @@ class Dispatcher:
         received_at: float,
         now: float,
     ) -> None:
-        """Run some requests of one peer; responses among them came after their time and are dropped.
+        """Run the requests of one peer's turn, which have waited from `received_at` to `now`.
 
-        `now` is the time on the clock, where the first has waited since `received_at`. Raises ProtocolError
-        where a request turns out to be damaged.
+        A response among them arrived after its time-out and is dropped. Raises ProtocolError if a request
+        turns out to be damaged.
         """
         table = self._table
         for request in requests:
@@ -327,7 +230,7 @@ class Dispatcher:
         else:
             try:
                 connection.write(cast(RemotingCommand, answer))
-            except Exception as error:  # no answer at all, or one that does not fit a frame
+            except Exception as error:  # the processor's result is no answer, or does not fit a frame
                 answer = self._failure(row, request, error)
                 connection.write(answer)
             code = cast(RemotingCommand, answer).code
@@ -417,12 +320,12 @@ class Dispatcher:
         if isinstance(error, CommandError):
             return request.response(error.code, error.remark, error.ext_fields)
         if isinstance(error, asyncio.CancelledError):
-            remark = f"{row.name} was given up by the server; try again"
+            remark = f"{row.name} was cancelled by the server; retry"
             return request.response(ResponseCode.SYSTEM_BUSY, remark)
         if isinstance(error, (HeaderError, BodyError)):
             return request.response(ResponseCode.SYSTEM_ERROR, f"{row.name}: {error}")
         row.tier.statistics.failed += 1
-        log.error("%s failed", row.name, exc_info=error)
+        log.error("processor failed request=%s", row.name, exc_info=error)
         detail = str(error) if isinstance(error, (RemotingError, OSError)) else type(error).__name__
         return request.response(
             ResponseCode.SYSTEM_ERROR, f"{row.name} failed: {detail}; the server's log has the details"

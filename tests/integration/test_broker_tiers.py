@@ -12,8 +12,8 @@ import pytest
 
 from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.codes import ResponseCode
-from rmq_remoting.dispatch import PoolTier, Tier
 from rmq_remoting.framing import encode_frame
+from rmq_remoting.tiers import PoolTier, Tier
 from tests.support.broker_requests import create_topic, pull, pulled, request, send, sent
 from tests.support.brokers import RunningBroker, running_broker
 from tests.support.raw_client import RawClient

@@ -13,9 +13,10 @@ import pytest
 
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.connection import Connection, ConnectionSettings
-from rmq_remoting.dispatch import Dispatcher, InlineTier
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.framing import MAX_FRAME_BYTES, FrameDecoder, encode_frame
 from rmq_remoting.server import RemotingServer
+from rmq_remoting.tiers import InlineTier
 from tests.support.frames import binary_header, raw_frame
 from tests.support.ports import LOOPBACK
 from tests.support.raw_client import raw_client

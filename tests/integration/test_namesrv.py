@@ -21,9 +21,10 @@ from rmq_remoting.client import RemotingClient
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.daemon.lifecycle import StartError
-from rmq_remoting.dispatch import Dispatcher, InlineTier
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.server import RemotingServer
+from rmq_remoting.tiers import InlineTier
 from tests.support.frames import GoldenFrame, decode_one, golden_frames
 from tests.support.namesrv import namesrv_configuration, running_namesrv
 from tests.support.waiting import until

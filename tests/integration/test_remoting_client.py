@@ -13,9 +13,10 @@ import pytest
 from rmq_remoting.client import RemotingClient, split_address
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.connection import Connection, ConnectionSettings
-from rmq_remoting.dispatch import Dispatcher, InlineTier
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import ConnectError, ConnectionClosed, RequestError, RequestTimeout, TooManyRequests
 from rmq_remoting.server import RemotingServer
+from rmq_remoting.tiers import InlineTier
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.proxy import FaultProxy, fault_proxy
 from tests.support.waiting import loop_passes, until

@@ -14,9 +14,10 @@ import pytest
 from rmq_remoting.client import ClientTls, RemotingClient
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import ConnectionSettings
-from rmq_remoting.dispatch import Dispatcher, InlineTier
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import ConnectError, RequestError, TlsError, TooManyRequests
 from rmq_remoting.server import RemotingServer
+from rmq_remoting.tiers import InlineTier
 from tests.support.certificates import Certificate, make_certificate
 from tests.support.ports import LOOPBACK
 from tests.support.proxy import FaultProxy, fault_proxy

@@ -9,10 +9,11 @@ import pytest
 
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection, ConnectionSettings
-from rmq_remoting.dispatch import Dispatcher, InlineTier
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import RemotingError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.server import RemotingServer
+from rmq_remoting.tiers import InlineTier
 from tests.support.ports import LOOPBACK, free_port
 from tests.support.raw_client import raw_client
 from tests.support.waiting import loop_passes, until

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmq_remoting.dispatch import Clock, PoolTier
+from rmq_remoting.dispatch import Clock
+from rmq_remoting.tiers import PoolTier
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

@@ -12,7 +12,7 @@ from .waiting_requests import TICK_SECONDS
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
-    from rmq_remoting.dispatch import PoolTier
+    from rmq_remoting.tiers import PoolTier
 
     from ..store.api import MessageStore
     from ..topics.table import TopicsChanged, TopicTable

@@ -28,7 +28,7 @@ from ..topics.names import RETRY_PREFIX, TRANSACTION_HALF_TOPIC
 if TYPE_CHECKING:
     from rmq_remoting.daemon.exposition import Collector
     from rmq_remoting.daemon.tasks import TaskSupervisor
-    from rmq_remoting.dispatch import Tier
+    from rmq_remoting.tiers import Tier
 
     from ..clients.consumers import ConsumerTable
     from ..clients.producers import ProducerTable

@@ -16,7 +16,7 @@ from rmq_remoting.codes import VERSION_5_3_3
 from ..delivery.held_pulls import HOLDING_TIERS
 
 if TYPE_CHECKING:
-    from rmq_remoting.dispatch import Tier
+    from rmq_remoting.tiers import Tier
 
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics

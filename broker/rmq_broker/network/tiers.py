@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from rmq_remoting.dispatch import InlineTier, PoolTier, Tier
+from rmq_remoting.tiers import InlineTier, PoolTier, Tier
 
 if TYPE_CHECKING:
     from ..settings.broker import TierSettings

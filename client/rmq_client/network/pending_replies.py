@@ -11,7 +11,7 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.compression import CompressionType, decompress
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Dispatcher, InlineTier
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.reply import ReplyMessageRequestHeader
 from rmq_remoting.message import MessageExt
@@ -23,6 +23,7 @@ from rmq_remoting.message_properties import (
 )
 from rmq_remoting.socket_addresses import HostPort
 from rmq_remoting.sys_flags import MessageSysFlag
+from rmq_remoting.tiers import InlineTier
 
 log = logging.getLogger("rmq.client.replies")
 

@@ -13,7 +13,7 @@ from rmq_remoting.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Answer, Dispatcher, InlineTier
+from rmq_remoting.dispatch import Answer, Dispatcher
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -23,6 +23,7 @@ from rmq_remoting.headers.client import (
 from rmq_remoting.headers.consumer import GetConsumerStatusRequestHeader
 from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 from rmq_remoting.message_codec import decode_messages
+from rmq_remoting.tiers import InlineTier
 
 from .members import ConsumerMember, Members
 

@@ -10,7 +10,7 @@ from typing import Final
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Dispatcher, InlineTier
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import RequestError
 from rmq_remoting.headers.transaction import (
     CheckTransactionStateRequestHeader,
@@ -19,6 +19,7 @@ from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.message_properties import PROPERTY_PRODUCER_GROUP
+from rmq_remoting.tiers import InlineTier
 
 from ..transactions import HalfMessagePosition, TransactionState, end_request
 

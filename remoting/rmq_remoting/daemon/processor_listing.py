@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..dispatch import Dispatcher, Tier
+from ..dispatch import Dispatcher
+from ..tiers import Tier
 
 _HEAD: Final = ("code", "request", "tier")
 _TIER_HEAD: Final = ("tier", "kind", "threads", "capacity", "longest wait")

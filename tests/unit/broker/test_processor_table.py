@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rmq_broker.build import build_dispatcher
 from rmq_remoting.codes import RequestCode as Code
-from rmq_remoting.dispatch import PoolTier
+from rmq_remoting.tiers import PoolTier
 from tests.support.brokers import broker_configuration
 
 # What is asked for of a broker's first part; more is welcome.

@@ -19,7 +19,7 @@ from rmq_remoting.bodies.route import BrokerData, ClusterInfo, QueueData, TopicL
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Answer, Dispatcher, InlineTier
+from rmq_remoting.dispatch import Answer, Dispatcher
 from rmq_remoting.headers.client import (
     GetConsumerListByGroupRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
@@ -42,6 +42,7 @@ from rmq_remoting.message_ids import offset_message_id
 from rmq_remoting.message_properties import decode_properties
 from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.server import RemotingServer
+from rmq_remoting.tiers import InlineTier
 
 LOOPBACK: Final = "127.0.0.1"
 BORN_MS: Final = 1_700_000_000_000

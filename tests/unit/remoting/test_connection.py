@@ -9,9 +9,10 @@ import pytest
 
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.connection import Connection, ConnectionSettings
-from rmq_remoting.dispatch import Dispatcher, InlineTier
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.errors import ConnectionClosed, FrameError, RequestTimeout, TooManyRequests
 from rmq_remoting.framing import MAX_FRAME_BYTES, encode_frame
+from rmq_remoting.tiers import InlineTier
 from tests.support.frames import raw_frame
 from tests.support.peers import Peer
 from tests.support.replies import RecordingReply

@@ -1,4 +1,4 @@
-"""Tiers, refusals and answers, with a virtual clock and connections without a network."""
+"""The dispatcher: tiers, refusals and responses, with a virtual clock and connections without a network."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ import pytest
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.connection import Connection, ConnectionSettings
-from rmq_remoting.dispatch import Dispatcher, InlineTier, PoolTier, Processor
+from rmq_remoting.dispatch import Dispatcher, Processor
 from rmq_remoting.errors import BodyError, CommandError, HeaderError
 from rmq_remoting.framing import MAX_FRAME_BYTES, encode_frame
+from rmq_remoting.tiers import InlineTier, PoolTier
 from tests.support.frames import binary_header, raw_frame
 from tests.support.peers import Peer
 from tests.support.waiting import loop_passes, until
 
-SECRET = "a detail that is nobody's business"
+SECRET = "a detail that must not leave the server"
 
 
 class Clock:
-    """Seconds that pass only when they are told to."""
+    """Seconds that the test sets."""
 
     def __init__(self) -> None:
         self.seconds = 5000.0
@@ -34,7 +35,7 @@ class Clock:
 
 
 class Gate:
-    """A pool processor that blocks until it is opened, in the thread that runs it."""
+    """A processor that blocks its thread until the gate is opened."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -67,7 +68,7 @@ def inline(name: str = "inline", capacity: int = 100, max_wait_ms: int = 200) ->
 
 @pytest.fixture
 def pools() -> Iterator[Callable[..., PoolTier]]:
-    """Makes pools, and stops them at the end."""
+    """Create pools, and stop them after the test."""
     made: list[PoolTier] = []
 
     def make(name: str = "pool", threads: int = 1, capacity: int = 100, max_wait_ms: int = 5000) -> PoolTier:
@@ -87,7 +88,7 @@ def request(code: int = 10, *, oneway: bool = False, binary: bool = False, **fie
 # --- the table ---
 
 
-def test_table_is_listed_by_code() -> None:
+def test_the_table_is_listed_by_code() -> None:
     dispatcher, first, second = Dispatcher(), inline("b"), inline("a")
     dispatcher.register([RequestCode.PULL_MESSAGE, 10], echo, first)
     dispatcher.register([99_999], echo, second)
@@ -106,17 +107,17 @@ def test_table_is_listed_by_code() -> None:
         third.submit(lambda: None)
 
 
-def test_code_has_one_processor() -> None:
+def test_a_code_has_one_processor() -> None:
     dispatcher = Dispatcher()
     dispatcher.register([10], echo, inline())
     with pytest.raises(ValueError, match="request code 10 is registered already"):
         dispatcher.register([10], echo, inline())
 
 
-# --- answers ---
+# --- responses ---
 
 
-async def test_a_code_that_javas_client_has_cut_to_16_bits() -> None:
+async def test_a_code_cut_to_16_bits_by_the_java_client_is_known() -> None:
     dispatcher = Dispatcher()
     dispatcher.register([RequestCode.POP_MESSAGE], echo, inline())
     peer = Peer(dispatcher)
@@ -129,7 +130,7 @@ async def test_a_code_that_javas_client_has_cut_to_16_bits() -> None:
     assert [(row.code, row.answered) for row in dispatcher.registrations()] == [(200050, {0: 2})]
 
 
-async def test_response_object_and_encoded_frame_are_answers() -> None:
+async def test_a_processor_returns_a_response_or_an_encoded_frame() -> None:
     dispatcher = Dispatcher()
     first, second = request(10, a="b"), request(11)
     dispatcher.register([10], echo, inline())
@@ -143,7 +144,7 @@ async def test_response_object_and_encoded_frame_are_answers() -> None:
     assert {row.code: row.answered for row in dispatcher.registrations()} == {10: {0: 1}, 11: {0: 1}}
 
 
-async def test_answers_of_one_turn_leave_in_one_write() -> None:
+async def test_responses_of_one_turn_leave_in_one_write() -> None:
     dispatcher = Dispatcher()
     dispatcher.register([10], echo, inline())
     peer = Peer(dispatcher)
@@ -157,7 +158,7 @@ async def test_answers_of_one_turn_leave_in_one_write() -> None:
     assert len(peer.answers) == 17
 
 
-async def test_a_long_read_takes_turns_with_other_peers() -> None:
+async def test_a_long_read_takes_turns_with_other_connections() -> None:
     served: list[int] = []
 
     def serve(connection: Connection, asked: RemotingCommand) -> RemotingCommand:
@@ -172,7 +173,7 @@ async def test_a_long_read_takes_turns_with_other_peers() -> None:
     many.send(*requests)
     assert len(many.transport.writes) == 1
     one.send(single)
-    # What comes meanwhile waits behind what came before it.
+    # A request that arrives meanwhile waits behind the earlier ones.
     requests.append(request())
     many.send(requests[-1])
 
@@ -182,7 +183,7 @@ async def test_a_long_read_takes_turns_with_other_peers() -> None:
     assert len(many.transport.writes) == 4
 
 
-async def test_nothing_more_is_read_while_many_requests_wait_for_their_turn() -> None:
+async def test_reading_pauses_while_many_requests_wait_for_their_turn() -> None:
     dispatcher = Dispatcher()
     dispatcher.register([10], echo, inline())
     peer = Peer(dispatcher)
@@ -195,24 +196,24 @@ async def test_nothing_more_is_read_while_many_requests_wait_for_their_turn() ->
     assert peer.transport.reading
 
 
-@pytest.mark.parametrize("ours", [False, True])
-async def test_requests_that_came_before_the_end_are_run(ours: bool) -> None:
+@pytest.mark.parametrize("closed_here", [False, True])
+async def test_requests_received_before_the_peer_closed_run(closed_here: bool) -> None:
     served: list[int] = []
     dispatcher = Dispatcher()
     dispatcher.register([10], lambda connection, asked: served.append(asked.opaque), inline())
     peer, requests = Peer(dispatcher), [request() for _ in range(40)]
 
     peer.send(*requests)
-    if ours:
+    if closed_here:
         peer.connection.close()
     peer.transport.lose(None)
 
     await loop_passes()
-    # Whoever ends a connection runs nothing more for it.
-    assert served == [each.opaque for each in requests[: 16 if ours else 40]]
+    # The side that closes a connection drops the requests that wait.
+    assert served == [each.opaque for each in requests[: 16 if closed_here else 40]]
 
 
-async def test_each_answer_is_in_the_serialization_of_its_request() -> None:
+async def test_each_response_has_the_serialization_of_its_request() -> None:
     dispatcher = Dispatcher()
     dispatcher.register([10, 200_050], echo, inline())
     peer = Peer(dispatcher)
@@ -234,7 +235,7 @@ async def test_each_answer_is_in_the_serialization_of_its_request() -> None:
 
 
 @pytest.mark.parametrize("binary", [False, True])
-async def test_unknown_code_is_refused_and_the_connection_lives(binary: bool) -> None:
+async def test_an_unknown_code_is_refused_and_the_connection_lives(binary: bool) -> None:
     dispatcher = Dispatcher()
     dispatcher.register([10], echo, inline())
     peer = Peer(dispatcher)
@@ -250,7 +251,7 @@ async def test_unknown_code_is_refused_and_the_connection_lives(binary: bool) ->
     assert not peer.connection.is_closed
 
 
-async def test_request_may_get_no_answer() -> None:
+async def test_a_processor_may_return_no_response() -> None:
     dispatcher = Dispatcher()
     dispatcher.register([10], returning(None), inline())
     peer = Peer(dispatcher)
@@ -264,7 +265,7 @@ async def test_request_may_get_no_answer() -> None:
 
 @pytest.mark.parametrize("code", [0, 10, 11, 4711])
 @pytest.mark.parametrize("place", ["first", "last", "alone"])
-async def test_response_that_nobody_waits_for_is_no_request(code: int, place: str) -> None:
+async def test_a_late_response_is_not_run_as_a_request(code: int, place: str) -> None:
     # A response's code may be the number of a registered request (10 is FLUSH_DISK_TIMEOUT and SEND_MESSAGE).
     dispatcher = Dispatcher()
     dispatcher.register([10, 11], echo, inline())
@@ -290,7 +291,7 @@ async def test_response_that_nobody_waits_for_is_no_request(code: int, place: st
     ],
 )
 @pytest.mark.parametrize("tier", ["inline", "pool", "deferred"])
-async def test_refusal_is_answered_and_not_logged(
+async def test_a_refusal_is_answered_and_not_logged(
     error: Exception,
     code: int,
     remark: str,
@@ -312,7 +313,7 @@ async def test_refusal_is_answered_and_not_logged(
     ("error", "detail"),
     [(KeyError(SECRET), "KeyError"), (OSError(28, "No space left"), "[Errno 28] No space left")],
 )
-async def test_failure_is_answered_without_and_logged_with_its_trace(
+async def test_a_failure_is_answered_without_details_and_logged_with_its_traceback(
     error: Exception,
     detail: str,
     tier: str,
@@ -331,14 +332,14 @@ async def test_failure_is_answered_without_and_logged_with_its_trace(
     await until(lambda: len(caplog.records) == 2)
     for record in caplog.records:
         assert (record.name, record.levelno) == ("rmq.remoting.dispatch", logging.ERROR)
-        assert record.message == "SEND_MESSAGE failed"
+        assert record.message == "processor failed request=SEND_MESSAGE"
         assert record.exc_info is not None
         assert record.exc_info[1] is error
     assert not peer.connection.is_closed
 
 
 def peer_of_tier(tier: str, error: Exception, pools: Callable[..., PoolTier]) -> Peer:
-    """A peer of a dispatcher whose code 10 ends with the error, and whose code 11 works."""
+    """Return a peer of a dispatcher whose code 10 fails with the error and whose code 11 works."""
     dispatcher = Dispatcher()
     if tier == "deferred":
         dispatcher.register([10], lambda connection, request: failed_future(error), inline())
@@ -355,7 +356,9 @@ def failed_future(error: Exception) -> asyncio.Future[Any]:
 
 
 @pytest.mark.parametrize("answer", ["text", 5, bytearray(b"x"), object()])
-async def test_answer_that_is_none_is_a_failure(answer: object, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_result_of_another_type_is_a_failure(
+    answer: object, caplog: pytest.LogCaptureFixture
+) -> None:
     dispatcher, asked, last = Dispatcher(), request(), request(11)
     dispatcher.register([10], returning(answer), inline())
     dispatcher.register([11], echo, inline())
@@ -369,7 +372,7 @@ async def test_answer_that_is_none_is_a_failure(answer: object, caplog: pytest.L
     assert {row.code: row.answered for row in dispatcher.registrations()} == {10: {1: 1}, 11: {0: 1}}
 
 
-async def test_answer_that_fits_no_frame_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_response_too_large_for_a_frame_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     dispatcher, asked = Dispatcher(), request()
     dispatcher.register([10], returning(asked.response(0, body=bytes(MAX_FRAME_BYTES))), inline())
     peer = Peer(dispatcher)
@@ -381,7 +384,7 @@ async def test_answer_that_fits_no_frame_is_a_failure(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("tier", ["inline", "pool", "deferred"])
-async def test_request_with_damaged_fields_ends_the_connection(
+async def test_a_request_with_damaged_fields_ends_the_connection(
     tier: str, pools: Callable[..., PoolTier], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def answer_later(asked: RemotingCommand) -> RemotingCommand:
@@ -406,7 +409,7 @@ async def test_request_with_damaged_fields_ends_the_connection(
     assert [record.name for record in caplog.records] == ["rmq.remoting.connection"]
 
 
-async def test_nothing_after_a_damaged_request_runs() -> None:
+async def test_no_request_after_a_damaged_one_runs() -> None:
     seen = []
 
     def processor(connection: Connection, asked: RemotingCommand) -> RemotingCommand:
@@ -428,7 +431,7 @@ async def test_nothing_after_a_damaged_request_runs() -> None:
 # --- one-way requests ---
 
 
-async def test_oneway_requests_get_no_answer_whatever_happens(
+async def test_oneway_requests_never_get_a_response(
     pools: Callable[..., PoolTier], caplog: pytest.LogCaptureFixture
 ) -> None:
     dispatcher, ran = Dispatcher(), []
@@ -457,10 +460,10 @@ async def test_oneway_requests_get_no_answer_whatever_happens(
     assert full.statistics.rejected_full == 1
 
 
-# --- the inline tier and what it defers ---
+# --- inline tiers and deferred responses ---
 
 
-async def test_deferred_answer_goes_out_when_it_is_there() -> None:
+async def test_a_deferred_response_is_sent_when_its_future_is_done() -> None:
     tier, futures = inline(), list[asyncio.Future[Any]]()
 
     def hold(connection: Connection, asked: RemotingCommand) -> asyncio.Future[Any]:
@@ -481,11 +484,11 @@ async def test_deferred_answer_goes_out_when_it_is_there() -> None:
     await until(lambda: len(peer.answers) == 3)
     assert (peer.answers[other.opaque].code, peer.answers[held.opaque].code) == (19, 0)
     assert tier.statistics.waiting == 0
-    # What became ready together leaves together.
+    # Responses of one iteration of the loop leave in one write.
     assert len(peer.transport.writes) == 2
 
 
-async def test_deferred_answers_are_bounded() -> None:
+async def test_deferred_responses_are_bounded() -> None:
     tier, clock = inline(capacity=2), Clock()
     futures = [asyncio.get_running_loop().create_future() for _ in range(2)]
     free = iter(futures)
@@ -510,7 +513,7 @@ async def test_deferred_answers_are_bounded() -> None:
     assert tier.statistics.wait_seconds_total == pytest.approx(3.0)
 
 
-async def test_deferred_answer_that_is_given_up_is_answered() -> None:
+async def test_a_cancelled_deferred_response_is_answered_busy() -> None:
     future = asyncio.get_running_loop().create_future()
     tier = inline()
     dispatcher = Dispatcher()
@@ -522,11 +525,11 @@ async def test_deferred_answer_that_is_given_up_is_answered() -> None:
 
     await until(lambda: peer.answers)
     assert peer.answers[asked.opaque].code == ResponseCode.SYSTEM_BUSY
-    assert peer.answers[asked.opaque].remark == "PULL_MESSAGE was given up by the server; try again"
+    assert peer.answers[asked.opaque].remark == "PULL_MESSAGE was cancelled by the server; retry"
     assert tier.statistics.waiting == 0
 
 
-async def test_deferred_answer_for_a_peer_that_is_gone_is_dropped() -> None:
+async def test_a_deferred_response_to_a_closed_connection_is_dropped() -> None:
     future = asyncio.get_running_loop().create_future()
     dispatcher = Dispatcher()
     dispatcher.register([11], returning(future), inline())
@@ -541,7 +544,7 @@ async def test_deferred_answer_for_a_peer_that_is_gone_is_dropped() -> None:
     assert peer.received == []
 
 
-async def test_who_waits_for_his_own_requests_is_not_late() -> None:
+async def test_time_behind_requests_of_the_same_connection_is_no_wait() -> None:
     clock, tier = Clock(), inline(max_wait_ms=200)
     clock.seconds = asyncio.get_running_loop().time()
 
@@ -559,7 +562,7 @@ async def test_who_waits_for_his_own_requests_is_not_late() -> None:
     assert {answer.code for answer in peer.answers.values()} == {0}
 
 
-async def test_who_waits_long_for_his_turn_is_late() -> None:
+async def test_a_request_that_waited_long_for_other_connections_is_late() -> None:
     clock, tier = Clock(), inline(max_wait_ms=200)
     clock.seconds = asyncio.get_running_loop().time()
     dispatcher = Dispatcher(clock)
@@ -568,7 +571,7 @@ async def test_who_waits_long_for_his_turn_is_late() -> None:
     requests = [request() for _ in range(40)]
 
     peer.send(*requests)
-    clock.seconds += 0.35  # others have their turn
+    clock.seconds += 0.35  # the turns of other connections
 
     await until(lambda: len(peer.answers) == 40)
     codes = [peer.answers[asked.opaque].code for asked in requests]
@@ -581,7 +584,7 @@ async def test_who_waits_long_for_his_turn_is_late() -> None:
 
 
 @pytest.mark.parametrize("how", ["it ends its side", "it breaks the protocol"])
-async def test_what_a_peer_asked_before_its_end_is_answered(how: str) -> None:
+async def test_requests_received_before_the_end_are_answered(how: str) -> None:
     dispatcher = Dispatcher()
     dispatcher.register([10], echo, inline())
     peer, requests = Peer(dispatcher), [request() for _ in range(100)]
@@ -595,7 +598,7 @@ async def test_what_a_peer_asked_before_its_end_is_answered(how: str) -> None:
     assert set(peer.answers) == {each.opaque for each in requests}
 
 
-async def test_a_peer_has_one_turn_at_a_time_however_often_it_is_slow_to_read() -> None:
+async def test_a_connection_has_one_turn_per_iteration_of_the_loop() -> None:
     dispatcher = Dispatcher()
     dispatcher.register([10], echo, inline())
     peer = Peer(dispatcher)
@@ -609,7 +612,7 @@ async def test_a_peer_has_one_turn_at_a_time_however_often_it_is_slow_to_read() 
     assert len(peer.answers) == 32
 
 
-async def test_requests_that_were_held_back_too_long_are_late() -> None:
+async def test_the_limit_of_waiting_is_inclusive() -> None:
     clock, tier = Clock(), inline(max_wait_ms=200)
     dispatcher = Dispatcher(clock)
     dispatcher.register([10], echo, tier)
@@ -623,7 +626,7 @@ async def test_requests_that_were_held_back_too_long_are_late() -> None:
     assert peer.answers[second.opaque].code == ResponseCode.SYSTEM_BUSY
 
 
-async def test_requests_wait_where_the_peer_takes_no_answers() -> None:
+async def test_requests_wait_while_the_peer_does_not_read() -> None:
     dispatcher = Dispatcher()
     dispatcher.register([10], lambda connection, asked: asked.response(0, body=bytes(1000)), inline())
     peer = Peer(dispatcher, ConnectionSettings(write_high_bytes=5000, write_low_bytes=100), taking=False)
@@ -639,7 +642,7 @@ async def test_requests_wait_where_the_peer_takes_no_answers() -> None:
 # --- pools ---
 
 
-async def test_blocked_pool_delays_no_other_tier(pools: Callable[..., PoolTier]) -> None:
+async def test_a_blocked_pool_delays_no_other_tier(pools: Callable[..., PoolTier]) -> None:
     gate, blocked = Gate(), pools("blocked", threads=2)
     dispatcher = Dispatcher()
     dispatcher.register([12], gate, blocked)
@@ -671,7 +674,7 @@ async def deferred(asked: RemotingCommand) -> RemotingCommand:
     return asked.response(0)
 
 
-async def test_pool_runs_in_its_threads_and_answers_on_the_loop(pools: Callable[..., PoolTier]) -> None:
+async def test_a_pool_runs_processors_in_its_threads(pools: Callable[..., PoolTier]) -> None:
     threads = set()
 
     def where(connection: Connection, asked: RemotingCommand) -> RemotingCommand:
@@ -688,7 +691,7 @@ async def test_pool_runs_in_its_threads_and_answers_on_the_loop(pools: Callable[
     assert threads <= {"query_0", "query_1"}
 
 
-async def test_full_pool_refuses_at_once(pools: Callable[..., PoolTier]) -> None:
+async def test_a_full_pool_refuses_at_once(pools: Callable[..., PoolTier]) -> None:
     gate, pool = Gate(), pools("query", capacity=3)
     dispatcher = Dispatcher()
     dispatcher.register([12], gate, pool)
@@ -710,7 +713,7 @@ async def test_full_pool_refuses_at_once(pools: Callable[..., PoolTier]) -> None
     assert next(dispatcher.registrations()).answered == {0: 4, 2: 2}
 
 
-async def test_request_that_waited_too_long_for_a_pool_is_refused(pools: Callable[..., PoolTier]) -> None:
+async def test_a_request_that_waited_too_long_for_a_pool_is_refused(pools: Callable[..., PoolTier]) -> None:
     gate, clock, pool = Gate(), Clock(), pools("query", max_wait_ms=5000)
     dispatcher = Dispatcher(clock)
     dispatcher.register([12], gate, pool)
@@ -736,7 +739,7 @@ async def test_request_that_waited_too_long_for_a_pool_is_refused(pools: Callabl
     assert pool.statistics.wait_seconds_total == pytest.approx(0 + 5.5 + 4.5)
 
 
-async def test_stopped_pool_refuses(pools: Callable[..., PoolTier]) -> None:
+async def test_a_stopped_pool_refuses(pools: Callable[..., PoolTier]) -> None:
     gate, pool = Gate(), pools("query")
     dispatcher = Dispatcher()
     dispatcher.register([12], gate, pool)
@@ -756,7 +759,7 @@ async def test_stopped_pool_refuses(pools: Callable[..., PoolTier]) -> None:
 
 
 @pytest.mark.each_loop
-async def test_loop_and_default_clock_tell_the_same_time() -> None:
-    # Connections stamp requests with the loop's time, and the dispatcher compares it with its own clock.
+async def test_the_default_clock_agrees_with_the_loop() -> None:
+    # A connection stamps requests with the loop's time, which the dispatcher compares with its own clock.
     dispatcher = Dispatcher()
     assert dispatcher.clock() == pytest.approx(asyncio.get_running_loop().time(), abs=0.1)

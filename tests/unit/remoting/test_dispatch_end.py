@@ -1,4 +1,4 @@
-"""Waiting until everything is answered, as a daemon does before it ends."""
+"""Draining: wait until each request is answered, as a daemon does during a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import threading
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Answer, Dispatcher, InlineTier, PoolTier
+from rmq_remoting.dispatch import Answer, Dispatcher
+from rmq_remoting.tiers import InlineTier, PoolTier
 from tests.support.peers import Peer
 from tests.support.waiting import until
 
 
-async def test_what_runs_in_a_pool_is_waited_for() -> None:
+async def test_draining_waits_for_requests_in_a_pool() -> None:
     go_on = threading.Event()
 
     def slow(_: Connection, request: RemotingCommand) -> Answer:
@@ -37,16 +38,16 @@ async def test_what_runs_in_a_pool_is_waited_for() -> None:
     dispatcher.stop()
 
 
-async def test_what_is_promised_is_waited_for() -> None:
-    promise: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+async def test_draining_waits_for_deferred_responses() -> None:
+    deferred: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     dispatcher = Dispatcher()
     tier = InlineTier("inline", capacity=10, max_wait_ms=5000)
-    dispatcher.register([RequestCode.GET_BROKER_CONFIG], lambda *_: promise, tier)
+    dispatcher.register([RequestCode.GET_BROKER_CONFIG], lambda *_: deferred, tier)
     peer = Peer()
     request = RemotingCommand.request(RequestCode.GET_BROKER_CONFIG)
     now = asyncio.get_running_loop().time()
     dispatcher.dispatch_all(peer.connection, [request], now, now)
     assert not await dispatcher.all_answered(0.0)
-    promise.set_result(request.response(0))
+    deferred.set_result(request.response(0))
     assert await dispatcher.all_answered(5.0)
     await until(lambda: peer.received)

@@ -12,8 +12,8 @@ import pytest
 from rmq_broker.delivery.cold_reads import ClientGone, ColdReads
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import PoolTier
 from rmq_remoting.errors import CommandError
+from rmq_remoting.tiers import PoolTier
 from tests.support.waiting import loop_passes, until
 from tests.unit.broker.parts import Peer
 

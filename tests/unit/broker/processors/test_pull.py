@@ -29,11 +29,12 @@ from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon.configuration import Change
-from rmq_remoting.dispatch import Answer, PoolTier, Result
+from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.pull import PullMessageResponseHeader
 from rmq_remoting.java_hash import string_hash_code
+from rmq_remoting.tiers import PoolTier
 from tests.support.broker_requests import offsets, pull, pulled
 from tests.support.frames import decode_one
 from tests.support.waiting import loop_passes, until

@@ -18,11 +18,11 @@ from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import PoolTier
 from rmq_remoting.errors import CommandError
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.message import MessageExt
 from rmq_remoting.sys_flags import MessageSysFlag
+from rmq_remoting.tiers import PoolTier
 from tests.support.broker_requests import request, send, sent
 from tests.support.frames import decode_one
 from tests.unit.broker.delivery.parts import SCHEDULE, STORE_HOST, Delivery, inner

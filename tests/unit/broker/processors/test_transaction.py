@@ -14,8 +14,8 @@ from rmq_broker.processors.transaction import TransactionProcessor
 from rmq_broker.store.api import ColdData, Durability, MessageStore, StoreUnavailable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import PoolTier
 from rmq_remoting.errors import CommandError
+from rmq_remoting.tiers import PoolTier
 from tests.support.broker_requests import request
 from tests.unit.broker.parts import Peer, answer_of
 from tests.unit.broker.transactions.parts import COMMIT, GROUP, TOPIC, Transacting

@@ -18,13 +18,14 @@ from rmq_remoting.bodies.topic import DataVersion, TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.connection import Connection
-from rmq_remoting.dispatch import Dispatcher, InlineTier
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     RegisterBrokerRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
 from rmq_remoting.server import RemotingServer
+from rmq_remoting.tiers import InlineTier
 from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.unit.broker.parts import Clock, broker_settings

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.daemon.processor_listing import processor_listing
-from rmq_remoting.dispatch import Dispatcher, InlineTier, PoolTier
+from rmq_remoting.dispatch import Dispatcher
+from rmq_remoting.tiers import InlineTier, PoolTier
 
 
 def test_every_code_and_every_tier_has_a_line() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.daemon.exposition import render
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
-from rmq_remoting.dispatch import Dispatcher, InlineTier, PoolTier
+from rmq_remoting.dispatch import Dispatcher
 from rmq_remoting.server import RemotingServer
+from rmq_remoting.tiers import InlineTier, PoolTier
 
 
 def test_tiers_requests_and_connections_are_told() -> None:

@@ -20,8 +20,8 @@ from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.daemon import properties
 from rmq_remoting.daemon.configuration import load
-from rmq_remoting.dispatch import InlineTier
 from rmq_remoting.errors import CommandError
+from rmq_remoting.tiers import InlineTier
 from tests.unit.broker.parts import Clock, FakeStore, Peer, answer_of
 
 # What AdminBrokerProcessor.prepareRuntimeInfo and what it calls put in, but for the schedule's offsets (one

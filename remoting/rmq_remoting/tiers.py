@@ -1,0 +1,112 @@
+"""Tiers: where requests run, how many may wait there, and for how long.
+
+An inline tier runs processors on the event loop, for work of microseconds that never blocks. A pool tier is a
+named, bounded thread pool, for work that may block. A request that exceeds a tier's bounds is refused with
+SYSTEM_BUSY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from .codes import ResponseCode
+from .errors import CommandError
+
+
+@dataclass(slots=True)
+class TierStatistics:
+    """Plain counters of one tier, read by the metrics collector."""
+
+    accepted: int = 0
+    rejected_full: int = 0
+    rejected_late: int = 0
+    failed: int = 0
+    waiting: int = 0
+    running: int = 0  # in a thread of a pool
+    max_waiting: int = 0
+    wait_seconds_total: float = 0.0
+
+    def add_waiting(self) -> None:
+        """Count a request that begins to wait."""
+        self.waiting += 1
+        self.max_waiting = max(self.max_waiting, self.waiting)
+
+    def end_waiting(self, waited_seconds: float) -> None:
+        """Count the end of a wait."""
+        self.waiting -= 1
+        self.wait_seconds_total += waited_seconds
+
+
+class BoundedTier:
+    """Bounds and counters that every tier has, and the refusals that follow from the bounds.
+
+    The dispatcher admits requests by them, and so does a processor that passes part of its work on to a tier.
+    """
+
+    def __init__(self, name: str, *, threads: int, capacity: int, max_wait_ms: int) -> None:
+        self.name = name
+        self.threads = threads
+        self.capacity = capacity
+        self.max_wait_ms = max_wait_ms
+        self.max_wait_seconds = max_wait_ms / 1000
+        self.statistics = TierStatistics()
+
+    def refuse_full(self) -> CommandError:
+        """Count a request that exceeds the capacity, and return the refusal to answer it with."""
+        self.statistics.rejected_full += 1
+        return CommandError(
+            ResponseCode.SYSTEM_BUSY,
+            f"[REJECTREQUEST]system busy: {self.capacity} requests of tier {self.name} are under way already",
+        )
+
+    def refuse_late(self, waited_seconds: float) -> CommandError:
+        """Count a request that waited longer than `max_wait_ms`, and return the refusal."""
+        self.statistics.rejected_late += 1
+        return CommandError(
+            ResponseCode.SYSTEM_BUSY,
+            f"[TIMEOUT_CLEAN_QUEUE]broker busy: waited {waited_seconds * 1000:.0f} ms in tier {self.name}, "
+            f"the limit is {self.max_wait_ms} ms; {self.statistics.waiting} requests wait there",
+        )
+
+
+class InlineTier(BoundedTier):
+    """Runs processors on the loop. Its capacity bounds the answers that its processors defer."""
+
+    kind: Final = "inline"
+
+    def __init__(self, name: str, *, capacity: int, max_wait_ms: int) -> None:
+        super().__init__(name, threads=0, capacity=capacity, max_wait_ms=max_wait_ms)
+
+    def stop(self) -> None:
+        """Nothing to stop: the tier does not own the loop."""
+
+
+class PoolTier(BoundedTier):
+    """A bounded thread pool. Its processors run in a thread and may block; they never touch a connection."""
+
+    kind: Final = "pool"
+
+    def __init__(self, name: str, *, threads: int, capacity: int, max_wait_ms: int) -> None:
+        super().__init__(name, threads=threads, capacity=capacity, max_wait_ms=max_wait_ms)
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Queue `work`; the caller has checked the capacity.
+
+        Raises CommandError (SYSTEM_BUSY) after `stop`.
+        """
+        try:
+            self._executor.submit(work)
+        except RuntimeError:
+            remark = f"[REJECTREQUEST]system busy: tier {self.name} is shutting down"
+            raise CommandError(ResponseCode.SYSTEM_BUSY, remark) from None
+
+    def stop(self) -> None:
+        """Drop queued work; work that runs ends by itself."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+Tier = InlineTier | PoolTier

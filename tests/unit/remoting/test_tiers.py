@@ -1,0 +1,52 @@
+"""Tiers: their counters, and the refusals that follow from their bounds."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+from rmq_remoting.tiers import InlineTier, PoolTier
+
+
+def test_waiting_requests_are_counted() -> None:
+    statistics = InlineTier("inline", capacity=10, max_wait_ms=200).statistics
+    statistics.add_waiting()
+    statistics.add_waiting()
+    statistics.end_waiting(0.5)
+    statistics.add_waiting()
+    assert (statistics.waiting, statistics.max_waiting, statistics.wait_seconds_total) == (2, 2, 0.5)
+
+
+def test_refusals_are_counted_and_name_the_bound() -> None:
+    tier = InlineTier("send", capacity=10, max_wait_ms=200)
+    full, late = tier.refuse_full(), tier.refuse_late(0.25)
+    assert (full.code, late.code) == (ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_BUSY)
+    assert full.remark == "[REJECTREQUEST]system busy: 10 requests of tier send are under way already"
+    assert late.remark == (
+        "[TIMEOUT_CLEAN_QUEUE]broker busy: waited 250 ms in tier send, the limit is 200 ms; "
+        "0 requests wait there"
+    )
+    assert (tier.statistics.rejected_full, tier.statistics.rejected_late) == (1, 1)
+
+
+def test_a_stopped_pool_drops_queued_work_and_refuses_more() -> None:
+    pool = PoolTier("query", threads=1, capacity=10, max_wait_ms=5000)
+    entered, gate, ran = threading.Event(), threading.Event(), list[str]()
+
+    def block() -> None:
+        entered.set()
+        assert gate.wait(10)
+        ran.append("running")
+
+    pool.submit(block)
+    pool.submit(lambda: ran.append("queued"))
+    assert entered.wait(10)
+    pool.stop()
+    gate.set()
+    with pytest.raises(CommandError, match=r"^2 \(SYSTEM_BUSY\): .*tier query is shutting down$"):
+        pool.submit(lambda: None)
+    pool._executor.shutdown(wait=True)
+    assert ran == ["running"]
