@@ -37,12 +37,12 @@ _MAX_TEMPLATES: Final = 4096
 _TemplateKey = tuple[str, int, int, int, int, int, bytes]
 
 
-class Placed(NamedTuple):
+class Written(NamedTuple):
     """Where a message was stored; of one with a time, the slot that it waits in."""
 
     physical_offset: int
     queue_offset: int
-    size: int
+    size_bytes: int
     timer_out_ms: int | None = None
 
 
@@ -65,7 +65,7 @@ class MessageWriter:
         self._templates: dict[_TemplateKey, RecordTemplate] = {}
         self.levels = levels
 
-    def put(self, message: InnerMessage, delay_level: int = 0) -> Placed:
+    def put(self, message: InnerMessage, delay_level: int = 0) -> Written:
         """Store a message in its topic, or for later: with a level above 0, or with a time in its properties.
 
         Raises StoreUnavailable, MessageRejected.
@@ -82,22 +82,24 @@ class MessageWriter:
 
     def put_due(self, message: InnerMessage) -> None:
         """Store a message that has waited. Raises StoreUnavailable, MessageRejected."""
-        placed = self.put(message)
-        self._count_delayed(message.topic, placed.size)
+        written = self.put(message)
+        self._count_delayed(message.topic, written.size_bytes)
 
     def put_rolled(self, message: InnerMessage, entry: TimerEntry) -> None:
         """Let a message that has waited go on waiting; `entry` is the one that it had.
 
         Raises StoreUnavailable, MessageRejected.
         """
-        placed = self._append(message, TIMER_TOPIC, TIMER_QUEUE_ID, message.properties, None)
+        written = self._append(message, TIMER_TOPIC, TIMER_QUEUE_ID, message.properties, None)
         self._timers.stored(
             entry._replace(
-                queue_offset=placed.queue_offset, physical_offset=placed.physical_offset, size=placed.size
+                queue_offset=written.queue_offset,
+                physical_offset=written.physical_offset,
+                size=written.size_bytes,
             )
         )
 
-    def _put_timed(self, message: InnerMessage, timed: Timed) -> Placed:
+    def _put_timed(self, message: InnerMessage, timed: Timed) -> Written:
         """Into the timer's queue; where it belongs and when its turn comes travel along.
 
         (Apache RocketMQ 5.3.3, HookUtils.transformTimerMessage.)
@@ -107,30 +109,30 @@ class MessageWriter:
         fields[PROPERTY_REAL_TOPIC] = message.topic
         fields[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
         properties = properties_to_string(fields).encode("utf-8", "replace")
-        placed = self._append(message, TIMER_TOPIC, TIMER_QUEUE_ID, properties, None)
-        self._count_delayed(TIMER_TOPIC, placed.size)
+        written = self._append(message, TIMER_TOPIC, TIMER_QUEUE_ID, properties, None)
+        self._count_delayed(TIMER_TOPIC, written.size_bytes)
         self._timers.stored(
             TimerEntry(
-                placed.queue_offset,
-                placed.physical_offset,
-                placed.size,
+                written.queue_offset,
+                written.physical_offset,
+                written.size_bytes,
                 timed.out_ms,
                 message.topic,
                 PROPERTY_TIMER_DEL_UNIQKEY in fields,
             )
         )
-        return placed._replace(timer_out_ms=timed.out_ms)
+        return written._replace(timer_out_ms=timed.out_ms)
 
-    def _put_delayed(self, message: InnerMessage, level: int) -> Placed:
+    def _put_delayed(self, message: InnerMessage, level: int) -> Written:
         """Into the queue of the level; where it belongs travels along.
 
         (Apache RocketMQ 5.3.3, HookUtils.transformDelayLevelMessage.)
         """
         properties = delayed_properties(message, level)
         delay_ms = self.levels.delay_ms(level)
-        placed = self._append(message, SCHEDULE_TOPIC, queue_of_level(level), properties, delay_ms)
-        self._count_delayed(SCHEDULE_TOPIC, placed.size)
-        return placed
+        written = self._append(message, SCHEDULE_TOPIC, queue_of_level(level), properties, delay_ms)
+        self._count_delayed(SCHEDULE_TOPIC, written.size_bytes)
+        return written
 
     def _count_delayed(self, topic: str, size: int) -> None:
         counted = self._statistics.of_topic(topic)
@@ -139,7 +141,7 @@ class MessageWriter:
 
     def _append(
         self, message: InnerMessage, topic: str, queue_id: int, properties: bytes, delay_ms: int | None
-    ) -> Placed:
+    ) -> Written:
         template = self._template(message, topic, queue_id)
         if properties and properties[-1] != _END_OF_PROPERTY and self._append_crc:
             properties += b"\x02"  # the checksum is a property of its own behind them
@@ -164,7 +166,7 @@ class MessageWriter:
         counted.put_messages += 1
         counted.put_bytes += size
         counted.put_sizes.observe(size)
-        return Placed(physical_offset, queue_offset, size)
+        return Written(physical_offset, queue_offset, size)
 
     def _template(self, message: InnerMessage, topic: str, queue_id: int) -> RecordTemplate:
         key = (

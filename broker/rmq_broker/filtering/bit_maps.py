@@ -1,4 +1,4 @@
-"""Bit maps that record, for each stored message, which groups' filters match it.
+"""Which filters take a message, noted when it is stored.
 
 Source: Apache RocketMQ 5.3.3, CommitLogDispatcherCalcBitMap.
 """
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class BitMaps:
-    """Computes the bit maps of messages. Filters without current subscribers are included."""
+    """Makes the bit maps of messages. Filters whose subscribers are gone for now are in them, too."""
 
     def __init__(self, settings: FilterSettings, table: ConsumerFilterTable) -> None:
         self._settings = settings
         self._table = table
 
     def of(self, topic: str, properties: Callable[[], bytes]) -> bytes | None:
-        """Return the bit map of a message; None for a topic without filters, and for system topics."""
+        """The map of a message; None where nobody filters its topic, and for topics of the system."""
         if not self._settings.enable_calc_filter_bit_map:
             return None
         filters = self._table.judges(topic)

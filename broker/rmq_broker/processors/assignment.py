@@ -18,11 +18,12 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 
+from ..groups.lookup import CREATE_GROUP_FIRST, existing_group
 from ..groups.names import group_name_problem
 from ..pop.assignment import STRATEGIES, shared_for_pop
+from ..topics.lookup import CREATE_TOPIC, existing_topic
 from ..topics.names import RETRY_PREFIX, topic_name_problem
 from .admin.settling import Settle, answer_later, answer_when_settled
-from .refusals import CREATE_IT, existing_group, existing_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -113,8 +114,8 @@ class RequestModeProcessor:
             raise CommandError(
                 ResponseCode.NO_PERMISSION, f"{mode.topic} is a retry topic: set the mode of the topic itself"
             )
-        existing_topic(self._topics, mode.topic, CREATE_IT)
-        existing_group(self._groups, mode.consumer_group, CREATE_IT)
+        existing_topic(self._topics, mode.topic, CREATE_TOPIC)
+        existing_group(self._groups, mode.consumer_group, CREATE_GROUP_FIRST)
         log.info("%s: group %s %ss topic %s", connection.peer, mode.consumer_group, mode.mode, mode.topic)
         self._modes.set(mode)
         return answer_when_settled(request.response(ResponseCode.SUCCESS), self._settle)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from rmq_remoting.message_ids import UniqueKeyGenerator
 
 from ..pop.routes import QueueRoutes
+from ..sending.redirection import Redirection
+from ..sending.target_check import TargetChecker
 from .admin.build import AdminProcessors, build_admin_processors
 from .client import ClientProcessor
 from .consumer import ConsumerOffsetProcessor
@@ -23,8 +25,6 @@ from .recall import RecallProcessor
 from .reply import ReplyProcessor
 from .send import SendProcessor
 from .send_back import SendBackProcessor
-from .send_later import LaterSends
-from .send_target import TargetChecker
 from .transaction import TransactionProcessor
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def _send_processors(
             TargetChecker(settings, topics, now_ms),
             store,
             services.statistics,
-            (address.store_ip, address.port),
+            store_host,
             unique_keys.next_key,
-            LaterSends(delivery.writer, delivery.retries, services.transactions.preparing),
+            Redirection(delivery.writer, delivery.retries, services.transactions.preparing),
         ),
         send_back=SendBackProcessor(
             settings, delivery.retries, delivery.writer, store, store_host, cold_reads

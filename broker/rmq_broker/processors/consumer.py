@@ -12,8 +12,9 @@ from rmq_remoting.headers.offsets import (
     UpdateConsumerOffsetRequestHeader,
 )
 
+from ..groups.lookup import no_such_group
 from ..offsets.table import NO_OFFSET
-from .refusals import existing_topic, no_such_group
+from ..topics.lookup import existing_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

@@ -13,7 +13,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError
 
-from .refusals import CREATE_IT, existing_group
+from ..groups.lookup import CREATE_GROUP_FIRST, existing_group
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -42,7 +42,7 @@ class QueueLockProcessor:
         """
         body = LockBatchRequestBody.decode(request.body)
         _check_client(body.client_id)
-        existing_group(self._groups, body.consumer_group, CREATE_IT)
+        existing_group(self._groups, body.consumer_group, CREATE_GROUP_FIRST)
         wanted = dict.fromkeys(body.mq_set)
         known = [queue for queue in wanted if self._is_here(queue)]
         held = self._locks.lock(body.consumer_group, known, body.client_id)

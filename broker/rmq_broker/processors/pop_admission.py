@@ -8,12 +8,13 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.pop_receipt import Receipt, ReceiptError
 
+from ..groups.lookup import CREATE_GROUP, no_such_group
 from ..groups.names import group_name_problem
 from ..pop.answer_size import MAX_MESSAGES
 from ..pop.retry_topics import pop_retry_topic
+from ..topics.lookup import CREATE_TOPIC, existing_topic
 from ..topics.names import RETRY_PREFIX, stored_topic_problem
 from ..topics.permissions import READ
-from .refusals import CREATE_GROUP, CREATE_IT, existing_topic, no_such_group
 
 if TYPE_CHECKING:
     from rmq_remoting.bodies.topic import TopicConfig
@@ -38,7 +39,7 @@ class PopAdmission:
         """May the group read the queue? A negative queue id stands for any."""
         if not self._settings.broker_permission & READ:
             raise CommandError(ResponseCode.NO_PERMISSION, "popping messages from this broker is forbidden")
-        config = existing_topic(self._topics, topic, CREATE_IT)
+        config = existing_topic(self._topics, topic, CREATE_TOPIC)
         if not config.perm & READ:
             raise CommandError(
                 ResponseCode.NO_PERMISSION, f"popping messages from topic {topic} is forbidden"
@@ -55,7 +56,7 @@ class PopAdmission:
 
     def check_settled(self, topic: str, queue_id: int, peer: str) -> None:
         """May messages of the queue be acknowledged or hidden?"""
-        config = existing_topic(self._topics, topic, CREATE_IT)
+        config = existing_topic(self._topics, topic, CREATE_TOPIC)
         if not 0 <= queue_id < config.read_queue_nums:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, _bad_queue(config, queue_id, peer))
 

@@ -28,11 +28,12 @@ from rmq_remoting.sys_flags import PullSysFlag
 from ..clients.parsed_subscriptions import ParsedSubscriptions
 from ..delivery.cold_reads import ClientGone, ColdReads
 from ..filtering.message_filters import EVERYTHING
+from ..groups.lookup import CREATE_GROUP, existing_group
 from ..groups.names import SYSTEM_GROUPS, is_system_group
 from ..offsets.table import NO_OFFSET, key_of
 from ..store.api import ColdRead, GetResult, GetStatus
+from ..topics.lookup import CREATE_TOPIC, existing_topic
 from ..topics.permissions import READ
-from .refusals import CREATE_GROUP, CREATE_IT, existing_group, existing_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.bodies.group import SubscriptionGroupConfig
@@ -375,7 +376,7 @@ class PullProcessor:
         group = existing_group(self._groups, header.consumer_group, CREATE_GROUP)
         if not group.consume_enable:
             raise _forbidden(ForbiddenType.GROUP, f"consumer group {header.consumer_group} may not consume")
-        topic = existing_topic(self._topics, header.topic, CREATE_IT)
+        topic = existing_topic(self._topics, header.topic, CREATE_TOPIC)
         if not topic.perm & READ:
             raise _forbidden(ForbiddenType.TOPIC, f"pulling messages from topic {header.topic} is forbidden")
         if not 0 <= header.queue_id < topic.read_queue_nums:

@@ -25,10 +25,10 @@ from rmq_remoting.recall_handle import RecallHandle, RecallHandleError
 
 from ..delivery.inner_message import InnerMessage
 from ..store.api import MessageRejected, StoreUnavailable
+from ..topics.lookup import existing_topic
 from ..topics.permissions import is_writeable
 from .born_host import born_host_of
 from .on_disk import certainly_on_disk
-from .refusals import existing_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand

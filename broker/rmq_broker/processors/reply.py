@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ..clients.producers import ProducerTable
     from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
+    from ..sending.target_check import TargetChecker
     from ..settings.broker import BrokerSettings
-    from .send_target import TargetChecker
 
 log = logging.getLogger("rmq.broker.processors")
 

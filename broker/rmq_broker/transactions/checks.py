@@ -155,14 +155,14 @@ class Checks:
         checked = replace(message)
         checked.set_properties(fields)
         try:
-            placed = self._writer.put(checked)
+            written = self._writer.put(checked)
         except MessageRejected:
             return False
         again = replace(
             half,
-            queue_offset=placed.queue_offset,
-            physical_offset=placed.physical_offset,
-            size=placed.size,
+            queue_offset=written.queue_offset,
+            physical_offset=written.physical_offset,
+            size=written.size_bytes,
             stored_ms=now_ms,
             checks=checks,
             message=None,

@@ -29,7 +29,7 @@ from .half_messages import HALF_QUEUE_ID, HalfMessage, immune_ms, property_text
 if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..delivery.inner_message import InnerMessage
-    from ..delivery.message_writer import MessageWriter, Placed
+    from ..delivery.message_writer import MessageWriter, Written
     from ..settings.broker import TransactionSettings
     from .half_messages import HalfMessages
 
@@ -60,7 +60,7 @@ class Preparing:
         self._halves = halves
         self._now_ms = now_ms
 
-    def put(self, message: InnerMessage, producer_group: str, unique_key: bytes) -> Placed:
+    def put(self, message: InnerMessage, producer_group: str, unique_key: bytes) -> Written:
         """Store a message until its transaction ends; it tells where it would have gone.
 
         Raises CommandError, StoreUnavailable, MessageRejected.
@@ -81,14 +81,14 @@ class Preparing:
         message.sys_flag = MessageSysFlag.with_transaction_type(
             message.sys_flag, MessageSysFlag.TRANSACTION_NOT
         )
-        placed = self._writer.put(message)
+        written = self._writer.put(message)
         now_ms = self._now_ms()
         self._halves.add(
             HalfMessage(
-                placed.queue_offset,
-                placed.queue_offset,
-                placed.physical_offset,
-                placed.size,
+                written.queue_offset,
+                written.queue_offset,
+                written.physical_offset,
+                written.size_bytes,
                 now_ms,
                 now_ms,
                 immune_ms(message.properties),
@@ -99,7 +99,7 @@ class Preparing:
                 message,
             )
         )
-        return placed
+        return written
 
     def _check_admission(self) -> None:
         settings = self._settings

@@ -55,9 +55,11 @@ class Resuming:
         fields[PROPERTY_TRANSACTION_CHECK_TIMES] = "0"
         message.set_properties(fields)
         message.topic, message.queue_id = TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID
-        placed = self._writer.put(message)
+        written = self._writer.put(message)
         half = HalfMessage.of(
-            StoredMessage(message, placed.size, placed.physical_offset, placed.queue_offset, self._now_ms())
+            StoredMessage(
+                message, written.size_bytes, written.physical_offset, written.queue_offset, self._now_ms()
+            )
         )
         assert half is not None
         self._halves.add(half)

@@ -291,14 +291,21 @@ class SendMessageResponseHeader:
 
 
 # The parts of a binary response that never change: code, language, version | opaque | flag, no remark.
-_PREFIX: Final = Struct(">iI")
 _RESPONSE_HEAD: Final = Struct(">hbhiii").pack(
     ResponseCode.SUCCESS, LanguageCode.PYTHON, VERSION_5_3_3, 0, FLAG_RESPONSE, 0
 )
 _HEAD_BEFORE_OPAQUE: Final = _RESPONSE_HEAD[:5]
 _HEAD_AFTER_OPAQUE: Final = _RESPONSE_HEAD[9:]
 _EMPTY_EXT_HEADER_LENGTH: Final = len(_RESPONSE_HEAD) + 4
-_pack_prefix_opaque = Struct(">iI5si").pack
+# The lengths of frame and header, the head around the opaque, the ext fields' length, the message id's name
+# and length.
+_pack_until_msg_id = Struct(f">iI5si{len(_HEAD_AFTER_OPAQUE)}si7si").pack
+_pack_int32 = _INT32.pack
+# What the message id and the queue offset take besides their values and the offset's name.
+_MSG_ID_AND_OFFSET_BYTES: Final = 15
+# What the transaction id takes besides its value.
+_TRANSACTION_ID_BYTES: Final = 19
+_NO_FIELDS: Final[Mapping[str, str]] = {}
 _BINARY: Final = Serialization.BINARY
 
 
@@ -336,36 +343,46 @@ class SendResponseEncoder:
         queue_id: int,
         queue_offset: int,
         transaction_id: bytes = b"",
+        further_fields: Mapping[str, str] = _NO_FIELDS,
     ) -> bytes | RemotingCommand:
-        """The answer to a send that was stored. `msg_id` is the offset message id in ASCII."""
+        """Encode the answer to a send that was stored: a frame, or a command where the request was JSON.
+
+        `msg_id` is the offset message id in ASCII, or those of a batch separated by commas. `transaction_id`
+        is the message's unique key.
+        """
         if request.serialization is not _BINARY:
             fields = self.fields(msg_id, queue_id, queue_offset, transaction_id)
+            fields.update(further_fields)
             return request.response(ResponseCode.SUCCESS, ext_fields=fields)
         middle = self._by_queue.get(queue_id)
         if middle is None:
             middle = self._by_queue[queue_id] = _ext("queueId", str(queue_id)) + b"\x00\x0bqueueOffset"
         offset = b"%d" % queue_offset
         last = self._constant_ext
+        if further_fields:
+            last += b"".join(_ext(name, value) for name, value in further_fields.items())
+        ext_length = len(msg_id) + len(middle) + len(offset) + len(last) + _MSG_ID_AND_OFFSET_BYTES
         if transaction_id:
-            last = b"\x00\x0dtransactionId%b%b%b" % (
-                len(transaction_id).to_bytes(4, "big"),
-                transaction_id,
-                last,
+            last = b"".join(
+                (b"\x00\x0dtransactionId", _pack_int32(len(transaction_id)), transaction_id, last)
             )
-        ext_length = len(msg_id) + len(middle) + len(offset) + len(last) + 15
+            ext_length += _TRANSACTION_ID_BYTES + len(transaction_id)
         header_length = _EMPTY_EXT_HEADER_LENGTH + ext_length
         return b"".join(
             (
-                _pack_prefix_opaque(
-                    header_length + 4, 0x01000000 | header_length, _HEAD_BEFORE_OPAQUE, request.opaque
+                _pack_until_msg_id(
+                    header_length + 4,
+                    0x01000000 | header_length,
+                    _HEAD_BEFORE_OPAQUE,
+                    request.opaque,
+                    _HEAD_AFTER_OPAQUE,
+                    ext_length,
+                    b"\x00\x05msgId",
+                    len(msg_id),
                 ),
-                _HEAD_AFTER_OPAQUE,
-                ext_length.to_bytes(4, "big"),
-                b"\x00\x05msgId",
-                len(msg_id).to_bytes(4, "big"),
                 msg_id,
                 middle,
-                len(offset).to_bytes(4, "big"),
+                _pack_int32(len(offset)),
                 offset,
                 last,
             )

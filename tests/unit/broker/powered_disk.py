@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.delivery.message_writer import Written
 from tests.support.flush_calls import FlushCall, intercepted_flushes
 from tests.support.power_loss import SyncedMemory, cut_power
 from tests.unit.broker.store.parts import machine_crashed
@@ -85,6 +85,6 @@ class PoweredDisk:
             self._is_off = True
 
 
-def end_of(place: Placed) -> int:
+def end_of(place: Written) -> int:
     """Where a message ends in the commit log."""
-    return place.physical_offset + place.size
+    return place.physical_offset + place.size_bytes

@@ -13,7 +13,7 @@ from rmq_remoting.headers.consumer import (
     QueryConsumeTimeSpanRequestHeader,
 )
 
-from ..refusals import existing_topic
+from ...topics.lookup import existing_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

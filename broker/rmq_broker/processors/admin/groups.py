@@ -16,10 +16,10 @@ from rmq_remoting.headers.consumer import (
     UpdateGroupForbiddenRequestHeader,
 )
 
+from ...groups.lookup import unknown_group
 from ...groups.names import group_name_problem
 from ...topics.attributes import AttributeProblem
 from ...topics.permissions import READ
-from ..refusals import group_is_not_here
 from .settling import Settle, answer_when_settled
 from .topics import MAX_QUEUE_NUMS
 
@@ -72,7 +72,7 @@ class GroupAdminProcessor:
         name = GetSubscriptionGroupConfigRequestHeader.decode(request.ext_fields).group
         config = self._groups.find(name)
         if config is None:
-            raise group_is_not_here(name)
+            raise unknown_group(name)
         return request.response(ResponseCode.SUCCESS, body=config.encode())
 
     def get_all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -87,7 +87,7 @@ class GroupAdminProcessor:
         header = UpdateGroupForbiddenRequestHeader.decode(request.ext_fields)
         group, topic = header.group, header.topic
         if group not in self._groups:
-            raise group_is_not_here(group)
+            raise unknown_group(group)
         if header.readable is not None:
             log.info("%s sets readable=%s for %s and %s", connection.peer, header.readable, group, topic)
             self._groups.permit_reading(group, topic, readable=header.readable)

@@ -17,7 +17,7 @@ from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError, RequestError
 from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 
-from ..refusals import group_is_not_here
+from ...groups.lookup import unknown_group
 from .relays import FIRST_VERSION_WITH_RESET, check_version
 from .settling import Settle, answer_later, answer_when_settled
 
@@ -57,7 +57,7 @@ class ServerSideReset:
     def check(self, header: ResetOffsetRequestHeader) -> None:
         """Raises CommandError for a group that does not exist."""
         if header.group not in self._groups:
-            raise group_is_not_here(header.group)
+            raise unknown_group(header.group)
 
     async def apply(
         self, header: ResetOffsetRequestHeader, targets: OffsetsByQueue, request: RemotingCommand

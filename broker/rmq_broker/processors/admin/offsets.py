@@ -18,7 +18,7 @@ from rmq_remoting.headers.offsets import CloneGroupOffsetRequestHeader, QueryCor
 from rmq_remoting.integers import INT64_MAX
 
 from ...offsets.table import NO_OFFSET
-from ..refusals import existing_topic
+from ...topics.lookup import existing_topic
 from .settling import Settle, answer_when_settled
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.message_queue import MessageQueue
 
-from ..refusals import existing_topic
+from ...topics.lookup import existing_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.headers.offsets import ResetOffsetRequestHeader

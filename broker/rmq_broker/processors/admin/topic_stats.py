@@ -10,7 +10,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.headers.topic import GetTopicStatsInfoRequestHeader
 from rmq_remoting.message_queue import MessageQueue
 
-from ..refusals import existing_topic
+from ...topics.lookup import existing_topic
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection

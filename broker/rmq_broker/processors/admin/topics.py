@@ -19,11 +19,11 @@ from rmq_remoting.headers.topic import (
     GetTopicConfigRequestHeader,
 )
 
+from ...sending.message_types import MIXED
 from ...topics.attributes import MESSAGE_TYPE, AttributeProblem, parse_attribute_changes
+from ...topics.lookup import existing_topic
 from ...topics.names import topic_name_problem
 from ...topics.permissions import is_valid
-from ..message_types import MIXED
-from ..refusals import existing_topic
 from .settling import Settle, answer_when_settled
 
 if TYPE_CHECKING:

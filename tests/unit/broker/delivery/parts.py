@@ -1,4 +1,4 @@
-"""What delivers again and later, on a store of its own, in virtual time."""
+"""The parts that redeliver messages and deliver them later, on a store of their own, in virtual time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rmq_broker.delivery.inner_message import InnerMessage
 from rmq_broker.delivery.message_writer import MessageWriter
 from rmq_broker.delivery.retries import Retries
 from rmq_broker.groups.table import SubscriptionGroupTable
-from rmq_broker.processors.send_later import LaterSends
+from rmq_broker.sending.redirection import Redirection
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.store.api import MessageStore, pack_host
@@ -30,7 +30,7 @@ STORE_HOST = pack_host("10.0.0.1", 10911)
 
 
 class Delivery:
-    """A store and what writes into it by itself; time passes by `clock`."""
+    """A store and the parts that write into it; `clock` is the time."""
 
     def __init__(self, folder: Path, clock: Clock | None = None, **keys: object) -> None:
         self.clock = clock or Clock()
@@ -46,7 +46,11 @@ class Delivery:
         self.groups = SubscriptionGroupTable(self.settings, self.clock)
         self.statistics = BrokerStatistics(self.topics.system_topics, self.clock)
         self.store = MessageStore(
-            self.settings, self.settings, self.settings, lambda: self.clock.now_ms / 1000
+            self.settings,
+            self.settings,
+            self.settings,
+            lambda: self.clock.now_ms / 1000,
+            is_batch=self.topics.stores_batches,
         )
         self.store.open()
         levels = self.settings.delay_levels
@@ -68,18 +72,18 @@ class Delivery:
         self.locked: set[str] = set()
         self.retries = Retries(self.groups, self.topics, levels, self.statistics, self.locked.__contains__)
         preparing = Preparing(self.settings, self.writer, HalfMessages(), self.clock)
-        self.later = LaterSends(self.writer, self.retries, preparing)
+        self.redirection = Redirection(self.writer, self.retries, preparing)
         self.offsets = DelayOffsets(self.clock)
         self.delayed = DelayedMessages(self.store, self.writer, self.offsets, self.statistics, self.clock)
 
     async def pass_seconds(self, seconds: float) -> None:
-        """Let time pass, and what is due then be delivered."""
+        """Let time pass, and deliver the messages that are due then."""
         self.clock.pass_seconds(seconds)
         await self.delayed.deliver_due()
         await self.timed.deliver_due()
 
     def stored(self, topic: str, queue_id: int = 0) -> list[MessageExt]:
-        """The messages of a queue; of one where nothing was stored, none."""
+        """Return the messages of a queue, which need not exist."""
         found: list[MessageExt] = []
         while True:
             result = self.store.get(topic, queue_id, len(found), 32, None)
@@ -88,21 +92,21 @@ class Delivery:
             found += decode_messages(result.body, check_crc=True)
 
     def bodies(self, topic: str, queue_id: int = 0) -> list[bytes]:
-        """Their bodies."""
+        """Return the bodies of the messages of a queue."""
         return [message.body for message in self.stored(topic, queue_id)]
 
 
-def later_sends(
+def redirection_of(
     settings: BrokerSettings, topics: TopicTable, store: MessageStore, statistics: BrokerStatistics
-) -> LaterSends:
-    """What a SendProcessor leaves to others, without any group known yet."""
+) -> Redirection:
+    """The redirection of a SendProcessor, without a consumer group."""
     levels = settings.delay_levels
     groups = SubscriptionGroupTable(settings, Clock())
     clock = Clock()
     intake = build_timer_intake(settings, settings, store, clock)
     writer = MessageWriter(store, statistics, levels, intake.admission)
     preparing = Preparing(settings, writer, HalfMessages(), clock)
-    return LaterSends(writer, Retries(groups, topics, levels, statistics), preparing)
+    return Redirection(writer, Retries(groups, topics, levels, statistics), preparing)
 
 
 def inner(

@@ -1,4 +1,4 @@
-"""Numbers in texts, parsed as Java does."""
+"""Numbers in texts as Java reads them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_doubles(text: str, value: float) -> None:
     assert read_double(text.encode()) == value
 
 
-def test_invalid_doubles_are_refused() -> None:
+def test_what_is_no_double() -> None:
     assert math.isnan(read_double(b"NaN")) and math.isnan(read_double(b"-NaN"))
     for text in (
         "",

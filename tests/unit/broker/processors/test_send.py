@@ -1,4 +1,4 @@
-"""The send processor: what it remembers, counts and answers."""
+"""The send processor: requests in, answers out, and the caches in between."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.processors.send import SendProcessor
-from rmq_broker.processors.send_target import TargetChecker
+from rmq_broker.sending.target_check import TargetChecker
 from rmq_broker.settings.broker import BrokerSettings
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.api import MessageStore
+from rmq_broker.store.api import MessageStore, pack_host
 from rmq_broker.topics.table import TopicTable
-from rmq_remoting.bodies.topic import TopicConfig, TopicFilterType
+from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.daemon.configuration import Change
 from rmq_remoting.framing import encode_frame
 from rmq_remoting.message import Message, MessageExt
 from rmq_remoting.message_codec import decode_messages
-from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.broker_requests import send, send_batch, sent
 from tests.support.frames import decode_one
-from tests.unit.broker.delivery.parts import later_sends
+from tests.unit.broker.delivery.parts import redirection_of
 from tests.unit.broker.parts import Clock, Peer, broker_settings
 
 
@@ -42,13 +41,13 @@ class _Broker:
             TargetChecker(self.settings, self.topics, Clock()),
             self.store,
             self.statistics,
-            ("10.0.0.1", 10911),
+            pack_host("10.0.0.1", 10911),
             lambda: "MADE",
-            later_sends(self.settings, self.topics, self.store, self.statistics),
+            redirection_of(self.settings, self.topics, self.store, self.statistics),
         )
 
     def send(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
-        """Send a command as it comes from the network; the answer as it goes there."""
+        """Send a command as it comes from the network; return the answer as the network carries it."""
         answer = self.processor.send(peer.connection, decode_one(encode_frame(command)))
         assert isinstance(answer, bytes | RemotingCommand)
         return decode_one(answer) if isinstance(answer, bytes) else answer
@@ -64,7 +63,7 @@ def broker(tmp_path: Path) -> Iterator[_Broker]:
     broker.store.close()
 
 
-async def test_both_forms_of_an_answer_say_the_same(broker: _Broker) -> None:
+async def test_both_serializations_are_answered_with_the_same_fields(broker: _Broker) -> None:
     peer = Peer()
     answers = [broker.send(send("T", serialization=form), peer) for form in Serialization]
 
@@ -77,7 +76,7 @@ async def test_both_forms_of_an_answer_say_the_same(broker: _Broker) -> None:
         assert answer.is_response
 
 
-async def test_what_is_stored_is_counted(broker: _Broker) -> None:
+async def test_stored_messages_are_counted(broker: _Broker) -> None:
     peer = Peer()
     broker.send(send("T", b"x" * 10), peer)
     broker.send(send_batch("T", [Message("T", b"y" * size) for size in (10, 2000)]), peer)
@@ -90,7 +89,7 @@ async def test_what_is_stored_is_counted(broker: _Broker) -> None:
     assert counted.put_sizes.counts[:2] == [2, 1]
 
 
-async def test_counts_go_on_in_the_same_place_after_a_topic_was_deleted(broker: _Broker) -> None:
+async def test_counts_start_again_after_a_topic_was_deleted(broker: _Broker) -> None:
     peer = Peer()
     broker.send(send("T"), peer)
     broker.topics.delete(["T"])
@@ -102,78 +101,26 @@ async def test_counts_go_on_in_the_same_place_after_a_topic_was_deleted(broker: 
     assert broker.statistics.topics["T"].put_messages == 1
 
 
-async def test_decisions_are_remembered_until_a_topic_changes(broker: _Broker) -> None:
+async def test_a_route_is_cached_until_a_topic_changes(broker: _Broker) -> None:
     peer = Peer()
     command = send("T", queue_id=1)
     broker.send(command, peer)
-    routes = dict(broker.processor._routes)
+    routes = broker.processor.caches[0]
     broker.send(command, peer)
-    assert broker.processor._routes == routes
+    assert routes.insertions == len(routes) == 1
 
     broker.topics.update(TopicConfig(topic_name="T", perm=4))
 
     assert broker.send(command, peer).code == ResponseCode.NO_PERMISSION
 
 
-async def test_a_choice_of_the_broker_is_remembered_by_queue(broker: _Broker) -> None:
+async def test_routes_of_targets_without_a_queue_are_cached_by_queue(broker: _Broker) -> None:
     peer = Peer()
     for _ in range(100):
         sent(broker.send(send("T", queue_id=-1), peer))
 
     assert sum(broker.store.max_offset("T", queue) for queue in range(4)) == 100
-    assert len(broker.processor._routes) == 4
-
-
-async def test_what_no_client_would_send_is_not_remembered(broker: _Broker) -> None:
-    """A route keeps its target's texts: thousands of them, of megabytes each, would fill the memory."""
-    peer = Peer()
-    for number in range(5):
-        sent(broker.send(send("T", group=f"{number}" + "g" * 5000), peer))
-        sent(broker.send(send("T", default_topic=f"{number}" + "t" * 5000), peer))
-
-    assert broker.processor._routes == {}
-    assert len(broker.stored("T")) == 10
-
-
-async def test_routes_are_bounded(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmq_broker.processors.send._MAX_ROUTES", 10)
-    peer = Peer()
-    for number in range(25):
-        sent(broker.send(send("T", group=f"group-{number}"), peer))
-
-    assert len(broker.processor._routes) <= 10
-    assert broker.store.max_offset("T", 0) == 25
-
-
-async def test_bits_of_the_record_layout_are_the_brokers(broker: _Broker) -> None:
-    bits = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 | MessageSysFlag.COMPRESSED
-    peer = Peer()
-    broker.send(send("T", b"x", sys_flag=bits), peer)
-
-    result = broker.store.get("T", 0, 0, 32, None)
-
-    (message,) = decode_messages(result.body, decompress_bodies=False)
-    assert message.sys_flag == MessageSysFlag.COMPRESSED
-    assert message.born_host == ("192.0.2.1", 40_000)
-
-
-async def test_a_batch_is_part_of_no_transaction(broker: _Broker) -> None:
-    command = send(
-        "T",
-        send_batch("T", [Message("T", b"x")]).body,
-        code=320,
-        batch=True,
-        sys_flag=MessageSysFlag.TRANSACTION_COMMIT,
-    )
-    answer = broker.send(command, Peer())
-    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-    assert "transaction" in str(answer.remark)
-
-
-async def test_messages_of_a_topic_with_several_tags_say_so(broker: _Broker) -> None:
-    broker.topics.update(TopicConfig(topic_name="T", topic_filter_type=TopicFilterType.MULTI_TAG))
-    broker.send(send("T"), Peer())
-    assert broker.stored("T")[0].sys_flag == MessageSysFlag.MULTI_TAGS
+    assert len(broker.processor.caches[0]) == 4
 
 
 @pytest.mark.parametrize(
@@ -186,7 +133,7 @@ async def test_messages_of_a_topic_with_several_tags_say_so(broker: _Broker) -> 
         (("", 0), ("0.0.0.0", 0)),  # of a peer that has gone already
     ],
 )
-async def test_where_a_message_came_from(
+async def test_the_born_host_is_the_producers_address(
     broker: _Broker, address: tuple[str, int], stored: tuple[str, int]
 ) -> None:
     peer = Peer()
@@ -197,21 +144,21 @@ async def test_where_a_message_came_from(
     assert [message.born_host for message in broker.stored("T")] == [stored] * 2
 
 
-async def test_only_settings_that_count_make_it_decide_anew(broker: _Broker) -> None:
+async def test_only_some_settings_invalidate_the_routes(broker: _Broker) -> None:
     peer = Peer()
     broker.send(send("T"), peer)
     broker.processor.settings_changed(Change({"maxMessageSize": ("1", "2")}, {}))
-    assert broker.processor._routes
+    assert len(broker.processor.caches[0]) == 1
 
     broker.settings.region_id = "moon"
     broker.processor.settings_changed(Change({"regionId": ("DefaultRegion", "moon")}, {}))
 
-    assert broker.processor._routes == {}
+    assert len(broker.processor.caches[0]) == 0
     assert broker.send(send("T"), peer).ext_fields["MSG_REGION"] == "moon"
     assert [message.properties["MSG_REGION"] for message in broker.stored("T")] == ["DefaultRegion", "moon"]
 
 
-async def test_message_types_are_checked_where_that_is_wanted(broker: _Broker) -> None:
+async def test_message_types_are_checked_with_message_type_check(broker: _Broker) -> None:
     peer = Peer()
     broker.topics.update(TopicConfig(topic_name="F"), {"+message.type": "FIFO"})
     sharded, batch = {"__SHARDINGKEY": "k"}, [Message("F", b"1"), Message("F", b"2")]

@@ -12,7 +12,7 @@ import pytest
 from rmq_broker.delivery.cold_reads import ColdReads
 from rmq_broker.processors.send import SendProcessor
 from rmq_broker.processors.send_back import SendBackProcessor
-from rmq_broker.processors.send_target import TargetChecker
+from rmq_broker.sending.target_check import TargetChecker
 from rmq_broker.store.api import Durability, StoreUnavailable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
@@ -44,9 +44,9 @@ class _Broker(Delivery):
             TargetChecker(self.settings, self.topics, self.clock),
             self.store,
             self.statistics,
-            ("10.0.0.1", 10911),
+            STORE_HOST,
             lambda: "MADE",
-            self.later,
+            self.redirection,
         )
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq_broker.processors.send import SendProcessor
-from rmq_broker.processors.send_target import TargetChecker
+from rmq_broker.sending.target_check import TargetChecker
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.api import MessageStore
+from rmq_broker.store.api import MessageStore, pack_host
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -24,7 +24,7 @@ from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.broker_requests import send
 from tests.support.frames import decode_one
-from tests.unit.broker.delivery.parts import later_sends
+from tests.unit.broker.delivery.parts import redirection_of
 from tests.unit.broker.parts import Clock, broker_settings
 
 _INT32 = st.one_of(st.integers(0, 8), st.integers(-(1 << 31), (1 << 31) - 1))
@@ -102,9 +102,9 @@ class _Broker:
             TargetChecker(settings, topics, Clock()),
             self.store,
             statistics,
-            ("10.0.0.1", 10911),
+            pack_host("10.0.0.1", 10911),
             lambda: "MADE",
-            later_sends(settings, topics, self.store, statistics),
+            redirection_of(settings, topics, self.store, statistics),
         )
 
     def ends(self) -> dict[tuple[str, int], int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.delivery.cold_reads import ColdReads
-from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.delivery.message_writer import Written
 from rmq_broker.processors.transaction import TransactionProcessor
 from rmq_broker.store.api import ColdData, Durability, MessageStore, StoreUnavailable
 from rmq_remoting.codes import RequestCode, ResponseCode
@@ -27,7 +27,7 @@ class _Broker(Transacting):
         self.tier = PoolTier("pull_cold", threads=1, capacity=10, max_wait_ms=5000)
         self.processor = TransactionProcessor(self.service, self.store, ColdReads(self.tier))
 
-    async def commit(self, place: Placed, peer: Peer | None = None) -> RemotingCommand:
+    async def commit(self, place: Written, peer: Peer | None = None) -> RemotingCommand:
         command = request(
             RequestCode.END_TRANSACTION,
             producerGroup=GROUP,

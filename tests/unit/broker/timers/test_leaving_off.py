@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.delivery.message_writer import Written
 from rmq_broker.store.api import StoreUnavailable
 from tests.unit.broker.delivery.parts import Delivery
 from tests.unit.broker.parts import START_MS
@@ -18,7 +18,7 @@ _COUNT = 1000
 _ALL = list(range(_COUNT))
 
 
-def _put(delivery: Delivery, number: int, after_ms: int = 500) -> Placed:
+def _put(delivery: Delivery, number: int, after_ms: int = 500) -> Written:
     fields = {"TIMER_DELIVER_MS": str(START_MS + after_ms), "UNIQ_KEY": str(number)}
     return delivery.writer.put(with_properties(fields, body=b"%d" % number))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.delivery.message_writer import Written
 from rmq_broker.persistence.config_file import ConfigFile
 from rmq_broker.timers import wheel
 from tests.unit.broker.delivery.parts import Delivery
@@ -41,8 +41,8 @@ def small_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 class _Sent:
     """What was sent: where it stands, by its number, and what takes which number back."""
 
-    places: dict[int, Placed] = field(default_factory=dict)
-    recalls: dict[int, Placed] = field(default_factory=dict)
+    places: dict[int, Written] = field(default_factory=dict)
+    recalls: dict[int, Written] = field(default_factory=dict)
 
     def lose_from(self, log_end: int) -> None:
         """The log ends there now."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.delivery.inner_message import InnerMessage
-from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.delivery.message_writer import Written
 from rmq_broker.store.api import CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, MessageRejected, StoreUnavailable
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import properties_to_string
@@ -36,7 +36,7 @@ def _at(
     return with_properties({"TIMER_DELIVER_MS": deliver_ms, **properties}, topic, body, queue_id)
 
 
-def _recall(placed: Placed, topic: str, key: str) -> InnerMessage:
+def _recall(placed: Written, topic: str, key: str) -> InnerMessage:
     assert placed.timer_out_ms is not None
     fields = {"TIMER_DEL_UNIQKEY": f"{topic}+{key}", "TIMER_DELIVER_MS": str(placed.timer_out_ms + 1)}
     return with_properties(fields, topic, b"0")

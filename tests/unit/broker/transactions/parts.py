@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.producers import ProducerTable
-from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.delivery.message_writer import Written
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.transactions.service import TransactionService
 from rmq_remoting.bodies.topic import TopicConfig
@@ -55,14 +55,14 @@ class Transacting(Delivery):
         )
         self.halves = self.service.halves
 
-    def send(self, body: bytes = b"body", *, queue_id: int = 2, **properties: str) -> Placed:
+    def send(self, body: bytes = b"body", *, queue_id: int = 2, **properties: str) -> Written:
         """Send a message in a transaction."""
         fields = {"UNIQ_KEY": body.decode(), "PGROUP": GROUP, "TRAN_MSG": "true", **properties}
         message = inner(TOPIC, body, queue_id=queue_id)
         message.set_properties(fields)
         return self.service.preparing.put(message, GROUP, fields["UNIQ_KEY"].encode())
 
-    def end(self, state: int, place: Placed, **fields: object) -> None:
+    def end(self, state: int, place: Written, **fields: object) -> None:
         """What became of it; raises as the broker refuses."""
         header = EndTransactionRequestHeader(
             **{
@@ -112,9 +112,9 @@ def question(peer: Peer) -> tuple[CheckTransactionStateRequestHeader, RemotingCo
     return CheckTransactionStateRequestHeader.decode(command.ext_fields), command
 
 
-def place_of(header: CheckTransactionStateRequestHeader) -> Placed:
+def place_of(header: CheckTransactionStateRequestHeader) -> Written:
     """Where a question says that the half message is."""
-    return Placed(header.commit_log_offset, header.tran_state_table_offset, 0)
+    return Written(header.commit_log_offset, header.tran_state_table_offset, 0)
 
 
 def without(message: MessageExt, *names: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.delivery.message_writer import Written
 from rmq_broker.store.api import StoreUnavailable
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
@@ -237,7 +237,7 @@ def test_only_some_small_messages_are_at_hand(broker: Transacting) -> None:
     assert [place for place in (large, *small) if _is_at_hand(broker, place)] == small[1:]
 
 
-def _is_at_hand(broker: Transacting, place: Placed) -> bool:
+def _is_at_hand(broker: Transacting, place: Written) -> bool:
     half = broker.halves.get(place.queue_offset)
     assert half is not None
     return half.message is not None

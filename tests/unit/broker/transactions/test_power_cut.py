@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.delivery.inner_message import read_message
-from rmq_broker.delivery.message_writer import Placed
+from rmq_broker.delivery.message_writer import Written
 from rmq_broker.persistence.config_file import ConfigFile
 from rmq_remoting.daemon.atomic_file import replace_file
 from rmq_remoting.headers.transaction import CheckTransactionStateRequestHeader
@@ -35,7 +35,7 @@ class _Broker:
     """A broker's transactions, opened again and again, and by number what was said of them."""
 
     def __init__(self, disk: PoweredDisk, chance: random.Random, *, flushes_each: bool) -> None:
-        self.places: dict[int, Placed] = {}  # of half messages that are in the log
+        self.places: dict[int, Written] = {}  # of half messages that are in the log
         self.committed: set[int] = set()
         self.rolled_back: set[int] = set()
         self._disk = disk

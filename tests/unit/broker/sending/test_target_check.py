@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_broker.processors.send_target import TargetChecker
+from rmq_broker.sending.target_check import TargetChecker
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode

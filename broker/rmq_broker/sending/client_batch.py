@@ -14,7 +14,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 
 from ..store.api import BatchMessages
-from .send_properties import PropertiesEditor
+from .properties import PropertiesEditor
 
 _ITEM: Final = Struct(">12xii")
 _ITEM_BYTES: Final = 20  # before the body
@@ -25,13 +25,14 @@ _END_OF_TAGS_OR_KEYS: Final = b"S\x01"
 _KEYS: Final = b"KEYS\x01"
 
 
-def read_batch(body: bytes, shared: bytes, editor: PropertiesEditor) -> tuple[BatchMessages, bool]:
+def read_batch(
+    body: bytes, shared: bytes, shared_code: int, editor: PropertiesEditor
+) -> tuple[BatchMessages, bool]:
     """The messages of a client batch; each gets the properties of the batch appended, as in Apache's.
 
     `shared` are those properties, as they are stored. Also whether one of the messages may have KEYS. Raises
     CommandError.
     """
-    shared_code = editor.tags_code(shared)
     found = _of_one_size(body, shared, shared_code, editor.max_bytes)
     if found is None:
         messages = _one_by_one(body, shared, shared_code, editor.max_bytes)

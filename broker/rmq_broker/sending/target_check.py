@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 
+from ..topics.lookup import no_such_topic
 from ..topics.names import RETRY_PREFIX, is_send_prohibited, topic_name_problem
 from ..topics.permissions import FLAG_UNIT, FLAG_UNIT_SUBSCRIPTION, WRITE
-from .message_types import wanted_type
-from .refusals import no_such_topic
+from .message_types import required_type
 
 if TYPE_CHECKING:
     from rmq_remoting.bodies.topic import TopicConfig
@@ -27,19 +27,19 @@ class TargetChecker:
 
     def __init__(self, settings: BrokerSettings, topics: TopicTable, now_ms: ClockMs) -> None:
         self._settings = settings
-        self._topics = topics
+        self.topics = topics
         self._now_ms = now_ms
 
     @property
     def version(self) -> int:
         """Grows whenever an earlier decision may no longer hold."""
-        return self._topics.version
+        return self.topics.version
 
-    def wanted_type(self, topic: TopicConfig) -> str | None:
+    def required_type(self, topic: TopicConfig) -> str | None:
         """The type that all messages to a topic must have; None where any may come, or nobody looks."""
         if not self._settings.message_type_check:
             return None
-        return wanted_type(topic, is_system=topic.topic_name in self._topics.system_topics)
+        return required_type(topic, is_system=topic.topic_name in self.topics.system_topics)
 
     def check(self, target: SendTarget, peer: str) -> TopicConfig:
         """The topic's configuration. Raises CommandError with what is wrong."""
@@ -58,7 +58,7 @@ class TargetChecker:
             raise CommandError(
                 ResponseCode.NO_PERMISSION, f"sending messages to {name} is forbidden: the broker writes it"
             )
-        topic = self._topics.get(name) or self._create(target, peer)
+        topic = self.topics.get(name) or self._create(target, peer)
         if not topic.perm & WRITE:
             raise CommandError(ResponseCode.NO_PERMISSION, f"sending messages to topic {name} is forbidden")
         # A broker without write permission is drained by way of its routes; only where order counts does it
@@ -78,11 +78,11 @@ class TargetChecker:
         sys_flag = 0
         if target.unit_mode:
             sys_flag = FLAG_UNIT_SUBSCRIPTION if name.startswith(RETRY_PREFIX) else FLAG_UNIT
-        topic = self._topics.create_for_send(
+        topic = self.topics.create_for_send(
             name, target.default_topic, target.default_topic_queue_nums, sys_flag, peer
         )
         if topic is None and name.startswith(RETRY_PREFIX):
-            topic = self._topics.create_for_group(name, 1, system_flag=sys_flag)
+            topic = self.topics.create_for_group(name, 1, system_flag=sys_flag)
         if topic is None:
             raise no_such_topic(name, "create it, or start the broker with autoCreateTopicEnable=true")
         return topic

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from rmq_broker.processors.message_types import check_type, check_types, message_type, wanted_type
+from rmq_broker.sending.message_types import check_type, check_types, message_type, required_type
 from rmq_broker.store.api import BatchMessages
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode
@@ -46,11 +46,11 @@ def test_a_message_is_what_its_properties_say(properties: Mapping[str, str], is_
 def test_a_topic_is_for_what_its_attribute_says(
     name: str, attributes: dict[str, str], wanted: str | None
 ) -> None:
-    assert wanted_type(TopicConfig(topic_name=name, attributes=attributes), is_system=False) == wanted
+    assert required_type(TopicConfig(topic_name=name, attributes=attributes), is_system=False) == wanted
 
 
 def test_system_topics_take_anything() -> None:
-    assert wanted_type(TopicConfig(topic_name="TBW102"), is_system=True) is None
+    assert required_type(TopicConfig(topic_name="TBW102"), is_system=True) is None
 
 
 def test_another_type_is_refused() -> None:

@@ -26,7 +26,7 @@ _ANY: Final = frozenset({MIXED, "UNSPECIFIED"})
 _DELAYS: Final = (b"DELAY", b"TIMER_DELIVER_MS", b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS")
 
 
-def wanted_type(topic: TopicConfig, *, is_system: bool) -> str | None:
+def required_type(topic: TopicConfig, *, is_system: bool) -> str | None:
     """The type that all messages to a topic must have; None where any may come."""
     if is_system or topic.topic_name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         return None

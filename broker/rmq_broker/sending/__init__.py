@@ -1,0 +1,1 @@
+"""Sends: check a producer's messages, plan how to store them, store and count them, and encode the answer."""

@@ -1,0 +1,113 @@
+"""Routes of sends: one decision per target and version of the topic table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.sending.kinds import SendKind
+from rmq_remoting.bodies.topic import TopicConfig, TopicFilterType
+from rmq_remoting.codes import ResponseCode
+from rmq_remoting.errors import CommandError
+from rmq_remoting.sys_flags import MessageSysFlag
+from tests.unit.broker.sending.parts import PEER, Sending, target
+
+
+@pytest.fixture
+def sending(tmp_path: Path) -> Iterator[Sending]:
+    sending = Sending(tmp_path)
+    yield sending
+    sending.store.close()
+
+
+def test_the_target_decides_about_the_kind(sending: Sending) -> None:
+    sending.topics.update(TopicConfig(topic_name="U"), {"+queue.type": "BatchCQ"})
+    prepared = MessageSysFlag.TRANSACTION_PREPARED
+
+    assert sending.route(target()).kind is SendKind.PLAIN
+    assert sending.route(target(batch=True)).kind is SendKind.BATCH
+    assert sending.route(target("U", batch=True)).kind is SendKind.UNIT
+    assert sending.route(target("U")).kind is SendKind.PLAIN
+    assert sending.route(target(sys_flag=prepared)).kind is SendKind.HALF
+    assert sending.route(target("%RETRY%g", reconsume_times=1)).kind is SendKind.PLAIN
+    assert sending.route(target("%RETRY%g", reconsume_times=17)).kind is SendKind.DEAD_LETTER
+
+
+def test_a_dead_letter_is_answered_with_the_queue_that_the_producer_named(sending: Sending) -> None:
+    route = sending.route(target("%RETRY%g", 0, reconsume_times=17))
+    assert (route.topic, route.queue.topic, route.answered_queue_id) == ("%RETRY%g", "%DLQ%g", 0)
+
+
+@pytest.mark.parametrize(
+    ("refused", "code", "remark"),
+    [
+        (target("%RETRY%g", batch=True), ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be sent to the retry"),
+        (
+            target(batch=True, sys_flag=MessageSysFlag.TRANSACTION_COMMIT),
+            ResponseCode.MESSAGE_ILLEGAL,
+            "a batch cannot be part of a transaction",
+        ),
+        (
+            target(sys_flag=MessageSysFlag.TRANSACTION_ROLLBACK),
+            ResponseCode.MESSAGE_ILLEGAL,
+            "rolled back",
+        ),
+        (target(sys_flag=MessageSysFlag.INNER_BATCH), ResponseCode.MESSAGE_ILLEGAL, "not supported"),
+        (target("a b"), ResponseCode.INVALID_PARAMETER, "a b"),
+    ],
+)
+def test_targets_that_are_refused(sending: Sending, refused: object, code: int, remark: str) -> None:
+    with pytest.raises(CommandError, match=remark) as error:
+        sending.route(refused)  # type: ignore[arg-type]
+    assert error.value.code == code
+    assert len(sending.routes.cache) == 0
+
+
+def test_only_the_broker_sets_the_flags_of_the_record_layout(sending: Sending) -> None:
+    bits = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 | MessageSysFlag.COMPRESSED
+    assert sending.route(target(sys_flag=bits)).sys_flag == MessageSysFlag.COMPRESSED
+    sending.topics.update(TopicConfig(topic_name="M", topic_filter_type=TopicFilterType.MULTI_TAG))
+    assert sending.route(target("M")).sys_flag == MessageSysFlag.MULTI_TAGS
+
+
+def test_a_negative_queue_id_is_replaced_by_a_random_one(sending: Sending) -> None:
+    any_queue = target(queue_id=-1)
+    chosen = {sending.routes.any_queue_id(any_queue, PEER) for _ in range(200)}
+    assert chosen == set(range(4))
+    assert {sending.route(any_queue, queue_id).answered_queue_id for queue_id in chosen} == chosen
+    assert len(sending.routes.cache) == 4
+
+    sending.topics.update(TopicConfig(topic_name="R", read_queue_nums=1, write_queue_nums=0))
+    with pytest.raises(CommandError, match="no queues to write to") as refused:
+        sending.routes.any_queue_id(target("R", -1), PEER)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+
+
+def test_routes_are_cached_by_target_and_queue(sending: Sending) -> None:
+    first, same_values = target(), target()
+    route = sending.route(first)
+    assert sending.routes.cache.get((first, 0)) is route
+    assert sending.routes.cache.get((same_values, 0)) is None  # targets are compared by identity
+
+
+def test_routes_of_retry_topics_are_not_cached(sending: Sending) -> None:
+    sending.route(target("%RETRY%g"))
+    assert len(sending.routes.cache) == 0
+
+
+def test_a_route_with_very_long_texts_is_not_cached(sending: Sending) -> None:
+    """A route keeps its target's texts: thousands of long ones would fill the memory."""
+    for number in range(5):
+        sending.route(target(group=f"{number}" + "g" * 5000))
+        sending.route(target(default_topic=f"{number}" + "ü" * 1500))
+    assert len(sending.routes.cache) == 0
+
+
+def test_the_bound_in_bytes_holds_for_the_longest_routes(sending: Sending) -> None:
+    sending.routes.cache.max_bytes = 30_000
+    for number in range(25):
+        sending.route(target(group=f"{number}" + "g" * 3000))
+    assert 0 < len(sending.routes.cache) <= 7
+    assert sending.routes.cache.evictions > 0
