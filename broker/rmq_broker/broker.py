@@ -150,7 +150,8 @@ class Broker:
                 wait_seconds,
                 name_servers,
             )
-        return f"{settings.broker_name} {self.address} namesrv {name_servers}"
+        conflict = "".join(f" route-held-by {holder}" for holder in registrar.conflicts)
+        return f"{settings.broker_name} {self.address} namesrv {name_servers}{conflict}"
 
     # --- stop ---
 

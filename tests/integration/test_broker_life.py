@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import sys
 import threading
@@ -191,6 +192,37 @@ async def test_topics_can_be_found_as_soon_as_they_are_made_and_no_more_after_th
         async with asyncio.timeout(5):
             while await route("TBW102") is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+
+
+async def test_two_brokers_of_one_name_report_each_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rmq.broker.registration")
+
+    def logged(beginning: str) -> list[str]:
+        found = [record.getMessage() for record in caplog.records]
+        return [message for message in found if message.startswith(beginning)]
+
+    async with running_namesrv(tmp_path) as namesrv:
+        keys = {"namesrvAddr": namesrv.address}
+        first = RunningBroker(broker_configuration(tmp_path / "first", **keys))
+        await first.start()
+        assert len(logged("registered with")) == 1
+        async with running_broker(tmp_path / "second", **keys) as second:
+            assert second.ready_text == (
+                f"broker-a {second.address} namesrv {namesrv.address} route-held-by {first.address}"
+            )
+            (error,) = logged("route conflict")
+            assert f"broker=broker-a holder={first.address} address={second.address}" in error
+
+            first.topics.next_data_version()  # registers again, as it does every 30 s
+            await until(lambda: len(logged("route conflict")) == 2)
+            assert f"holder={second.address} address={first.address}" in logged("route conflict")[1]
+            assert len(logged("registered with")) == 1
+
+            await first.stop()
+            second.topics.next_data_version()
+            await until(lambda: len(logged("registered with")) == 2)
 
 
 async def test_a_standalone_broker_brings_its_name_server_along(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 
 from ..pop.metrics import PopCollector
+from ..registration.metrics import RegistrationCollector
 from ..timers.metrics import TimerCollector
 from ..transactions.metrics import TransactionCollector
 from .broker_metrics import BrokerCollector, BrokerMetrics, Observed
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..network.listeners import Listeners
     from ..network.tiers import Tiers
+    from ..registration.registrar import Registrar
     from ..services import Services
     from ..settings.broker import BrokerSettings
 
@@ -43,6 +45,7 @@ def build_metrics(
     services: Services,
     tiers: Tiers,
     listeners: Listeners,
+    registrar: Registrar,
     now_ms: ClockMs,
 ) -> BrokerMetrics:
     """Build the collectors of all services, and the server that shows them."""
@@ -68,6 +71,7 @@ def build_metrics(
         TimerCollector(services.timers),
         PopCollector(services.pops),
         TransactionCollector(services.transactions),
+        RegistrationCollector(registrar),
         RemotingCollector(listeners.main.dispatcher, {"main": listeners.main, "fast": listeners.fast}),
     )
     return BrokerMetrics(settings, supervisor, collectors)

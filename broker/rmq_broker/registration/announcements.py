@@ -16,6 +16,7 @@ from rmq_remoting.codes import RequestCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
+    GetBrokerMemberGroupRequestHeader,
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
     RegisterTopicRequestHeader,
@@ -55,7 +56,7 @@ class Announcements:
         topic_settings: TopicSettings,
         topics: TopicTable,
     ) -> None:
-        self._identity = identity
+        self.identity = identity
         self._settings = settings
         self._topic_settings = topic_settings
         self._topics = topics
@@ -93,7 +94,7 @@ class Announcements:
 
     def query_data_version(self) -> RemotingCommand:
         """322: is what the name server has the newest?"""
-        identity = self._identity
+        identity = self.identity
         header = QueryDataVersionRequestHeader(
             broker_addr=identity.address,
             broker_id=identity.broker_id,
@@ -107,15 +108,22 @@ class Announcements:
         """904, or for old name servers the query that does as well: this broker lives."""
         if self._settings.compatible_with_old_name_srv:
             return self.query_data_version()
-        identity = self._identity
+        identity = self.identity
         header = BrokerHeartbeatRequestHeader(
             broker_addr=identity.address, broker_name=identity.name, cluster_name=identity.cluster
         )
         return RemotingCommand.request(RequestCode.BROKER_HEARTBEAT, header.encode())
 
+    def query_members(self) -> RemotingCommand:
+        """901: which addresses have this broker's name?"""
+        header = GetBrokerMemberGroupRequestHeader(
+            broker_name=self.identity.name, cluster_name=self.identity.cluster
+        )
+        return RemotingCommand.request(RequestCode.GET_BROKER_MEMBER_GROUP, header.encode())
+
     def unregister(self) -> RemotingCommand:
         """104: this broker is going."""
-        identity = self._identity
+        identity = self.identity
         header = UnRegisterBrokerRequestHeader(
             broker_addr=identity.address,
             broker_id=identity.broker_id,
@@ -146,7 +154,7 @@ class Announcements:
         ]
 
     def _register(self, body: bytes, compressed: bool) -> RemotingCommand:
-        identity, settings = self._identity, self._settings
+        identity, settings = self.identity, self._settings
         header = RegisterBrokerRequestHeader(
             body_crc32=zlib.crc32(body) & _CRC_MASK,
             broker_addr=identity.address,
@@ -164,7 +172,7 @@ class Announcements:
 
     def _register_topic(self, config: TopicConfig) -> RemotingCommand:
         queues = QueueData(
-            broker_name=self._identity.name,
+            broker_name=self.identity.name,
             perm=config.perm,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,

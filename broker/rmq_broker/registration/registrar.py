@@ -1,8 +1,10 @@
 """Registration with the name servers, so that clients find this broker and its topics.
 
-Each name server has a task of its own: one that is dead or hangs delays nobody. It is told everything when
-it is first reached, after its connection was lost (it forgets a broker whose connection ends), and every 30
-seconds; of topics that were created or changed it is told at once, of each alone, as far as that is enough.
+Each name server has a task of its own, so that one that is dead or hangs does not delay the others. The
+broker sends a full registration when it first reaches the name server, after the connection was lost (a name
+server forgets a broker whose connection ends), and every 30 seconds. A topic that was created or changed is
+announced at once, by itself where that is enough. Before each full registration the broker asks whether
+another broker of its name holds the route (`route_conflict.py`).
 
 Source: Apache RocketMQ 5.3.3, BrokerOuterAPI, and BrokerController with its registerBrokerAll,
 registerIncrementBrokerData and sendHeartbeat.
@@ -26,8 +28,9 @@ from rmq_remoting.headers.namesrv import QueryDataVersionResponseHeader, Registe
 from ..settings.broker import RegistrationSettings, TopicSettings
 from ..topics.table import TopicsChanged, TopicTable
 from .announcements import Announcements, BrokerIdentity
+from .route_conflict import RouteConflict
 
-__all__ = ["BrokerIdentity", "NameServerLink", "Registrar", "RegistrationRefused"]
+__all__ = ["BrokerIdentity", "NameServerLink", "Registrar", "RegistrationIgnored", "RegistrationRefused"]
 
 log = logging.getLogger("rmq.broker.registration")
 
@@ -40,16 +43,23 @@ class RegistrationRefused(Exception):
     """A name server answered a registration with an error."""
 
 
+class RegistrationIgnored(Exception):
+    """A name server kept the address of another broker with this broker's name."""
+
+
 class NameServerLink:
-    """Keeps one name server up to date. The public attributes are for metrics and logs."""
+    """Keeps one name server up to date. The public attributes are for metrics and logs.
+
+    `announced_version` is the version of the topic table that the name server has.
+    """
 
     def __init__(self, address: str, registrar: Registrar) -> None:
         self.address = address
         self.is_registered = False
         self.registrations = 0
         self.failures = 0
-        # The version of the topic table that the name server has.
         self.announced_version = -1
+        self.conflict = RouteConflict(address, registrar.announcements.identity)
         self._registrar = registrar
         self._wake = asyncio.Event()
         self._all_due = True
@@ -78,6 +88,11 @@ class NameServerLink:
                 await self._announce()
                 failures = 0
                 pause = self._registrar.settings.registration_period_ms / 1000
+            except RegistrationIgnored:
+                # Sending everything again at once would change nothing, as the other broker goes on.
+                self.failures += 1
+                self.is_registered = False
+                pause = self._registrar.settings.registration_period_ms / 1000
             except (RequestError, RegistrationRefused, HeaderError) as error:
                 self._failed(error, is_news=failures == 0)
                 pause = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
@@ -87,28 +102,45 @@ class NameServerLink:
                 self._all_due = True
 
     async def _announce(self) -> None:
-        """Tell the name server what it does not know."""
+        """Send the name server the changed topics or, where that is not enough, a full registration."""
         registrar = self._registrar
         version = registrar.topics.version
         everything, changed = self._all_due, list(self._due.values())
         self._all_due = False
         self._due.clear()
         try:
-            if not everything:
-                everything = not await self._takes(changed)
-            elif self.is_registered:
-                everything = await self._is_outdated()
             if everything:
-                for request in await registrar.announcements.full():
-                    await self._send(request)
+                await self._register(is_known=self.is_registered)
+            elif not await self._takes(changed):
+                await self._register(is_known=False)
         except BaseException:
             self._all_due = True
             raise
-        if not self.is_registered:
-            log.info("registered with name server %s", self.address)
         self.is_registered = True
         self.registrations += 1
         self.announced_version = version
+
+    async def _register(self, *, is_known: bool) -> None:
+        """Send a full registration unless the name server, which knows the broker, has the newest topics.
+
+        Raises RegistrationIgnored where the name server keeps the address of another broker.
+        """
+        holder = await self._other_holder()
+        if holder is not None or not is_known or await self._is_outdated():
+            for request in await self._registrar.announcements.full():
+                await self._send(request)
+        if holder is None:
+            if self.conflict.cleared() or not self.is_registered:
+                log.info("registered with name server %s", self.address)
+            return
+        is_replaced = await self._other_holder() is None
+        self.conflict.seen(holder, is_replaced=is_replaced)
+        if not is_replaced:
+            raise RegistrationIgnored(f"name server {self.address} kept the address {holder}")
+
+    async def _other_holder(self) -> str | None:
+        """Return the address of another broker that holds this broker's route at the name server."""
+        return self.conflict.other_holder(await self._ask(self._registrar.announcements.query_members()))
 
     async def _takes(self, changed: list[TopicConfig]) -> bool:
         """Tell the name server of some topics; False where it refuses, as it has forgotten the broker."""
@@ -139,9 +171,12 @@ class NameServerLink:
         if request.code == RequestCode.REGISTER_BROKER:
             self._registrar.answered(self.address, response)
 
-    async def _request(self, request: RemotingCommand) -> RemotingCommand:
+    async def _ask(self, request: RemotingCommand) -> RemotingCommand:
         timeout_seconds = self._registrar.settings.register_broker_timeout_ms / 1000
-        response = await self._registrar.client.request(self.address, request, timeout_seconds)
+        return await self._registrar.client.request(self.address, request, timeout_seconds)
+
+    async def _request(self, request: RemotingCommand) -> RemotingCommand:
+        response = await self._ask(request)
         if response.code != ResponseCode.SUCCESS:
             raise RegistrationRefused(f"code {response.code}, {response.remark}")
         return response
@@ -195,8 +230,16 @@ class Registrar:
             for link in self.links:
                 tasks.create_task(link.run(), name=f"register with {link.address}")
 
+    @property
+    def conflicts(self) -> list[str]:
+        """Addresses of other brokers that hold this broker's route at some name server."""
+        return sorted({link.conflict.holder for link in self.links if link.conflict.holder is not None})
+
     async def wait_registered(self, timeout_seconds: float) -> bool:
-        """Wait until at least one name server knows this broker; False if none does in time."""
+        """Wait until at least one name server knows this broker, or another one of its name.
+
+        False if that does not happen in time.
+        """
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._registered.wait()
@@ -239,7 +282,7 @@ class Registrar:
 
     def progressed(self) -> None:
         """A link has succeeded or failed."""
-        if any(link.is_registered for link in self.links):
+        if any(link.is_registered or link.conflict.holder is not None for link in self.links):
             self._registered.set()
         self._progress.set()
 

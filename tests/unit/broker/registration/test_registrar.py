@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from rmq_broker.registration.metrics import RegistrationCollector
 from rmq_broker.registration.registrar import BrokerIdentity, Registrar
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.kv import KVTable
 from rmq_remoting.bodies.register import RegisterBrokerBody
-from rmq_remoting.bodies.route import TopicRouteData
+from rmq_remoting.bodies.route import (
+    BrokerMemberGroup,
+    GetBrokerMemberGroupResponseBody,
+    TopicRouteData,
+)
 from rmq_remoting.bodies.topic import DataVersion, TopicConfig
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -43,7 +49,11 @@ class _NameServer:
         self.refusals = 0
         self.silent = False
         tier = InlineTier("all", capacity=1000, max_wait_ms=60_000)
-        codes = (103, 104, 217, 322, 904)
+        # The address that it keeps for broker-a; None: it takes those that register.
+        self.kept_address: str | None = None
+        self.addresses: dict[int, str] = {}
+        self.knows_members = True
+        codes = (103, 104, 217, 322, 901, 904)
         dispatcher = Dispatcher()
         dispatcher.register(codes, self._answer, tier)
         self.server = RemotingServer(dispatcher)
@@ -74,6 +84,8 @@ class _NameServer:
         self.requests.append(request)
         if self.silent:
             return None
+        if request.code == RequestCode.GET_BROKER_MEMBER_GROUP:
+            return self._members(request)
         if self.refusals:
             self.refusals -= 1
             return request.response(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -81,9 +93,18 @@ class _NameServer:
         if request.code == RequestCode.QUERY_DATA_VERSION:
             fields = {"changed": "false" if self.known_version else "true"}
             body = self.known_version.encode() if self.known_version else b""
-        if request.code == RequestCode.REGISTER_BROKER and self.order_topics:
-            body = KVTable(table=self.order_topics).encode()
+        if request.code == RequestCode.REGISTER_BROKER:
+            header = RegisterBrokerRequestHeader.decode(request.ext_fields)
+            self.addresses[header.broker_id] = self.kept_address or header.broker_addr
+            body = KVTable(table=self.order_topics).encode() if self.order_topics else b""
         return request.response(ResponseCode.SUCCESS, ext_fields=fields, body=body)
+
+    def _members(self, request: RemotingCommand) -> RemotingCommand:
+        if not self.knows_members:
+            return request.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "request type 901 not supported")
+        group = BrokerMemberGroup(broker_addrs=self.addresses, broker_name="broker-a")
+        body = GetBrokerMemberGroupResponseBody(broker_member_group=group)
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
 
 
 @asynccontextmanager
@@ -327,3 +348,108 @@ async def test_heartbeats_where_they_are_wanted() -> None:
             broker.settings.compatible_with_old_name_srv = True
             broker.registrar.heartbeat()
             await until(lambda: name_server.of_code(RequestCode.QUERY_DATA_VERSION))
+
+
+# --- another broker of the same name ---
+
+_OTHER = "192.0.2.7:10911"
+_OWN = "192.0.2.9:10911"
+_REGISTERED = "registered with name server"
+
+
+def _logged(caplog: pytest.LogCaptureFixture, beginning: str) -> list[str]:
+    found = [record.getMessage() for record in caplog.records]
+    return [message for message in found if message.startswith(beginning)]
+
+
+@pytest.fixture
+def registration_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "rmq.broker.registration")
+    return caplog
+
+
+@pytest.mark.virtual_time
+async def test_a_registration_that_the_name_server_ignores_is_an_error(
+    registration_log: pytest.LogCaptureFixture,
+) -> None:
+    async with _name_server() as name_server:
+        name_server.kept_address = _OTHER
+        name_server.addresses = {0: _OTHER}
+        async with _broker(name_server.address) as broker:
+            assert await broker.registrar.wait_registered(5)
+            (link,) = broker.registrar.links
+            assert not link.is_registered and broker.registrar.conflicts == [_OTHER]
+            await asyncio.sleep(60.2)
+            assert len(name_server.registrations()) == 3
+            (error,) = _logged(registration_log, "route conflict")
+            assert f"broker=broker-a holder={_OTHER} address={_OWN}" in error
+            assert "ignored this broker's registration" in error and "Set another brokerName" in error
+            assert not _logged(registration_log, _REGISTERED)
+
+            name_server.kept_address = None
+            name_server.addresses.clear()
+            await asyncio.sleep(30.1)
+            assert link.is_registered and broker.registrar.conflicts == []
+            assert len(_logged(registration_log, _REGISTERED)) == 1
+
+
+@pytest.mark.virtual_time
+async def test_a_route_taken_over_is_an_error_until_the_other_broker_stays_away(
+    registration_log: pytest.LogCaptureFixture,
+) -> None:
+    async with _name_server() as name_server:
+        name_server.addresses = {0: _OTHER}
+        async with _broker(name_server.address) as broker:
+            assert await broker.registrar.wait_registered(5)
+            (link,) = broker.registrar.links
+            assert link.is_registered and broker.registrar.conflicts == [_OTHER]
+            (error,) = _logged(registration_log, "route conflict")
+            assert "replaced its address by this broker's" in error
+            assert not _logged(registration_log, _REGISTERED)
+            await asyncio.sleep(30.1)
+            assert broker.registrar.conflicts == []
+            assert len(_logged(registration_log, _REGISTERED)) == 1
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("keys", [{}, {"forceRegister": "false"}])
+async def test_a_route_lost_to_another_broker_is_an_error(
+    keys: dict[str, str], registration_log: pytest.LogCaptureFixture
+) -> None:
+    async with _name_server() as name_server, _broker(name_server.address, **keys) as broker:
+        await broker.registrar.wait_registered(5)
+        name_server.known_version = broker.topics.data_version
+        assert broker.registrar.conflicts == []
+        name_server.addresses[0] = _OTHER
+        await asyncio.sleep(30.1)
+        assert broker.registrar.conflicts == [_OTHER]
+        assert len(_logged(registration_log, "route conflict")) == 1
+        assert name_server.addresses == {0: _OWN}, "as Apache's broker, it goes on registering"
+
+
+async def test_name_servers_that_cannot_be_asked_are_registered_with(
+    registration_log: pytest.LogCaptureFixture,
+) -> None:
+    async with _name_server() as name_server:
+        name_server.knows_members = False
+        name_server.addresses = {0: _OTHER}
+        async with _broker(name_server.address) as broker:
+            assert await broker.registrar.wait_registered(5)
+            assert broker.registrar.links[0].is_registered
+            assert len(_logged(registration_log, _REGISTERED)) == 1
+
+
+async def test_metrics_tell_registration_and_conflict() -> None:
+    async with _name_server() as taken, _name_server() as free:
+        taken.kept_address = _OTHER
+        taken.addresses = {0: _OTHER}
+        async with _broker(taken.address, free.address) as broker:
+            await until(lambda: broker.registrar.links[1].is_registered and broker.registrar.conflicts)
+            found = {
+                family.name: dict(family.series)
+                for family in RegistrationCollector(broker.registrar).collect()
+            }
+            assert found == {
+                "rmq_name_server_registered": {(taken.address,): 0, (free.address,): 1},
+                "rmq_name_server_route_conflict": {(taken.address,): 1, (free.address,): 0},
+            }
