@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the settings themselves: `python docs/make_configuration.py`."""
+"""Write docs/configuration.md from the settings themselves: `python docs/make_configuration.py`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PAGE = Path(__file__).with_name("configuration.md")
 _HEAD = """\
 # Settings
 
-Given in a properties file (`-c FILE`), by `--set key=value`, and, where a setting says so, changed at
-run time with `mqadmin updateBrokerConfig` or `updateNamesrvConfig`. Keys and defaults are those of Apache
-RocketMQ 5.3.3 unless a row says otherwise. A key of Apache's that is not listed here is accepted with a
+Settings are given in a properties file (`-c FILE`) or by `--set key=value`. Those that say so can be
+changed at run time with `mqadmin updateBrokerConfig` or `updateNamesrvConfig`. Keys and defaults are those
+of Apache RocketMQ 5.3.3 unless a row says otherwise. A key of Apache's that is not listed here is accepted with a
 warning and has no effect. Values that ask for a missing feature are refused at start and at run time:
 [broker](#values-that-the-broker-refuses), [name server](#values-that-the-name-server-refuses).
 
@@ -24,7 +24,7 @@ This page is written by `python docs/make_configuration.py`.
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     broker = markdown_tables(describe_settings(BrokerSettings))
     namesrv = markdown_tables(describe_settings(NamesrvSettings))
     return (

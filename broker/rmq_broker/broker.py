@@ -11,7 +11,7 @@ from rmq_remoting.daemon.lifecycle import StartError
 from rmq_remoting.daemon.tasks import OnDeath
 
 from .persistence.config_file import ConfigFileError
-from .settings.broker import BrokerRole
+from .settings.registration import BrokerRole
 from .statistics.broker_statistics import SAMPLE_SECONDS
 from .store.api import StoreError
 

@@ -7,7 +7,7 @@ from typing import Final
 from rmq_remoting.connection import Connection
 
 from ..clock import ClockMs
-from ..settings.broker import TopicSettings
+from ..settings.topics import TopicSettings
 from .consumers import ConsumerTable
 from .producers import ProducerTable
 

@@ -11,7 +11,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import RequestError
 
 from ..groups.table import SubscriptionGroupTable
-from ..settings.broker import TopicSettings
+from ..settings.topics import TopicSettings
 from .consumers import ConsumerGroup
 
 log = logging.getLogger("rmq.broker.clients")

@@ -26,7 +26,7 @@ from ..topics.names import TIMER_TOPIC, TRANSACTION_HALF_TOPIC, is_revive_topic
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
-    from ..settings.broker import TimerSettings
+    from ..settings.timers import TimerSettings
     from .inner_message import InnerMessage
     from .timer_entry import TimerEntry
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..topics.names import ALWAYS_SYSTEM_TOPICS, SYSTEM_TOPIC_PREFIX
 
 if TYPE_CHECKING:
-    from ..settings.broker import FilterSettings
+    from ..settings.filters import FilterSettings
     from .filter_table import ConsumerFilterTable
 
 

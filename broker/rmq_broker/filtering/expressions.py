@@ -13,7 +13,7 @@ from .sql_compiler import EVALUATION_ERRORS, Compiler, Test
 from .sql_parser import parse
 
 if TYPE_CHECKING:
-    from ..settings.broker import FilterSettings
+    from ..settings.filters import FilterSettings
 
 SQL92: Final = "SQL92"
 # The expressions of all subscriptions are kept by those; this is for pulls that carry their own.

@@ -19,7 +19,7 @@ from .filter_file import BloomFilterData, ConsumerFilterData, ConsumerFilterWrap
 if TYPE_CHECKING:
     from ..clients.consumers import ConsumerGroup
     from ..clock import ClockMs
-    from ..settings.broker import FilterSettings
+    from ..settings.filters import FilterSettings
     from .expressions import Expression, Expressions
 
 log = logging.getLogger("rmq.broker.filtering")

@@ -21,7 +21,7 @@ from ..topics.names import RETRY_PREFIX
 from .bloom import may_contain
 
 if TYPE_CHECKING:
-    from ..settings.broker import FilterSettings
+    from ..settings.filters import FilterSettings
     from .expressions import Expression, Expressions
     from .filter_table import ConsumerFilter, ConsumerFilterTable
 

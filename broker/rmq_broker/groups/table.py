@@ -9,7 +9,7 @@ from rmq_remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroup
 from rmq_remoting.bodies.topic import DataVersion
 
 from ..clock import ClockMs
-from ..settings.broker import TopicSettings
+from ..settings.topics import TopicSettings
 from ..topics.attributes import GROUP_ATTRIBUTES, altered_attributes
 from ..topics.permissions import READ
 from .names import SYSTEM_GROUPS, group_name_problem, is_system_group

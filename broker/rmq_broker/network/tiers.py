@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmq_remoting.tiers import InlineTier, PoolTier, Tier
 
 if TYPE_CHECKING:
-    from ..settings.broker import TierSettings
+    from ..settings.tiers import TierSettings
 
 # Without fast failure a request may wait as long as it likes; a day is as long as that.
 _FOREVER_MS = 24 * 3600 * 1000

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..clients.consumers import ConsumerTable
     from ..clock import ClockMs
-    from ..settings.broker import TopicSettings
+    from ..settings.topics import TopicSettings
     from ..store.api import MessageStore
     from .table import ConsumerOffsetTable
 

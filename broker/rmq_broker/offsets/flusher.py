@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..persistence.config_file import ConfigFile
-from ..settings.broker import TopicSettings
+from ..settings.topics import TopicSettings
 from .table import ConsumerOffsetTable
 
 

@@ -14,7 +14,7 @@ from .popping import MISPLACED, Walk
 from .retry_topics import pop_retry_topic
 
 if TYPE_CHECKING:
-    from ..settings.broker import PopSettings
+    from ..settings.pop import PopSettings
     from ..store.api import MessageStore
     from ..topics.table import TopicTable
     from .popping import Popping

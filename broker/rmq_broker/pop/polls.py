@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
     from ..delivery.arrivals import Arrivals
-    from ..settings.broker import PopSettings
+    from ..settings.pop import PopSettings
     from ..store.api import ConsumeQueue
 
 ANY_QUEUE: Final = -1

@@ -10,7 +10,7 @@ from rmq_remoting.bodies.assignment import (
     SetMessageRequestModeRequestBody,
 )
 
-from ..settings.broker import PopSettings
+from ..settings.pop import PopSettings
 from ..topics.names import RETRY_PREFIX
 
 

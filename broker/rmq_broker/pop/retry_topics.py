@@ -12,7 +12,7 @@ from rmq_remoting.pop_receipt import pop_retry_topics
 from ..topics.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from ..settings.broker import PopSettings
+    from ..settings.pop import PopSettings
 
 
 def pop_retry_topic(topic: str, group: str, *, version_2: bool) -> str:

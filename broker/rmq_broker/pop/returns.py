@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmq_remoting.bodies.group import SubscriptionGroupConfig
 
     from ..delivery.message_writer import MessageWriter
-    from ..settings.broker import PopSettings
+    from ..settings.pop import PopSettings
     from ..topics.table import TopicTable
     from .check_point import CheckPointKey
 

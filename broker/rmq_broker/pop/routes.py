@@ -15,7 +15,7 @@ from rmq_remoting.errors import BodyError, RequestError
 from rmq_remoting.headers.namesrv import GetRouteInfoRequestHeader
 from rmq_remoting.message_queue import MessageQueue
 
-from ..settings.broker import PopSettings
+from ..settings.pop import PopSettings
 from ..topics.permissions import is_readable
 from ..topics.table import TopicTable
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..groups.table import SubscriptionGroupTable
     from ..pop.request_modes import RequestModes
     from ..pop.routes import QueueRoutes
-    from ..settings.broker import PopSettings
+    from ..settings.pop import PopSettings
     from ..topics.table import TopicTable
 
 log = logging.getLogger("rmq.broker.processors")

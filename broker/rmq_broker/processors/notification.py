@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..clock import ClockMs
     from ..pop.service import PopService
-    from ..settings.broker import PopSettings
+    from ..settings.pop import PopSettings
     from ..store.api import MessageStore
     from ..topics.table import TopicTable
 

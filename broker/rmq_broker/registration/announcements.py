@@ -23,7 +23,8 @@ from rmq_remoting.headers.namesrv import (
     UnRegisterBrokerRequestHeader,
 )
 
-from ..settings.broker import RegistrationSettings, TopicSettings
+from ..settings.registration import RegistrationSettings
+from ..settings.topics import TopicSettings
 from ..topics.permissions import READ_WRITE
 from ..topics.table import TopicTable
 

@@ -25,7 +25,8 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import BodyError, HeaderError, RequestError
 from rmq_remoting.headers.namesrv import QueryDataVersionResponseHeader, RegisterBrokerResponseHeader
 
-from ..settings.broker import RegistrationSettings, TopicSettings
+from ..settings.registration import RegistrationSettings
+from ..settings.topics import TopicSettings
 from ..topics.table import TopicsChanged, TopicTable
 from .announcements import Announcements, BrokerIdentity
 from .route_conflict import RouteConflict

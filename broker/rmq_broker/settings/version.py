@@ -1,4 +1,4 @@
-"""How often the settings were changed while the broker runs, in the form that request 26 tells it."""
+"""The version of the settings: it grows with each change at run time, and request 26 returns it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..clock import ClockMs
 
 
 class SettingsVersion:
-    """Grows with each change; to be registered with `Configuration.on_change`."""
+    """Version of the settings. `changed` must be registered with `Configuration.on_change`."""
 
     def __init__(self, now_ms: ClockMs) -> None:
         self._now_ms = now_ms
         self.current = DataVersion(timestamp=now_ms())
 
     def changed(self, change: Change) -> None:
-        """Settings were changed."""
+        """Count a change."""
         self.current = self.current.next(self._now_ms())

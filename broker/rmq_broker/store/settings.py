@@ -44,15 +44,15 @@ class PullSettings(SettingsGroup):
     """Pulling"""
 
     long_polling_enable: JavaBoolean = live(
-        True, "longPollingEnable", "Hold a pull that finds nothing for as long as its client asks."
+        True, "longPollingEnable", "Hold a pull that finds no message for as long as its client asks."
     )
     short_polling_time_ms: MillisecondsOrZero = live(
-        1000, "shortPollingTimeMills", "How long such a pull is held where long polling is off."
+        1000, "shortPollingTimeMills", "How long such a pull is held while long polling is off."
     )
     long_polling_max_hold_ms: Milliseconds = live(
         30_000,
         "longPollingMaxHoldMillis",
-        "How long a pull is held at most, whatever its client asks.",
+        "Longest time for which a pull is held, whatever its client asks.",
         ours=True,
     )
     lite_pull_message_enable: JavaBoolean = live(True, "litePullMessageEnable", "Serve lite pull consumers.")
@@ -62,51 +62,51 @@ class PullSettings(SettingsGroup):
     max_transfer_bytes_in_memory: ByteCount = live(
         262_144,
         "maxTransferBytesOnMessageInMemory",
-        "Most that one pull gets of messages that are in memory.",
+        "Most bytes that one pull returns of messages in memory.",
         minimum=1,
     )
     max_transfer_count_in_memory: Count = live(
         32,
         "maxTransferCountOnMessageInMemory",
-        "Most that one pull gets of messages that are in memory.",
+        "Most messages that one pull returns of those in memory.",
         unit="messages",
     )
     max_transfer_bytes_on_disk: ByteCount = live(
         65_536,
         "maxTransferBytesOnMessageInDisk",
-        "Most that one pull gets of messages that have to be read from disk.",
+        "Most bytes that one pull returns of messages that are read from disk.",
         minimum=1,
     )
     max_transfer_count_on_disk: Count = live(
         8,
         "maxTransferCountOnMessageInDisk",
-        "Most that one pull gets of messages that have to be read from disk.",
+        "Most messages that one pull returns of those that are read from disk.",
         unit="messages",
     )
     max_transfer_count_in_bulk: Count = live(
         1024,
         "maxTransferCountOnBulkPull",
-        "Most that a pull gets whose client says (`maxMsgBytes`) that it takes more bytes than "
-        "`maxTransferBytesOnMessageInMemory`: one that reads through a queue.",
+        "Most messages for a consumer that is catching up: its client accepts (`maxMsgBytes`) more "
+        "bytes than `maxTransferBytesOnMessageInMemory`.",
         unit="messages",
         ours=True,
     )
     max_transfer_bytes_in_bulk: ByteCount = live(
         1_048_576,
         "maxTransferBytesOnBulkPull",
-        "Most that such a pull gets; 0: it has the limits of all others, as with Apache.",
+        "Most bytes for such a consumer; 0: the limits of all other pulls apply, as with Apache.",
         ours=True,
     )
     access_message_in_memory_max_ratio: Percent = live(
         40,
         "accessMessageInMemoryMaxRatio",
-        "Messages within so much of the machine's memory from the end of the log count as in memory.",
+        "Messages within this share of the machine's memory from the end of the log count as in memory.",
     )
     max_filter_message_bytes: JavaInt = live(
         16_000,
         "maxFilterMessageSize",
-        "Queue entries that one pull looks through at most while its filter rejects them; by tags, which are "
-        "searched for in bulk, 20 times as many.",
+        "Most queue entries that one pull scans while its filter rejects them; a filter by tags, "
+        "which is searched for in bulk, scans 20 times as many.",
         unit="bytes of entries",
         minimum=QUEUE_ENTRY_BYTES,
     )
@@ -116,9 +116,9 @@ class QuerySettings(SettingsGroup):
     """Looking messages up"""
 
     default_query_max_num: Count = live(
-        32, "defaultQueryMaxNum", "Messages that a query by unique key gets at most."
+        32, "defaultQueryMaxNum", "Most messages that a query by unique key returns."
     )
-    max_msgs_num_batch: Count = live(64, "maxMsgsNumBatch", "Messages that any query by key gets at most.")
+    max_msgs_num_batch: Count = live(64, "maxMsgsNumBatch", "Most messages that any query by key returns.")
 
 
 def _check_hours(value: str) -> str:
@@ -143,50 +143,50 @@ class CleaningSettings(SettingsGroup):
     file_reserved_hours: JavaInt = live(
         72,
         "fileReservedTime",
-        "How long a file of the commit log is kept after it was last written to.",
+        "How long a commit log file is kept after the last write to it.",
         unit="hours",
         minimum=0,
     )
     delete_when: HoursOfDay = live(
         "04",
         "deleteWhen",
-        "Hours of the day, local time, in which files that are too old are deleted: 04;16.",
+        "Hours of the day, local time, in which expired files are deleted: 04;16.",
     )
     disk_max_used_space_ratio: Percent = live(
         75,
         "diskMaxUsedSpaceRatio",
-        "With more of the disk in use, files that are too old are deleted whatever the hour.",
+        "Disk usage above which expired files are deleted at any hour.",
         minimum=1,
     )
     disk_space_clean_forcibly_ratio: Percent = live(
         85,
         "diskSpaceCleanForciblyRatio",
-        "With more of the disk in use, the oldest files are deleted whatever their age.",
+        "Disk usage above which the oldest files are deleted whatever their age.",
         minimum=1,
     )
     disk_space_warning_level_ratio: Percent = live(
         90,
         "diskSpaceWarningLevelRatio",
-        "With more of the disk in use, messages are refused until there is space again; 100: never.",
+        "Disk usage above which messages are refused until there is space again; 100: never.",
         minimum=1,
     )
     clean_file_forcibly_enable: JavaBoolean = live(
-        True, "cleanFileForciblyEnable", "Off: files are kept for their time, however full the disk is."
+        True, "cleanFileForciblyEnable", "Off: files are kept until they expire, however full the disk is."
     )
     delete_file_batch_max: Count = live(
-        10, "deleteFileBatchMax", "Files of the commit log that one round deletes at most.", unit="files"
+        10, "deleteFileBatchMax", "Most commit log files that one round deletes.", unit="files"
     )
     clean_resource_interval_ms: Milliseconds = live(
-        10_000, "cleanResourceInterval", "Time between two rounds of deleting."
+        10_000, "cleanResourceInterval", "Time between two rounds of deletion."
     )
     delete_commit_log_files_interval_ms: MillisecondsOrZero = live(
-        100, "deleteCommitLogFilesInterval", "Pause after each deleted file of the commit log."
+        100, "deleteCommitLogFilesInterval", "Pause after each deleted commit log file."
     )
     delete_consume_queue_files_interval_ms: MillisecondsOrZero = live(
-        100, "deleteConsumeQueueFilesInterval", "Pause after each queue that files of were deleted."
+        100, "deleteConsumeQueueFilesInterval", "Pause after each queue of which files were deleted."
     )
     redelete_hanged_file_interval_ms: Milliseconds = live(
-        120_000, "redeleteHangedFileInterval", "When a file that could not be deleted is tried again."
+        120_000, "redeleteHangedFileInterval", "Time after which the deletion of a file is retried."
     )
 
     @property
@@ -219,53 +219,61 @@ class StoreSettings(CleaningSettings):
         None, "storePathCommitLog", "Folder of the commit log; empty: commitlog in storePathRootDir."
     )
     mapped_file_size_commit_log: ByteCount = setting(
-        1 << 30, "mappedFileSizeCommitLog", "Size of one commit log file.", minimum=4096
+        1 << 30, "mappedFileSizeCommitLog", "Size of a commit log file.", minimum=4096
     )
     mapped_file_size_consume_queue: ByteCount = setting(
         6_000_000,
         "mappedFileSizeConsumeQueue",
-        "Size of one file of a consume queue, rounded up to whole entries of 20 bytes.",
+        "Size of a consume queue file, rounded up to whole entries of 20 bytes.",
         minimum=QUEUE_ENTRY_BYTES,
     )
     mapped_file_size_batch_consume_queue: ByteCount = setting(
         13_800_000,
         "mapperFileSizeBatchConsumeQueue",
-        "Size of one file of a queue of batches, rounded up to whole entries of 46 bytes.",
+        "Size of a batch consume queue file, rounded up to whole entries of 46 bytes.",
         minimum=UNIT_BYTES,
     )
     enable_consume_queue_ext: JavaBoolean = setting(
         False,
         "enableConsumeQueueExt",
-        "Write bit maps of messages into consumequeue_ext, where enableCalcFilterBitMap is on.",
+        "Write the bit maps of messages to consumequeue_ext, if enableCalcFilterBitMap is on.",
     )
     mapped_file_size_consume_queue_ext: ByteCount = setting(
         48 * 1024 * 1024,
         "mappedFileSizeConsumeQueueExt",
-        "Size of the files of consumequeue_ext; what is there is always read.",
+        "Size of a file of consumequeue_ext; existing files are read whatever their size.",
         minimum=4096,
     )
     max_message_size: ByteCount = live(4 << 20, "maxMessageSize", "Largest message body.", minimum=1)
     flush_disk_type: FlushDiskType = setting(
         FlushDiskType.ASYNC_FLUSH,
         "flushDiskType",
-        "ASYNC_FLUSH: a send is answered when it is in the system's page cache; SYNC_FLUSH: on disk.",
+        "ASYNC_FLUSH: a send is answered when its message is in the page cache; SYNC_FLUSH: when it "
+        "is flushed to disk.",
     )
     flush_interval_commit_log_ms: Milliseconds = live(
-        500, "flushIntervalCommitLog", "How often the log is flushed."
+        500, "flushIntervalCommitLog", "Period of the flush of the commit log."
     )
     flush_commit_log_least_pages: JavaInt = live(
-        4, "flushCommitLogLeastPages", "Less than this is not flushed for itself.", unit="pages", minimum=0
+        4,
+        "flushCommitLogLeastPages",
+        "Fewer unflushed pages than this wait for the thorough flush.",
+        unit="pages",
+        minimum=0,
     )
     flush_commit_log_thorough_interval_ms: MillisecondsOrZero = live(
-        10_000, "flushCommitLogThoroughInterval", "How often the log is flushed however little is new in it."
+        10_000,
+        "flushCommitLogThoroughInterval",
+        "Period in which the commit log is flushed however little is unflushed.",
     )
     sync_flush_timeout_ms: Milliseconds = live(
         5000,
         "syncFlushTimeout",
-        "With SYNC_FLUSH: a send that is not on the disk by then is answered FLUSH_DISK_TIMEOUT.",
+        "With SYNC_FLUSH, time after which a send whose message is not flushed is answered "
+        "FLUSH_DISK_TIMEOUT.",
     )
     flush_interval_consume_queue_ms: Milliseconds = live(
-        1000, "flushIntervalConsumeQueue", "How often consume queues are flushed."
+        1000, "flushIntervalConsumeQueue", "Period of the flush of consume queues."
     )
     append_properties_crc: JavaBoolean = setting(
         False,
@@ -273,18 +281,18 @@ class StoreSettings(CleaningSettings):
         "Store a checksum of the whole record with each message, as its property __CRC32#.",
     )
     check_crc_on_recover: JavaBoolean = setting(
-        True, "checkCRCOnRecover", "Check the bodies' checksums when the log is recovered."
+        True, "checkCRCOnRecover", "Verify the checksums of bodies during recovery."
     )
     message_index_enable: JavaBoolean = setting(
-        True, "messageIndexEnable", "Keep an index, by which messages are found by their keys."
+        True, "messageIndexEnable", "Keep an index of messages by key."
     )
     max_hash_slot_num: Count = setting(
-        5_000_000, "maxHashSlotNum", "Hash slots of one index file, of 4 bytes each.", unit="slots"
+        5_000_000, "maxHashSlotNum", "Hash slots of an index file, of 4 bytes each.", unit="slots"
     )
     max_index_num: Count = setting(
         20_000_000,
         "maxIndexNum",
-        "Room of one index file: one entry less, of 20 bytes each.",
+        "Capacity of an index file: one entry fewer, of 20 bytes each.",
         unit="entries",
         minimum=2,
     )
@@ -292,12 +300,12 @@ class StoreSettings(CleaningSettings):
     message_delay_level: DelayLevelText = setting(
         DEFAULT_DELAY_LEVEL_TEXT,
         "messageDelayLevel",
-        "How long delayed messages wait, level by level: s, m, h, d.",
+        "Delays of the delay levels in order, in s, m, h or d.",
     )
     flush_delay_offset_interval_ms: Milliseconds = live(
         10_000,
         "flushDelayOffsetInterval",
-        "How often it is written to disk which delayed messages have been delivered.",
+        "Period in which the offsets of delivered delayed messages are written to disk.",
     )
 
     @property

@@ -14,7 +14,7 @@ from .wheel import TimerWheel
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
-    from ..settings.broker import TimerSettings
+    from ..settings.timers import TimerSettings
     from ..store.api import MessageStore, StoreSettings
 
 

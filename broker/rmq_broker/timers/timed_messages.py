@@ -45,7 +45,7 @@ from ..topics.names import TIMER_TOPIC, is_revive_topic
 if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
-    from ..settings.broker import TimerSettings
+    from ..settings.timers import TimerSettings
     from ..store.api import MessageStore
     from .intake import TimerIntake
     from .pending import DueSlot

@@ -7,7 +7,7 @@ from typing import Final
 
 from rmq_remoting.bodies.topic import TopicConfig
 
-from ..settings.broker import TopicSettings
+from ..settings.topics import TopicSettings
 from . import names
 from .permissions import INHERIT, READ_WRITE
 

@@ -10,7 +10,7 @@ from rmq_remoting.bodies import fastjson
 from rmq_remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 
 from ..clock import ClockMs
-from ..settings.broker import TopicSettings
+from ..settings.topics import TopicSettings
 from .attributes import CLEANUP_POLICY, COMPACTION, TOPIC_ATTRIBUTES, altered_attributes
 from .names import AUTO_CREATE_TOPIC
 from .permissions import INHERIT, READ_WRITE, is_inherited, perm_text

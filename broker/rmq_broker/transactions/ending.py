@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
-    from ..settings.broker import TransactionSettings
+    from ..settings.transactions import TransactionSettings
     from ..topics.table import TopicTable
     from .half_messages import HalfMessages
     from .op_messages import OpMessages

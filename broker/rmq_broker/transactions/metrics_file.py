@@ -17,7 +17,7 @@ from rmq_remoting.integers import Int64
 if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..persistence.config_file import ConfigFile
-    from ..settings.broker import TransactionSettings
+    from ..settings.transactions import TransactionSettings
     from .half_messages import HalfMessages
 
 

@@ -18,7 +18,7 @@ from ..topics.names import TRANSACTION_OP_TOPIC
 if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..delivery.message_writer import MessageWriter
-    from ..settings.broker import TransactionSettings
+    from ..settings.transactions import TransactionSettings
     from ..store.api import MessageStore
 
 log = logging.getLogger("rmq.broker.transactions")

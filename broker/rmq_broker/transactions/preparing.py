@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..clock import ClockMs
     from ..delivery.inner_message import InnerMessage
     from ..delivery.message_writer import MessageWriter, Written
-    from ..settings.broker import TransactionSettings
+    from ..settings.transactions import TransactionSettings
     from .half_messages import HalfMessages
 
 # What the broker says itself; a message that was consumed and is sent again brings it along.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...clients.consumers import ConsumerTable
     from ...groups.table import SubscriptionGroupTable
     from ...offsets.table import ConsumerOffsetTable
-    from ...settings.broker import TopicSettings
+    from ...settings.topics import TopicSettings
     from .reset_targets import OffsetsByQueue, ResetTargets
 
 log = logging.getLogger("rmq.broker.processors")

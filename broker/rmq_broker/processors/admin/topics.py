@@ -29,7 +29,7 @@ from .settling import Settle, answer_when_settled
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
-    from ...settings.broker import TopicSettings
+    from ...settings.topics import TopicSettings
     from ...topics.deletion import TopicDeletion
     from ...topics.table import TopicTable
 

@@ -1,0 +1,160 @@
+"""Settings of the broker's identity, its addresses and its name servers."""
+
+from __future__ import annotations
+
+import enum
+import os
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from rmq_remoting.daemon.settings import (
+    Count,
+    JavaBoolean,
+    JavaLong,
+    JavaString,
+    Milliseconds,
+    MillisecondsOrZero,
+    SettingsGroup,
+    Unacceptable,
+    live,
+    setting,
+)
+from rmq_remoting.host import host_name, local_address
+
+
+class BrokerRole(enum.StrEnum):
+    """A broker's role in its replica group (Apache RocketMQ 5.3.3, BrokerRole)."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+def _check_addresses(value: str) -> str:
+    for address in filter(None, (part.strip() for part in value.split(";"))):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise Unacceptable(f"host:port, or several separated by semicolons; {address!r} is not one")
+    return value
+
+
+AddressList = Annotated[JavaString, AfterValidator(_check_addresses)]
+
+
+class IdentitySettings(SettingsGroup):
+    """Identity"""
+
+    broker_cluster_name: JavaString = setting(
+        "DefaultCluster", "brokerClusterName", "Cluster that the broker belongs to."
+    )
+    broker_name: JavaString = setting(
+        key="brokerName",
+        meaning="Name of the broker; a master and its slaves share it.",
+        default_factory=host_name,
+        default_text="<host name>",
+    )
+    broker_id: JavaLong = setting(0, "brokerId", "0 for a master, above 0 for a slave.", minimum=0)
+    broker_role: BrokerRole = setting(
+        BrokerRole.ASYNC_MASTER,
+        "brokerRole",
+        "The broker's role in its replica group; only ASYNC_MASTER is supported.",
+    )
+
+    def settle(self) -> list[str]:
+        """Set the id of a master to 0, as BrokerStartup of Apache RocketMQ 5.3.3 does."""
+        notes = super().settle()
+        if self.broker_id != 0:
+            notes.append(f"brokerId={self.broker_id} is ignored: a master's id is 0")
+            self.broker_id = 0
+        return notes
+
+
+class RegistrationSettings(SettingsGroup):
+    """Addresses and name servers"""
+
+    namesrv_addr: AddressList = setting(
+        key="namesrvAddr",
+        meaning="Name servers to register with, host:port, separated by semicolons.",
+        default_factory=lambda: os.environ.get("NAMESRV_ADDR", ""),
+        default_text="${NAMESRV_ADDR}",
+    )
+    broker_ip1: JavaString = setting(
+        key="brokerIP1",
+        meaning="Address that clients are told to connect to. Set it where that is not an address of this "
+        "machine: in a container with published ports, or behind address translation.",
+        default_factory=local_address,
+        default_text="<address of the interface that leads outside>",
+    )
+    broker_ip2: JavaString = setting(
+        key="brokerIP2",
+        meaning="Address for slaves to connect to; no effect while replication is not supported.",
+        default_factory=local_address,
+        default_text="<address of the interface that leads outside>",
+    )
+    register_name_server_period_ms: Milliseconds = live(
+        30_000,
+        "registerNameServerPeriod",
+        "Period of the registration; values outside 10000 to 60000 count as the nearest bound.",
+    )
+    register_broker_timeout_ms: Milliseconds = live(
+        24_000, "registerBrokerTimeoutMills", "Time-out of a registration."
+    )
+    force_register: JavaBoolean = live(
+        True,
+        "forceRegister",
+        "Register in every period; off: only with name servers whose topics are not the newest.",
+    )
+    compressed_register: JavaBoolean = live(
+        False, "compressedRegister", "Compress the body of a registration."
+    )
+    enable_single_topic_register: JavaBoolean = live(
+        False, "enableSingleTopicRegister", "Announce a new topic by a request of its own."
+    )
+    enable_split_registration: JavaBoolean = live(
+        False,
+        "enableSplitRegistration",
+        "Register in parts. Do not combine it with the name server's deleteTopicWithBrokerRegistration.",
+    )
+    split_registration_size: Count = live(800, "splitRegistrationSize", "Topics in one part.")
+    enable_slave_acting_master: JavaBoolean = setting(
+        False,
+        "enableSlaveActingMaster",
+        "Send heartbeats besides registrations, so that name servers detect a dead broker sooner.",
+    )
+    broker_heartbeat_interval_ms: Milliseconds = setting(
+        1000, "brokerHeartbeatInterval", "Period of these heartbeats."
+    )
+    broker_not_active_timeout_ms: Milliseconds = setting(
+        10_000,
+        "brokerNotActiveTimeoutMillis",
+        "Time without such a heartbeat after which name servers drop the broker.",
+    )
+    compatible_with_old_name_srv: JavaBoolean = live(
+        True,
+        "compatibleWithOldNameSrv",
+        "Send these heartbeats in the form that name servers before 5.0 understand, too.",
+    )
+    ready_wait_ms: MillisecondsOrZero = setting(
+        3000,
+        "readyWaitMillis",
+        "Longest wait of the start for the first registration; then the broker serves without one.",
+        ours=True,
+    )
+
+    @property
+    def name_server_addresses(self) -> list[str]:
+        """The name servers, each as host:port."""
+        return [part.strip() for part in self.namesrv_addr.split(";") if part.strip()]
+
+    @property
+    def registration_period_ms(self) -> int:
+        """The period within its bounds (Apache RocketMQ 5.3.3, BrokerController)."""
+        return max(10_000, min(self.register_name_server_period_ms, 60_000))
+
+    def settle(self) -> list[str]:
+        """Note an address that only this machine can reach."""
+        notes = super().settle()
+        if self.broker_ip1 == "127.0.0.1" and "broker_ip1" not in self.model_fields_set:
+            notes.append("no network found: brokerIP1=127.0.0.1, clients on other machines cannot connect")
+        return notes
