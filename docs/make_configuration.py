@@ -15,9 +15,9 @@ _HEAD = """\
 
 Settings are given in a properties file (`-c FILE`) or by `--set key=value`. Those that say so can be
 changed at run time with `mqadmin updateBrokerConfig` or `updateNamesrvConfig`. Keys and defaults are those
-of Apache RocketMQ 5.3.3 unless a row says otherwise. A key of Apache's that is not listed here is accepted with a
-warning and has no effect. Values that ask for a missing feature are refused at start and at run time:
-[broker](#values-that-the-broker-refuses), [name server](#values-that-the-name-server-refuses).
+of Apache RocketMQ 5.3.3 unless a row says otherwise. A key of Apache's that is not listed here is accepted
+with a warning and has no effect. Values that ask for a missing feature are refused at start and at run
+time: [broker](#values-that-the-broker-refuses), [name server](#values-that-the-name-server-refuses).
 
 This page is written by `python docs/make_configuration.py`.
 """
