@@ -1,1 +1,1 @@
-"""Producers and consumers that are connected now."""
+"""Connected producers and consumers, and the queue locks of ordered consumers."""

@@ -1,4 +1,4 @@
-"""One client, as its heartbeats describe it."""
+"""A connected client, as described by its heartbeats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ConnectedClient:
     def of(
         cls, connection: Connection, request: RemotingCommand, client_id: str, now_ms: int
     ) -> ConnectedClient:
-        """The client that sent a request."""
+        """Return the client that sent a request."""
         try:
             language = LanguageCode(request.language)
         except ValueError:
@@ -32,7 +32,7 @@ class ConnectedClient:
         return cls(connection, client_id, language, request.version, now_ms)
 
     def to_body(self) -> ConnectionBody:
-        """The client as the admin tools ask for it."""
+        """Return the client in the form of the admin tools."""
         return ConnectionBody(
             client_addr=self.connection.peer,
             client_id=self.client_id,

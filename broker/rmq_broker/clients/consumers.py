@@ -1,4 +1,4 @@
-"""Consumers that are connected now, by group.
+"""Connected consumers, by group.
 
 Source of the rules: Apache RocketMQ 5.3.3, ConsumerManager and ConsumerGroupInfo.
 """
@@ -13,22 +13,22 @@ from rmq_remoting.bodies.heartbeat import ConsumeFromWhere, ConsumerData, Consum
 from rmq_remoting.connection import Connection
 
 from ..groups.names import SYSTEM_GROUPS
-from .agreement import Agreement, wants_of
 from .client import ConnectedClient
 from .subscription import Subscription
+from .subscription_consistency import SubscriptionConsistency, subscription_texts
 
 log = logging.getLogger("rmq.broker.clients")
 
 
 class ConsumerGroup:
-    """The living members of a group and what they are subscribed to.
+    """The live members of a group and their subscriptions.
 
-    What a group does (who decides when messages come, whether each member gets each message, where it
-    starts) is what its last heartbeat said.
+    The latest heartbeat determines the group's consume type (push or pull), its message model and the
+    position at which it starts.
     """
 
     __slots__ = (
-        "agreement",
+        "consistency",
         "consume_from_where",
         "consume_type",
         "heartbeat_fingerprint",
@@ -43,10 +43,10 @@ class ConsumerGroup:
         self.consume_type = ConsumeType.CONSUME_PASSIVELY
         self.message_model = MessageModel.CLUSTERING
         self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-        # By which it is seen whether the members agree; 0 from clients that know no fingerprints.
+        # The fingerprints show whether the members agree; clients without fingerprints send 0.
         self.heartbeat_fingerprint: int | None = None
         self.members: dict[Connection, ConnectedClient] = {}
-        self.agreement = Agreement(name)
+        self.consistency = SubscriptionConsistency(name)
         self.subscriptions: dict[str, Subscription] = {}
 
     @property
@@ -56,39 +56,44 @@ class ConsumerGroup:
 
     @property
     def profile(self) -> tuple[object, ...]:
-        """What the last heartbeats said of the group as a whole."""
+        """Properties of the whole group, from the latest heartbeats."""
         return (self.consume_type, self.message_model, self.consume_from_where, *self.subscriptions.values())
 
     def find_subscription(self, topic: str) -> Subscription | None:
-        """The group's subscription to a topic."""
+        """Return the group's subscription to a topic; None without one."""
         return self.subscriptions.get(topic)
 
     def client_ids(self) -> list[str]:
-        """The members' ids, each once: a client that has just reconnected is here with both connections."""
+        """Client ids of the members, each once: a client that just reconnected still has both connections."""
         return list(dict.fromkeys(client.client_id for client in self.members.values()))
 
     def find_client(self, client_id: str) -> ConnectedClient | None:
-        """The member of that id."""
+        """Return the member with this client id; None without one."""
         return next((client for client in self.members.values() if client.client_id == client_id), None)
 
     def update_member(self, client: ConnectedClient) -> bool:
-        """Note a member's heartbeat; whether it is a new member."""
+        """Record a member's heartbeat; whether the member is new."""
         known = self.members.get(client.connection)
         if known is None:
             self.members[client.connection] = client
-            log.info("consumer %s joined group %s", client, self.name)
+            log.info("consumer joined client=%s group=%s", client, self.name)
             return True
         if known.client_id != client.client_id:
-            log.warning("consumer %s of group %s is now %s", known, self.name, client.client_id)
+            log.warning(
+                "client id of a connection changed client=%s group=%s new_client_id=%s",
+                known,
+                self.name,
+                client.client_id,
+            )
             self.members[client.connection] = client
         else:
             known.last_seen_ms = client.last_seen_ms
         return False
 
     def update_subscriptions(self, wanted: Iterable[Subscription]) -> bool:
-        """Take over a whole heartbeat's subscriptions; whether topics came or went.
+        """Apply all subscriptions of a heartbeat; whether topics were added or removed.
 
-        A newer expression for a topic replaces the older; it is no reason to share the queues out anew.
+        A newer expression replaces the older one for the same topic, and needs no rebalance.
         """
         topics: set[str] = set()
         updated = False
@@ -96,13 +101,13 @@ class ConsumerGroup:
             topics.add(subscription.topic)
             known = self.subscriptions.get(subscription.topic)
             if known is None:
-                log.info("group %s subscribes to %s", self.name, subscription)
+                log.info("subscription added group=%s topic=%s", self.name, subscription)
                 updated = True
             elif subscription.sub_version <= known.sub_version:
                 continue
             self.subscriptions[subscription.topic] = subscription
         for topic in self.subscriptions.keys() - topics:
-            log.info("group %s no longer subscribes to %s", self.name, topic)
+            log.info("subscription removed group=%s topic=%s", self.name, topic)
             del self.subscriptions[topic]
             updated = True
         return updated
@@ -110,9 +115,9 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What one heartbeat tells of one group; `fingerprint` is 0 for the first version of heartbeats.
+    """The part of a heartbeat about one group; `fingerprint` is 0 for the first version of heartbeats.
 
-    A heartbeat without subscriptions stands for one that is as the last.
+    A heartbeat without subscriptions repeats the previous one.
     """
 
     data: ConsumerData
@@ -121,16 +126,16 @@ class Heartbeat:
 
 
 class ConsumerTable:
-    """Consumer groups with living members; a group without any is forgotten.
+    """Consumer groups with live members; a group without members is removed.
 
-    Listeners are called when a group's members or topics have changed: the queues are to be shared out anew.
-    `version` grows with every change, for whoever keeps something made out of the table.
+    Listeners are called when a group's members or topics have changed and the group must rebalance. `version`
+    grows with every change, so that caches derived from the table can detect it.
     """
 
     def __init__(self) -> None:
         self.version = 0
         self._groups: dict[str, ConsumerGroup] = {}
-        # By connection, so that the end of one costs what it has, not what there is.
+        # By connection: the end of a connection costs only its own groups.
         self._groups_of: dict[Connection, set[str]] = {}
         self._listeners: list[Callable[[ConsumerGroup], None]] = []
         self._subscription_listeners: list[Callable[[str, list[Subscription]], None]] = []
@@ -138,42 +143,45 @@ class ConsumerTable:
     # --- looking up ---
 
     def find_group(self, name: str) -> ConsumerGroup | None:
-        """A group with living members."""
+        """Return a group with live members; None without one."""
         return self._groups.get(name)
 
     def find_subscription(self, group: str, topic: str) -> Subscription | None:
-        """A group's subscription to a topic."""
+        """Return a group's subscription to a topic; None without one."""
         found = self._groups.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
     def may_consume(self, group: str, topic: str) -> bool:
-        """Not if members are connected and have given the topic up; its offsets tell of the past then."""
+        """Whether the group may still consume the topic.
+
+        If its connected members have unsubscribed from the topic, its offsets are only history.
+        """
         found = self._groups.get(group)
         return found is None or not found.subscriptions or topic in found.subscriptions
 
     def groups(self) -> list[ConsumerGroup]:
-        """All groups, as a list of its own."""
+        """Return a new list of all groups."""
         return list(self._groups.values())
 
     def groups_subscribed_to(self, topic: str) -> set[str]:
-        """Names of the groups that are subscribed to a topic."""
+        """Return the names of the groups that are subscribed to a topic."""
         return {group.name for group in self._groups.values() if topic in group.subscriptions}
 
     def on_change(self, listener: Callable[[ConsumerGroup], None]) -> None:
-        """Have `listener` called after a group's members or topics have changed."""
+        """Register `listener`, called after a group's members or topics have changed."""
         self._listeners.append(listener)
 
     def on_subscriptions(self, listener: Callable[[str, list[Subscription]], None]) -> None:
-        """Have `listener` called with a group and all that one of its members says it subscribes to."""
+        """Register `listener`, called with a group and all subscriptions of a member's heartbeat."""
         self._subscription_listeners.append(listener)
 
-    # --- what clients tell ---
+    # --- heartbeats ---
 
     def register(self, heartbeat: Heartbeat, client: ConnectedClient) -> bool:
-        """Note a heartbeat.
+        """Record a heartbeat; whether the client must send its complete heartbeat next time.
 
-        Whether the client has to send its whole heartbeat next time: the group's subscriptions are not
-        known, or another member's fingerprint was different (ClientManageProcessor.heartBeatV2).
+        It must if the group's subscriptions are unknown, or if another member's fingerprint differs
+        (ClientManageProcessor.heartBeatV2).
         """
         data = heartbeat.data
         group = self._groups.get(data.group_name)
@@ -188,15 +196,15 @@ class ConsumerTable:
         self._groups_of.setdefault(client.connection, set()).add(group.name)
         changed = group.update_member(client)
         if heartbeat.without_subscriptions:
-            # Apache answers false where it knows no subscription at all, e.g. after the broker's restart.
+            # Apache answers false if it knows no subscription at all, e.g. after the broker's restart.
             differs = differs or not group.subscriptions
         else:
             wanted = [Subscription.of(each) for each in data.subscription_data_set]
             changed |= group.update_subscriptions(wanted)
             for hear in self._subscription_listeners:
                 hear(group.name, wanted)
-            if data.group_name not in SYSTEM_GROUPS:  # tools: each has its own errand
-                group.agreement.heard(client, wants_of(data.message_model, wanted))
+            if data.group_name not in SYSTEM_GROUPS:  # admin tools: each instance has its own purpose
+                group.consistency.update(client, subscription_texts(data.message_model, wanted))
         if changed:
             self._publish(group)
         elif group.profile != before:
@@ -204,7 +212,7 @@ class ConsumerTable:
         return differs
 
     def unregister(self, group_name: str, connection: Connection) -> bool:
-        """A client has left a group; whether it was in it."""
+        """Remove a client that has left a group; whether it was a member."""
         group = self._groups.get(group_name)
         if group is None or not self._remove(group, connection, "left"):
             return False
@@ -212,32 +220,32 @@ class ConsumerTable:
         return True
 
     def connection_closed(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Remove the clients of a closed connection."""
         for name in list(self._groups_of.get(connection, ())):
             group = self._groups[name]
-            self._remove(group, connection, "lost its connection and left")
+            self._remove(group, connection, "disconnected")
             self._publish(group)
 
     def expire(self, before_ms: int) -> list[ConnectedClient]:
-        """Forget the members whose last heartbeat is older; their connections are not closed here."""
+        """Remove the members whose last heartbeat is older; the caller closes their connections."""
         expired: list[ConnectedClient] = []
         for group in self.groups():
             silent = [client for client in group.members.values() if client.last_seen_ms < before_ms]
             for client in silent:
-                self._remove(group, client.connection, "was silent and is out of")
+                self._remove(group, client.connection, "expired without heartbeat")
             if silent:
                 self._publish(group)
                 expired += silent
         return expired
 
-    # --- inside ---
+    # --- internals ---
 
     def _remove(self, group: ConsumerGroup, connection: Connection, how: str) -> bool:
         client = group.members.pop(connection, None)
         if client is None:
             return False
-        group.agreement.left(connection)
-        log.info("consumer %s %s group %s", client, how, group.name)
+        group.consistency.remove(connection)
+        log.info("consumer %s client=%s group=%s", how, client, group.name)
         names = self._groups_of[connection]
         names.discard(group.name)
         if not names:

@@ -1,4 +1,4 @@
-"""Forgets clients that are gone (Apache RocketMQ 5.3.3, ClientHousekeepingService)."""
+"""Expiry of clients (Apache RocketMQ 5.3.3, ClientHousekeepingService)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCAN_SECONDS: Final = 10.0
 
 
 class ClientHousekeeping:
-    """Forgets the clients of a connection that has ended, and those without a heartbeat for 120 s."""
+    """Removes the clients of closed connections, and those without a heartbeat for 120 s."""
 
     def __init__(
         self, consumers: ConsumerTable, producers: ProducerTable, settings: TopicSettings, now_ms: ClockMs
@@ -27,9 +27,9 @@ class ClientHousekeeping:
         self._now_ms = now_ms
 
     def scan(self) -> None:
-        """Forget the silent clients and close their connections, so that the living ones come back.
+        """Remove clients without heartbeats and close their connections, so that live ones reconnect.
 
-        To be called every `SCAN_SECONDS`.
+        Call it every `SCAN_SECONDS`.
         """
         before_ms = self._now_ms() - self._settings.channel_expired_timeout_ms
         expired = self._consumers.expire(before_ms) + self._producers.expire(before_ms)
@@ -38,6 +38,6 @@ class ClientHousekeeping:
             connection.close()
 
     def connection_closed(self, connection: Connection) -> None:
-        """To be called at the end of every connection."""
+        """Remove the clients of a closed connection. Call it for every connection."""
         self._consumers.connection_closed(connection)
         self._producers.connection_closed(connection)

@@ -1,4 +1,4 @@
-"""Tells the members of a group at once when its members have changed (request 40)."""
+"""Notify the members of a group when its membership has changed (request 40)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from .consumers import ConsumerGroup
 
 log = logging.getLogger("rmq.broker.clients")
 
-# A larger group waits for more changes, so that telling its members stays a small part of the broker's work.
+# A larger group collects more changes per notification, so that notifications stay a small part of the load.
 _SMALL_GROUP: Final = 100
 _SECONDS_PER_MEMBER: Final = 0.0001
 
 
 class MemberChangeNotifier:
-    """One notification per group and loop iteration, however many members came and went in it.
+    """Sends one notification per group and loop iteration, however many members joined or left in it.
 
-    When a group of thousands starts, its members join one after the other: each is not told of each, which
-    would be millions of notifications, but of many at a time.
-    Clients that miss one find out by themselves within 20 s (Apache RocketMQ 5.3.3,
-    DefaultConsumerIdsChangeListener).
+    When a group of thousands of members starts, they join one after the other. One notification per member
+    and change would be millions, so changes are batched. A client that misses a notification rebalances by
+    itself within 20 s (Apache RocketMQ 5.3.3, DefaultConsumerIdsChangeListener).
     """
 
     def __init__(self, groups: SubscriptionGroupTable, settings: TopicSettings) -> None:
@@ -37,7 +36,7 @@ class MemberChangeNotifier:
         self._due: dict[str, ConsumerGroup] = {}
 
     def changed(self, group: ConsumerGroup) -> None:
-        """A group's members or topics have changed. To be registered with `ConsumerTable.on_change`."""
+        """Notify a group whose members or topics have changed; a listener of `ConsumerTable.on_change`."""
         if not group.members or group.is_broadcasting or not self._is_wanted(group.name):
             return
         is_first = group.name not in self._due
@@ -62,6 +61,6 @@ class MemberChangeNotifier:
             try:
                 client.connection.send_oneway(request)
             except RequestError as error:
-                log.info("consumer %s not told of a change in group %s: %s", client, name, error)
+                log.info("membership change not sent client=%s group=%s: %s", client, name, error)
             else:
                 self.sent += 1

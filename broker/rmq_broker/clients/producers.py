@@ -1,4 +1,4 @@
-"""Producers that are connected now, by group (Apache RocketMQ 5.3.3, ProducerManager)."""
+"""Connected producers, by group (Apache RocketMQ 5.3.3, ProducerManager)."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ log = logging.getLogger("rmq.broker.clients")
 
 
 class ProducerTable:
-    """Producer groups with living members; a group without any is forgotten."""
+    """Producer groups with live members; a group without members is removed."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Connection, ConnectedClient]] = {}
-        # By connection, so that the end of one costs what it has, not what there is.
+        # By connection: the end of a connection costs only its own groups.
         self._groups_of: dict[Connection, set[str]] = {}
-        # By client id, and by group and connection: where replies are pushed to.
+        # By client id, and by group and connection: the targets of pushed replies.
         self._clients: dict[str, dict[tuple[str, Connection], ConnectedClient]] = {}
 
     # --- looking up ---
 
     def find_group(self, name: str) -> list[ConnectedClient] | None:
-        """The living members of a group."""
+        """Return the live members of a group."""
         members = self._groups.get(name)
         return None if members is None else list(members.values())
 
     def find_client(self, client_id: str) -> ConnectedClient | None:
-        """The living producer with this id; of several the one that registered last."""
+        """Return the live producer with this client id; of several, the one that registered last."""
         found = self._clients.get(client_id)
         return None if found is None else next(reversed(found.values()))
 
     def groups(self) -> dict[str, list[ConnectedClient]]:
-        """The living members of all groups, as a map of its own."""
+        """Return a new map of the live members of all groups."""
         return {name: list(members.values()) for name, members in list(self._groups.items())}
 
     def clients(self) -> list[ConnectedClient]:
-        """All producers, each connection once."""
+        """Return all producers, each connection once."""
         found = {
             connection: client
             for members in list(self._groups.values())
@@ -46,10 +46,10 @@ class ProducerTable:
         }
         return list(found.values())
 
-    # --- what clients tell ---
+    # --- heartbeats ---
 
     def register(self, group: str, client: ConnectedClient) -> None:
-        """Note a heartbeat."""
+        """Record a heartbeat."""
         members = self._groups.setdefault(group, {})
         known = members.get(client.connection)
         if known is not None and known.client_id == client.client_id:
@@ -60,35 +60,35 @@ class ProducerTable:
         members[client.connection] = client
         self._clients.setdefault(client.client_id, {})[group, client.connection] = client
         self._groups_of.setdefault(client.connection, set()).add(group)
-        log.info("producer %s joined group %s", client, group)
+        log.info("producer joined client=%s group=%s", client, group)
 
     def unregister(self, group: str, connection: Connection) -> bool:
-        """A client has left a group; whether it was in it."""
+        """Remove a client that has left a group; whether it was a member."""
         return self._remove(group, connection, "left")
 
     def connection_closed(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Remove the clients of a closed connection."""
         for group in list(self._groups_of.get(connection, ())):
-            self._remove(group, connection, "lost its connection and left")
+            self._remove(group, connection, "disconnected")
 
     def expire(self, before_ms: int) -> list[ConnectedClient]:
-        """Forget the members whose last heartbeat is older; their connections are not closed here."""
+        """Remove the members whose last heartbeat is older; the caller closes their connections."""
         expired: list[ConnectedClient] = []
         for group, members in self.groups().items():
             silent = [client for client in members if client.last_seen_ms < before_ms]
             for client in silent:
-                self._remove(group, client.connection, "was silent and is out of")
+                self._remove(group, client.connection, "expired without heartbeat")
             expired += silent
         return expired
 
-    # --- inside ---
+    # --- internals ---
 
     def _remove(self, group: str, connection: Connection, how: str) -> bool:
         members = self._groups.get(group, {})
         client = members.pop(connection, None)
         if client is None:
             return False
-        log.info("producer %s %s group %s", client, how, group)
+        log.info("producer %s client=%s group=%s", how, client, group)
         groups = self._groups_of[connection]
         groups.discard(group)
         if not groups:

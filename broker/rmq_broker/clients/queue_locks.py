@@ -1,4 +1,4 @@
-"""Queues that the members of a group have locked for themselves, to consume them in order.
+"""Queue locks of ordered consumers: one member of a group consumes a queue at a time.
 
 Source of the rules: Apache RocketMQ 5.3.3, RebalanceLockManager.
 """
@@ -14,25 +14,25 @@ from rmq_remoting.message_queue import MessageQueue
 
 log = logging.getLogger("rmq.broker.clients")
 
-# A member renews its locks every 20 s. One that is gone keeps its queues from the others for so long: it may
-# still be working on the messages that it has.
+# A member renews its locks every 20 s. Locks without renewal last this long: their holder may still be
+# processing messages.
 HOLD_SECONDS: Final = 60.0
-# How often `forget_expired` is to be called.
+# Interval of `forget_expired`.
 SWEEP_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
 class _Lock:
-    """Who holds a queue, and when it said so last, in seconds on the clock."""
+    """The holder of a queue, and the time of its last renewal in seconds of the clock."""
 
     client_id: str
     renewed_at: float
 
 
 class QueueLocks:
-    """At most one holder for each group and queue; a lock that is not renewed ends after `hold_seconds`.
+    """At most one holder for each group and queue; a lock without renewal expires after `hold_seconds`.
 
-    `clock` gives seconds that never go back.
+    `clock` returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float], hold_seconds: float = HOLD_SECONDS) -> None:
@@ -41,11 +41,11 @@ class QueueLocks:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def counts(self) -> dict[str, int]:
-        """How many queues are locked, by group."""
+        """Number of locked queues, by group."""
         return {group: len(locks) for group, locks in list(self._groups.items())}
 
     def holder(self, group: str, queue: MessageQueue) -> str | None:
-        """The id of the client that holds a queue, if one does."""
+        """Return the id of the client that holds a queue; None if it is unlocked."""
         lock = self._groups.get(group, {}).get(queue)
         return None if lock is None or self._is_expired(lock) else lock.client_id
 
@@ -54,7 +54,7 @@ class QueueLocks:
         return any(not self._is_expired(lock) for lock in self._groups.get(group, {}).values())
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
-        """Lock queues for a client, or renew its locks; those that it holds now, in the order given."""
+        """Lock queues for a client, or renew its locks; return those that it holds, in the given order."""
         locks = self._groups.setdefault(group, {})
         held = [queue for queue in queues if self._lock_one(group, locks, queue, client_id)]
         if not locks:
@@ -62,7 +62,7 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Give up those of the queues that the client holds; what others hold stays as it is."""
+        """Unlock those of the queues that the client holds; locks of other clients stay."""
         locks = self._groups.get(group, {})
         for queue in queues:
             lock = locks.get(queue)
@@ -70,25 +70,29 @@ class QueueLocks:
                 continue
             if lock.client_id != client_id:
                 log.info(
-                    "%s of group %s cannot unlock %s: %s holds it", client_id, group, queue, lock.client_id
+                    "unlock refused client=%s group=%s queue=%s holder=%s",
+                    client_id,
+                    group,
+                    queue,
+                    lock.client_id,
                 )
                 continue
-            log.info("%s of group %s has unlocked %s", client_id, group, queue)
+            log.info("queue unlocked client=%s group=%s queue=%s", client_id, group, queue)
             del locks[queue]
         if not locks:
             self._groups.pop(group, None)
 
     def forget_expired(self) -> None:
-        """Drop the locks that nobody has renewed; to be called every `SWEEP_SECONDS`."""
+        """Remove expired locks. Call it every `SWEEP_SECONDS`."""
         for group, locks in list(self._groups.items()):
             for queue, lock in list(locks.items()):
                 if self._is_expired(lock):
-                    log.info("the lock of %s of group %s on %s has ended", lock.client_id, group, queue)
+                    log.info("queue lock expired client=%s group=%s queue=%s", lock.client_id, group, queue)
                     del locks[queue]
             if not locks:
                 del self._groups[group]
 
-    # --- inside ---
+    # --- internals ---
 
     def _lock_one(
         self, group: str, locks: dict[MessageQueue, _Lock], queue: MessageQueue, client_id: str
@@ -96,12 +100,18 @@ class QueueLocks:
         lock = locks.get(queue)
         if lock is None:
             locks[queue] = _Lock(client_id, self._clock())
-            log.info("%s of group %s has locked %s", client_id, group, queue)
+            log.info("queue locked client=%s group=%s queue=%s", client_id, group, queue)
             return True
         if lock.client_id != client_id:
             if not self._is_expired(lock):
                 return False
-            log.warning("%s of group %s takes %s over from %s", client_id, group, queue, lock.client_id)
+            log.warning(
+                "expired queue lock taken over client=%s group=%s queue=%s previous=%s",
+                client_id,
+                group,
+                queue,
+                lock.client_id,
+            )
             lock.client_id = client_id
         lock.renewed_at = self._clock()
         return True

@@ -1,4 +1,4 @@
-"""What a group wants of a topic, in the form that the filter on the pull path uses."""
+"""A subscription to one topic, in the form that the pull path's filter uses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _TAG_SEPARATOR = "||"
 
 
 class ExpressionError(ValueError):
-    """A filter expression that cannot be understood; the message is a remark for who sent it."""
+    """An invalid filter expression; the message is the remark for its sender."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """A subscription to one topic; the attributes are named as in `SubscriptionData`.
 
-    `code_set` holds the hashes of the tags; `sub_version` is the time it was made, the newest counts.
+    `code_set` holds the hash codes of the tags. `sub_version` is its creation time in ms; the newest wins.
     """
 
     topic: str
@@ -33,7 +33,7 @@ class Subscription:
     def parse(
         cls, topic: str, expression: str | None, expression_type: str | None = None, sub_version: int = 0
     ) -> Subscription:
-        """Read a filter expression, tags such as `a || b` unless the type says otherwise.
+        """Parse a filter expression: tags such as `a || b`, unless the type is another.
 
         (Apache RocketMQ 5.3.3, FilterAPI.build.) Raises ExpressionError.
         """
@@ -51,7 +51,7 @@ class Subscription:
 
     @classmethod
     def of(cls, data: SubscriptionData) -> Subscription:
-        """The subscription that a heartbeat tells of."""
+        """Return the subscription described by a heartbeat."""
         return cls(
             data.topic,
             data.sub_string,
@@ -64,11 +64,11 @@ class Subscription:
 
     @property
     def takes_all(self) -> bool:
-        """Whether there is nothing to filter."""
+        """Whether every message of the topic matches."""
         return self.expression_type == TAG_EXPRESSION and self.sub_string == SUBSCRIBE_ALL
 
     def to_body(self) -> SubscriptionData:
-        """The subscription as the admin tools ask for it."""
+        """Return the subscription in the form of the admin tools."""
         return SubscriptionData(
             topic=self.topic,
             sub_string=self.sub_string,

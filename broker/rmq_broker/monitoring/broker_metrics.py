@@ -224,7 +224,7 @@ class BrokerCollector:
     def _order(self) -> Iterator[Family]:
         """Locked queues, and groups whose members do not want the same."""
         observed = self._observed
-        groups = {group.name: group.agreement.variants for group in observed.consumers.groups()}
+        groups = {group.name: group.consistency.variants for group in observed.consumers.groups()}
         yield Family(
             "rmq_queue_locks",
             "gauge",

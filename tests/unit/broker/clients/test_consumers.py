@@ -1,4 +1,4 @@
-"""Consumer groups as heartbeats make them (Apache RocketMQ 5.3.3, ConsumerManager, ConsumerGroupInfo)."""
+"""Consumer groups made by heartbeats (Apache RocketMQ 5.3.3, ConsumerManager, ConsumerGroupInfo)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _data(*topics: str, group: str = "CG", version: int = 1, tags: str = "*") ->
 
 
 class _Watched:
-    """A table and the names of the groups whose change was told, in order."""
+    """A table, and the names of the groups whose listeners were called, in order."""
 
     def __init__(self) -> None:
         self.table = ConsumerTable()
@@ -56,7 +56,7 @@ async def test_members_join_and_stay() -> None:
     assert group.find_client("3") is None
 
 
-async def test_a_client_that_has_reconnected_counts_once() -> None:
+async def test_reconnected_client_counts_once() -> None:
     watched, old, new = _Watched(), Peer(), Peer()
     watched.table.register(Heartbeat(_data("T")), _client(old, "1"))
     watched.table.register(Heartbeat(_data("T")), _client(new, "1"))
@@ -66,7 +66,7 @@ async def test_a_client_that_has_reconnected_counts_once() -> None:
     assert group.client_ids() == ["1"]
 
 
-async def test_the_last_heartbeat_says_what_the_group_does() -> None:
+async def test_latest_heartbeat_determines_the_group_profile() -> None:
     table, peer = ConsumerTable(), Peer()
     data = _data("T").model_copy(
         update={
@@ -84,7 +84,7 @@ async def test_the_last_heartbeat_says_what_the_group_does() -> None:
     assert not group.is_broadcasting
 
 
-async def test_topics_come_and_go() -> None:
+async def test_topics_are_added_and_removed() -> None:
     watched, peer = _Watched(), Peer()
     for topics in (("A", "B"), ("A", "B"), ("B", "C"), ("B",)):
         watched.table.register(Heartbeat(_data(*topics)), _client(peer, "1"))
@@ -95,7 +95,7 @@ async def test_topics_come_and_go() -> None:
     assert watched.table.groups_subscribed_to("A") == set()
 
 
-async def test_the_newest_expression_counts_and_shares_nothing_out_anew() -> None:
+async def test_newest_expression_wins_without_rebalance() -> None:
     watched, peer = _Watched(), Peer()
     for version, tags in ((5, "a"), (4, "old"), (5, "same"), (6, "b")):
         watched.table.register(Heartbeat(_data("T", version=version, tags=tags)), _client(peer, "1"))
@@ -116,7 +116,7 @@ async def test_a_heartbeat_without_subscriptions_keeps_them() -> None:
     assert watched.changes == ["CG", "CG"]
 
 
-async def test_members_that_differ_are_asked_for_everything() -> None:
+async def test_differing_members_must_send_complete_heartbeats() -> None:
     table, one, two = ConsumerTable(), Peer(), Peer()
     assert not table.register(Heartbeat(_data("A"), 77), _client(one, "1"))
     assert table.register(Heartbeat(_data("B"), 88), _client(two, "2"))
@@ -124,13 +124,13 @@ async def test_members_that_differ_are_asked_for_everything() -> None:
     assert not table.register(Heartbeat(_data("A"), 77), _client(one, "1"))
 
 
-async def test_after_a_restart_a_short_heartbeat_is_not_enough() -> None:
+async def test_short_heartbeat_is_not_enough_after_a_restart() -> None:
     table, peer = ConsumerTable(), Peer()
     assert table.register(Heartbeat(_data(), 77, without_subscriptions=True), _client(peer, "1"))
     assert not table.register(Heartbeat(_data("T"), 77), _client(peer, "1"))
 
 
-async def test_a_group_without_members_is_forgotten() -> None:
+async def test_group_without_members_is_removed() -> None:
     watched, one, two = _Watched(), Peer(), Peer()
     table = watched.table
     for peer in (one, two):
@@ -144,7 +144,7 @@ async def test_a_group_without_members_is_forgotten() -> None:
     assert len(watched.changes) == 4
 
 
-async def test_the_end_of_a_connection_takes_it_out_of_all_its_groups() -> None:
+async def test_closed_connection_leaves_all_its_groups() -> None:
     watched, one, two = _Watched(), Peer(), Peer()
     for group in ("A", "B"):
         watched.table.register(Heartbeat(_data("T", group=group)), _client(one, "1"))

@@ -1,4 +1,4 @@
-"""Clients that are gone are forgotten."""
+"""Expiry of clients without heartbeats or connection."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_heartbeats_keep_a_client() -> None:
     assert not peer.connection.is_closed
 
 
-async def test_the_end_of_a_connection_is_noticed_at_once() -> None:
+async def test_closed_connection_is_noticed_at_once() -> None:
     broker, peer = _Broker(), Peer()
     broker.heartbeat(peer)
     broker.housekeeping.connection_closed(peer.connection)

@@ -1,4 +1,4 @@
-"""Members are told of changes at once."""
+"""Members are notified of membership changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.broker.parts import START_MS, Clock, Peer, broker_settings
 
 
 class _Broker:
-    """A table of consumers whose changes are told."""
+    """A table of consumers with a notifier."""
 
     def __init__(self, settings: BrokerSettings | None = None) -> None:
         settings = settings or broker_settings()
@@ -32,7 +32,7 @@ class _Broker:
         self.consumers.register(Heartbeat(data), client)
 
 
-async def test_all_members_are_told_once() -> None:
+async def test_every_member_is_notified_once() -> None:
     broker, peers = _Broker(), [Peer() for _ in range(3)]
     for peer in peers:
         broker.heartbeat(peer)
@@ -47,7 +47,7 @@ async def test_all_members_are_told_once() -> None:
     assert broker.notifier.sent == 5
 
 
-async def test_the_members_of_a_large_group_are_told_of_many_at_a_time() -> None:
+async def test_notifications_of_a_large_group_are_batched() -> None:
     broker, peers = _Broker(), [Peer() for _ in range(130)]
     for peer in peers:
         broker.heartbeat(peer)
@@ -57,7 +57,7 @@ async def test_the_members_of_a_large_group_are_told_of_many_at_a_time() -> None
     assert broker.notifier.sent < 101 * 102 / 2 + 2 * 130
 
 
-async def test_heartbeats_that_change_nothing_are_not_told() -> None:
+async def test_heartbeats_without_change_cause_no_notification() -> None:
     broker, peer = _Broker(), Peer()
     for _ in range(3):
         broker.heartbeat(peer)
@@ -65,7 +65,7 @@ async def test_heartbeats_that_change_nothing_are_not_told() -> None:
     assert len(peer.received()) == 1
 
 
-async def test_who_is_not_told() -> None:
+async def test_members_without_notifications() -> None:
     off = _Broker(broker_settings(notifyConsumerIdsChangedEnable="false"))
     group_off = _Broker()
     group_off.groups.update(
@@ -82,7 +82,7 @@ async def test_who_is_not_told() -> None:
     assert peer.received() == []
 
 
-async def test_a_member_that_is_gone_keeps_nobody_from_being_told() -> None:
+async def test_closed_connection_does_not_block_notifications() -> None:
     broker, gone, there = _Broker(), Peer(), Peer()
     broker.heartbeat(gone)
     broker.heartbeat(there)

@@ -1,4 +1,4 @@
-"""Subscriptions that requests carry: what is remembered of them, and what is refused."""
+"""Subscriptions carried by requests: their cache, and invalid ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 
 
-def test_expressions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_expressions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmq_broker.clients.parsed_subscriptions._MAX_REMEMBERED", 10)
     parsed = ParsedSubscriptions()
     for number in range(25):
@@ -22,7 +22,7 @@ def test_expressions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatc
     assert len(parsed) == 0
 
 
-def test_what_cannot_be_understood_is_refused() -> None:
+def test_invalid_expression_is_refused() -> None:
     parsed = ParsedSubscriptions()
     with pytest.raises(CommandError, match="names no tag") as refused:
         parsed.of("T", "||", None)

@@ -1,4 +1,4 @@
-"""Producers as heartbeats make them."""
+"""Producer groups, as maintained by heartbeats."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_silent_producers_expire() -> None:
     assert [client.client_id for client in table.clients()] == ["2"]
 
 
-async def test_a_client_is_who_its_request_says() -> None:
+async def test_client_is_described_by_its_request() -> None:
     peer = Peer()
     request = RemotingCommand(34, 0, 1, language=LanguageCode.RUST, version=400)
     client = ConnectedClient.of(peer.connection, request, "me@1", START_MS)
@@ -66,7 +66,7 @@ async def test_a_producer_is_found_by_its_client_id() -> None:
     table.unregister("PG", first.connection)
     assert table.find_client("1") is not None, "it is in another group still"
 
-    # The client has connected anew before the end of its old connection was noticed.
+    # The client reconnects before the broker notices the end of its old connection.
     table.register("PG", _client(again, "1"))
     table.connection_closed(first.connection)
     found = table.find_client("1")
@@ -76,7 +76,7 @@ async def test_a_producer_is_found_by_its_client_id() -> None:
     assert table.find_client("1") is None
 
 
-async def test_ids_that_a_producer_had_before_are_forgotten() -> None:
+async def test_previous_client_ids_of_a_producer_are_removed() -> None:
     table, peer = ProducerTable(), Peer()
     for number in range(10):
         table.register("PG", _client(peer, f"{number}"))
@@ -89,7 +89,7 @@ async def test_ids_that_a_producer_had_before_are_forgotten() -> None:
     assert not table._clients
 
 
-async def test_of_two_connections_with_one_id_the_one_that_is_left_is_found() -> None:
+async def test_remaining_connection_of_a_client_id_is_found() -> None:
     table, first, second = ProducerTable(), Peer(), Peer()
     table.register("PG", _client(first, "1"))
     table.register("PG", _client(second, "1"))

@@ -12,7 +12,7 @@ _QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(4)]
 
 
 class _Locks(QueueLocks):
-    """Locks whose time passes when it is told to."""
+    """Locks with a clock that the test advances."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -29,7 +29,7 @@ def test_a_queue_has_one_holder() -> None:
     assert locks.counts() == {"CG": 4, "Other": 4}
 
 
-def test_a_lock_that_is_renewed_stays() -> None:
+def test_renewed_lock_stays() -> None:
     locks = _Locks()
     for _ in range(10):
         assert locks.lock("CG", _QUEUES[:1], "c1") == _QUEUES[:1]
@@ -37,7 +37,7 @@ def test_a_lock_that_is_renewed_stays() -> None:
         assert locks.lock("CG", _QUEUES[:1], "c2") == []
 
 
-def test_a_lock_that_is_not_renewed_can_be_taken_over() -> None:
+def test_expired_lock_can_be_taken_over() -> None:
     locks = _Locks()
     locks.lock("CG", _QUEUES[:1], "c1")
     locks.seconds += HOLD_SECONDS + 0.001
@@ -46,7 +46,7 @@ def test_a_lock_that_is_not_renewed_can_be_taken_over() -> None:
     assert locks.lock("CG", _QUEUES[:1], "c1") == []
 
 
-def test_how_long_a_lock_lasts_can_be_set() -> None:
+def test_lock_duration_can_be_set() -> None:
     now = 0.0
     locks = QueueLocks(lambda: now, 2.0)
     locks.lock("CG", _QUEUES[:1], "c1")
@@ -69,7 +69,7 @@ def test_only_the_holder_unlocks() -> None:
     assert locks.counts() == {}
 
 
-def test_ended_locks_leave_nothing_behind() -> None:
+def test_expired_locks_use_no_memory() -> None:
     locks = _Locks()
     locks.lock("CG", _QUEUES, "c1")
     locks.lock("Nobody", [], "c1")
@@ -92,8 +92,8 @@ _steps = st.tuples(
 
 
 @given(st.lists(_steps, max_size=40))
-def test_never_two_within_a_holders_time(steps: list[tuple[str, str, set[int], float]]) -> None:
-    """What a client was granted is nobody else's until it unlocks or has been silent for a minute."""
+def test_never_two_holders_within_the_lock_duration(steps: list[tuple[str, str, set[int], float]]) -> None:
+    """A granted queue belongs to its client until it unlocks, or sends no renewal for a minute."""
     locks = _Locks()
     granted: dict[MessageQueue, tuple[str, float]] = {}
     for what, client, ids, seconds in steps:

@@ -1,4 +1,4 @@
-"""Filter expressions against Apache's FilterAPI."""
+"""Filter expressions, compared with Apache's FilterAPI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.golden import json_file
 @pytest.mark.parametrize(
     "row", json_file("hashes.json")["tag_subscription"], ids=lambda row: repr(row["expression"])
 )
-def test_tags_are_read_as_apache_reads_them(row: dict[str, Any]) -> None:
+def test_tags_are_parsed_as_by_apache(row: dict[str, Any]) -> None:
     expected = row["result"]
     if isinstance(expected, str):
         with pytest.raises(ExpressionError):
@@ -28,7 +28,7 @@ def test_tags_are_read_as_apache_reads_them(row: dict[str, Any]) -> None:
     assert subscription.takes_all == (expected["subString"] == "*")
 
 
-def test_other_expressions_are_kept_as_they_are() -> None:
+def test_other_expressions_are_kept_unchanged() -> None:
     subscription = Subscription.parse("T", "a > 5", "SQL92", 7)
     assert (subscription.sub_string, subscription.expression_type, subscription.sub_version) == (
         "a > 5",
@@ -40,7 +40,7 @@ def test_other_expressions_are_kept_as_they_are() -> None:
         Subscription.parse("T", "", "SQL92")
 
 
-def test_there_and_back() -> None:
+def test_round_trip() -> None:
     body = SubscriptionData(
         topic="T", sub_string="a||b", tags_set=["a", "b"], code_set=[97, 98], sub_version=3
     )

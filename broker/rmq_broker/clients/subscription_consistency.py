@@ -1,8 +1,8 @@
-"""Whether the members of a group want the same messages.
+"""Whether the members of a consumer group have the same subscriptions.
 
-They share the group's queues out among them as if they did. Where they do not, each member gets a part of
-what the others want and passes over it, and nobody is told: messages are lost silently. The broker sees it
-in their heartbeats.
+The members divide the queues among themselves as if all had the same subscriptions. If they differ, each
+member receives messages that only the others want and skips them: messages are lost silently. The broker
+detects this from the heartbeats.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.clients")
 
-# One group is warned of this often at most, however often its members change.
+# At most one warning per group in this interval, however often its members change.
 WARNING_SPACING_MS: Final = 10_000
 _MAX_VARIANTS_TOLD: Final = 4
 _MAX_CLIENTS_TOLD: Final = 3
 _MAX_WANTS_TOLD: Final = 5
 
-# What a member wants: texts, each of which it has or has not in common with another member.
-Wants = frozenset[str]
+# The subscriptions of one member as texts, in a form that can be compared with another member's.
+SubscriptionTexts = frozenset[str]
 
 
-def wants_of(model: MessageModel, subscriptions: Iterable[Subscription]) -> Wants:
-    """What a member wants, whatever the versions of its subscriptions and the order of their tags."""
-    wants = {_text(each) for each in subscriptions if not each.topic.startswith(RETRY_PREFIX)}
+def subscription_texts(model: MessageModel, subscriptions: Iterable[Subscription]) -> SubscriptionTexts:
+    """Return a member's subscriptions as texts, regardless of their versions and the order of tags."""
+    texts = {_text(each) for each in subscriptions if not each.topic.startswith(RETRY_PREFIX)}
     if model is MessageModel.BROADCASTING:
-        wants.add("every message by itself (BROADCASTING)")
-    return frozenset(wants)
+        texts.add("every message by itself (BROADCASTING)")
+    return frozenset(texts)
 
 
-class Agreement:
-    """The members of one group by what they want; a change is warned of once, in the log."""
+class SubscriptionConsistency:
+    """The members of one group by their subscriptions; each inconsistency is logged once."""
 
     __slots__ = ("_changed", "_members", "_next_warning_ms", "_of", "group_name")
 
     def __init__(self, group_name: str) -> None:
         self.group_name = group_name
-        self._members: dict[Wants, dict[Connection, ConnectedClient]] = {}
-        self._of: dict[Connection, Wants] = {}
+        self._members: dict[SubscriptionTexts, dict[Connection, ConnectedClient]] = {}
+        self._of: dict[Connection, SubscriptionTexts] = {}
         self._changed = False
         self._next_warning_ms = 0
 
     @property
     def variants(self) -> int:
-        """How many different things the members want: 1 where all is well."""
+        """Number of different subscription sets in the group: 1 if the members are consistent."""
         return len(self._members)
 
-    def heard(self, client: ConnectedClient, wants: Wants) -> None:
-        """A member has said what it wants; its heartbeat's time is the time of the warning."""
+    def update(self, client: ConnectedClient, wants: SubscriptionTexts) -> None:
+        """Note the subscriptions of a member; the time of a warning is that of its heartbeat."""
         connection = client.connection
         before = self._of.get(connection)
         if before != wants:
@@ -74,15 +74,15 @@ class Agreement:
         if self._changed:
             self._tell(client.last_seen_ms)
 
-    def left(self, connection: Connection) -> None:
-        """A member is gone."""
+    def remove(self, connection: Connection) -> None:
+        """Remove a member that has left."""
         wants = self._of.pop(connection, None)
         if wants is not None:
             self._remove(connection, wants)
 
-    # --- inside ---
+    # --- internals ---
 
-    def _remove(self, connection: Connection, wants: Wants) -> None:
+    def _remove(self, connection: Connection, wants: SubscriptionTexts) -> None:
         members = self._members[wants]
         del members[connection]
         if not members:
@@ -92,21 +92,21 @@ class Agreement:
     def _tell(self, now_ms: int) -> None:
         if self.variants > 1:
             if now_ms < self._next_warning_ms:
-                return  # the next heartbeat of any member comes back to it
+                return  # the next heartbeat of any member checks again
             self._next_warning_ms = now_ms + WARNING_SPACING_MS
             log.warning(
-                "the members of group %s do not subscribe to the same: each passes over messages that are "
-                "meant for others. %s",
+                "members of a group have different subscriptions, so each skips messages that only "
+                "others want; give all members the same subscriptions. group=%s members: %s",
                 self.group_name,
                 self.describe(),
             )
         elif self._next_warning_ms:
             self._next_warning_ms = 0
-            log.info("the members of group %s subscribe to the same again", self.group_name)
+            log.info("members of a group have the same subscriptions again group=%s", self.group_name)
         self._changed = False
 
     def describe(self) -> str:
-        """Who differs from the others, and in what; of many only some."""
+        """Return the members that differ, and their additional subscriptions; only some if there are many."""
         common = frozenset.intersection(*self._members) if self._members else frozenset()
         told = [
             f"{_names(list(members.values()))}: {_list(wants - common)}"
@@ -131,7 +131,7 @@ def _names(clients: list[ConnectedClient]) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def _list(wants: Wants) -> str:
+def _list(wants: SubscriptionTexts) -> str:
     if not wants:
         return "nothing more"
     told = [shown(want) for want in sorted(wants)[:_MAX_WANTS_TOLD]]

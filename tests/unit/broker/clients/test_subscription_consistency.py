@@ -1,4 +1,4 @@
-"""Members that subscribe to different things are found out and told of."""
+"""Groups whose members have different subscriptions are detected and logged."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from rmq_broker.clients.agreement import WARNING_SPACING_MS
 from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
+from rmq_broker.clients.subscription_consistency import WARNING_SPACING_MS
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from rmq_remoting.codes import LanguageCode
 from tests.unit.broker.parts import START_MS, Peer
@@ -59,18 +59,18 @@ class _Group:
         self.table.register(Heartbeat(data, 7, without_subscriptions), client)
 
     def told(self) -> list[str]:
-        """What was said of it since the last time."""
+        """Return the log messages about the group since the last call."""
         messages = [record.getMessage() for record in self._caplog.records]
         self._caplog.clear()
-        return [message for message in messages if "subscribe to the same" in message]
+        return [message for message in messages if message.startswith("members of a group have")]
 
     @property
     def variants(self) -> int:
         group = self.table.find_group(self.name)
-        return 0 if group is None else group.agreement.variants
+        return 0 if group is None else group.consistency.variants
 
 
-async def test_members_that_agree_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
+async def test_equal_subscriptions_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     group = _Group(caplog)
     for _ in range(2):
         group.beat("c1", T="a || b", U="*")
@@ -78,31 +78,31 @@ async def test_members_that_agree_are_no_news(caplog: pytest.LogCaptureFixture) 
     assert (group.variants, group.told()) == (1, [])
 
 
-async def test_who_differs_in_what_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_difference_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     group = _Group(caplog)
     for _ in range(3):
         group.beat("c1", T="a", U="*")
         group.beat("c2", T="b", U="*")
         group.beat("c3", T="b", U="*")
     (told,) = group.told()
-    assert "group CG do not subscribe to the same" in told
+    assert "different subscriptions" in told and "group=CG" in told
     assert told.endswith("c1: 'T a'; c2: 'T b'")
     assert group.variants == 2
 
 
-async def test_agreeing_again_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+async def test_end_of_a_difference_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     group = _Group(caplog)
     group.beat("c1", T="a")
     group.beat("c2", T="b")
     assert len(group.told()) == 1
     group.beat("c1", T="b")
     (told,) = group.told()
-    assert told == "the members of group CG subscribe to the same again"
+    assert told == "members of a group have the same subscriptions again group=CG"
     group.beat("c2", T="b")
     assert group.told() == []
 
 
-async def test_a_member_that_leaves_takes_the_difference_along(caplog: pytest.LogCaptureFixture) -> None:
+async def test_difference_ends_when_its_member_leaves(caplog: pytest.LogCaptureFixture) -> None:
     group = _Group(caplog)
     group.beat("c1", T="a")
     group.beat("c2", T="b")
@@ -110,11 +110,11 @@ async def test_a_member_that_leaves_takes_the_difference_along(caplog: pytest.Lo
     group.table.connection_closed(group.peers["c2"].connection)
     assert group.variants == 1
     group.beat("c1", T="a")
-    assert group.told() == ["the members of group CG subscribe to the same again"]
+    assert group.told() == ["members of a group have the same subscriptions again group=CG"]
 
 
 @pytest.mark.parametrize("what", ["another topic", "no topic", "SQL", "broadcast"])
-async def test_what_makes_a_difference(caplog: pytest.LogCaptureFixture, what: str) -> None:
+async def test_kinds_of_differences(caplog: pytest.LogCaptureFixture, what: str) -> None:
     group = _Group(caplog)
     group.beat("c1", T="*")
     if what == "another topic":
@@ -135,7 +135,7 @@ async def test_what_makes_a_difference(caplog: pytest.LogCaptureFixture, what: s
     assert told.endswith(expected[what])
 
 
-async def test_a_heartbeat_without_subscriptions_is_as_the_last(caplog: pytest.LogCaptureFixture) -> None:
+async def test_heartbeat_without_subscriptions_repeats_the_last(caplog: pytest.LogCaptureFixture) -> None:
     group = _Group(caplog)
     group.beat("c1", T="a")
     group.beat("c1", without_subscriptions=True)
@@ -143,7 +143,7 @@ async def test_a_heartbeat_without_subscriptions_is_as_the_last(caplog: pytest.L
     assert (group.variants, group.told()) == (1, [])
 
 
-async def test_a_group_that_changes_all_the_time_is_told_of_now_and_then(
+async def test_warnings_about_a_changing_group_are_limited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     group = _Group(caplog)
@@ -153,7 +153,7 @@ async def test_a_group_that_changes_all_the_time_is_told_of_now_and_then(
     assert len(group.told()) == 10
 
 
-async def test_of_many_only_some_are_named(caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_names_only_some_of_many_members(caplog: pytest.LogCaptureFixture) -> None:
     group = _Group(caplog)
     for number in range(20):
         group.beat(f"c{number}", after_ms=0, topics=[f"T{number // 5}" * 200])
@@ -166,7 +166,7 @@ async def test_of_many_only_some_are_named(caplog: pytest.LogCaptureFixture) -> 
     assert len(told) < 1000
 
 
-async def test_tools_have_their_own_errands(caplog: pytest.LogCaptureFixture) -> None:
+async def test_admin_tools_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     group = _Group(caplog, "TOOLS_CONSUMER")
     group.beat("c1", T="*")
     group.beat("c2", U="*")
