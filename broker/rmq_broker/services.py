@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .clients.service import ClientService
-from .delivery.pull_service import PullService
 from .delivery.service import DeliveryService
 from .filtering.service import FilterService
 from .groups.service import GroupService
 from .offsets.service import OffsetService
 from .pop.service import PopDependencies, PopService
+from .pulling.service import PullService
 from .statistics.broker_statistics import BrokerStatistics
 from .store.api import StorageService
 from .timers.intake import build_timer_intake

@@ -9,10 +9,10 @@ from pathlib import Path
 from rmq_broker.broker import Broker
 from rmq_broker.build import build_broker
 from rmq_broker.clients.consumers import ConsumerTable
-from rmq_broker.delivery.held_pulls import HeldPulls
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.pop.service import PopService
+from rmq_broker.pulling.held_pulls import HeldPulls
 from rmq_broker.services import Services
 from rmq_broker.settings.broker import BrokerSettings, known_keys
 from rmq_broker.store.api import MessageStore

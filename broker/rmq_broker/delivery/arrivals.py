@@ -1,6 +1,6 @@
-"""Who is told of each message that is stored: only who waits for one.
+"""Telling waiting requests of stored messages.
 
-Telling costs a call for each message, so whoever waits now and then listens only as long as that.
+Each listener costs a call per stored message, so a listener is registered only while some request waits.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from ..store.api import Arrival, ConsumeQueue
 
-# Begins (True) and ends (False) being told of messages.
+# Registers (True) and unregisters (False) a listener.
 Listen = Callable[[bool], None]
 
 
 class Appends(Protocol):
-    """Whoever stores messages, and tells one of each."""
+    """The part of the store that appends messages; it calls one function for each."""
 
     on_arrival: Arrival
 
 
 class Arrivals:
-    """Tells listeners of the queues that got a message; belongs to the loop."""
+    """Calls listeners with the queue of each stored message; belongs to the loop."""
 
     def __init__(self, appender: Appends, always: Arrival) -> None:
-        """`always` is told of every message, before the others."""
+        """`always` is called for every message, before the other listeners."""
         self._appender = appender
         self._listeners = {always: None}
         self._changed()
 
     def listener(self, listener: Arrival) -> Listen:
-        """The switch of one who listens from time to time."""
+        """Return the switch that registers and unregisters a listener."""
 
         def listen(on: bool) -> None:
             if on:

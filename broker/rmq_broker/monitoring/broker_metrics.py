@@ -20,9 +20,9 @@ from rmq_remoting.daemon.metrics import (
 )
 from rmq_remoting.daemon.metrics_server import MetricsServer
 
-from ..delivery.held_pulls import HOLDING_TIERS
 from ..groups.names import is_system_group
 from ..offsets.table import NO_OFFSET
+from ..pulling.held_pulls import HOLDING_TIERS
 from ..topics.names import RETRY_PREFIX, TRANSACTION_HALF_TOPIC
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from ..clients.consumers import ConsumerTable
     from ..clients.producers import ProducerTable
     from ..clients.queue_locks import QueueLocks
-    from ..delivery.held_pulls import HeldPulls
     from ..groups.table import SubscriptionGroupTable
     from ..offsets.table import ConsumerOffsetTable
     from ..pop.in_flight import InFlight
+    from ..pulling.held_pulls import HeldPulls
     from ..settings.broker import BrokerSettings
     from ..statistics.broker_statistics import BrokerStatistics, TopicStatistics
     from ..store.api import MessageStore

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from rmq_remoting.codes import VERSION_5_3_3
 
-from ..delivery.held_pulls import HOLDING_TIERS
+from ..pulling.held_pulls import HOLDING_TIERS
 
 if TYPE_CHECKING:
     from rmq_remoting.tiers import Tier

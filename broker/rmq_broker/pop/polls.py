@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_remoting.dispatch import Answer
 from rmq_remoting.pop_receipt import pop_retry_topics
 
-from ..delivery.waiting_requests import Retry, WaitingRequest, WaitingRequests
+from ..delivery.waiting_requests import LookAgain, WaitingRequest, WaitingRequests
 from .check_point import QueueKey
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Poll(WaitingRequest[QueueKey]):
         self.woken = False
 
     @property
-    def has_missed_some(self) -> bool:
+    def has_missed_arrival(self) -> bool:
         return self.woken
 
 
@@ -83,7 +83,7 @@ class Polls(WaitingRequests[QueueKey, Poll]):
         return len(polls) <= settings.pop_polling_size
 
     def hold(
-        self, connection: Connection, key: QueueKey, wait_seconds: float, retry: Retry
+        self, connection: Connection, key: QueueKey, wait_seconds: float, look_again: LookAgain
     ) -> asyncio.Future[Answer]:
         """Keep a request until it can be answered, `wait_seconds` at most; there has to be room for it."""
         if key not in self._by_key:
@@ -91,7 +91,7 @@ class Polls(WaitingRequests[QueueKey, Poll]):
                 self._listen(True)
             for topic in _topics_of(key):
                 self._by_topic.setdefault(topic, {})[key] = None
-        poll = Poll(connection, key, retry, self._last_tick(wait_seconds))
+        poll = Poll(connection, key, look_again, self._last_tick(wait_seconds))
         self._keep(poll)
         return poll.future
 

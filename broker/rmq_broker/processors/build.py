@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 from rmq_remoting.message_ids import UniqueKeyGenerator
 
 from ..pop.routes import QueueRoutes
+from ..pulling.admission import PullAdmission
+from ..pulling.answering import PullAnswering
+from ..pulling.holding import PullHolding
+from ..pulling.reading import PullReading
 from ..sending.redirection import Redirection
 from ..sending.target_check import TargetChecker
 from .admin.build import AdminProcessors, build_admin_processors
@@ -135,19 +139,20 @@ def _send_processors(
 
 
 def _pull_processor(settings: BrokerSettings, services: Services) -> PullProcessor:
-    return PullProcessor(
+    store, offsets, pulls = services.storage.store, services.offsets, services.pulls
+    admission = PullAdmission(
         settings,
         services.topics.table,
         services.groups.table,
         services.clients.consumers,
-        services.offsets.table,
         services.filters.filters,
-        services.offsets.broadcast,
-        services.storage.store,
-        services.pulls.held_pulls,
-        services.pulls.cold_reads,
-        services.statistics,
+        offsets.broadcast,
+        store,
     )
+    reading = PullReading(store, offsets.table, offsets.broadcast, pulls.cold_reads)
+    answering = PullAnswering(offsets.table, services.statistics)
+    holding = PullHolding(settings, store, pulls.held_pulls, admission, reading, answering)
+    return PullProcessor(admission, reading, holding, answering)
 
 
 def _client_processors(settings: BrokerSettings, services: Services, now_ms: ClockMs) -> ClientProcessors:

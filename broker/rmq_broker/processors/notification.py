@@ -10,6 +10,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.headers.pop import NotificationRequestHeader, NotificationResponseHeader
 
+from ..delivery.waiting_requests import STILL_WAITING, Look
 from ..pop.check_point import QueueKey
 from ..pop.polls import AHEAD_MS, ANY_QUEUE
 from ..pop.retry_topics import popped_retry_topics
@@ -59,9 +60,11 @@ class NotificationProcessor:
         if not polls.has_room(key):
             return _respond(request, has_message=False, is_full=True)
 
-        def look_again(time_is_up: bool) -> Result:
+        def look_again(time_is_up: bool) -> Look:
             has_message = self._look(connection, header)
-            return _respond(request, has_message=has_message) if has_message or time_is_up else None
+            if has_message or time_is_up:
+                return _respond(request, has_message=has_message)
+            return STILL_WAITING
 
         return polls.hold(connection, key, wait_ms / 1000, look_again)
 

@@ -14,7 +14,7 @@ from ..pop.peeking import Peek, Peeking
 from ..pop.polls import ANY_QUEUE
 from ..store.api import GetStatus
 from .pop_admission import PopAdmission
-from .pop_walks import Walks
+from .pop_walks import QueueWalks
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class PeekProcessor:
     """Tells what a pop would give."""
 
-    def __init__(self, admission: PopAdmission, peeking: Peeking, walks: Walks) -> None:
+    def __init__(self, admission: PopAdmission, peeking: Peeking, walks: QueueWalks) -> None:
         self._admission = admission
         self._peeking = peeking
         self._walks = walks

@@ -1,13 +1,14 @@
-"""Popping: codes 200050 and 200055 (Apache RocketMQ 5.3.3, PopMessageProcessor, PollingInfoProcessor)."""
+"""Pops: codes 200050 and 200055 (Apache RocketMQ 5.3.3, PopMessageProcessor, PollingInfoProcessor)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Result
+from rmq_remoting.dispatch import Answer, Result
 from rmq_remoting.errors import CommandError
 from rmq_remoting.headers.pop import (
     PollingInfoRequestHeader,
@@ -17,14 +18,17 @@ from rmq_remoting.headers.pop import (
 )
 
 from ..clients.parsed_subscriptions import ParsedSubscriptions
+from ..delivery.waiting_requests import STILL_WAITING, Look, LookResult
 from ..pop.check_point import QueueKey
 from ..pop.polls import AHEAD_MS, ANY_QUEUE
 from ..pop.popping import Pop, Read
 from ..store.api import ColdRead, GetResult, GetStatus
 from .pop_admission import PopAdmission
-from .pop_walks import Walks
+from .pop_walks import QueueWalks
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rmq_remoting.connection import Connection
 
     from ..clock import ClockMs
@@ -32,8 +36,29 @@ if TYPE_CHECKING:
     from ..pop.service import PopService
     from ..store.api import MessageStore
 
-# A pop that comes so much later than its client waits for it would find nobody.
+# A pop that arrives this long after its client has stopped waiting is refused.
 _TOO_LATE_MS: Final = 500
+
+_R = TypeVar("_R", Answer, LookResult)
+
+
+@dataclass(slots=True, eq=False)
+class _PopRequest:
+    """One request to pop; `ends_at_ms` is when its client stops waiting."""
+
+    connection: Connection
+    command: RemotingCommand
+    header: PopMessageRequestHeader
+    ends_at_ms: int
+
+    @property
+    def queue_id(self) -> int:
+        return max(self.header.queue_id, ANY_QUEUE)
+
+    @property
+    def key(self) -> QueueKey:
+        """The key that the request waits for."""
+        return QueueKey(self.header.topic, self.header.consumer_group, self.queue_id)
 
 
 class PopProcessor:
@@ -44,7 +69,7 @@ class PopProcessor:
         admission: PopAdmission,
         pops: PopService,
         store: MessageStore,
-        walks: Walks,
+        walks: QueueWalks,
         filters: MessageFilters,
         now_ms: ClockMs,
     ) -> None:
@@ -55,14 +80,15 @@ class PopProcessor:
         self._store = store
         self._walks = walks
         self._now_ms = now_ms
+        self.caches = self._parsed.caches
 
     # --- popping ---
 
-    def pop(self, connection: Connection, request: RemotingCommand) -> Result:
-        """200050: messages now, or a promise of them."""
+    def pop(self, connection: Connection, command: RemotingCommand) -> Result:
+        """Answer 200050 with messages, or hold it. Raises CommandError."""
         if connection.is_closed:
-            return None  # they would be invisible for nobody
-        header = PopMessageRequestHeader.decode(request.ext_fields)
+            return None  # messages popped now would be invisible, and nobody would have them
+        header = PopMessageRequestHeader.decode(command.ext_fields)
         now_ms = self._now_ms()
         born_ms = header.born_time or now_ms
         if now_ms - born_ms - header.poll_time_ms > _TOO_LATE_MS:
@@ -72,25 +98,22 @@ class PopProcessor:
             )
         self._admission.check_count(header.max_msg_nums)
         self._admission.check_invisible_time(header.invisible_time_ms, 1)
-        # A client's clock may be ahead: it waits no longer for that.
-        ends_at_ms = min(born_ms, now_ms) + header.poll_time_ms
+        # A client whose clock is ahead waits no longer than the poll time.
+        request = _PopRequest(connection, command, header, min(born_ms, now_ms) + header.poll_time_ms)
 
-        def finish(pop: Pop) -> Result:
+        def conclude(pop: Pop) -> Result:
             if pop.count or header.poll_time_ms <= 0:
-                return self._respond(request, pop)
-            return self._hold(connection, request, header, pop, ends_at_ms)
+                return self._respond(command, pop)
+            return self._hold(request, pop)
 
-        return self._try(connection, header, finish)
+        return self._walk(request, conclude)
 
-    def _try(
-        self,
-        connection: Connection,
-        header: PopMessageRequestHeader,
-        finish: Callable[[Pop], Result],
-    ) -> Result:
-        """Pop what is there, and go on with it. Raises CommandError."""
-        queue_id = max(header.queue_id, ANY_QUEUE)
-        self._admission.check(header.consumer_group, header.topic, queue_id, connection.peer)
+    def _walk(
+        self, request: _PopRequest, conclude: Callable[[Pop], _R | asyncio.Future[_R]]
+    ) -> _R | asyncio.Future[_R]:
+        """Pop from the queues, and return what `conclude` makes of it. Raises CommandError."""
+        header, queue_id = request.header, request.queue_id
+        self._admission.check(header.consumer_group, header.topic, queue_id, request.connection.peer)
         pop = Pop(
             header.topic,
             header.consumer_group,
@@ -102,10 +125,10 @@ class PopProcessor:
             header.attempt_id,
             self._reader(header),
         )
-        return self._walks.finish(connection, self._pops.popping.walk(pop), lambda: finish(pop))
+        return self._walks.finish(request.connection, self._pops.popping.walk(pop), lambda: conclude(pop))
 
     def _reader(self, header: PopMessageRequestHeader) -> Read:
-        """How messages are read that the group wants. Raises CommandError."""
+        """Return a function that reads the messages that pass the request's filter. Raises CommandError."""
         subscription = self._parsed.of(header.topic, header.expression, header.expression_type)
         wanted = self._filters.of_pop(header.consumer_group, subscription)
 
@@ -116,37 +139,31 @@ class PopProcessor:
 
     # --- waiting ---
 
-    def _hold(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        header: PopMessageRequestHeader,
-        pop: Pop,
-        ends_at_ms: int,
-    ) -> Result:
-        wait_ms = ends_at_ms - AHEAD_MS - self._now_ms()
-        key = QueueKey(pop.topic, pop.group, pop.queue_id)
+    def _hold(self, request: _PopRequest, pop: Pop) -> Result:
+        """Hold a pop that found nothing, if there is time and room for it."""
+        command, key = request.command, request.key
+        wait_ms = request.ends_at_ms - AHEAD_MS - self._now_ms()
         if wait_ms <= 0:
-            return self._respond(request, pop, ResponseCode.POLLING_TIMEOUT)
+            return self._respond(command, pop, ResponseCode.POLLING_TIMEOUT)
         polls = self._pops.polls
         if not polls.has_room(key):
-            return self._respond(request, pop, ResponseCode.POLLING_FULL)
+            return self._respond(command, pop, ResponseCode.POLLING_FULL)
 
-        def look_again(time_is_up: bool) -> Result:
-            def finish(again: Pop) -> Result:
+        def look_again(time_is_up: bool) -> Look:
+            def conclude(again: Pop) -> LookResult:
                 if again.count or time_is_up:
-                    return self._respond(request, again, ResponseCode.POLLING_TIMEOUT)
-                self._stay_awake(key, again)
-                return None
+                    return self._respond(command, again, ResponseCode.POLLING_TIMEOUT)
+                self._wake_again(key, again)
+                return STILL_WAITING
 
-            return self._try(connection, header, finish)
+            return self._walk(request, conclude)
 
-        promise = polls.hold(connection, key, wait_ms / 1000, look_again)
-        self._stay_awake(key, pop)
-        return promise
+        future = polls.hold(request.connection, key, wait_ms / 1000, look_again)
+        self._wake_again(key, pop)
+        return future
 
-    def _stay_awake(self, key: QueueKey, pop: Pop) -> None:
-        """Have a waiting pop looked at again that has not been given what is there."""
+    def _wake_again(self, key: QueueKey, pop: Pop) -> None:
+        """Have a pop look again that found nothing although the queues hold messages."""
         if pop.passed_over:
             self._pops.polls.wake(key)
         elif pop.is_held_up:
@@ -155,11 +172,11 @@ class PopProcessor:
     # --- answering ---
 
     def _respond(
-        self, request: RemotingCommand, pop: Pop, code_without: int = ResponseCode.POLLING_TIMEOUT
+        self, command: RemotingCommand, pop: Pop, code_without: int = ResponseCode.POLLING_TIMEOUT
     ) -> RemotingCommand:
-        """The answer; `code_without` is its code where nothing was found."""
+        """Return the response; `code_without` is the code of one without messages."""
         if pop.count and pop.rest:
-            # Whoever waits for the same may have the rest.
+            # Another pop that waits for the same key may get the rest.
             self._pops.polls.wake(QueueKey(pop.topic, pop.group, pop.queue_id))
         infos = pop.infos
         header = PopMessageResponseHeader(
@@ -173,14 +190,14 @@ class PopProcessor:
         )
         if not pop.count:
             remark = GetStatus.NO_MESSAGE_IN_QUEUE.value
-            return request.response(code_without, remark, header.encode())
+            return command.response(code_without, remark, header.encode())
         body = b"".join(pop.bodies)
-        return request.response(ResponseCode.SUCCESS, GetStatus.FOUND.value, header.encode(), body)
+        return command.response(ResponseCode.SUCCESS, GetStatus.FOUND.value, header.encode(), body)
 
-    def polling_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """200055: how many pops wait for a queue."""
-        header = PollingInfoRequestHeader.decode(request.ext_fields)
+    def polling_info(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Answer 200055: how many pops wait for a queue. Raises CommandError."""
+        header = PollingInfoRequestHeader.decode(command.ext_fields)
         self._admission.check(header.consumer_group, header.topic, header.queue_id, connection.peer)
         key = QueueKey(header.topic, header.consumer_group, header.queue_id)
         fields = PollingInfoResponseHeader(polling_num=self._pops.polls.count_of(key)).encode()
-        return request.response(ResponseCode.SUCCESS, ext_fields=fields)
+        return command.response(ResponseCode.SUCCESS, ext_fields=fields)

@@ -13,7 +13,7 @@ from .notification import NotificationProcessor
 from .peek import PeekProcessor
 from .pop import PopProcessor
 from .pop_admission import PopAdmission
-from .pop_walks import Walks
+from .pop_walks import QueueWalks
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
@@ -43,7 +43,7 @@ def build_pop_processors(
     topics, groups = services.topics.table, services.groups.table
     admission = PopAdmission(settings, topics, groups)
     acknowledging = pops.acknowledging
-    walks = Walks(store, services.pulls.cold_reads)
+    walks = QueueWalks(store, services.pulls.cold_reads)
     return PopProcessors(
         pop=PopProcessor(admission, pops, store, walks, services.filters.filters, now_ms),
         peek=PeekProcessor(admission, Peeking(settings, topics, store, pops.popping), walks),

@@ -1,15 +1,16 @@
-"""Walks through queues, which wait where a disk is to be read, brought to their end."""
+"""Walks of pops and peeks through queues, with the reads in between that wait for a disk."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from rmq_remoting.dispatch import Answer, Result
+from rmq_remoting.dispatch import Answer
 from rmq_remoting.errors import CommandError
 
 from ..delivery.cold_reads import ClientGone, ColdReads
+from ..delivery.waiting_requests import LookResult
 from ..store.api import ColdRead, GetResult
 
 if TYPE_CHECKING:
@@ -19,26 +20,35 @@ if TYPE_CHECKING:
     from ..store.api import MessageStore
 
 
-class Walks:
-    """Goes on with a walk as soon as it can."""
+_R = TypeVar("_R", Answer, LookResult)
+
+
+class QueueWalks:
+    """Runs walks through queues to their end, with the reads in between that wait for a disk."""
 
     def __init__(self, store: MessageStore, cold: ColdReads) -> None:
         self._store = store
         self._cold = cold
 
-    def finish(self, connection: Connection, walk: Walk, then: Callable[[], Result]) -> Result:
-        """What `then` gives at the end of the walk: at once, or after what has to be read from the disk."""
+    def finish(
+        self, connection: Connection, walk: Walk, conclude: Callable[[], _R | asyncio.Future[_R]]
+    ) -> _R | asyncio.Future[_R]:
+        """Return what `conclude` returns after the walk; a future of it if the walk needs the disk."""
         try:
             cold = next(walk)
         except StopIteration:
-            return then()
+            return conclude()
         return asyncio.get_running_loop().create_task(
-            self._finish_cold(connection, walk, cold, then), name="cold pop"
+            self._finish_cold(connection, walk, cold, conclude), name="cold pop"
         )
 
     async def _finish_cold(
-        self, connection: Connection, walk: Walk, cold: ColdRead, then: Callable[[], Result]
-    ) -> Answer:
+        self,
+        connection: Connection,
+        walk: Walk,
+        cold: ColdRead,
+        conclude: Callable[[], _R | asyncio.Future[_R]],
+    ) -> _R:
         try:
             while True:
                 result = await self._read_cold(connection, cold)
@@ -49,12 +59,12 @@ class Walks:
         finally:
             walk.close()
         if connection.is_closed:
-            return None  # what was popped comes back
-        answer = then()
-        return await answer if isinstance(answer, asyncio.Future) else answer
+            return None  # popped messages are redelivered after their invisible time
+        outcome = conclude()
+        return await outcome if isinstance(outcome, asyncio.Future) else outcome
 
     async def _read_cold(self, connection: Connection, cold: ColdRead) -> GetResult | None:
-        """What is on the disk; None where too many wait for it: the other queues may have something."""
+        """Return the messages; None if the read was refused: the walk goes on with the next queue."""
         try:
             await self._cold.run(connection, cold.run, cold.read_ahead)
         except (ClientGone, CommandError):

@@ -1,16 +1,17 @@
-"""Headers of pulling: codes 11 and 361, and their response.
+"""Headers of pulls (codes 11 and 361) and of their responses.
 
 Source: Apache RocketMQ 5.3.3, PullMessageRequestHeader, PullMessageResponseHeader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
+from ..bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 from ..codes import FLAG_RESPONSE, VERSION_5_3_3, LanguageCode, ResponseCode
 from ..command import RemotingCommand, Serialization
 from ..errors import HeaderError
@@ -25,14 +26,14 @@ _INTEGER_FIELDS: Final = (
 )
 _OPTIONAL_INTEGERS: Final = frozenset({"maxMsgBytes", "requestSource"})
 
-# Values of `request_source` (RequestSource); clients themselves say nothing, or -1.
+# Value of `request_source` (RequestSource); clients leave the field out, or send -1.
 PROXY_FOR_BROADCAST: Final = 1
 
 _FOUND: Final = int(ResponseCode.SUCCESS)
 
 
 class ForbiddenType(IntEnum):
-    """What it is that a refused pull may not read (ForbiddenType)."""
+    """Which permission a refused pull lacks (ForbiddenType)."""
 
     BROKER = 1
     GROUP = 2
@@ -43,7 +44,7 @@ class ForbiddenType(IntEnum):
 
 @dataclass(slots=True)
 class PullMessageRequestHeader:
-    """What a consumer asks of one queue."""
+    """A consumer's request for messages of one queue."""
 
     consumer_group: str
     topic: str
@@ -102,7 +103,7 @@ class PullMessageRequestHeader:
         return header
 
     def at(self, queue_offset: int, commit_offset: int) -> PullMessageRequestHeader:
-        """The same of another place in the queue."""
+        """Return the same header with other offsets."""
         return PullMessageRequestHeader(
             self.consumer_group,
             self.topic,
@@ -122,7 +123,7 @@ class PullMessageRequestHeader:
         )
 
     def encode(self) -> dict[str, str]:
-        """The ext fields."""
+        """Return the ext fields."""
         fields = {
             "consumerGroup": self.consumer_group,
             "topic": self.topic,
@@ -146,7 +147,7 @@ class PullMessageRequestHeader:
         return fields
 
 
-# The two fields that change from pull to pull, up to the last byte of their values' lengths.
+# The two fields that change from pull to pull: each up to the last byte of its value's length.
 _OFFSET_MARK: Final = b"\x00\x0bqueueOffset\x00\x00\x00"
 _COMMIT_MARK: Final = b"\x00\x0ccommitOffset\x00\x00\x00"
 _CHANGING: Final = (b"queueOffset", b"commitOffset")
@@ -165,39 +166,40 @@ _CONSTANT_FIELDS: Final = (
     "bname",
     "proxyFrowardClientId",
 )
-_SAFE_DIGITS: Final = 18  # more may be out of range
-_MAX_REMEMBERED: Final = 10_000
-_MAX_REMEMBERED_BYTES: Final = 1024
+_SAFE_DIGITS: Final = 18  # a number with more digits may be out of range
+_MAX_STREAMS: Final = 10_000
+_MAX_STREAMS_BYTES: Final = 32 * 1024 * 1024
+_MAX_KEY_BYTES: Final = 1024
+# Estimate for a header and what its owner keeps with it.
+_STREAM_BYTES: Final = 1024 + ENTRY_OVERHEAD_BYTES
+
+_Key = tuple[bytes | str | None, ...]
+Stream = TypeVar("Stream")
 
 
-@dataclass(slots=True, eq=False)
-class PullStream:
-    """Pulls that differ in nothing but their two offsets; `header` is the first one's.
+class PullHeaderDecoder(Generic[Stream]):
+    """Decodes pull headers of one server, and keeps the decoded part that is the same from pull to pull.
 
-    `plan`: room for whoever answers them, to keep what follows from the rest.
+    Pulls that differ in their two offsets alone are a stream. Its first header is decoded and given to
+    `new_stream`. Each later pull gets the stream that this has returned, and has only its offsets decoded.
     """
 
-    header: PullMessageRequestHeader
-    plan: Any = None
+    __slots__ = ("_new_stream", "_streams", "caches")
 
+    def __init__(self, new_stream: Callable[[PullMessageRequestHeader], Stream]) -> None:
+        self._new_stream = new_stream
+        # A binary header's key is the bytes around its offsets, a JSON header's its other fields.
+        self._streams: BoundedCache[_Key, Stream] = BoundedCache(
+            "pull_headers",
+            max_entries=_MAX_STREAMS,
+            max_bytes=_MAX_STREAMS_BYTES,
+            size_of=_size_of,
+            max_entry_bytes=_MAX_KEY_BYTES + _STREAM_BYTES,
+        )
+        self.caches: tuple[BoundedCache[Any, Any], ...] = (self._streams,)
 
-class PullHeaderDecoder:
-    """Decodes pull headers of one server, remembering what stays the same from pull to pull.
-
-    The memory is bounded: when it is full it starts anew.
-    """
-
-    __slots__ = ("_remembered",)
-
-    def __init__(self) -> None:
-        # By what stays the same: of a binary header all around the offsets, of any other its fields.
-        self._remembered: dict[tuple[bytes | str | None, ...], PullStream] = {}
-
-    def __len__(self) -> int:
-        return len(self._remembered)
-
-    def decode(self, command: RemotingCommand) -> tuple[PullStream, int, int]:
-        """The stream that a pull is of, its queue offset and its commit offset.
+    def decode(self, command: RemotingCommand) -> tuple[Stream, int, int]:
+        """Return the stream of a pull, its queue offset and its commit offset.
 
         Raises HeaderError, HeaderDecodeError.
         """
@@ -209,53 +211,51 @@ class PullHeaderDecoder:
         commit_mark = raw.find(_COMMIT_MARK, offset_at)
         commit_at = commit_mark + len(_COMMIT_MARK)
         if offset_mark < 0 or commit_mark < 0 or commit_at >= len(raw):
-            return _alone(PullMessageRequestHeader.decode(command.ext_fields))
+            return self._decode_alone(command.ext_fields)
         offset_end = offset_at + 1 + raw[offset_at]
         commit_end = commit_at + 1 + raw[commit_at]
         key = (raw[:offset_at], raw[offset_end:commit_at], raw[commit_end:])
-        known = self._remembered.get(key)
-        if known is None:
+        stream = self._streams.get(key)
+        if stream is None:
             header = PullMessageRequestHeader.decode(command.ext_fields)
-            # If the cut that led here is a true one.
-            if len(raw) <= _MAX_REMEMBERED_BYTES and places_of(_CHANGING, raw) == [offset_mark, commit_mark]:
-                return self._remember(key, header)
-            return _alone(header)
+            stream = self._new_stream(header)
+            # The marks may stand inside a value: keep the key only if they are the fields themselves.
+            if places_of(_CHANGING, raw) == [offset_mark, commit_mark]:
+                self._streams.put(key, stream)
+            return stream, header.queue_offset, header.commit_offset
         offset, commit = raw[offset_at + 1 : offset_end], raw[commit_at + 1 : commit_end]
         if not (offset.isdigit() and commit.isdigit() and len(offset) <= _SAFE_DIGITS >= len(commit)):
-            return _alone(PullMessageRequestHeader.decode(command.ext_fields))
-        return known, int(offset), int(commit)
+            return self._decode_alone(command.ext_fields)
+        return stream, int(offset), int(commit)
 
-    def _decode_fields(self, fields: Mapping[str, str]) -> tuple[PullStream, int, int]:
+    def _decode_fields(self, fields: Mapping[str, str]) -> tuple[Stream, int, int]:
         key = tuple(map(fields.get, _CONSTANT_FIELDS))
-        known = self._remembered.get(key)
-        if known is not None:
-            offset, commit = fields.get("queueOffset", ""), fields.get("commitOffset", "")
-            if _is_plain(offset) and _is_plain(commit):
-                return known, int(offset), int(commit)
-        header = PullMessageRequestHeader.decode(fields)
-        if known is None and sum(map(len, filter(None, key))) <= _MAX_REMEMBERED_BYTES:
-            return self._remember(key, header)
-        return _alone(header)
+        stream = self._streams.get(key)
+        if stream is None:
+            header = PullMessageRequestHeader.decode(fields)
+            stream = self._streams.put(key, self._new_stream(header))
+            return stream, header.queue_offset, header.commit_offset
+        offset, commit = fields.get("queueOffset", ""), fields.get("commitOffset", "")
+        if not (_is_plain(offset) and _is_plain(commit)):
+            return self._decode_alone(fields)
+        return stream, int(offset), int(commit)
 
-    def _remember(
-        self, key: tuple[bytes | str | None, ...], header: PullMessageRequestHeader
-    ) -> tuple[PullStream, int, int]:
-        if len(self._remembered) >= _MAX_REMEMBERED:
-            self._remembered.clear()
-        known = self._remembered[key] = PullStream(header)
-        return known, header.queue_offset, header.commit_offset
+    def _decode_alone(self, fields: Mapping[str, str]) -> tuple[Stream, int, int]:
+        """Decode a pull whose stream cannot be kept, or whose offsets are out of the ordinary."""
+        header = PullMessageRequestHeader.decode(fields)
+        return self._new_stream(header), header.queue_offset, header.commit_offset
+
+
+def _size_of(key: _Key, stream: object) -> int:
+    return _STREAM_BYTES + sum(map(len, filter(None, key)))
 
 
 def _is_plain(text: str) -> bool:
     return len(text) <= _SAFE_DIGITS and text.isascii() and text.isdigit()
 
 
-def _alone(header: PullMessageRequestHeader) -> tuple[PullStream, int, int]:
-    return PullStream(header), header.queue_offset, header.commit_offset
-
-
 def _header_error(fields: Mapping[str, str]) -> HeaderError:
-    """What is wrong with a request header that could not be read."""
+    """Return the error of a request header that cannot be decoded."""
     return header_error(
         "PullMessageRequestHeader", fields, _REQUIRED_TEXTS, _INTEGER_FIELDS, _OPTIONAL_INTEGERS
     )
@@ -263,7 +263,7 @@ def _header_error(fields: Mapping[str, str]) -> HeaderError:
 
 @dataclass(slots=True)
 class PullMessageResponseHeader:
-    """Where the queue stands and where to go on."""
+    """The bounds of the queue, and the offset of the next pull."""
 
     suggest_which_broker_id: int
     next_begin_offset: int
@@ -293,7 +293,7 @@ class PullMessageResponseHeader:
             raise HeaderError(f"PullMessageResponseHeader: bad or missing field: {error}") from error
 
     def encode(self) -> dict[str, str]:
-        """The ext fields."""
+        """Return the ext fields."""
         fields = {
             "suggestWhichBrokerId": str(self.suggest_which_broker_id),
             "nextBeginOffset": str(self.next_begin_offset),
@@ -311,7 +311,7 @@ class PullMessageResponseHeader:
 
 
 _HEAD: Final = Struct(">iIhbhiiii")
-# A field each: name, length of the value's text, and the text.
+# Encoded fields: name, length of the value's text, and the text.
 _BROKER_FIELD: Final = b"\x00\x14suggestWhichBrokerId\x00\x00\x00%c%b"
 _OFFSET_FIELDS: Final = (
     b"\x00\x0fnextBeginOffset\x00\x00\x00%c%b"
@@ -322,14 +322,14 @@ _FLAG_FIELDS: Final = b"\x00\x0ctopicSysFlag\x00\x00\x00%c%b\x00\x0cgroupSysFlag
 
 
 class PullAnswers:
-    """Answers to pulls of which only the offsets and the messages differ."""
+    """Encodes responses to pulls of one topic and group: they differ in offsets and messages alone."""
 
     __slots__ = ("_fields", "_flags", "_suggested")
 
     def __init__(self, suggest_which_broker_id: int, topic_sys_flag: int, group_sys_flag: int) -> None:
         self._suggested = suggest_which_broker_id
         self._flags = (topic_sys_flag, group_sys_flag)
-        # Numbers and their lengths: no percent sign is in what stays.
+        # All values are numbers, so the template holds no percent signs but its own.
         broker, *flags = (b"%d" % value for value in (self._suggested, *self._flags))
         self._fields = (
             _BROKER_FIELD % (len(broker), broker)
@@ -338,13 +338,13 @@ class PullAnswers:
         )
 
     def header(self, following: int, lowest: int, highest: int) -> PullMessageResponseHeader:
-        """The header alone."""
+        """Return the header of a response without messages."""
         return PullMessageResponseHeader(self._suggested, following, lowest, highest, None, *self._flags)
 
     def found(
         self, request: RemotingCommand, following: int, lowest: int, highest: int, body: bytes
     ) -> bytes | RemotingCommand:
-        """The answer to a pull that found messages, written in one go when the request was binary."""
+        """Return the response with messages: encoded at once where the request was binary."""
         if request.serialization is not Serialization.BINARY:
             header = self.header(following, lowest, highest)
             return request.response(_FOUND, ext_fields=header.encode(), body=body)

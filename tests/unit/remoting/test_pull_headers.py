@@ -153,7 +153,7 @@ def test_bad_response_is_a_header_error(name: str, value: str | None) -> None:
 @pytest.mark.parametrize("offsets", [(0, 0, 0), (2**63 - 1, -1, 2**62), (1, 2, 3)])
 @pytest.mark.parametrize("body", [b"", b"stored messages" * 1000])
 @pytest.mark.parametrize("serialization", Serialization)
-def test_response_is_what_the_slow_encoder_writes(
+def test_response_equals_that_of_the_general_encoder(
     constant: tuple[int, int, int],
     offsets: tuple[int, int, int],
     body: bytes,
@@ -176,7 +176,7 @@ def test_response_is_what_the_slow_encoder_writes(
     assert answers.header(*offsets) == header
 
 
-# --- the decoder that remembers ---
+# --- the decoder that keeps streams ---
 
 
 def a_pull(fields: Mapping[str, str], serialization: Serialization = Serialization.BINARY) -> RemotingCommand:
@@ -184,35 +184,52 @@ def a_pull(fields: Mapping[str, str], serialization: Serialization = Serializati
     return decode_one(encode_frame(command))
 
 
-def decoded(decoder: PullHeaderDecoder, command: RemotingCommand) -> PullMessageRequestHeader:
+class Stream:
+    """Stands for what a broker keeps with the pulls of one header."""
+
+    def __init__(self, header: PullMessageRequestHeader) -> None:
+        self.header = header
+
+
+def decoder_of_streams() -> PullHeaderDecoder[Stream]:
+    return PullHeaderDecoder(Stream)
+
+
+def kept(decoder: PullHeaderDecoder[Stream]) -> int:
+    """How many streams the decoder keeps."""
+    (cache,) = decoder.caches
+    return len(cache)
+
+
+def decoded(decoder: PullHeaderDecoder[Stream], command: RemotingCommand) -> PullMessageRequestHeader:
     stream, queue_offset, commit_offset = decoder.decode(command)
     return stream.header.at(queue_offset, commit_offset)
 
 
 @pytest.mark.parametrize("serialization", Serialization)
-def test_only_what_changes_is_decoded_again(serialization: Serialization) -> None:
-    decoder = PullHeaderDecoder()
+def test_only_the_offsets_of_later_pulls_are_decoded(serialization: Serialization) -> None:
+    decoder = decoder_of_streams()
     for queue_id, offset, commit in [(0, 0, 0), (1, 7, 0), (0, 99, 98), (1, 2**50, 10**17), (0, 5, 4)]:
         header = replace(REQUEST, queue_id=queue_id, queue_offset=offset, commit_offset=commit)
         assert decoded(decoder, a_pull(header.encode(), serialization)) == header
-    assert len(decoder) == 2
+    assert kept(decoder) == 2
 
 
 @pytest.mark.parametrize("serialization", Serialization)
-def test_pulls_of_one_stream_share_a_plan(serialization: Serialization) -> None:
-    decoder = PullHeaderDecoder()
+def test_pulls_that_differ_in_their_offsets_alone_are_one_stream(serialization: Serialization) -> None:
+    decoder = decoder_of_streams()
+    streams = []
     for queue_id in (0, 1):
         header = replace(REQUEST, queue_id=queue_id)
-        stream, _, _ = decoder.decode(a_pull(header.encode(), serialization))
-        assert stream.plan is None
-        stream.plan = queue_id
+        streams.append(decoder.decode(a_pull(header.encode(), serialization))[0])
     for queue_id in (1, 0):
         header = replace(REQUEST, queue_id=queue_id, queue_offset=99)
-        stream, _, _ = decoder.decode(a_pull(header.encode(), serialization))
-        assert stream.plan == queue_id
+        stream, queue_offset, _ = decoder.decode(a_pull(header.encode(), serialization))
+        assert stream is streams[queue_id]
+        assert (stream.header.queue_offset, queue_offset) == (REQUEST.queue_offset, 99)
 
 
-# Marks and digits may stand in any text, and a field may come twice.
+# Any text may hold marks and digits, and a field may be repeated.
 _TEXTS = st.sampled_from(
     ["", "CG", "queueOffset", "\0\0", "\0\x0bqueueOffset\0\0\0\x015", "\0\x0ccommitOffset\0\0\0\x0212", "ü"]
 )
@@ -250,10 +267,10 @@ _NUMBERS = st.sampled_from(
     ),
     st.sampled_from(Serialization),
 )
-def test_as_a_decoder_that_remembers_nothing(
+def test_decodes_like_a_decoder_without_a_cache(
     pulls: list[list[tuple[str, str]]], serialization: Serialization
 ) -> None:
-    decoder = PullHeaderDecoder()
+    decoder = decoder_of_streams()
     for fields in pulls:
         command = a_pull({**REQUEST.encode(), **dict(fields)}, serialization)
         try:
@@ -268,10 +285,10 @@ def test_as_a_decoder_that_remembers_nothing(
 @pytest.mark.parametrize(
     "again", [("queueOffset", b"7"), ("commitOffset", b"7"), ("queueOffset", b"7" * 300)]
 )
-def test_a_field_that_comes_twice_is_not_remembered(again: tuple[str, bytes]) -> None:
+def test_a_header_with_a_repeated_field_is_not_kept(again: tuple[str, bytes]) -> None:
     fields = [*REQUEST.encode().items(), (again[0], again[1].decode())]
     ext = b"".join(ext_field(key.encode(), value.encode()) for key, value in fields)
-    decoder = PullHeaderDecoder()
+    decoder = decoder_of_streams()
     for _ in range(2):
         command = binary.decode_header(header := binary_header(code=11, ext=ext), 0, len(header), b"")
         try:
@@ -281,16 +298,16 @@ def test_a_field_that_comes_twice_is_not_remembered(again: tuple[str, bytes]) ->
                 decoder.decode(command)
         else:
             assert decoded(decoder, command) == expected
-    assert len(decoder) == 0
+    assert kept(decoder) == 0
 
 
 @pytest.mark.parametrize("serialization", Serialization)
-def test_what_is_remembered_is_bounded(serialization: Serialization) -> None:
-    decoder, most = PullHeaderDecoder(), 0
+def test_kept_streams_are_bounded(serialization: Serialization) -> None:
+    decoder, most = decoder_of_streams(), 0
     for number in range(12_000):
         decoder.decode(a_pull(replace(REQUEST, topic=f"T{number}").encode(), serialization))
-        most = max(most, len(decoder))
+        most = max(most, kept(decoder))
     assert most == 10_000
-    decoder = PullHeaderDecoder()
+    decoder = decoder_of_streams()
     decoder.decode(a_pull(replace(REQUEST, subscription="x" * 2000).encode(), serialization))
-    assert len(decoder) == 0
+    assert kept(decoder) == 0

@@ -1,4 +1,4 @@
-"""Subscriptions carried by requests: their cache, and invalid ones."""
+"""Subscriptions that requests carry: which are kept, and which are refused."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 
 
-def test_cache_of_expressions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmq_broker.clients.parsed_subscriptions._MAX_REMEMBERED", 10)
+def test_an_expression_is_parsed_once() -> None:
     parsed = ParsedSubscriptions()
-    for number in range(25):
+    assert parsed.of("T", "a || b", "TAG") is parsed.of("T", "a || b", "TAG")
+    assert parsed.of("T", "a || b", "TAG") is not parsed.of("U", "a || b", "TAG")
+
+
+def test_subscriptions_are_kept_within_bounds() -> None:
+    parsed = ParsedSubscriptions()
+    (cache,) = parsed.caches
+    for number in range(cache.max_entries + 1):
         parsed.of("T", f"tag-{number}", "TAG")
-    assert 0 < len(parsed) <= 10
-    assert parsed.of("T", "tag-24", "TAG") is parsed.of("T", "tag-24", "TAG")
+    assert 0 < len(cache) <= cache.max_entries
 
     parsed = ParsedSubscriptions()
+    (cache,) = parsed.caches
     assert parsed.of("T", "t" * 10_000, "TAG").tags_set == {"t" * 10_000}
-    assert len(parsed) == 0
+    assert len(cache) == 0
 
 
-def test_invalid_expression_is_refused() -> None:
+def test_an_expression_that_cannot_be_parsed_is_refused_and_not_kept() -> None:
     parsed = ParsedSubscriptions()
     with pytest.raises(CommandError, match="names no tag") as refused:
         parsed.of("T", "||", None)
     assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    assert len(parsed) == 0
+    assert len(parsed.caches[0]) == 0

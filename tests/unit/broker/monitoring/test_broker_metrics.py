@@ -10,12 +10,12 @@ from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.clients.producers import ProducerTable
 from rmq_broker.clients.queue_locks import QueueLocks
-from rmq_broker.delivery.held_pulls import HeldPulls
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.monitoring.broker_metrics import BrokerCollector, Observed, _version_text
 from rmq_broker.offsets.table import ConsumerOffsetTable, key_of
 from rmq_broker.pop.check_point import CheckPoint, CheckPointKey
 from rmq_broker.pop.in_flight import InFlight
+from rmq_broker.pulling.held_pulls import HeldPulls
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.store.api import MessageStore
 from rmq_broker.topics.table import TopicTable

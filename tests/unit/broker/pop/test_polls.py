@@ -1,4 +1,4 @@
-"""Waiting pops: who is woken by what, how long they wait, and how many may."""
+"""Waiting pops: what wakes them, how long they wait, and how many may."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from rmq_broker.delivery.arrivals import Arrivals
-from rmq_broker.delivery.waiting_requests import TICK_SECONDS
+from rmq_broker.delivery.waiting_requests import STILL_WAITING, TICK_SECONDS, Look, LookResult
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.polls import Polls
 from rmq_broker.store.api import Arrival, ConsumeQueue
 from rmq_broker.store.queues.descriptors import QueueSupport
 from rmq_remoting.command import RemotingCommand
-from rmq_remoting.dispatch import Answer, HeldAnswer, Result
+from rmq_remoting.dispatch import Answer, HeldAnswer
 from tests.support.waiting import loop_passes
 from tests.unit.broker.parts import Peer, broker_settings
 
@@ -22,7 +22,7 @@ _ANY = QueueKey("T", "CG", -1)
 _FIRST = QueueKey("T", "CG", 0)
 
 
-def _nobody_waits(queue: ConsumeQueue) -> None:
+def _always(queue: ConsumeQueue) -> None:
     pass
 
 
@@ -30,7 +30,7 @@ class _Polls(Polls):
     def __init__(self, *, newest_first: bool = False, **keys: object) -> None:
         self.seconds = 1000.0
         self.on_arrival: Arrival
-        arrivals = Arrivals(self, _nobody_waits)
+        arrivals = Arrivals(self, _always)
         super().__init__(broker_settings(**keys), arrivals, lambda: self.seconds, newest_first=newest_first)
         self.looked: list[str] = []
         self.found: set[str] = set()
@@ -38,41 +38,41 @@ class _Polls(Polls):
     def wait(
         self, name: str, key: QueueKey = _ANY, seconds: float = 10, peer: Peer | None = None
     ) -> asyncio.Future[Answer]:
-        def retry(time_is_up: bool) -> Result:
+        def look_again(time_is_up: bool) -> Look:
             self.looked.append(name)
-            return _ANSWER if time_is_up or name in self.found else None
+            return _ANSWER if time_is_up or name in self.found else STILL_WAITING
 
-        return self.hold((peer or Peer()).connection, key, seconds, retry)
+        return self.hold((peer or Peer()).connection, key, seconds, look_again)
 
     async def message(self, topic: str = "T", queue_id: int = 0) -> list[str]:
-        """A message comes; who looked."""
+        """Let a message arrive; return the names of the pops that looked."""
         self.looked.clear()
         self.on_arrival(ConsumeQueue("folder", topic, queue_id, 20_000, QueueSupport()))
         await loop_passes()
         return self.looked
 
 
-async def test_messages_cost_nothing_where_nobody_waits() -> None:
+async def test_arrivals_are_listened_to_only_while_a_pop_waits() -> None:
     polls = _Polls()
-    assert polls.on_arrival is _nobody_waits
+    assert polls.on_arrival is _always
     peers = [Peer(), Peer()]
     for peer in peers:
         polls.wait("a", peer=peer)
     polls.connection_closed(peers[0].connection)
-    assert polls.on_arrival is not _nobody_waits
+    assert polls.on_arrival is not _always
     polls.connection_closed(peers[1].connection)
-    assert polls.on_arrival is _nobody_waits
+    assert polls.on_arrival is _always
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-async def test_one_is_woken_for_a_message(newest_first: bool) -> None:
+async def test_a_message_wakes_one_pop(newest_first: bool) -> None:
     polls = _Polls(newest_first=newest_first)
     polls.wait("a")
     polls.wait("b")
     assert await polls.message() == ["b" if newest_first else "a"]
 
 
-async def test_who_waits_for_the_queue_and_for_any() -> None:
+async def test_a_message_wakes_pops_of_its_queue_and_of_any_queue() -> None:
     polls = _Polls()
     polls.wait("any")
     polls.wait("first", _FIRST)
@@ -85,7 +85,7 @@ async def test_who_waits_for_the_queue_and_for_any() -> None:
     assert await polls.message("V") == []
 
 
-async def test_the_time_ends() -> None:
+async def test_a_pop_is_answered_when_its_time_ends() -> None:
     polls = _Polls()
     promise = polls.wait("a", seconds=1)
     polls.seconds += 0.9
@@ -99,7 +99,7 @@ async def test_the_time_ends() -> None:
     assert (polls.count, polls.count_of(_ANY)) == (0, 0)
 
 
-async def test_who_is_woken_does_not_wait_behind_a_crowd_whose_time_has_ended() -> None:
+async def test_a_woken_pop_does_not_wait_behind_thousands_of_expired_ones() -> None:
     polls = _Polls()
     crowd = [polls.wait(f"late {number}", QueueKey("U", "CG", number), seconds=1) for number in range(5000)]
     promise = polls.wait("a")
@@ -116,11 +116,11 @@ async def test_who_is_woken_does_not_wait_behind_a_crowd_whose_time_has_ended() 
     assert polls.count == 0
 
 
-async def test_a_promise_says_that_the_request_was_held() -> None:
+async def test_the_future_is_that_of_a_held_request() -> None:
     assert isinstance(_Polls().wait("a"), HeldAnswer)
 
 
-async def test_nobody_is_left_behind() -> None:
+async def test_disconnects_deleted_topics_and_release_leave_nothing() -> None:
     polls = _Polls()
     peer = Peer()
     gone = polls.wait("gone", peer=peer)
@@ -136,32 +136,32 @@ async def test_nobody_is_left_behind() -> None:
     assert not polls.has_room(_ANY)
 
 
-async def test_what_fails_is_answered_as_a_failure() -> None:
+async def test_a_failed_look_fails_the_pop() -> None:
     polls = _Polls()
 
-    def retry(time_is_up: bool) -> Result:
+    def look_again(time_is_up: bool) -> Look:
         raise ValueError("no")
 
-    promise = polls.hold(Peer().connection, _ANY, 10, retry)
+    promise = polls.hold(Peer().connection, _ANY, 10, look_again)
     await polls.message()
     with pytest.raises(ValueError, match="no"):
         promise.result()
     assert polls.count == 0
 
 
-async def test_a_look_that_waits_for_the_disk() -> None:
+async def test_a_message_that_arrives_while_a_look_waits_for_the_disk() -> None:
     polls = _Polls()
-    looks: list[asyncio.Future[Answer]] = []
+    looks: list[asyncio.Future[LookResult]] = []
 
-    def retry(time_is_up: bool) -> Result:
+    def look_again(time_is_up: bool) -> Look:
         looks.append(asyncio.get_running_loop().create_future())
         return looks[-1]
 
-    promise = polls.hold(Peer().connection, _ANY, 10, retry)
+    promise = polls.hold(Peer().connection, _ANY, 10, look_again)
     await polls.message()
     await polls.message()
     assert len(looks) == 1
-    looks[0].set_result(None)
+    looks[0].set_result(STILL_WAITING)
     await loop_passes()
     assert len(looks) == 2, "a message came meanwhile"
     looks[1].set_result(_ANSWER)
@@ -169,7 +169,7 @@ async def test_a_look_that_waits_for_the_disk() -> None:
     assert promise.result() is _ANSWER
 
 
-async def test_who_is_held_up_is_looked_at_with_the_next_tick_and_no_more() -> None:
+async def test_a_blocked_pop_looks_once_with_the_next_tick() -> None:
     polls = _Polls()
     promise = polls.wait("a")
     for looks in (["a"], ["a", "a"]):
@@ -187,7 +187,7 @@ async def test_who_is_held_up_is_looked_at_with_the_next_tick_and_no_more() -> N
     assert promise.result() is _ANSWER
 
 
-async def test_some_of_those_who_are_held_up_are_looked_at_in_a_tick() -> None:
+async def test_the_blocked_pops_that_look_in_a_tick_are_bounded() -> None:
     polls = _Polls()
     names = [str(number) for number in range(100)]
     for name in names:
@@ -202,7 +202,7 @@ async def test_some_of_those_who_are_held_up_are_looked_at_in_a_tick() -> None:
     assert polls.looked == names
 
 
-async def test_acknowledgements_wake_who_is_held_up() -> None:
+async def test_acknowledgements_wake_blocked_pops() -> None:
     polls = _Polls()
     polls.wait("any")
     polls.wait("first", _FIRST)
@@ -225,7 +225,7 @@ async def test_acknowledgements_wake_who_is_held_up() -> None:
         polls.looked.clear()
 
 
-async def test_how_many_may_wait() -> None:
+async def test_waiting_pops_are_bounded() -> None:
     polls = _Polls(maxPopPollingSize=4, popPollingSize=1, popPollingMapSize=2)
     for name in ("a", "b"):
         assert polls.has_room(_ANY)

@@ -14,12 +14,16 @@ import pytest
 from rmq_broker.clients.client import ConnectedClient
 from rmq_broker.clients.consumers import ConsumerTable, Heartbeat
 from rmq_broker.delivery.cold_reads import ColdReads
-from rmq_broker.delivery.held_pulls import HeldPulls
 from rmq_broker.delivery.waiting_requests import TICK_SECONDS
 from rmq_broker.groups.table import SubscriptionGroupTable
 from rmq_broker.offsets.broadcast import BroadcastOffsets
 from rmq_broker.offsets.table import ConsumerOffsetTable
 from rmq_broker.processors.pull import PullProcessor
+from rmq_broker.pulling.admission import PullAdmission
+from rmq_broker.pulling.answering import PullAnswering
+from rmq_broker.pulling.held_pulls import HeldPulls
+from rmq_broker.pulling.holding import PullHolding
+from rmq_broker.pulling.reading import PullReading
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
 from rmq_broker.store.api import ColdLog, MessageStore, Reader, RecordTemplate, pack_host
 from rmq_broker.topics.table import TopicTable
@@ -63,19 +67,15 @@ class _Broker:
         self.held = HeldPulls(lambda: self.seconds)
         self.store.appender.on_arrival = self.held.arrived
         self.tier = PoolTier("pull_cold", threads=2, capacity=3, max_wait_ms=5000)
-        self.processor = PullProcessor(
-            settings,
-            self.topics,
-            self.groups,
-            self.consumers,
-            self.offsets,
-            message_filters(self.consumers, settings),
-            BroadcastOffsets(self.offsets, self.consumers, self.store, settings, Clock()),
-            self.store,
-            self.held,
-            ColdReads(self.tier),
-            self.statistics,
+        broadcast = BroadcastOffsets(self.offsets, self.consumers, self.store, settings, Clock())
+        filters = message_filters(self.consumers, settings)
+        admission = PullAdmission(
+            settings, self.topics, self.groups, self.consumers, filters, broadcast, self.store
         )
+        reading = PullReading(self.store, self.offsets, broadcast, ColdReads(self.tier))
+        answering = PullAnswering(self.offsets, self.statistics)
+        holding = PullHolding(settings, self.store, self.held, admission, reading, answering)
+        self.processor = PullProcessor(admission, reading, holding, answering)
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
 
     def pull(self, command: RemotingCommand, peer: Peer | None = None) -> Result:

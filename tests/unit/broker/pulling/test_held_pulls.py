@@ -1,4 +1,4 @@
-"""Held pulls: who is woken by what, when their time ends, and what they leave behind (nothing)."""
+"""Held pulls: what wakes them, when their time ends, and that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq_broker.delivery.held_pulls import HeldPulls
-from rmq_broker.delivery.waiting_requests import TICK_SECONDS
+from rmq_broker.delivery.waiting_requests import STILL_WAITING, TICK_SECONDS, LookResult
+from rmq_broker.pulling.held_pulls import HeldPulls
 from rmq_broker.store.api import ConsumeQueue
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.dispatch import Answer
@@ -19,7 +19,7 @@ from tests.unit.broker.parts import Peer
 
 
 class _Seconds:
-    """A clock that goes when it is told to."""
+    """A clock whose time a test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -34,24 +34,24 @@ def _queue(topic: str = "T", queue_id: int = 0) -> ConsumeQueue:
 
 @dataclass(eq=False)
 class _Pull:
-    """A pull that takes what its queue has from `offset` on; `looks` notes each look: was its time up?"""
+    """A pull of the messages from `offset` on; `looks` holds for each look whether its time was up."""
 
     queue: ConsumeQueue
     offset: int = 0
     looks: list[bool] = field(default_factory=list)
     error: Exception | None = None
 
-    def retry(self, time_is_up: bool) -> Answer:
+    def look_again(self, time_is_up: bool) -> LookResult:
         self.looks.append(time_is_up)
         if self.error is not None:
             raise self.error
         if self.queue.max_offset > self.offset:
             return b"found"
-        return b"nothing" if time_is_up else None
+        return b"nothing" if time_is_up else STILL_WAITING
 
 
 class _Waiting:
-    """Held pulls, a clock, and the peers that they are for."""
+    """Held pulls and their clock."""
 
     def __init__(self) -> None:
         self.clock = _Seconds()
@@ -60,14 +60,14 @@ class _Waiting:
     def hold(
         self, pull: _Pull, wait_seconds: float = 15.0, peer: Peer | None = None
     ) -> asyncio.Future[Answer]:
-        return self.held.hold((peer or Peer()).connection, pull.queue, wait_seconds, pull.retry)
+        return self.held.hold((peer or Peer()).connection, pull.queue, wait_seconds, pull.look_again)
 
     def message(self, queue: ConsumeQueue) -> None:
         queue.max_offset += 1
         self.held.arrived(queue)
 
     async def pass_seconds(self, seconds: float) -> None:
-        """Time passes, with `expire` called as often as it is meant to be."""
+        """Let time pass, with a call of `expire` in each tick."""
         end = self.clock.now + seconds
         while self.clock.now < end - 1e-9:
             self.clock.now += TICK_SECONDS
@@ -85,7 +85,7 @@ async def waiting() -> _Waiting:
     return _Waiting()
 
 
-async def test_a_message_wakes_who_waits_for_its_queue(waiting: _Waiting) -> None:
+async def test_a_message_wakes_the_pulls_of_its_queue(waiting: _Waiting) -> None:
     mine, other = _Pull(_queue("T", 0)), _Pull(_queue("T", 1))
     answer, unanswered = waiting.hold(mine), waiting.hold(other)
 
@@ -111,7 +111,7 @@ async def test_messages_of_one_loop_iteration_cost_one_look(waiting: _Waiting) -
     assert waiting.held.count == 1
 
 
-async def test_nobody_waits_costs_nothing(waiting: _Waiting) -> None:
+async def test_a_message_for_which_nobody_waits_leaves_nothing(waiting: _Waiting) -> None:
     queue = _queue()
     waiting.message(queue)
     await loop_passes()
@@ -119,7 +119,7 @@ async def test_nobody_waits_costs_nothing(waiting: _Waiting) -> None:
 
 
 @pytest.mark.parametrize("wait_seconds", [0.0, 0.05, 1.0, 15.0, 30.0])
-async def test_the_time_of_a_pull_ends_when_it_should(waiting: _Waiting, wait_seconds: float) -> None:
+async def test_a_pull_is_answered_when_its_time_ends(waiting: _Waiting, wait_seconds: float) -> None:
     pull = _Pull(_queue())
     answer = waiting.hold(pull, wait_seconds)
     began = waiting.clock.now
@@ -133,7 +133,7 @@ async def test_the_time_of_a_pull_ends_when_it_should(waiting: _Waiting, wait_se
     waiting.assert_nothing_is_left()
 
 
-async def test_ends_are_met_also_when_the_clock_has_jumped(waiting: _Waiting) -> None:
+async def test_expired_pulls_are_answered_after_a_jump_of_the_clock(waiting: _Waiting) -> None:
     answers = [waiting.hold(_Pull(_queue()), seconds) for seconds in (1, 5, 20)]
 
     waiting.clock.now += 10
@@ -141,12 +141,12 @@ async def test_ends_are_met_also_when_the_clock_has_jumped(waiting: _Waiting) ->
     await loop_passes()
 
     assert [answer.done() for answer in answers] == [True, True, False]
-    late = waiting.hold(_Pull(_queue()), -3)  # as of a clock that was set back
+    late = waiting.hold(_Pull(_queue()), -3)  # the clock was set back
     await waiting.pass_seconds(2 * TICK_SECONDS)
     assert late.done()
 
 
-async def test_waiting_costs_no_looks(waiting: _Waiting) -> None:
+async def test_waiting_pulls_do_not_look(waiting: _Waiting) -> None:
     queue = _queue()
     pulls = [_Pull(queue) for _ in range(5000)] + [_Pull(_queue("T", number)) for number in range(5000)]
     for pull in pulls:
@@ -165,7 +165,7 @@ async def test_waiting_costs_no_looks(waiting: _Waiting) -> None:
     waiting.assert_nothing_is_left()
 
 
-async def test_a_crowd_is_answered_by_and_by_in_its_order(waiting: _Waiting) -> None:
+async def test_a_thousand_woken_pulls_are_answered_in_slices_in_their_order(waiting: _Waiting) -> None:
     queue = _queue()
     answers = [waiting.hold(_Pull(queue)) for _ in range(1000)]
 
@@ -175,14 +175,14 @@ async def test_a_crowd_is_answered_by_and_by_in_its_order(waiting: _Waiting) -> 
     done = [answer.done() for answer in answers]
     assert any(done) and not all(done)
     assert done == sorted(done, reverse=True)
-    # What comes meanwhile does not have the same looked at twice.
+    # A message that arrives meanwhile does not make them look twice.
     waiting.message(queue)
     await loop_passes(100)
     assert all(answer.done() for answer in answers)
     waiting.assert_nothing_is_left()
 
 
-async def test_who_is_woken_does_not_wait_behind_a_crowd_whose_time_has_ended(waiting: _Waiting) -> None:
+async def test_a_woken_pull_does_not_wait_behind_thousands_of_expired_ones(waiting: _Waiting) -> None:
     crowd = [waiting.hold(_Pull(_queue("T", number)), 1) for number in range(5000)]
     queue = _queue("U")
     answer = waiting.hold(_Pull(queue))
@@ -199,7 +199,7 @@ async def test_who_is_woken_does_not_wait_behind_a_crowd_whose_time_has_ended(wa
     waiting.assert_nothing_is_left()
 
 
-async def test_a_pull_that_wants_other_messages_waits_on(waiting: _Waiting) -> None:
+async def test_a_pull_whose_filter_rejects_the_message_waits_on(waiting: _Waiting) -> None:
     picky, easy = _Pull(_queue(), offset=5), _Pull(_queue())
     easy.queue = picky.queue
     waited, answered = waiting.hold(picky), waiting.hold(easy)
@@ -216,10 +216,10 @@ async def test_a_pull_that_wants_other_messages_waits_on(waiting: _Waiting) -> N
     waiting.assert_nothing_is_left()
 
 
-async def test_a_check_finds_what_came_unnoticed(waiting: _Waiting) -> None:
+async def test_the_check_finds_messages_without_a_wake_up(waiting: _Waiting) -> None:
     pull = _Pull(_queue())
     answer = waiting.hold(pull)
-    pull.queue.max_offset = 1  # nobody said so
+    pull.queue.max_offset = 1  # without a call of `arrived`
 
     waiting.held.check_all()
     await loop_passes()
@@ -227,7 +227,7 @@ async def test_a_check_finds_what_came_unnoticed(waiting: _Waiting) -> None:
     assert answer.result() == b"found"
 
 
-async def test_the_end_of_a_connection_takes_its_pulls_along(waiting: _Waiting) -> None:
+async def test_a_closed_connection_ends_its_pulls(waiting: _Waiting) -> None:
     leaving, staying = Peer(), Peer()
     queue = _queue()
     gone = [waiting.hold(_Pull(queue), peer=leaving), waiting.hold(_Pull(_queue("U")), peer=leaving)]
@@ -244,7 +244,7 @@ async def test_the_end_of_a_connection_takes_its_pulls_along(waiting: _Waiting) 
     waiting.assert_nothing_is_left()
 
 
-async def test_a_connection_that_ends_while_its_pulls_are_due(waiting: _Waiting) -> None:
+async def test_a_connection_that_closes_while_its_pulls_are_due(waiting: _Waiting) -> None:
     peer, queue = Peer(), _queue()
     pulls = [_Pull(queue) for _ in range(500)]
     for pull in pulls:
@@ -259,7 +259,7 @@ async def test_a_connection_that_ends_while_its_pulls_are_due(waiting: _Waiting)
     waiting.assert_nothing_is_left()
 
 
-async def test_a_peer_that_does_not_read_is_left_alone_until_it_does(waiting: _Waiting) -> None:
+async def test_pulls_of_a_client_that_does_not_read_look_once_it_reads(waiting: _Waiting) -> None:
     peer, pull = Peer(), _Pull(_queue())
     answer = waiting.hold(pull, peer=peer)
     peer.connection.pause_writing()
@@ -275,7 +275,7 @@ async def test_a_peer_that_does_not_read_is_left_alone_until_it_does(waiting: _W
     assert answer.result() == b"found"
 
 
-async def test_a_peer_that_has_not_read_until_the_end_gets_no_answer(waiting: _Waiting) -> None:
+async def test_a_client_that_does_not_read_until_the_time_ends_gets_no_answer(waiting: _Waiting) -> None:
     peer, pull = Peer(), _Pull(_queue())
     answer = waiting.hold(pull, 1.0, peer)
     peer.connection.pause_writing()
@@ -288,7 +288,7 @@ async def test_a_peer_that_has_not_read_until_the_end_gets_no_answer(waiting: _W
     waiting.assert_nothing_is_left()
 
 
-async def test_an_error_of_one_pull_is_its_own(waiting: _Waiting) -> None:
+async def test_an_error_of_one_pull_does_not_affect_others(waiting: _Waiting) -> None:
     queue = _queue()
     refused = CommandError(ResponseCode.TOPIC_NOT_EXIST, "gone")
     broken, fine = _Pull(queue, error=refused), _Pull(queue)
@@ -302,7 +302,7 @@ async def test_an_error_of_one_pull_is_its_own(waiting: _Waiting) -> None:
     waiting.assert_nothing_is_left()
 
 
-async def test_an_error_at_the_end_of_the_time_is_answered_too(waiting: _Waiting) -> None:
+async def test_an_error_of_the_last_look_fails_the_pull(waiting: _Waiting) -> None:
     broken = _Pull(_queue(), error=RuntimeError("broken"))
     failed, answered = waiting.hold(broken, 1.0), waiting.hold(_Pull(_queue()), 1.0)
 
@@ -313,7 +313,7 @@ async def test_an_error_at_the_end_of_the_time_is_answered_too(waiting: _Waiting
     waiting.assert_nothing_is_left()
 
 
-async def test_pulls_of_a_removed_topic_are_looked_at(waiting: _Waiting) -> None:
+async def test_pulls_of_a_deleted_topic_look_again(waiting: _Waiting) -> None:
     gone = _Pull(_queue("Gone"), error=CommandError(ResponseCode.TOPIC_NOT_EXIST, "gone"))
     kept = _Pull(_queue("Kept"))
     refused, waits = waiting.hold(gone), waiting.hold(kept)
@@ -327,7 +327,7 @@ async def test_pulls_of_a_removed_topic_are_looked_at(waiting: _Waiting) -> None
     assert kept.looks == []
 
 
-async def test_release_answers_all_and_holds_no_more(waiting: _Waiting) -> None:
+async def test_release_answers_all_pulls_and_holds_no_more(waiting: _Waiting) -> None:
     answers = [waiting.hold(_Pull(_queue("T", number % 3))) for number in range(200)]
 
     waiting.held.release_all()
@@ -337,88 +337,90 @@ async def test_release_answers_all_and_holds_no_more(waiting: _Waiting) -> None:
     waiting.assert_nothing_is_left()
 
 
-# --- looks that wait for the disk ---
+# --- looks that wait for a disk ---
 
 
 class _SlowPull(_Pull):
-    """A pull whose looks are promises; they are kept by hand."""
+    """A pull whose looks are futures that a test completes."""
 
     def __init__(self, queue: ConsumeQueue) -> None:
         super().__init__(queue)
-        self.promises: list[asyncio.Future[Answer]] = []
+        self.results: list[asyncio.Future[LookResult]] = []
 
-    def retry(self, time_is_up: bool) -> asyncio.Future[Answer]:  # type: ignore[override]
+    def look_again(  # type: ignore[override]
+        self, time_is_up: bool
+    ) -> asyncio.Future[LookResult]:
         self.looks.append(time_is_up)
-        self.promises.append(asyncio.get_running_loop().create_future())
-        return self.promises[-1]
+        self.results.append(asyncio.get_running_loop().create_future())
+        return self.results[-1]
 
 
-async def test_a_look_that_waits_for_the_disk_is_the_only_one() -> None:
+async def test_a_pull_does_not_look_twice_at_a_time() -> None:
     waiting, pull = _Waiting(), _SlowPull(_queue())
     future = waiting.hold(pull)
     for _ in range(3):
         waiting.message(pull.queue)
         await loop_passes()
     assert pull.looks == [False]
-    pull.promises[0].set_result(b"found")
+    pull.results[0].set_result(b"found")
     assert await future == b"found"
     waiting.assert_nothing_is_left()
 
 
-async def test_what_came_during_a_look_in_vain_is_looked_at() -> None:
+async def test_a_message_that_arrives_during_a_look_wakes_the_pull_again() -> None:
     waiting, pull = _Waiting(), _SlowPull(_queue())
     future = waiting.hold(pull)
     waiting.message(pull.queue)
     await loop_passes()
     waiting.message(pull.queue)
-    pull.promises[0].set_result(None)
+    pull.results[0].set_result(STILL_WAITING)
     await loop_passes()
     assert pull.looks == [False, False]
-    pull.promises[1].set_result(None)
+    pull.results[1].set_result(STILL_WAITING)
     await loop_passes()
     assert pull.looks == [False, False]
     assert not future.done()
     waiting.message(pull.queue)
     await loop_passes()
-    pull.promises[2].set_result(b"found")
+    pull.results[2].set_result(b"found")
     assert await future == b"found"
     waiting.assert_nothing_is_left()
 
 
-async def test_a_pull_whose_time_ends_during_a_look_is_looked_at_for_the_last_time() -> None:
+async def test_a_pull_whose_time_ends_during_a_look_looks_for_the_last_time() -> None:
     waiting, pull = _Waiting(), _SlowPull(_queue())
     future = waiting.hold(pull, 5.0)
     waiting.message(pull.queue)
     await waiting.pass_seconds(10)
     assert pull.looks == [False]
-    pull.promises[0].set_result(None)
+    pull.results[0].set_result(STILL_WAITING)
     await loop_passes()
     assert pull.looks == [False, True]
-    pull.promises[1].set_result(b"nothing")
+    pull.results[1].set_result(b"nothing")
     assert await future == b"nothing"
     waiting.assert_nothing_is_left()
 
 
-async def test_a_look_for_a_client_that_has_gone_ends_in_nothing() -> None:
+async def test_a_look_for_a_client_that_disconnected_leaves_nothing() -> None:
     waiting, pull, peer = _Waiting(), _SlowPull(_queue()), Peer()
     future = waiting.hold(pull, peer=peer)
     waiting.message(pull.queue)
     await loop_passes()
     waiting.held.connection_closed(peer.connection)
     assert await future is None
-    pull.promises[0].set_exception(OSError("Input/output error"))
+    pull.results[0].set_exception(OSError("Input/output error"))
     await loop_passes()
     waiting.assert_nothing_is_left()
 
 
-async def test_a_look_that_fails_fails_the_pull() -> None:
+async def test_a_failed_look_fails_the_pull() -> None:
     waiting, pull, other = _Waiting(), _SlowPull(_queue()), _SlowPull(_queue("U"))
     future, other_future = waiting.hold(pull), waiting.hold(other)
     waiting.message(pull.queue)
     waiting.message(other.queue)
     await loop_passes()
-    pull.promises[0].set_exception(OSError("Input/output error"))
-    other.promises[0].cancel()
+    pull.results[0].set_exception(OSError("Input/output error"))
+    other.results[0].cancel()
     with pytest.raises(OSError, match="Input/output"):
         await future
     with pytest.raises(asyncio.CancelledError):
@@ -426,40 +428,50 @@ async def test_a_look_that_fails_fails_the_pull() -> None:
     waiting.assert_nothing_is_left()
 
 
-async def test_at_the_end_looks_under_way_are_waited_for() -> None:
+async def test_release_waits_for_looks_under_way() -> None:
     waiting, pull = _Waiting(), _SlowPull(_queue())
     future = waiting.hold(pull)
     waiting.message(pull.queue)
     await loop_passes()
     waiting.held.release_all()
     assert not future.done()
-    pull.promises[0].set_result(None)
+    pull.results[0].set_result(STILL_WAITING)
     await loop_passes()
-    pull.promises[1].set_result(b"nothing")
+    pull.results[1].set_result(b"nothing")
     assert await future == b"nothing"
     late = waiting.hold(pull)
     assert not late.done()
-    pull.promises[2].set_result(b"nothing")
+    pull.results[2].set_result(b"nothing")
     assert await late == b"nothing"
     waiting.assert_nothing_is_left()
 
 
-@pytest.mark.parametrize("news", ["reset", "topic removed"])
-async def test_news_during_a_look_in_vain_are_looked_at(news: str) -> None:
-    """They are no message: the queue is as it was when the look began."""
+@pytest.mark.parametrize("reason", ["reset", "topic deleted"])
+async def test_a_wake_up_without_a_message_during_a_look_counts(reason: str) -> None:
+    """The end of the queue shows no difference: the wake-up itself has to be remembered."""
     waiting, pull = _Waiting(), _SlowPull(_queue())
     future = waiting.hold(pull)
     waiting.message(pull.queue)
     await loop_passes()
-    if news == "reset":
+    if reason == "reset":
         waiting.held.arrived(pull.queue)
     else:
         waiting.held.topics_removed(("T",))
     await loop_passes()
     assert pull.looks == [False]
-    pull.promises[0].set_result(None)
+    pull.results[0].set_result(STILL_WAITING)
     await loop_passes()
     assert pull.looks == [False, False]
-    pull.promises[1].set_result(None)
+    pull.results[1].set_result(STILL_WAITING)
     await loop_passes()
     assert pull.looks == [False, False] and not future.done()
+
+
+async def test_a_last_look_without_an_answer_ends_the_pull() -> None:
+    waiting, pull = _Waiting(), _SlowPull(_queue())
+    future = waiting.hold(pull, 1.0)
+    await waiting.pass_seconds(1.5)
+    assert pull.looks == [True]
+    pull.results[0].set_result(STILL_WAITING)
+    assert await future is None
+    waiting.assert_nothing_is_left()

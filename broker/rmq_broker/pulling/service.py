@@ -1,14 +1,14 @@
-"""The pull service: pulls that are held until a message arrives, and reads that wait for a disk."""
+"""The pull service: the state that all pulls share, and its background tasks."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Final
 
-from .arrivals import Arrivals
-from .cold_reads import ColdReads
+from ..delivery.arrivals import Arrivals
+from ..delivery.cold_reads import ColdReads
+from ..delivery.waiting_requests import TICK_SECONDS
 from .held_pulls import HeldPulls
-from .waiting_requests import TICK_SECONDS
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from ..store.api import MessageStore
     from ..topics.table import TopicsChanged, TopicTable
 
-# Period in which held pulls are checked against their queues, for arrivals that nobody told of.
+# Period in which held pulls are checked against their queues, for arrivals without a wake-up.
 _CHECK_SECONDS: Final = 5.0
 
 
 class PullService:
-    """What pulls wait for; belongs to the loop."""
+    """Held pulls, the arrivals that wake them, and reads from the disk; belongs to the loop."""
 
     def __init__(self, topics: TopicTable, store: MessageStore, cold_tier: PoolTier) -> None:
         """`cold_tier`: its threads read messages that are not in memory."""
@@ -38,7 +38,7 @@ class PullService:
         supervisor.every("check held pulls", _CHECK_SECONDS, self.held_pulls.check_all)
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """Look again at the pulls held for a queue: something other than a message has changed for them."""
+        """Wake the pulls that are held for a queue, for a reason other than a message."""
         queue = self._store.queues.get(topic, queue_id)
         if queue is not None:
             self.held_pulls.arrived(queue)

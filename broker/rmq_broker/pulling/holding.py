@@ -1,0 +1,135 @@
+"""Holding pulls (long polling): a pull that found nothing waits for a message, within a time.
+
+Source: Apache RocketMQ 5.3.3, PullRequestHoldService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from rmq_remoting.dispatch import Answer
+
+from ..delivery.cold_reads import ClientGone
+from ..delivery.waiting_requests import STILL_WAITING, Look, LookResult
+from ..store.api import ColdRead, GetStatus
+from .outcomes import Found, NotFound, Outcome, Skipped
+
+if TYPE_CHECKING:
+    from ..settings.broker import BrokerSettings
+    from ..store.api import MessageStore
+    from .admission import PullAdmission
+    from .answering import PullAnswering
+    from .held_pulls import HeldPulls
+    from .reading import PullReading
+    from .request import Pull
+
+# Reads per wake-up. A client whose filter rejects that many messages asks again: other pulls wait, too.
+_MAX_READS: Final = 2
+
+
+@dataclass(slots=True, eq=False)
+class HeldState:
+    """State of a held pull: by which plan it reads, and from which offset."""
+
+    pull: Pull
+    read_from: int
+
+    def admitted_again(self, pull: Pull) -> None:
+        """The broker's tables have changed: another filter begins where the client asked to read."""
+        if pull.plan.wanted != self.pull.plan.wanted:
+            self.read_from = pull.queue_offset
+        self.pull = pull
+
+    def skipped_to(self, offset: int) -> None:
+        """The messages before `offset` do not pass the filter."""
+        self.read_from = offset
+
+    @property
+    def has_skipped(self) -> bool:
+        """Whether the client has to learn where to continue, or the same messages are searched again."""
+        return self.read_from != self.pull.queue_offset
+
+
+class PullHolding:
+    """Holds pulls, and looks into their queues again when they are woken."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        held: HeldPulls,
+        admission: PullAdmission,
+        reading: PullReading,
+        answering: PullAnswering,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._held = held
+        self._admission = admission
+        self._reading = reading
+        self._answering = answering
+
+    def hold(self, pull: Pull) -> asyncio.Future[Answer]:
+        """Return the future answer of a pull that found nothing."""
+        settings, header = self._settings, pull.plan.header
+        wait_ms = settings.short_polling_time_ms
+        if settings.long_polling_enable:
+            wait_ms = min(max(0, header.suspend_timeout_ms), settings.long_polling_max_hold_ms)
+        queue = self._store.queues.get_or_create(header.topic, header.queue_id)
+        look = partial(self._look, HeldState(pull, pull.queue_offset))
+        return self._held.hold(pull.connection, queue, wait_ms / 1000, look)
+
+    def _look(self, state: HeldState, time_is_up: bool) -> Look:
+        """Look again. Raises CommandError, for instance if the topic was deleted meanwhile."""
+        pull = self._admission.admit_again(state.pull)
+        if pull is not state.pull:
+            state.admitted_again(pull)
+        reset = self._reading.take_reset(pull)
+        if reset is not None:
+            return self._answering.without_messages(pull, reset)
+        outcome = self._reading.read(pull, state.read_from)
+        if isinstance(outcome, Found):
+            return self._answering.found(pull, outcome)
+        return self._conclude(state, time_is_up, outcome, reads=1)
+
+    def _conclude(
+        self, state: HeldState, time_is_up: bool, outcome: Outcome | ColdRead, *, reads: int
+    ) -> Look:
+        """Answer the pull with the outcome, read once more behind skipped messages, or keep it waiting."""
+        pull = state.pull
+        while not isinstance(outcome, Found):
+            if isinstance(outcome, ColdRead):
+                conclude = self._conclude_cold(state, time_is_up, outcome, reads=reads)
+                return asyncio.get_running_loop().create_task(conclude, name="cold pull")
+            if not isinstance(outcome, Skipped):
+                break
+            state.skipped_to(outcome.next_offset)
+            if outcome.is_at_end:
+                break
+            if reads >= _MAX_READS:
+                return self._answering.without_messages(pull, outcome)
+            outcome = self._reading.read(pull, state.read_from)
+            reads += 1
+        if isinstance(outcome, Found):
+            return self._answering.found(pull, outcome)
+        if isinstance(outcome, (NotFound, Skipped)):
+            if not time_is_up:
+                return STILL_WAITING
+            if state.has_skipped:
+                outcome = Skipped(
+                    GetStatus.NO_MATCHED_MESSAGE, outcome.next_offset, outcome.min_offset, outcome.max_offset
+                )
+        return self._answering.without_messages(pull, outcome)
+
+    async def _conclude_cold(
+        self, state: HeldState, time_is_up: bool, cold: ColdRead, *, reads: int
+    ) -> LookResult:
+        try:
+            outcome = await self._reading.read_cold(state.pull, cold)
+        except ClientGone:
+            return None
+        look = self._conclude(state, time_is_up, outcome, reads=reads)
+        return await look if isinstance(look, asyncio.Future) else look
