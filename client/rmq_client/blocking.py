@@ -83,13 +83,13 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     return _background.run(coroutine)
 
 
-def _forget_background() -> None:
+def _reset_after_fork() -> None:
     """A forked process does not have the thread."""
     global _background  # noqa: PLW0603
     _background = _Background()
 
 
-os.register_at_fork(after_in_child=_forget_background)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class _BlockingObject(Generic[A]):
@@ -115,7 +115,7 @@ class _BlockingObject(Generic[A]):
         _background.run(self._asyncio.__aexit__(kind, error, trace))
 
 
-def _making(
+def _constructs(
     kind: Callable[P, B],
 ) -> Callable[[Callable[[Any], None]], Callable[Concatenate[Any, P], None]]:
     """Turns `__init__` into one that takes the arguments of the asyncio class and makes such an object."""
@@ -130,7 +130,7 @@ def _making(
     return decorate
 
 
-def _waiting(
+def _blocking(
     method: Callable[Concatenate[B, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
     """A method that runs the asyncio one and waits for it."""
@@ -142,7 +142,7 @@ def _waiting(
     return wait
 
 
-def _at_once(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[Any, P], T]:
+def _on_loop(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[Any, P], T]:
     """A method for one that does not wait itself, run where the object lives."""
 
     @functools.wraps(method)
@@ -155,11 +155,11 @@ def _at_once(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[Any
     return call
 
 
-def _at_once_as(
+def _on_loop_wrapped(
     face: Callable[[T], F], method: Callable[Concatenate[B, P], T]
 ) -> Callable[Concatenate[Any, P], F]:
     """The same for one that gives an asyncio object; `face` makes the blocking one of it."""
-    call = _at_once(method)
+    call = _on_loop(method)
 
     @functools.wraps(method)
     def make(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> F:
@@ -174,9 +174,9 @@ class Transaction:
     def __init__(self, transaction: _transactions.Transaction) -> None:
         self._asyncio = transaction
 
-    commit = _waiting(_transactions.Transaction.commit)
-    rollback = _waiting(_transactions.Transaction.rollback)
-    leave_open = _waiting(_transactions.Transaction.leave_open)
+    commit = _blocking(_transactions.Transaction.commit)
+    rollback = _blocking(_transactions.Transaction.rollback)
+    leave_open = _blocking(_transactions.Transaction.leave_open)
 
     @property
     def message(self) -> Message:
@@ -206,63 +206,63 @@ class Transaction:
 class Producer(_BlockingObject[_producer.Producer]):
     """Sends messages; see rmq_client.Producer."""
 
-    @_making(_producer.Producer)
+    @_constructs(_producer.Producer)
     def __init__(self) -> None:
         """Arguments as there."""
 
-    send = _waiting(_producer.Producer.send)
-    send_oneway = _waiting(_producer.Producer.send_oneway)
-    send_batch = _waiting(_producer.Producer.send_batch)
-    send_in_transaction = _waiting(_producer.Producer.send_in_transaction)
-    request = _waiting(_producer.Producer.request)
-    reply = _waiting(_producer.Producer.reply)
-    recall = _waiting(_producer.Producer.recall)
-    queues = _waiting(_producer.Producer.queues)
-    transaction = _at_once_as(Transaction, _producer.Producer.transaction)
+    send = _blocking(_producer.Producer.send)
+    send_oneway = _blocking(_producer.Producer.send_oneway)
+    send_batch = _blocking(_producer.Producer.send_batch)
+    send_in_transaction = _blocking(_producer.Producer.send_in_transaction)
+    request = _blocking(_producer.Producer.request)
+    reply = _blocking(_producer.Producer.reply)
+    recall = _blocking(_producer.Producer.recall)
+    queues = _blocking(_producer.Producer.queues)
+    transaction = _on_loop_wrapped(Transaction, _producer.Producer.transaction)
 
 
 class PushConsumer(_BlockingObject[_push.PushConsumer]):
     """Gives messages to a listener, which should be a function; see rmq_client.PushConsumer."""
 
-    @_making(_push.PushConsumer)
+    @_constructs(_push.PushConsumer)
     def __init__(self) -> None:
         """Arguments as there."""
 
-    wait_stopped = _waiting(_push.PushConsumer.wait_stopped)
-    subscribe = _waiting(_push.PushConsumer.subscribe)
-    unsubscribe = _waiting(_push.PushConsumer.unsubscribe)
-    commit = _waiting(_push.PushConsumer.commit)
-    suspend = _at_once(_push.PushConsumer.suspend)
-    resume = _at_once(_push.PushConsumer.resume)
-    assigned_queues = _waiting(_push.PushConsumer.assigned_queues)
-    statistics = _waiting(_push.PushConsumer.statistics)
+    wait_stopped = _blocking(_push.PushConsumer.wait_stopped)
+    subscribe = _blocking(_push.PushConsumer.subscribe)
+    unsubscribe = _blocking(_push.PushConsumer.unsubscribe)
+    commit = _blocking(_push.PushConsumer.commit)
+    suspend = _on_loop(_push.PushConsumer.suspend)
+    resume = _on_loop(_push.PushConsumer.resume)
+    assigned_queues = _blocking(_push.PushConsumer.assigned_queues)
+    statistics = _blocking(_push.PushConsumer.statistics)
 
 
 class PullConsumer(_BlockingObject[_pull.PullConsumer]):
     """Reads queues at the application's own pace; see rmq_client.PullConsumer."""
 
-    @_making(_pull.PullConsumer)
+    @_constructs(_pull.PullConsumer)
     def __init__(self) -> None:
         """Arguments as there."""
 
-    queues = _waiting(_pull.PullConsumer.queues)
-    assign = _waiting(_pull.PullConsumer.assign)
-    subscribe = _waiting(_pull.PullConsumer.subscribe)
-    unsubscribe = _waiting(_pull.PullConsumer.unsubscribe)
-    listen_to_queues = _waiting(_pull.PullConsumer.listen_to_queues)
-    assignment = _at_once(_pull.PullConsumer.assignment)
-    pause = _at_once(_pull.PullConsumer.pause)
-    resume = _at_once(_pull.PullConsumer.resume)
-    seek = _waiting(_pull.PullConsumer.seek)
-    seek_to_beginning = _waiting(_pull.PullConsumer.seek_to_beginning)
-    seek_to_end = _waiting(_pull.PullConsumer.seek_to_end)
-    seek_to_time = _waiting(_pull.PullConsumer.seek_to_time)
-    offset_for_time = _waiting(_pull.PullConsumer.offset_for_time)
-    position = _waiting(_pull.PullConsumer.position)
-    committed = _waiting(_pull.PullConsumer.committed)
-    commit = _waiting(_pull.PullConsumer.commit)
-    poll = _waiting(_pull.PullConsumer.poll)
-    pull = _waiting(_pull.PullConsumer.pull)
+    queues = _blocking(_pull.PullConsumer.queues)
+    assign = _blocking(_pull.PullConsumer.assign)
+    subscribe = _blocking(_pull.PullConsumer.subscribe)
+    unsubscribe = _blocking(_pull.PullConsumer.unsubscribe)
+    listen_to_queues = _blocking(_pull.PullConsumer.listen_to_queues)
+    assignment = _on_loop(_pull.PullConsumer.assignment)
+    pause = _on_loop(_pull.PullConsumer.pause)
+    resume = _on_loop(_pull.PullConsumer.resume)
+    seek = _blocking(_pull.PullConsumer.seek)
+    seek_to_beginning = _blocking(_pull.PullConsumer.seek_to_beginning)
+    seek_to_end = _blocking(_pull.PullConsumer.seek_to_end)
+    seek_to_time = _blocking(_pull.PullConsumer.seek_to_time)
+    offset_for_time = _blocking(_pull.PullConsumer.offset_for_time)
+    position = _blocking(_pull.PullConsumer.position)
+    committed = _blocking(_pull.PullConsumer.committed)
+    commit = _blocking(_pull.PullConsumer.commit)
+    poll = _blocking(_pull.PullConsumer.poll)
+    pull = _blocking(_pull.PullConsumer.pull)
 
     def __iter__(self) -> Iterator[MessageExt]:
         """Message by message, until the consumer is stopped."""
@@ -273,15 +273,15 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
 class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
     """Takes messages, and says of each when it is done with it; see rmq_client.SimpleConsumer."""
 
-    @_making(_simple.SimpleConsumer)
+    @_constructs(_simple.SimpleConsumer)
     def __init__(self) -> None:
         """Arguments as there."""
 
-    subscribe = _waiting(_simple.SimpleConsumer.subscribe)
-    unsubscribe = _waiting(_simple.SimpleConsumer.unsubscribe)
-    receive = _waiting(_simple.SimpleConsumer.receive)
-    ack = _waiting(_simple.SimpleConsumer.ack)
-    change_invisible_duration = _waiting(_simple.SimpleConsumer.change_invisible_duration)
+    subscribe = _blocking(_simple.SimpleConsumer.subscribe)
+    unsubscribe = _blocking(_simple.SimpleConsumer.unsubscribe)
+    receive = _blocking(_simple.SimpleConsumer.receive)
+    ack = _blocking(_simple.SimpleConsumer.ack)
+    change_invisible_duration = _blocking(_simple.SimpleConsumer.change_invisible_duration)
 
     def __iter__(self) -> Iterator[MessageExt]:
         """Message by message, until the consumer is stopped."""
@@ -292,11 +292,11 @@ class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
 class RawPuller(_BlockingObject[_raw_pulls.RawPuller]):
     """Pulls queues as undecoded bytes; see rmq_client.RawPuller."""
 
-    @_making(_raw_pulls.RawPuller)
+    @_constructs(_raw_pulls.RawPuller)
     def __init__(self) -> None:
         """Arguments as there."""
 
-    pull = _waiting(_raw_pulls.RawPuller.pull)
+    pull = _blocking(_raw_pulls.RawPuller.pull)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine where the connections live, in the background; `pulls` may be used in it."""
@@ -311,23 +311,23 @@ class RawPuller(_BlockingObject[_raw_pulls.RawPuller]):
 class Admin(_BlockingObject[_admin.Admin]):
     """Orders and questions to a cluster; see rmq_client.Admin."""
 
-    @_making(_admin.Admin)
+    @_constructs(_admin.Admin)
     def __init__(self) -> None:
         """Arguments as there."""
 
-    create_topic = _waiting(_admin.Admin.create_topic)
-    delete_topic = _waiting(_admin.Admin.delete_topic)
-    topics = _waiting(_admin.Admin.topics)
-    topic_route = _waiting(_admin.Admin.topic_route)
-    topic_stats = _waiting(_admin.Admin.topic_stats)
-    query_messages = _waiting(_admin.Admin.query_messages)
-    view_message = _waiting(_admin.Admin.view_message)
-    consume_stats = _waiting(_admin.Admin.consume_stats)
-    consume_time_span = _waiting(_admin.Admin.consume_time_span)
-    cluster_info = _waiting(_admin.Admin.cluster_info)
-    max_offset = _waiting(_admin.Admin.max_offset)
-    min_offset = _waiting(_admin.Admin.min_offset)
-    search_offset = _waiting(_admin.Admin.search_offset)
-    committed_offset = _waiting(_admin.Admin.committed_offset)
-    commit_offset = _waiting(_admin.Admin.commit_offset)
-    consumer_ids = _waiting(_admin.Admin.consumer_ids)
+    create_topic = _blocking(_admin.Admin.create_topic)
+    delete_topic = _blocking(_admin.Admin.delete_topic)
+    topics = _blocking(_admin.Admin.topics)
+    topic_route = _blocking(_admin.Admin.topic_route)
+    topic_stats = _blocking(_admin.Admin.topic_stats)
+    query_messages = _blocking(_admin.Admin.query_messages)
+    view_message = _blocking(_admin.Admin.view_message)
+    consume_stats = _blocking(_admin.Admin.consume_stats)
+    consume_time_span = _blocking(_admin.Admin.consume_time_span)
+    cluster_info = _blocking(_admin.Admin.cluster_info)
+    max_offset = _blocking(_admin.Admin.max_offset)
+    min_offset = _blocking(_admin.Admin.min_offset)
+    search_offset = _blocking(_admin.Admin.search_offset)
+    committed_offset = _blocking(_admin.Admin.committed_offset)
+    commit_offset = _blocking(_admin.Admin.commit_offset)
+    consumer_ids = _blocking(_admin.Admin.consumer_ids)

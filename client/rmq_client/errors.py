@@ -124,7 +124,7 @@ class BrokerError(ClientError):
         self.code = code
         self.remark = remark or ""
         self.address = address
-        self.is_outcome_unknown = code in _SAYS_LITTLE
+        self.is_outcome_unknown = code in _OUTCOME_UNKNOWN_CODES
         name = ResponseCode(code).name if code in _KNOWN_CODES else "unknown code"
         what = f"{about}: " if about else ""
         said = self.remark or "without a remark"
@@ -186,7 +186,7 @@ class SubscriptionError(BrokerError):
 
 # What may have happened before the server came to answer so: a failed flush, an error of its own, an answer
 # that cannot be read.
-_SAYS_LITTLE: Final = frozenset(
+_OUTCOME_UNKNOWN_CODES: Final = frozenset(
     {ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}
 )
 _KNOWN_CODES: Final = frozenset(int(code) for code in ResponseCode)
@@ -234,7 +234,7 @@ _OLD_ACCESS_CONTROL: Final = re.compile(
 )
 
 
-def refusal(code: int, remark: str | None, address: str, about: str = "") -> BrokerError:
+def broker_error(code: int, remark: str | None, address: str, about: str = "") -> BrokerError:
     """The error for a response code that says 'no'. `about` names what was asked for."""
     kind = _CLASSES.get(code, BrokerError)
     if kind is PermissionDenied and remark is not None:
@@ -258,7 +258,7 @@ def readable(address: str, about: str) -> Iterator[None]:
         raise BrokerError(ResponseCode.SUCCESS, f"unreadable: {error}", address, about) from error
 
 
-def unanswered(error: RequestError, about: str = "") -> ClientError:
+def request_failure(error: RequestError, about: str = "") -> ClientError:
     """The SDK's error for a request that got no answer from a broker."""
     text = f"{about}: {error}" if about else str(error)
     if isinstance(error, TooManyRequests):

@@ -23,7 +23,7 @@ from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.serialization.binary import encode_ext_fields
 from rmq_remoting.sys_flags import PullSysFlag
 
-from .errors import ClientError, NotRunning, UsageError, readable, refusal, unanswered
+from .errors import ClientError, NotRunning, UsageError, broker_error, readable, request_failure
 from .lifetime import Lifetime
 from .namespaces import Namespace
 from .network.broker_api import Requester
@@ -193,12 +193,12 @@ class _PullRequests:
             )
         except RequestError as error:
             self._suggested.pop(queue, None)
-            raise unanswered(error, f"pull from {queue}") from error
+            raise request_failure(error, f"pull from {queue}") from error
         status = PULL_STATUSES.get(response.code)
         about = f"pull from {queue} at {offset}"
         if status is None:
             self._suggested.pop(queue, None)
-            raise refusal(response.code, response.remark, address, about)
+            raise broker_error(response.code, response.remark, address, about)
         with readable(address, about):
             header = PullMessageResponseHeader.decode(response.ext_fields)
         self._follow(queue, header.suggest_which_broker_id)

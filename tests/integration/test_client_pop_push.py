@@ -427,14 +427,14 @@ async def test_what_the_listener_has_is_kept_from_others_while_a_stop_waits_for_
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
     kept = 0
-    keep = PopAcknowledger.retry_later
+    renew = PopAcknowledger.change_invisible_time
 
     async def counted(acknowledger: PopAcknowledger, message: MessageExt, seconds: float) -> None:
         nonlocal kept
-        await keep(acknowledger, message, seconds)
+        await renew(acknowledger, message, seconds)
         kept += 1
 
-    monkeypatch.setattr(PopAcknowledger, "retry_later", counted)
+    monkeypatch.setattr(PopAcknowledger, "change_invisible_time", counted)
     order = _Order()
 
     async def listen(messages: list[MessageExt]) -> None:

@@ -199,8 +199,8 @@ async def test_what_a_listener_did_is_traced() -> None:
         assert (before[0], before[2:4], before[5:]) == ("SubBefore", ["R", "cg"], ["GOOD", "0", "k1"])
         assert (after[0], after[1], after[2]) == ("SubAfter", before[4], "GOOD")
         assert (after[4:7], after[8]) == (["true", "k1", "0"], "cg")
-        first_try, refusal = by_id["BAD"][:2]
-        assert (refusal[4], refusal[6]) == ("false", "4")
+        first_try, broker_error = by_id["BAD"][:2]
+        assert (broker_error[4], broker_error[6]) == ("false", "4")
         assert first_try[6] == "0"
         assert not any("SILENT" in line for line in _lines(cluster))
 

@@ -30,17 +30,17 @@ class AddressServer:
         try:
             text = await asyncio.to_thread(self._get)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise self._useless(str(error) or type(error).__name__) from error
+            raise self._error(str(error) or type(error).__name__) from error
         line = text.strip().split("\n", 1)[0].strip()
         try:
             addresses = name_server_list(line)
         except UsageError as error:
-            raise self._useless(f"it says {line[:200]!r}: {error}") from error
+            raise self._error(f"it says {line[:200]!r}: {error}") from error
         if is_address_server(addresses[0]):
-            raise self._useless(f"it tells of another one, {line[:200]!r}")
+            raise self._error(f"it tells of another one, {line[:200]!r}")
         return addresses
 
-    def _useless(self, problem: str) -> NameServerUnreachable:
+    def _error(self, problem: str) -> NameServerUnreachable:
         return NameServerUnreachable(
             f"the address server {self.url} does not tell where the name servers are: {problem}"
         )

@@ -40,7 +40,7 @@ from rmq_remoting.headers.topic import (
 )
 from rmq_remoting.message_queue import MessageQueue
 
-from ..errors import readable, refusal, unanswered
+from ..errors import broker_error, readable, request_failure
 from ..names import AUTO_CREATE_TOPIC
 from ..settings import ClientSettings
 
@@ -76,7 +76,7 @@ class BrokerApi:
         about = about or code.name
         response = await self._request(address, code, header, body, about)
         if response.code != ResponseCode.SUCCESS:
-            raise refusal(response.code, response.remark, address, about)
+            raise broker_error(response.code, response.remark, address, about)
         return response
 
     async def ask(
@@ -100,7 +100,7 @@ class BrokerApi:
         try:
             return await self._requester.request(address, request, self._settings.request_timeout_seconds)
         except RequestError as error:
-            raise unanswered(error, about) from error
+            raise request_failure(error, about) from error
 
     # --- clients ---
 
@@ -168,7 +168,7 @@ class BrokerApi:
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         if response.code != ResponseCode.SUCCESS:
-            raise refusal(response.code, response.remark, address, about)
+            raise broker_error(response.code, response.remark, address, about)
         with readable(address, about):
             offset = QueryConsumerOffsetResponseHeader.decode(response.ext_fields).offset
         return offset if offset >= 0 else None

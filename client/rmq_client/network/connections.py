@@ -21,13 +21,13 @@ from rmq_remoting.pending_requests import Reply
 
 log = logging.getLogger("rmq.client.links")
 
-_GREETING: Final = "rmq_client.greeting"
+_FIRST_HEARTBEAT: Final = "rmq_client.greeting"
 # Requests that wait for one connection to be made.
 _MAX_WAITING: Final = 16_384
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingRequest:
     """A request that waits for the connection. `due`: when its time is over, by the loop's clock."""
 
     opaque: int
@@ -41,11 +41,11 @@ class _Waiting:
 class BrokerConnections:
     """Requests to broker addresses (`host:port`). Belongs to the network loop."""
 
-    def __init__(self, client: RemotingClient, greet: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, client: RemotingClient, send_heartbeat: Callable[[str], Awaitable[None]]) -> None:
         """`greet` sends a heartbeat to an address; it must use `client` itself, and not raise."""
         self._client = client
-        self._greet = greet
-        self._waiting: dict[str, list[_Waiting]] = {}
+        self._send_heartbeat = send_heartbeat
+        self._waiting: dict[str, list[_PendingRequest]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def is_connected(self, address: str) -> bool:
@@ -55,12 +55,12 @@ class BrokerConnections:
     async def connect(self, address: str) -> Connection:
         """The connection to `address`, made and greeted if need be. Raises ConnectError."""
         connection = await self._client.connect(address)
-        greeting = connection.attributes.get(_GREETING)
-        if greeting is None:
-            greeting = self._start(self._greet(address), f"greet {address}")
-            connection.attributes[_GREETING] = greeting
-        if not greeting.done():
-            await asyncio.shield(greeting)
+        heartbeat_task = connection.attributes.get(_FIRST_HEARTBEAT)
+        if heartbeat_task is None:
+            heartbeat_task = self._start(self._send_heartbeat(address), f"greet {address}")
+            connection.attributes[_FIRST_HEARTBEAT] = heartbeat_task
+        if not heartbeat_task.done():
+            await asyncio.shield(heartbeat_task)
         return connection
 
     async def request(
@@ -68,7 +68,7 @@ class BrokerConnections:
     ) -> RemotingCommand:
         """Send a request over a greeted connection and wait for its response. Raises RequestError."""
         connection = self._client.existing(address)
-        if connection is None or _GREETING not in connection.attributes:
+        if connection is None or _FIRST_HEARTBEAT not in connection.attributes:
             connection = await self.connect(address)
         return await connection.send_request(command, timeout_seconds)
 
@@ -89,8 +89,8 @@ class BrokerConnections:
         elif len(waiting) >= _MAX_WAITING:
             raise TooManyRequests(f"{_MAX_WAITING} requests wait for a connection to {address}; slow down")
         loop = asyncio.get_running_loop()
-        request = _Waiting(opaque, frame, timeout_seconds, loop.time() + timeout_seconds, reply)
-        request.timer = loop.call_later(timeout_seconds, _give_up, address, request)
+        request = _PendingRequest(opaque, frame, timeout_seconds, loop.time() + timeout_seconds, reply)
+        request.timer = loop.call_later(timeout_seconds, _expire, address, request)
         waiting.append(request)
 
     def post_oneway(self, address: str, frame: bytes) -> None:
@@ -147,7 +147,7 @@ class BrokerConnections:
             log.log(level, "%s failed", task.get_name(), exc_info=error)
 
 
-def _give_up(address: str, request: _Waiting) -> None:
+def _expire(address: str, request: _PendingRequest) -> None:
     request.timer = None
     if not request.reply.done():
         seconds = request.timeout_seconds

@@ -28,7 +28,7 @@ class Heartbeats:
         self._interval_seconds = interval_seconds
         self.sent = 0
 
-    async def greet(self, address: str) -> None:
+    async def send_heartbeat(self, address: str) -> None:
         """Tell one broker, if there is anything to tell. A failure is logged: the next round tries again."""
         if self._members.is_empty:
             return
@@ -59,7 +59,7 @@ class Heartbeats:
 
     async def _send_one(self, connections: BrokerConnections, address: str) -> None:
         if connections.is_connected(address):
-            await self.greet(address)
+            await self.send_heartbeat(address)
             return
         try:
             await connections.connect(address)  # which greets

@@ -240,11 +240,11 @@ class ClientInstance:
         self.heartbeats = Heartbeats(
             self.members, self.routes, BrokerApi(self._client, settings), settings.heartbeat_seconds
         )
-        self.connections = BrokerConnections(self._client, self.heartbeats.greet)
+        self.connections = BrokerConnections(self._client, self.heartbeats.send_heartbeat)
         self.api = BrokerApi(self.connections, settings)
         self._start_task(_restarting(self.routes.keep_refreshing), "refresh routes")
         if is_address_server(self.addresses[0]):
-            self._start_task(_restarting(self.name_servers.keep_looking_up), "look name servers up")
+            self._start_task(_restarting(self.name_servers.keep_resolving), "look name servers up")
         self._start_task(_restarting(lambda: self.heartbeats.keep_sending(self.connections)), "heartbeats")
         log.info("client %s uses name servers %s", self.client_id, self.name_servers)
 

@@ -21,8 +21,8 @@ from ..errors import (
     TopicNotFound,
     TopicNotOnBroker,
     UnreachableError,
+    broker_error,
     readable,
-    refusal,
 )
 from ..settings import ClientSettings, is_address_server
 from .address_server import REFRESH_SECONDS, AddressServer
@@ -59,7 +59,7 @@ class NameServers:
             log.info("name servers, by %s: %s", self._address_server.url, ";".join(addresses))
             self.addresses, self._preferred = addresses, 0
 
-    async def keep_looking_up(self) -> None:
+    async def keep_resolving(self) -> None:
         """The same again and again, until cancelled."""
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
@@ -102,7 +102,7 @@ class NameServers:
                 text = f"topic {topic} is not deleted on {address}: {response}"
                 raise NameServerUnreachable(text) from response
             if response.code != ResponseCode.SUCCESS:
-                raise refusal(response.code, response.remark, address, f"delete topic {topic}")
+                raise broker_error(response.code, response.remark, address, f"delete topic {topic}")
 
     async def _ask(
         self, code: RequestCode, header: Header | None, about: str, read: Callable[[bytes], T]
@@ -123,7 +123,7 @@ class NameServers:
             if addresses is self.addresses:
                 self._preferred = index
             if response.code != ResponseCode.SUCCESS:
-                raise refusal(response.code, response.remark, address, about)
+                raise broker_error(response.code, response.remark, address, about)
             with readable(address, about):
                 return read(response.body)
         raise self._unreachable(failures)

@@ -57,9 +57,9 @@ class PendingReplies:
     def register(self, dispatcher: Dispatcher) -> None:
         """Put the processor into the table."""
         tier = InlineTier("replies", capacity=_CAPACITY, max_wait_ms=_MAX_WAIT_MS)
-        dispatcher.register([RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT], self.arrived, tier)
+        dispatcher.register([RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT], self.handle_reply, tier)
 
-    def arrived(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def handle_reply(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """326: a reply has come. One that nobody waits for any more is answered alike, and dropped."""
         message = self._read(request)
         correlation_id = message.properties.get(PROPERTY_CORRELATION_ID, "")

@@ -55,9 +55,9 @@ class TransactionChecks:
     def register(self, dispatcher: Dispatcher) -> None:
         """Put the processor into the table."""
         tier = InlineTier("transaction checks", capacity=_CAPACITY, max_wait_ms=_MAX_WAIT_MS)
-        dispatcher.register([RequestCode.CHECK_TRANSACTION_STATE], self.asked, tier)
+        dispatcher.register([RequestCode.CHECK_TRANSACTION_STATE], self.handle_check, tier)
 
-    def asked(self, connection: Connection, request: RemotingCommand) -> None:
+    def handle_check(self, connection: Connection, request: RemotingCommand) -> None:
         """39: the answer is a request of its own, 37."""
         header = CheckTransactionStateRequestHeader.decode(request.ext_fields)
         try:

@@ -94,7 +94,7 @@ class BackPressure(InFlightCount):
         if self._waiting:
             self._admit()
         if self._idle is not None:
-            self._fell()
+            self._wake_if_idle()
 
     def _fits(self, size_bytes: int) -> bool:
         if self._count == 0:

@@ -21,7 +21,7 @@ from rmq_remoting.message_properties import PROPERTY_MSG_REGION, PROPERTY_TRACE_
 from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.serialization.binary import encode_ext_fields
 
-from ..errors import BrokerError, refusal
+from ..errors import BrokerError, broker_error
 from ..results import SendStatus
 
 # Frame length, header length and serialization, code, language, version, opaque, flag, remark length,
@@ -208,7 +208,9 @@ def decode_send_response(response: RemotingCommand, endpoint: QueueEndpoint) -> 
     """Read the answer to a send. Raises BrokerError for a refusal, and for an answer that cannot be read."""
     status = _status_of(response.code)
     if status is None:
-        raise refusal(response.code, response.remark, endpoint.address, f"send to {_text(endpoint.queue)}")
+        raise broker_error(
+            response.code, response.remark, endpoint.address, f"send to {_text(endpoint.queue)}"
+        )
     raw = response.raw_ext
     if raw is not None and raw.startswith(_MSG_ID_KEY):
         # The order in which rmq's broker writes the fields; each length fits its last byte.

@@ -21,7 +21,7 @@ class InFlightCount:
                 self._idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._idle)
 
-    def _fell(self) -> None:
+    def _wake_if_idle(self) -> None:
         """To be called after the count was lowered, where somebody waits (`_idle`)."""
         if self._idle is not None and not self._count:
             if not self._idle.done():
@@ -39,4 +39,4 @@ class InFlightCalls(InFlightCount):
 
     def __exit__(self, *_: object) -> None:
         self._count -= 1
-        self._fell()
+        self._wake_if_idle()

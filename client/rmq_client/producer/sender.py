@@ -18,7 +18,7 @@ from rmq_remoting.headers.offsets import GetMaxOffsetRequestHeader
 from rmq_remoting.message_queue import MessageQueue
 
 from ..clock import now_ms
-from ..errors import BrokerError, Busy, ClientError, NoQueue, TimedOut, Unavailable, unanswered
+from ..errors import BrokerError, Busy, ClientError, NoQueue, TimedOut, Unavailable, request_failure
 from ..names import check_topic_to_send
 from ..namespaces import Namespace
 from ..network.instance import ClientInstance
@@ -70,7 +70,7 @@ class MessageSender:
             self._probe_seconds = fault_tolerance.detect_timeout_ms / 1000
             if fault_tolerance.start_detector:
                 self._detector = FaultDetector(
-                    self._health, self._answers, fault_tolerance.detect_interval_ms
+                    self._health, self._probe_broker, fault_tolerance.detect_interval_ms
                 )
 
     def start(self) -> None:
@@ -122,7 +122,7 @@ class MessageSender:
                 self._namespace,
             )
         except NoQueue:
-            self._ask_route_again(topic)
+            self._request_route_refresh(topic)
             raise
         self._publish_infos[topic] = publish_info
         return publish_info
@@ -180,7 +180,7 @@ class MessageSender:
         else:
             if self._health is not None:
                 self._health.answered(endpoint.broker_name, self._loop.time() - started)
-            if queue is not None or self._suffices(outcome):
+            if queue is not None or self._is_sufficient(outcome):
                 return endpoint, outcome
         return await self._send_again(outgoing, endpoint, outcome, started + timeout_seconds)
 
@@ -229,7 +229,7 @@ class MessageSender:
             else:
                 if self._health is not None:
                     self._health.answered(endpoint.broker_name, self._loop.time() - started)
-                if self._suffices(outcome):
+                if self._is_sufficient(outcome):
                     return endpoint, outcome
         if isinstance(outcome, Stored):
             return stored or (endpoint, outcome)
@@ -263,10 +263,10 @@ class MessageSender:
         try:
             return publish_info.endpoint(queue)
         except NoQueue:
-            self._ask_route_again(queue.topic)
+            self._request_route_refresh(queue.topic)
             raise
 
-    def _suffices(self, stored: Stored) -> bool:
+    def _is_sufficient(self, stored: Stored) -> bool:
         return stored.status is SendStatus.SEND_OK or not self._retry.unless_stored_safely
 
     def _failure(
@@ -289,15 +289,15 @@ class MessageSender:
                 self._health.answered(endpoint.broker_name, elapsed)
         if isinstance(error, BrokerError):
             if error.code in _ROUTE_MAY_BE_OLD:
-                self._ask_route_again(topic)
+                self._request_route_refresh(topic)
             return error
         if not isinstance(error, (TooManyRequests, RequestTimeout)):
-            self._ask_route_again(topic)
-        failure = unanswered(error, f"send to {topic} on {endpoint.broker_name}")
+            self._request_route_refresh(topic)
+        failure = request_failure(error, f"send to {topic} on {endpoint.broker_name}")
         failure.__cause__ = error
         return failure
 
-    async def _answers(self, broker_name: str) -> bool | None:
+    async def _probe_broker(self, broker_name: str) -> bool | None:
         """Whether a broker answers a question about a queue; None where no route has the broker any more.
 
         (Apache RocketMQ 5.3.3, DefaultMQProducerImpl, its ServiceDetector.)
@@ -322,7 +322,7 @@ class MessageSender:
             return response.code == ResponseCode.SUCCESS
         return None
 
-    def _ask_route_again(self, topic: str) -> None:
+    def _request_route_refresh(self, topic: str) -> None:
         self._instance.loop.call_soon_threadsafe(
             self._instance.routes.request_failed, self._namespace.wrap(topic)
         )

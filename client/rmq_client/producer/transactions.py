@@ -27,7 +27,7 @@ from rmq_remoting.message_properties import (
 from rmq_remoting.message_queue import MessageQueue
 
 from ..callables import is_coroutine_function
-from ..errors import ClientError, TransactionNotBegun, UsageError, unanswered
+from ..errors import ClientError, TransactionNotBegun, UsageError, request_failure
 from ..hooks.send import SendHooks, TransactionEnd
 from ..namespaces import Namespace
 from ..network.instance import ClientInstance
@@ -81,8 +81,8 @@ class Transaction:
         self._where = where
         self._sent: SendResult | None = None
         # What was decided, told or not: a broker that was told one thing must not be told another.
-        self._decided: TransactionState | None = None
-        self._telling = asyncio.Lock()
+        self._outcome: TransactionState | None = None
+        self._tell_lock = asyncio.Lock()
 
     @property
     def sent(self) -> SendResult:
@@ -126,17 +126,17 @@ class Transaction:
     async def _end(self, state: TransactionState, remark: str | None = None) -> None:
         if self.state not in (None, TransactionState.UNKNOWN):
             raise UsageError(f"the transaction has ended already: {self.state.name}")
-        if self._decided not in (None, TransactionState.UNKNOWN, state):
+        if self._outcome not in (None, TransactionState.UNKNOWN, state):
             raise UsageError(
-                f"{self._decided.name} was decided already, and the broker may have been told: "
+                f"{self._outcome.name} was decided already, and the broker may have been told: "
                 "it can be said again, but nothing else"
             )
         sent = self.sent
-        self._decided = state
-        await self._transactions.to_its_end(self._tell(sent, state, remark))
+        self._outcome = state
+        await self._transactions.run_to_end(self._tell(sent, state, remark))
 
     async def _tell(self, sent: SendResult, state: TransactionState, remark: str | None) -> None:
-        async with self._telling:
+        async with self._tell_lock:
             if self.state is not state:
                 await self._transactions.tell(self.message, sent, state, remark)
                 self.state = state
@@ -151,9 +151,9 @@ class Transaction:
         if self.state is not None:
             return
         if error is None:
-            await self._end(self._decided or TransactionState.COMMIT)
-        elif self._decided is None:
-            await self._fail(TransactionState.ROLLBACK, f"rolled back: {_described(error)}")
+            await self._end(self._outcome or TransactionState.COMMIT)
+        elif self._outcome is None:
+            await self._fail(TransactionState.ROLLBACK, f"rolled back: {_describe(error)}")
 
     async def _fail(self, state: TransactionState, remark: str) -> None:
         """End it where there is an error already that its caller has to see."""
@@ -166,9 +166,9 @@ class Transaction:
         """Send the message, do the work, and say what it says; an error of it leaves the transaction open."""
         await self.begin()
         try:
-            state = _checked(await _call(work, self.message))
+            state = _require_state(await _call(work, self.message))
         except BaseException as error:
-            remark = f"the work of the transaction failed: {_described(error)}"
+            remark = f"the work of the transaction failed: {_describe(error)}"
             await self._fail(TransactionState.UNKNOWN, remark)
             raise
         await self._end(state)
@@ -205,19 +205,19 @@ class Transactions:
     async def start(self) -> None:
         """Have brokers' questions answered."""
         if self._check is not None:
-            await self._instance.run(self._listen())
+            await self._instance.run(self._register_check())
 
     async def stop(self) -> None:
         """Tell what was decided, and leave brokers' questions to the others of the group."""
         if self._ending:
             await asyncio.wait(self._ending)
         if self._check is not None:
-            await self._instance.run(self._listen_no_more())
+            await self._instance.run(self._unregister_check())
 
-    async def _listen(self) -> None:
+    async def _register_check(self) -> None:
         self._instance.transaction_checks.add(self._group, self._answer)
 
-    async def _listen_no_more(self) -> None:
+    async def _unregister_check(self) -> None:
         self._instance.transaction_checks.remove(self._group, self._answer)
 
     # --- one transaction ---
@@ -243,7 +243,7 @@ class Transactions:
         """Send a message that waits for its transaction. Raises ClientError as `send`."""
         return await self._send(message, **where)
 
-    async def to_its_end(self, telling: Coroutine[Any, Any, None]) -> None:
+    async def run_to_end(self, telling: Coroutine[Any, Any, None]) -> None:
         """Tell a broker something to the end, also when who waits for it is cancelled meanwhile."""
         task = asyncio.ensure_future(telling)
         self._ending.add(task)
@@ -295,7 +295,7 @@ class Transactions:
         try:
             await self._bridge.send_oneway(endpoint.address, frame)
         except RequestError as error:
-            raise unanswered(error, f"end of a transaction on {endpoint.broker_name}") from error
+            raise request_failure(error, f"end of a transaction on {endpoint.broker_name}") from error
 
     # --- questions ---
 
@@ -315,10 +315,10 @@ class Transactions:
         remark = None
         async with self._checks_at_once:
             try:
-                state = _checked(await _call(self._check, message))
+                state = _require_state(await _call(self._check, message))
             except Exception as error:
                 log.exception("the check of transaction %s failed", message.msg_id)
-                state, remark = TransactionState.UNKNOWN, f"the check failed: {_described(error)}"
+                state, remark = TransactionState.UNKNOWN, f"the check failed: {_describe(error)}"
         if self._hooks is not None:
             self._hooks.transaction_ended(_checked_end(self._hooks.group, message, state))
         return state, remark
@@ -349,12 +349,12 @@ async def _call(function: Callable[[Any], Any], argument: object) -> object:
     return await asyncio.to_thread(function, argument)
 
 
-def _checked(state: object) -> TransactionState:
+def _require_state(state: object) -> TransactionState:
     """Raises UsageError for what is no state."""
     if not isinstance(state, TransactionState):
         raise UsageError(f"a TransactionState has to be returned, not {state!r}")
     return state
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -24,7 +24,7 @@ log = logging.getLogger("rmq.client.trace")
 _MAX_BODY_CHARACTERS: Final = 128_000
 _MAX_KEY_CHARACTERS: Final = 16_000
 # Trace messages under way at the same time.
-_SIDE_BY_SIDE: Final = 4
+_PARALLEL_SENDS: Final = 4
 _STOP_SECONDS: Final = 5.0
 
 
@@ -115,7 +115,7 @@ class TraceDispatcher:
 
     async def _send_all(self) -> None:
         while self._spans:
-            batches = [batch for _ in range(_SIDE_BY_SIDE) if (batch := list(self._next_batch()))]
+            batches = [batch for _ in range(_PARALLEL_SENDS) if (batch := list(self._next_batch()))]
             await asyncio.gather(*map(self._send_batch, batches))
 
     def _next_batch(self) -> Iterator[tuple[str, Span]]:

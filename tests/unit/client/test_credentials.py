@@ -9,7 +9,7 @@ import traceback
 import pytest
 
 from rmq_client import Admin, ClientSettings, Credentials, MessageQueue, RawPuller, UsageError
-from rmq_client.errors import NotAuthenticated, NotAuthorized, PermissionDenied, refusal
+from rmq_client.errors import NotAuthenticated, NotAuthorized, PermissionDenied, broker_error
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support.waiting import until
 from tests.unit.client.consuming import Inbox, consumer_of, put
@@ -76,7 +76,7 @@ def test_equal_ones_are_one_and_can_be_pickled() -> None:
     ],
 )
 def test_refusals_by_apaches_remarks(remark: str | None, kind: type[PermissionDenied]) -> None:
-    error = refusal(ResponseCode.NO_PERMISSION, remark, "b:1", "send")
+    error = broker_error(ResponseCode.NO_PERMISSION, remark, "b:1", "send")
     assert type(error) is kind
     assert error.remark == (remark or "")
     assert error.advice in str(error)

@@ -19,8 +19,8 @@ from rmq_client.errors import (
     TooMuchUnderWay,
     TopicNotOnBroker,
     Unavailable,
-    refusal,
-    unanswered,
+    broker_error,
+    request_failure,
 )
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import ConnectError, ConnectionClosed, RequestTimeout, TooManyRequests
@@ -47,7 +47,7 @@ def test_all_have_one_root() -> None:
     ],
 )
 def test_a_code_has_one_class(code: int, kind: type[BrokerError]) -> None:
-    error = refusal(code, "because", "b:1", "what was asked")
+    error = broker_error(code, "because", "b:1", "what was asked")
     assert type(error) is kind
     assert (error.code, error.remark, error.address) == (code, "because", "b:1")
     assert "what was asked: b:1 answered" in str(error)
@@ -68,13 +68,13 @@ def test_a_code_has_one_class(code: int, kind: type[BrokerError]) -> None:
 def test_what_brokers_before_5_3_say_of_access(said: str, kind: type[BrokerError]) -> None:
     place = "org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainPermissionManager.java:394)"
     remark = f"org.apache.rocketmq.acl.common.AclException: {said}, {place}"
-    error = refusal(ResponseCode.SYSTEM_ERROR, remark, "b:1")
+    error = broker_error(ResponseCode.SYSTEM_ERROR, remark, "b:1")
     assert type(error) is kind
     assert error.is_outcome_unknown is (kind is Unavailable)
 
 
 def test_what_is_worth_another_attempt_is_what_apache_retries() -> None:
-    retried = {int(code) for code in ResponseCode if refusal(code, None, "b:1").retryable}
+    retried = {int(code) for code in ResponseCode if broker_error(code, None, "b:1").retryable}
     apache = {17, 14, 1, 2, 16, 204, 205, 1500}  # DefaultMQProducer.retryResponseCodes
     assert retried == apache | {ResponseCode.FLOW_CONTROL, ResponseCode.POLLING_FULL}
 
@@ -89,5 +89,5 @@ def test_what_is_worth_another_attempt_is_what_apache_retries() -> None:
     ],
 )
 def test_requests_without_an_answer(error: ConnectError, kind: type[ClientError]) -> None:
-    assert type(unanswered(error, "send")) is kind
-    assert str(unanswered(error, "send")) == "send: x"
+    assert type(request_failure(error, "send")) is kind
+    assert str(request_failure(error, "send")) == "send: x"

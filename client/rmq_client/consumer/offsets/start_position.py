@@ -45,10 +45,10 @@ async def start_offset(
     )
     if committed is not None:
         return committed
-    return await beginning(api, address, queue, consume_from)
+    return await offset_of(api, address, queue, consume_from)
 
 
-async def beginning(api: BrokerApi, address: str, queue: MessageQueue, consume_from: ConsumeFrom) -> int:
+async def offset_of(api: BrokerApi, address: str, queue: MessageQueue, consume_from: ConsumeFrom) -> int:
     """Where `consume_from` is in this queue now. Raises ClientError, UsageError for an impossible time."""
     if consume_from == "first":
         try:

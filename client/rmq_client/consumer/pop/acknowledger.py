@@ -50,7 +50,7 @@ class PopAcknowledger:
         acked = self._acks.post(self._address(message), topic, self._client.handle_of(message))
         acked.add_done_callback(log_failure)
 
-    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+    def ack_all(self, messages: Iterable[MessageExt]) -> None:
         """The same for messages that simply come again where it cannot be done."""
         for message in messages:
             try:
@@ -58,18 +58,18 @@ class PopAcknowledger:
             except ClientError as error:
                 log.warning("message %s is not acknowledged and comes again: %s", message.msg_id, error)
 
-    async def give_back(self, messages: Iterable[MessageExt], seconds: float = 0.0) -> None:
+    async def make_visible(self, messages: Iterable[MessageExt], seconds: float = 0.0) -> None:
         """The messages are to come again, here or elsewhere, after that time."""
 
-        async def give_back(message: MessageExt) -> None:
+        async def make_visible(message: MessageExt) -> None:
             try:
-                await self.retry_later(message, seconds)
+                await self.change_invisible_time(message, seconds)
             except ClientError as error:
                 log.info("message %s comes again when its invisible time ends: %s", message.msg_id, error)
 
-        await asyncio.gather(*(give_back(message) for message in messages))
+        await asyncio.gather(*(make_visible(message) for message in messages))
 
-    async def retry_later(self, message: MessageExt, seconds: float) -> None:
+    async def change_invisible_time(self, message: MessageExt, seconds: float) -> None:
         """The message comes again after that time. Raises ClientError."""
         held = self._client.handle_of(message)
         await self._client.change_invisible_time(self._address(message), held, round(seconds * 1000))

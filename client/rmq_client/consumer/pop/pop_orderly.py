@@ -33,7 +33,7 @@ log = logging.getLogger("rmq.client.consume")
 class PoppedBatch(ProcessQueue):
     """What one pop brought of one queue; nobody else gets any of it before `lock_expires_at`."""
 
-    __slots__ = ("changing", "source")
+    __slots__ = ("source", "visibility_lock")
 
     def __init__(
         self, queue: MessageQueue, source: PopProcessQueue, lock_expires_at: float, now: float
@@ -42,7 +42,7 @@ class PoppedBatch(ProcessQueue):
         self.source = source
         self.lock_expires_at = lock_expires_at
         # Held by who changes when the messages become visible.
-        self.changing = asyncio.Lock()
+        self.visibility_lock = asyncio.Lock()
 
 
 class PopOrderlyService(OrderlyService):
@@ -61,11 +61,13 @@ class PopOrderlyService(OrderlyService):
         consume_timeout_seconds: float,
     ) -> None:
         """A call that takes longer than `consume_timeout_seconds` keeps its queue from others no longer."""
-        super().__init__(kind, NoOffsets(), clock, settings, self._lapsed, acknowledger.send_to_dead_letters)
+        super().__init__(
+            kind, NoOffsets(), clock, settings, self._on_expired, acknowledger.send_to_dead_letters
+        )
         self._invisible_seconds = pop_settings.invisible_seconds
         self._acknowledger = acknowledger
         self._consume_timeout_seconds = consume_timeout_seconds
-        self._held: set[PoppedBatch] = set()
+        self._batches: set[PoppedBatch] = set()
 
     # --- what was popped ---
 
@@ -81,92 +83,92 @@ class PopOrderlyService(OrderlyService):
         for queue, own in by_queue.items():
             popped = PoppedBatch(queue, source, expires_at, self._clock.time())
             popped.put(sorted(own, key=lambda message: message.queue_offset))
-            self._held.add(popped)
-            self._go_on(popped)
+            self._batches.add(popped)
+            self._start_next_call(popped)
 
-    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+    def ack_all(self, messages: Iterable[MessageExt]) -> None:
         """These messages are done with."""
-        self._acknowledger.acknowledge(messages)
+        self._acknowledger.ack_all(messages)
 
-    def give_back(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
+    def make_visible(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
         """These messages are to come again, here or elsewhere."""
-        self._start_follow_up(queue, self._acknowledger.give_back(messages))
+        self._start_follow_up(queue, self._acknowledger.make_visible(messages))
 
     def close(self, queue: PopProcessQueue) -> None:
         """Begin nothing more of it: what the listener has not begun goes back."""
         queue.closing = True
-        for popped in [popped for popped in self._held if popped.source is queue]:
+        for popped in [popped for popped in self._batches if popped.source is queue]:
             popped.closing = True
             if self._turns.get(popped.queue) is not popped:
-                self._let_go(popped)
+                self._release(popped)
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Keep from others for longer what is held; to be called several times in an invisible time."""
         now = self._clock.time()
         soon = now + self._invisible_seconds / 2
-        due = [popped for popped in self._held if popped.lock_expires_at < soon]
-        await asyncio.gather(*(self._keep(popped, now) for popped in due))
+        due = [popped for popped in self._batches if popped.lock_expires_at < soon]
+        await asyncio.gather(*(self._renew(popped, now) for popped in due))
 
     # --- outcomes ---
 
     def _finish(self, process_queue: ProcessQueue, messages: list[MessageExt], event: MessageEvent) -> None:
         super()._finish(process_queue, messages, event)
-        self._acknowledger.acknowledge(messages)
-        popped = _popped(process_queue)
-        self._settled(popped, len(messages))
+        self._acknowledger.ack_all(messages)
+        popped = _batch_of(process_queue)
+        self._count_down(popped, len(messages))
         if not len(popped):
-            self._held.discard(popped)
+            self._batches.discard(popped)
 
     def _end_turn(self, process_queue: ProcessQueue) -> None:
-        popped = _popped(process_queue)
+        popped = _batch_of(process_queue)
         if popped.closing and not popped.dropped:
-            self._let_go(popped)
+            self._release(popped)
         super()._end_turn(process_queue)
 
-    def _settled(self, popped: PoppedBatch, count: int) -> None:
+    def _count_down(self, popped: PoppedBatch, count: int) -> None:
         popped.source.unacknowledged -= count
-        popped.source.room.set()
+        popped.source.has_room.set()
 
     # --- keeping, and letting go ---
 
-    async def _keep(self, popped: PoppedBatch, now: float) -> None:
+    async def _renew(self, popped: PoppedBatch, now: float) -> None:
         if now >= popped.lock_expires_at:
-            self._lose(popped)
+            self._drop_expired(popped)
             return
-        if self._hangs(popped, now):
+        if self._is_overdue(popped, now):
             return
-        async with popped.changing:
+        async with popped.visibility_lock:
             asked_at = self._clock.time()
             # All of them: the broker gives nothing more of the queue while one is left that is invisible.
             messages = [] if popped.dropped else popped.messages()
-            kept = await asyncio.gather(*(self._is_kept(message) for message in messages))
+            kept = await asyncio.gather(*(self._renew_message(message) for message in messages))
             if all(
                 is_kept or not popped.holds(message) for message, is_kept in zip(messages, kept, strict=True)
             ):
                 popped.lock_expires_at = asked_at + self._invisible_seconds
 
-    async def _is_kept(self, message: MessageExt) -> bool:
+    async def _renew_message(self, message: MessageExt) -> bool:
         try:
-            await self._acknowledger.retry_later(message, self._invisible_seconds)
+            await self._acknowledger.change_invisible_time(message, self._invisible_seconds)
         except ClientError as error:
             log.info("message %s is not kept from others for longer: %s", message.msg_id, error)
             return False
         return True
 
-    def _hangs(self, popped: PoppedBatch, now: float) -> bool:
+    def _is_overdue(self, popped: PoppedBatch, now: float) -> bool:
         return any(
-            work.process_queue is popped
-            and work.started_at is not None
-            and now - work.started_at > self._consume_timeout_seconds
-            for work in self._in_flight
+            call.process_queue is popped
+            and call.started_at is not None
+            and now - call.started_at > self._consume_timeout_seconds
+            for call in self._in_flight
         )
 
-    async def _lapsed(self, process_queue: ProcessQueue) -> bool:
+    async def _on_expired(self, process_queue: ProcessQueue) -> bool:
         """The messages may be somebody else's by now; there is no getting them back."""
-        self._lose(_popped(process_queue))
+        self._drop_expired(_batch_of(process_queue))
         return False
 
-    def _lose(self, popped: PoppedBatch) -> None:
+    def _drop_expired(self, popped: PoppedBatch) -> None:
         log.warning(
             "%s: %d messages could not be kept from the other consumers any longer: they come again",
             popped.queue,
@@ -174,23 +176,23 @@ class PopOrderlyService(OrderlyService):
         )
         self._forget(popped)
 
-    def _let_go(self, popped: PoppedBatch) -> None:
+    def _release(self, popped: PoppedBatch) -> None:
         messages = popped.messages()
         self._forget(popped)
         if messages:
-            self._start_follow_up(popped, self._give_back(popped, messages))
+            self._start_follow_up(popped, self._make_visible(popped, messages))
 
-    async def _give_back(self, popped: PoppedBatch, messages: list[MessageExt]) -> None:
-        async with popped.changing:
-            await self._acknowledger.give_back(messages)
+    async def _make_visible(self, popped: PoppedBatch, messages: list[MessageExt]) -> None:
+        async with popped.visibility_lock:
+            await self._acknowledger.make_visible(messages)
 
     def _forget(self, popped: PoppedBatch) -> None:
         popped.drop()
-        if popped in self._held:
-            self._held.discard(popped)
-            self._settled(popped, len(popped))
+        if popped in self._batches:
+            self._batches.discard(popped)
+            self._count_down(popped, len(popped))
 
 
-def _popped(process_queue: ProcessQueue) -> PoppedBatch:
+def _batch_of(process_queue: ProcessQueue) -> PoppedBatch:
     assert isinstance(process_queue, PoppedBatch), "this service makes them itself"
     return process_queue

@@ -14,13 +14,13 @@ class PopProcessQueue(ProcessQueue):
     `last_pull_at` is when the last pop began. `room` is set when there may be room for more.
     """
 
-    __slots__ = ("room", "source", "unacknowledged")
+    __slots__ = ("has_room", "source", "unacknowledged")
 
     def __init__(self, source: PopSource, now: float) -> None:
         super().__init__(source.queue, now)
         self.source = source
         self.unacknowledged = 0
-        self.room = asyncio.Event()
+        self.has_room = asyncio.Event()
 
 
 def pop_queue(process_queue: ProcessQueue) -> PopProcessQueue:

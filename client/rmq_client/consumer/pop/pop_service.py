@@ -79,48 +79,48 @@ class PopService(ConsumeService):
         queue = pop_queue(process_queue)
         expires_at = queue.last_pull_at + self._settings.invisible_seconds
         size = self._call_size
-        works: list[ListenerCall] = [
+        calls: list[ListenerCall] = [
             PopListenerCall(messages[start : start + size], queue, expires_at)
             for start in range(0, len(messages), size)
         ]
         queue.unacknowledged += len(messages)
-        taken = self._hand_over(works)
-        if taken < len(works):
+        taken = self._hand_over(calls)
+        if taken < len(calls):
             log.warning("%d calls wait for the listener: the rest comes again", len(self._in_flight))
-        for work in works[taken:]:
-            queue.unacknowledged -= len(work.messages)
-            self.give_back(queue, work.messages, _FULL_SECONDS)
+        for call in calls[taken:]:
+            queue.unacknowledged -= len(call.messages)
+            self.make_visible(queue, call.messages, _FULL_SECONDS)
 
     def close(self, queue: PopProcessQueue) -> None:
         """Begin nothing more of it: what waits for the listener goes back when it comes to its turn."""
         queue.closing = True
 
-    def give_back(self, queue: PopProcessQueue, messages: list[MessageExt], seconds: float = 0.0) -> None:
+    def make_visible(self, queue: PopProcessQueue, messages: list[MessageExt], seconds: float = 0.0) -> None:
         """These messages are to come again, here or elsewhere, after that time."""
-        self._start_follow_up(queue, self._acknowledger.give_back(messages, seconds))
+        self._start_follow_up(queue, self._acknowledger.make_visible(messages, seconds))
 
-    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+    def ack_all(self, messages: Iterable[MessageExt]) -> None:
         """These messages are done with."""
-        self._acknowledger.acknowledge(messages)
+        self._acknowledger.ack_all(messages)
 
-    def _handle_outcome(self, work: ListenerCall, process_queue: ProcessQueue) -> None:
+    def _handle_outcome(self, call: ListenerCall, process_queue: ProcessQueue) -> None:
         queue = pop_queue(process_queue)
-        messages = work.messages
+        messages = call.messages
         queue.unacknowledged -= len(messages)
-        queue.room.set()
+        queue.has_room.set()
         now = self._clock.time()
         queue.last_consumed_at = now
-        is_late = isinstance(work, PopListenerCall) and now >= work.expires_at
-        if work.skipped:
+        is_late = isinstance(call, PopListenerCall) and now >= call.expires_at
+        if call.skipped:
             if is_late:
                 log.warning(
                     "%d messages of %s waited for the listener for too long", len(messages), queue.queue
                 )
             else:
-                self.give_back(queue, messages)
+                self.make_visible(queue, messages)
             return
-        consumed = 0 if is_late else consumed_count(work, self._kind)
-        self._count(queue, work, consumed, len(messages) - consumed)
+        consumed = 0 if is_late else consumed_count(call, self._kind)
+        self._count(queue, call, consumed, len(messages) - consumed)
         if is_late:
             log.warning(
                 "the listener had message %s (%s) for longer than its invisible time: it comes again",
@@ -128,10 +128,10 @@ class PopService(ConsumeService):
                 queue.queue,
             )
             return
-        self.acknowledge(messages[:consumed])
+        self.ack_all(messages[:consumed])
         if consumed < len(messages):
-            self._log_error(work, queue)
-            level = work.context.delay_level if isinstance(work.context, ConsumeContext) else 0
+            self._log_error(call, queue)
+            level = call.context.delay_level if isinstance(call.context, ConsumeContext) else 0
             self._start_follow_up(queue, self._refuse(messages[consumed:], level))
 
     async def _refuse(self, messages: list[MessageExt], delay_level: int) -> None:
@@ -144,6 +144,6 @@ class PopService(ConsumeService):
                 await self._acknowledger.send_to_dead_letters(message)
                 self._acknowledger.ack(message)
             else:
-                await self._acknowledger.retry_later(message, retry_seconds(message, delay_level))
+                await self._acknowledger.change_invisible_time(message, retry_seconds(message, delay_level))
         except ClientError as error:
             log.warning("message %s comes again when its invisible time ends: %s", message.msg_id, error)

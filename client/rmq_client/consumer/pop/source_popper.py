@@ -26,9 +26,9 @@ log = logging.getLogger("rmq.client.pop")
 _HOLD_MS: Final = 15_000
 # What is told to be there and is not, because others were quicker, is asked for a little later each time.
 _FIRST_PAUSE_SECONDS: Final = 0.005
-_MOST_DOUBLINGS: Final = 7
+_MAX_DOUBLINGS: Final = 7
 # A question that is answered 'nothing' at once is not repeated sooner.
-_LEAST_SECONDS: Final = 1.0
+_MIN_POLL_SECONDS: Final = 1.0
 
 
 class PopConsumption(Protocol):
@@ -43,10 +43,10 @@ class PopConsumption(Protocol):
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Have messages of the last pop consumed."""
 
-    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+    def ack_all(self, messages: Iterable[MessageExt]) -> None:
         """These messages are done with."""
 
-    def give_back(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
+    def make_visible(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
         """These messages are to come again, here or elsewhere."""
 
     def close(self, queue: PopProcessQueue) -> None:
@@ -80,7 +80,7 @@ class SourcePopper:
         self._timing = timing
         self._subscription = subscription
         self._is_suspended = is_suspended
-        self._in_vain = 0
+        self._empty_pops = 0
         self._attempt_id: str | None = None
         self._popping: asyncio.Task[bool] | None = None
 
@@ -91,8 +91,8 @@ class SourcePopper:
             if self._is_suspended():
                 await asyncio.sleep(self._timing.suspended_pause_seconds)
             elif queue.unacknowledged > self._settings.max_unsettled:
-                queue.room.clear()
-                await queue.room.wait()
+                queue.has_room.clear()
+                await queue.has_room.wait()
             elif pause := await self._turn():
                 await asyncio.sleep(pause)
 
@@ -108,7 +108,7 @@ class SourcePopper:
         try:
             self._popping = asyncio.ensure_future(self._pop())
             if await asyncio.shield(self._popping):
-                self._in_vain = 0
+                self._empty_pops = 0
                 return 0.0
             return await self._wait()
         except Busy as error:
@@ -143,11 +143,11 @@ class SourcePopper:
             attempt_id=self._attempt_id,
         )
         self._attempt_id = None
-        self._service.acknowledge(popped.unwanted)
+        self._service.ack_all(popped.unwanted)
         if not popped.messages:
             return bool(popped.unwanted)
         if queue.closing:
-            self._service.give_back(queue, popped.messages)
+            self._service.make_visible(queue, popped.messages)
             return True
         recorder = self._service.statistics.of(source.topic, loop.time())
         recorder.pulled(len(popped.messages), loop.time() - began)
@@ -159,11 +159,13 @@ class SourcePopper:
         began = loop.time()
         source, in_order = self.queue.source, self._service.in_order
         if await self._client.has_messages(self._address(), source, _HOLD_MS, in_order=in_order):
-            pause = _FIRST_PAUSE_SECONDS * 2 ** min(self._in_vain, _MOST_DOUBLINGS) if self._in_vain else 0.0
-            self._in_vain += 1
+            pause = (
+                _FIRST_PAUSE_SECONDS * 2 ** min(self._empty_pops, _MAX_DOUBLINGS) if self._empty_pops else 0.0
+            )
+            self._empty_pops += 1
             return pause
-        self._in_vain = 0
-        return max(0.0, began + _LEAST_SECONDS - loop.time())
+        self._empty_pops = 0
+        return max(0.0, began + _MIN_POLL_SECONDS - loop.time())
 
     def _address(self) -> str:
         source = self.queue.source

@@ -24,7 +24,7 @@ log = logging.getLogger("rmq.client.consume")
 # What takes too long comes again after this level (Apache RocketMQ 5.3.3, ProcessQueue.cleanExpiredMsg).
 _TIMED_OUT_LEVEL: Final = 3
 
-GiveBack = Callable[[MessageExt, MessageQueue, int], Awaitable[None]]
+SendMessageBack = Callable[[MessageExt, MessageQueue, int], Awaitable[None]]
 """Has a message of a queue delivered again after a delay level. Raises ClientError."""
 
 
@@ -50,69 +50,69 @@ class ConcurrentService(ConsumeService):
         clock: Clock,
         settings: ConcurrentSettings,
         rules: RetryRules,
-        give_back: GiveBack | None,
+        send_back: SendMessageBack | None,
     ) -> None:
         """Without `give_back`, in broadcasting, refused messages are logged and passed over."""
         super().__init__(kind, offsets, clock)
         self._settings = settings
         self._rules = rules
-        self._give_back = give_back
+        self._send_back = send_back
 
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Have the messages consumed; the process queue holds them already."""
         process_queue.move(messages, MessageEvent.TAKEN)
         size = self._settings.batch_size
         if size == 1:
-            works = [ListenerCall([message], process_queue) for message in messages]
+            calls = [ListenerCall([message], process_queue) for message in messages]
         else:
-            works = [
+            calls = [
                 ListenerCall(messages[start : start + size], process_queue)
                 for start in range(0, len(messages), size)
             ]
-        self._submit(works)
+        self._submit(calls)
 
     def clean_expired(self) -> None:
         """Send back what the listener has had for too long; what it says later is ignored."""
         now = self._clock.time()
-        for work in list(self._in_flight):
-            process_queue, began = work.process_queue, work.started_at
-            if process_queue is None or began is None or work.abandoned:
+        for call in list(self._in_flight):
+            process_queue, began = call.process_queue, call.started_at
+            if process_queue is None or began is None or call.abandoned:
                 continue
             if now - began > self._settings.timeout_seconds and not process_queue.dropped:
                 log.warning(
                     "the listener has had message %s (%s) for %.0f s: it will come again",
-                    work.messages[0].msg_id,
+                    call.messages[0].msg_id,
                     process_queue.queue,
                     now - began,
                 )
-                work.abandoned = True
-                self._count(process_queue, work, 0, len(work.messages))
-                self._refused(process_queue, work.messages, _TIMED_OUT_LEVEL, MessageEvent.TIMED_OUT)
+                call.abandoned = True
+                self._count(process_queue, call, 0, len(call.messages))
+                self._handle_refused(process_queue, call.messages, _TIMED_OUT_LEVEL, MessageEvent.TIMED_OUT)
 
     # --- outcomes ---
 
-    def _handle_outcome(self, work: ListenerCall, process_queue: ProcessQueue) -> None:
-        if process_queue.dropped or work.abandoned:
+    def _handle_outcome(self, call: ListenerCall, process_queue: ProcessQueue) -> None:
+        if process_queue.dropped or call.abandoned:
             return
-        messages = work.messages
-        if work.skipped:
+        messages = call.messages
+        if call.skipped:
             process_queue.move(messages, MessageEvent.NOT_BEGUN)
             return
-        consumed = consumed_count(work, self._kind)
-        self._count(process_queue, work, consumed, len(messages) - consumed)
+        consumed = consumed_count(call, self._kind)
+        self._count(process_queue, call, consumed, len(messages) - consumed)
         if consumed == len(messages):
             self._finish(process_queue, messages, MessageEvent.SUCCEEDED)
             return
-        self._log_error(work, process_queue)
+        self._log_error(call, process_queue)
         if consumed:
             self._finish(process_queue, messages[:consumed], MessageEvent.SUCCEEDED)
-        level = work.context.delay_level if isinstance(work.context, ConsumeContext) else 0
-        self._refused(process_queue, messages[consumed:], level, MessageEvent.REFUSED)
+        level = call.context.delay_level if isinstance(call.context, ConsumeContext) else 0
+        self._handle_refused(process_queue, messages[consumed:], level, MessageEvent.REFUSED)
 
-    def _refused(
+    def _handle_refused(
         self, process_queue: ProcessQueue, messages: list[MessageExt], delay_level: int, event: MessageEvent
     ) -> None:
-        if self._give_back is None:
+        if self._send_back is None:
             for message in messages:
                 log.warning(
                     "message %s of %s is passed over: broadcast messages come once",
@@ -123,18 +123,22 @@ class ConcurrentService(ConsumeService):
             return
         process_queue.move(messages, event)
         self._start_follow_up(
-            process_queue, self._return(self._give_back, process_queue, messages, delay_level)
+            process_queue, self._send_back_all(self._send_back, process_queue, messages, delay_level)
         )
 
-    async def _return(
-        self, give_back: GiveBack, process_queue: ProcessQueue, messages: list[MessageExt], delay_level: int
+    async def _send_back_all(
+        self,
+        send_back: SendMessageBack,
+        process_queue: ProcessQueue,
+        messages: list[MessageExt],
+        delay_level: int,
     ) -> None:
         """Give messages back one by one; what cannot go back is tried again here."""
         kept: list[MessageExt] = []
         for message in messages:
             try:
                 is_last = self._rules.is_last(message, delay_level)
-                await give_back(message, process_queue.queue, delay_level)
+                await send_back(message, process_queue.queue, delay_level)
             except ClientError as error:
                 log.warning("message %s is tried again here: %s", message.msg_id, error)
                 kept.append(message)
@@ -148,11 +152,11 @@ class ConcurrentService(ConsumeService):
             event = MessageEvent.DEAD_LETTERED if is_last else MessageEvent.SENT_BACK
             self._finish(process_queue, [message], event)
         if kept and not process_queue.dropped:
-            self._clock.call_later(self._settings.retry_seconds, self._again, process_queue, kept)
+            self._clock.call_later(self._settings.retry_seconds, self._resubmit, process_queue, kept)
             for message in kept:
                 message.reconsume_times += 1
 
-    def _again(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+    def _resubmit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         if process_queue.closing:
             return
         process_queue.move(messages, MessageEvent.TRIED_AGAIN)
@@ -160,18 +164,18 @@ class ConcurrentService(ConsumeService):
 
     # --- too much at once ---
 
-    def _submit(self, works: list[ListenerCall]) -> None:
-        taken = self._hand_over(works)
-        if taken < len(works):
+    def _submit(self, calls: list[ListenerCall]) -> None:
+        taken = self._hand_over(calls)
+        if taken < len(calls):
             log.warning(
                 "%d calls wait for the listener: %d more are submitted again in %s s",
                 len(self._in_flight),
-                len(works) - taken,
+                len(calls) - taken,
                 self._settings.retry_seconds,
             )
-            self._clock.call_later(self._settings.retry_seconds, self._submit_again, works[taken:])
+            self._clock.call_later(self._settings.retry_seconds, self._submit_again, calls[taken:])
 
-    def _submit_again(self, works: list[ListenerCall]) -> None:
-        wanted = [work for work in works if work.process_queue is not None and not work.process_queue.closing]
+    def _submit_again(self, calls: list[ListenerCall]) -> None:
+        wanted = [call for call in calls if call.process_queue is not None and not call.process_queue.closing]
         if wanted:
             self._submit(wanted)

@@ -80,21 +80,21 @@ class ListenerCall:
         self.started_at = None
 
 
-def said(work: ListenerCall, kind: ListenerKind) -> ConsumeResult:
+def result_of(call: ListenerCall, kind: ListenerKind) -> ConsumeResult:
     """What the listener says by a call that has ended; an exception says LATER."""
-    if work.error is not None:
+    if call.error is not None:
         return ConsumeResult.LATER
-    return work.result or kind.none_means
+    return call.result or kind.none_means
 
 
-def consumed_count(work: ListenerCall, kind: ListenerKind) -> int:
+def consumed_count(call: ListenerCall, kind: ListenerKind) -> int:
     """How many of the messages an unordered listener is done with by a call, from the front."""
-    if said(work, kind) is not ConsumeResult.SUCCESS:
+    if result_of(call, kind) is not ConsumeResult.SUCCESS:
         return 0
-    context = work.context
+    context = call.context
     if not isinstance(context, ConsumeContext) or context.ack_index is None:
-        return len(work.messages)
-    return max(0, min(context.ack_index + 1, len(work.messages)))
+        return len(call.messages)
+    return max(0, min(context.ack_index + 1, len(call.messages)))
 
 
 class ListenerCaller:
@@ -123,97 +123,97 @@ class ListenerCaller:
         # A context costs half a microsecond: who does not look at it need not pay.
         self._plain = not hooks and not kind.takes_context
 
-    def call(self, work: ListenerCall) -> None:
+    def invoke(self, call: ListenerCall) -> None:
         """For functions: the worker waits."""
         began = self.now()
-        if not work.begin(began):
+        if not call.begin(began):
             return
         hook_context = None
         try:
             if not self._plain:
-                hook_context = self._before(work)
-            outcome = self._invoke(work)
-            work.result = None if outcome is None else self.kind.checked(outcome)
+                hook_context = self._before(call)
+            outcome = self._run_listener(call)
+            call.result = None if outcome is None else self.kind.checked(outcome)
         except BaseException as error:  # whatever a listener does, its worker lives on
-            work.error = error
-        _check_context(work)
-        work.elapsed_seconds = self.now() - began
+            call.error = error
+        _check_context(call)
+        call.elapsed_seconds = self.now() - began
         if hook_context is None:
             return
         try:
-            self._after(work, hook_context)
+            self._after(call, hook_context)
         except BaseException:
             log.exception("a hook of group %s failed after a call of the listener", self._group)
 
-    async def call_async(self, work: ListenerCall) -> None:
+    async def invoke_async(self, call: ListenerCall) -> None:
         """For coroutine functions. Raises what ends the loop itself: KeyboardInterrupt, SystemExit."""
         began = self.now()
-        if not work.begin(began):
+        if not call.begin(began):
             return
         hook_context = None
         try:
             if not self._plain:
-                hook_context = self._before(work)
-            outcome = await self._invoke(work)
-            work.result = None if outcome is None else self.kind.checked(outcome)
+                hook_context = self._before(call)
+            outcome = await self._run_listener(call)
+            call.result = None if outcome is None else self.kind.checked(outcome)
         except BaseException as error:
-            work.error = error
+            call.error = error
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
         finally:
-            _check_context(work)
-            work.elapsed_seconds = self.now() - began
+            _check_context(call)
+            call.elapsed_seconds = self.now() - began
             if hook_context is not None:
-                self._after(work, hook_context)
+                self._after(call, hook_context)
 
-    def status(self, work: ListenerCall) -> CallStatus:
+    def status(self, call: ListenerCall) -> CallStatus:
         """How the call ended."""
-        if work.error is not None:
+        if call.error is not None:
             return CallStatus.EXCEPTION
-        if work.result is None and self.kind.none_means is ConsumeResult.LATER:
+        if call.result is None and self.kind.none_means is ConsumeResult.LATER:
             return CallStatus.RETURNNULL
-        if work.exceeded(self._timeout_seconds):
+        if call.exceeded(self._timeout_seconds):
             return CallStatus.TIME_OUT
-        if work.result in (ConsumeResult.LATER, ConsumeResult.ROLLBACK):
+        if call.result in (ConsumeResult.LATER, ConsumeResult.ROLLBACK):
             return CallStatus.FAILED
         return CallStatus.SUCCESS
 
-    def _invoke(self, work: ListenerCall) -> Any:
+    def _run_listener(self, call: ListenerCall) -> Any:
         """What the function returns: an outcome, or a coroutine that has one."""
-        messages = list(work.messages)  # which the listener may take from
-        if work.context is None:
+        messages = list(call.messages)  # which the listener may take from
+        if call.context is None:
             return self.kind.function(messages)
-        return self.kind.function(messages, work.context)
+        return self.kind.function(messages, call.context)
 
-    def _before(self, work: ListenerCall) -> HookContext | None:
+    def _before(self, call: ListenerCall) -> HookContext | None:
         queue = None
-        if work.process_queue is not None:
-            queue = self._namespace.unwrap_queue(work.process_queue.queue)
+        if call.process_queue is not None:
+            queue = self._namespace.unwrap_queue(call.process_queue.queue)
         if self.kind.takes_context:
-            work.context = self.kind.context(queue or _queue_of(work.messages[0]))
+            call.context = self.kind.context(queue or _queue_of(call.messages[0]))
         if not self._hooks:
             return None
-        context = HookContext(self._group, queue, list(work.messages))
+        context = HookContext(self._group, queue, list(call.messages))
         run_before(self._hooks, context)
         return context
 
-    def _after(self, work: ListenerCall, context: HookContext) -> None:
-        context.status = self.status(work)
-        context.success = said(work, self.kind) in (ConsumeResult.SUCCESS, ConsumeResult.COMMIT)
-        context.error = work.error
-        context.elapsed_seconds = work.elapsed_seconds
+    def _after(self, call: ListenerCall, context: HookContext) -> None:
+        context.status = self.status(call)
+        context.success = result_of(call, self.kind) in (ConsumeResult.SUCCESS, ConsumeResult.COMMIT)
+        context.error = call.error
+        context.elapsed_seconds = call.elapsed_seconds
         run_after(self._hooks, context)
 
 
-def _check_context(work: ListenerCall) -> None:
+def _check_context(call: ListenerCall) -> None:
     """What cannot be meant counts as the listener's exception, and nothing that the context says counts."""
-    if work.context is None:
+    if call.context is None:
         return
     try:
-        work.context.check()
+        call.context.check()
     except UsageError as error:
-        work.error = work.error or error
-        work.context = None
+        call.error = call.error or error
+        call.context = None
 
 
 def _queue_of(message: MessageExt) -> MessageQueue:

@@ -14,7 +14,7 @@ from rmq_remoting.message_queue import MessageQueue
 from ...errors import ClientError
 from ..offsets.offset_store import OffsetStore
 from .listener import ConsumeResult, ListenerKind, OrderlyContext
-from .listener_call import ListenerCall, said
+from .listener_call import ListenerCall, result_of
 from .message_state import MessageEvent, MessageState
 from .process_queue import ProcessQueue
 from .service import Clock, ConsumeService
@@ -23,7 +23,7 @@ log = logging.getLogger("rmq.client.consume")
 
 # Apache RocketMQ 5.3.3, ConsumeMessageOrderlyService.
 _MAX_SECONDS_IN_A_ROW: Final = 60.0
-_GIVE_WAY_SECONDS: Final = 0.01
+_YIELD_SECONDS: Final = 0.01
 _LOCK_SECONDS: Final = 0.1
 _LOCK_AGAIN_SECONDS: Final = 3.0
 _MIN_SUSPEND_MS: Final = 10
@@ -66,17 +66,17 @@ class OrderlyService(ConsumeService):
         # and not by process queue: a queue that was dropped and taken again has one call at a time, too.
         self._turns: dict[MessageQueue, ProcessQueue] = {}
         self._next: dict[MessageQueue, ProcessQueue] = {}
-        self._resting: dict[ProcessQueue, asyncio.TimerHandle] = {}
-        self._since: dict[MessageQueue, float] = {}
+        self._paused: dict[ProcessQueue, asyncio.TimerHandle] = {}
+        self._busy_since: dict[MessageQueue, float] = {}
 
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Go on with the queue, if it stands."""
-        self._go_on(process_queue)
+        self._start_next_call(process_queue)
 
-    def _go_on(self, process_queue: ProcessQueue) -> None:
+    def _start_next_call(self, process_queue: ProcessQueue) -> None:
         """Begin the next call, if there can be one."""
         queue = process_queue.queue
-        if process_queue.closing or process_queue in self._resting:
+        if process_queue.closing or process_queue in self._paused:
             return
         if queue in self._turns:
             if self._turns[queue] is not process_queue:
@@ -84,22 +84,22 @@ class OrderlyService(ConsumeService):
             return
         now = self._clock.time()
         if now >= process_queue.lock_expires_at:
-            self._rest(process_queue, _LOCK_SECONDS, self._lock_again)
+            self._pause(process_queue, _LOCK_SECONDS, self._lock_again)
             return
-        if now - self._since.setdefault(queue, now) > _MAX_SECONDS_IN_A_ROW:
+        if now - self._busy_since.setdefault(queue, now) > _MAX_SECONDS_IN_A_ROW:
             # Others wait for a worker, too.
-            del self._since[queue]
-            self._rest(process_queue, _GIVE_WAY_SECONDS, self._go_on)
+            del self._busy_since[queue]
+            self._pause(process_queue, _YIELD_SECONDS, self._start_next_call)
             return
         messages = process_queue.take(self._settings.batch_size)
         if not messages:
-            self._since.pop(queue, None)
+            self._busy_since.pop(queue, None)
             return
         self._turns[queue] = process_queue
         if not self._hand_over([ListenerCall(messages, process_queue)]):
             process_queue.move(messages, MessageEvent.NOT_BEGUN)
             self._end_turn(process_queue)
-            self._rest(process_queue, self._settings.retry_seconds, self._go_on)
+            self._pause(process_queue, self._settings.retry_seconds, self._start_next_call)
 
     def _concerns(self, one: ProcessQueue, process_queue: ProcessQueue) -> bool:
         """By queue: the listener may still work for a process queue whose place another has taken."""
@@ -107,31 +107,31 @@ class OrderlyService(ConsumeService):
 
     # --- outcomes ---
 
-    def _handle_outcome(self, work: ListenerCall, process_queue: ProcessQueue) -> None:
+    def _handle_outcome(self, call: ListenerCall, process_queue: ProcessQueue) -> None:
         if process_queue.dropped:
             self._end_turn(process_queue)
-        elif work.skipped:
-            process_queue.move(work.messages, MessageEvent.NOT_BEGUN)
+        elif call.skipped:
+            process_queue.move(call.messages, MessageEvent.NOT_BEGUN)
             self._end_turn(process_queue)
-            self._go_on(process_queue)
+            self._start_next_call(process_queue)
         else:
-            self._handle_result(work, process_queue)
+            self._handle_result(call, process_queue)
 
-    def _handle_result(self, work: ListenerCall, process_queue: ProcessQueue) -> None:
-        result = said(work, self._kind)
-        context = work.context if isinstance(work.context, OrderlyContext) else None
+    def _handle_result(self, call: ListenerCall, process_queue: ProcessQueue) -> None:
+        result = result_of(call, self._kind)
+        context = call.context if isinstance(call.context, OrderlyContext) else None
         if context is None or context.auto_commit:
             # Nobody said that messages stay uncommitted: so COMMIT and ROLLBACK mean that they are done with.
             result = ConsumeResult.LATER if result is ConsumeResult.LATER else ConsumeResult.COMMIT
         is_refused = result in (ConsumeResult.LATER, ConsumeResult.ROLLBACK)
-        count = len(work.messages)
-        self._count(process_queue, work, 0 if is_refused else count, count if is_refused else 0)
+        count = len(call.messages)
+        self._count(process_queue, call, 0 if is_refused else count, count if is_refused else 0)
         if result is ConsumeResult.LATER:
-            self._log_error(work, process_queue)
-            process_queue.move(work.messages, MessageEvent.REFUSED)
-            self._start_follow_up(process_queue, self._repeat(process_queue, work.messages, context))
+            self._log_error(call, process_queue)
+            process_queue.move(call.messages, MessageEvent.REFUSED)
+            self._start_follow_up(process_queue, self._repeat(process_queue, call.messages, context))
             return
-        process_queue.uncommitted += work.messages
+        process_queue.uncommitted += call.messages
         if result is not ConsumeResult.SUCCESS:
             uncommitted, process_queue.uncommitted = process_queue.uncommitted, []
             if result is ConsumeResult.ROLLBACK:
@@ -140,7 +140,7 @@ class OrderlyService(ConsumeService):
                 return
             self._finish(process_queue, uncommitted, MessageEvent.SUCCEEDED)
         self._end_turn(process_queue)
-        self._go_on(process_queue)
+        self._start_next_call(process_queue)
 
     async def _repeat(
         self, process_queue: ProcessQueue, messages: list[MessageExt], context: OrderlyContext | None
@@ -155,7 +155,7 @@ class OrderlyService(ConsumeService):
             self._suspend(process_queue, context)
         else:
             self._end_turn(process_queue)
-            self._go_on(process_queue)
+            self._start_next_call(process_queue)
 
     async def _dead_letter_exhausted(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> bool:
         """Whether any of them are left, for another attempt."""
@@ -184,11 +184,11 @@ class OrderlyService(ConsumeService):
             suspend_ms = self._settings.suspend_ms
         self._end_turn(process_queue)
         seconds = min(max(suspend_ms, _MIN_SUSPEND_MS), _MAX_SUSPEND_MS) / 1000
-        self._rest(process_queue, seconds, self._wake)
+        self._pause(process_queue, seconds, self._retry_refused)
 
-    def _wake(self, process_queue: ProcessQueue) -> None:
+    def _retry_refused(self, process_queue: ProcessQueue) -> None:
         process_queue.move(process_queue.in_state(MessageState.WAITING_RETRY), MessageEvent.TRIED_AGAIN)
-        self._go_on(process_queue)
+        self._start_next_call(process_queue)
 
     def _end_turn(self, process_queue: ProcessQueue) -> None:
         """Nothing is under way for the queue; a process queue that took the place of this one may begin."""
@@ -197,29 +197,29 @@ class OrderlyService(ConsumeService):
             del self._turns[queue]
         following = self._next.pop(queue, None)
         if following is not None:
-            self._since.pop(queue, None)
-            self._go_on(following)
+            self._busy_since.pop(queue, None)
+            self._start_next_call(following)
 
     # --- rests and locks ---
 
-    def _rest(
+    def _pause(
         self, process_queue: ProcessQueue, seconds: float, then: Callable[[ProcessQueue], None]
     ) -> None:
-        if process_queue.closing or process_queue in self._resting:
+        if process_queue.closing or process_queue in self._paused:
             return
-        self._since.pop(process_queue.queue, None)
-        self._resting[process_queue] = self._clock.call_later(seconds, self._rested, process_queue, then)
+        self._busy_since.pop(process_queue.queue, None)
+        self._paused[process_queue] = self._clock.call_later(seconds, self._pause_ended, process_queue, then)
 
-    def _rested(self, process_queue: ProcessQueue, then: Callable[[ProcessQueue], None]) -> None:
-        del self._resting[process_queue]
+    def _pause_ended(self, process_queue: ProcessQueue, then: Callable[[ProcessQueue], None]) -> None:
+        del self._paused[process_queue]
         if not process_queue.closing:
             then(process_queue)
 
     def _lock_again(self, process_queue: ProcessQueue) -> None:
-        self._start_follow_up(process_queue, self._lock_and_go_on(process_queue))
+        self._start_follow_up(process_queue, self._relock_and_continue(process_queue))
 
-    async def _lock_and_go_on(self, process_queue: ProcessQueue) -> None:
+    async def _relock_and_continue(self, process_queue: ProcessQueue) -> None:
         if await self._relock(process_queue):
-            self._go_on(process_queue)
+            self._start_next_call(process_queue)
         else:
-            self._rest(process_queue, _LOCK_AGAIN_SECONDS, self._lock_again)
+            self._pause(process_queue, _LOCK_AGAIN_SECONDS, self._lock_again)

@@ -13,7 +13,7 @@ from ..flow_control import FlowControl
 from .message_state import TRANSITIONS, MessageEvent, MessageState, next_state
 
 
-class HeldMessage:
+class QueuedMessage:
     """A message and where it is in its life. `size`: of its body as it came; a listener may change it."""
 
     __slots__ = ("message", "size", "state")
@@ -63,7 +63,7 @@ class ProcessQueue:
         self.lock_expires_at = math.inf
         self.unlock_attempts = 0
         self.uncommitted: list[MessageExt] = []
-        self._pending: dict[int, HeldMessage] = {}
+        self._pending: dict[int, QueuedMessage] = {}
         # Offsets in order; those that are consumed leave when they come to the front.
         self._offsets: deque[int] = deque()
         self._max_offset = -1
@@ -81,7 +81,7 @@ class ProcessQueue:
         for message in messages:
             offset = message.queue_offset
             if offset not in pending:
-                held = pending[offset] = HeldMessage(message)
+                held = pending[offset] = QueuedMessage(message)
                 offsets.append(offset)
                 self.bytes += held.size
                 self._max_offset = max(self._max_offset, offset)

@@ -29,7 +29,7 @@ _CALLS_BEFORE_OTHERS: Final = 16
 class Runner(Protocol):
     """Where listeners run."""
 
-    def submit(self, works: Sequence[ListenerCall]) -> int:
+    def submit(self, calls: Sequence[ListenerCall]) -> int:
         """Have the listener called for each; outcomes come to the runner's `on_done`, on the network loop.
 
         Returns how many were taken, from the front: fewer than all where too many wait already.
@@ -72,7 +72,7 @@ class ThreadRunner:
         capacity: int = DEFAULT_CAPACITY,
     ) -> None:
         self._caller = caller
-        self._work: queue.SimpleQueue[ListenerCall | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[ListenerCall | None] = queue.SimpleQueue()
         self._done: Mailbox[ListenerCall | None] = Mailbox(network_loop, self._collect)
         self._on_done = on_done
         self._capacity = capacity
@@ -84,21 +84,21 @@ class ThreadRunner:
         for number in range(workers):
             threading.Thread(target=self._main, name=f"{name}-{number}", daemon=True).start()
 
-    def submit(self, works: Sequence[ListenerCall]) -> int:
+    def submit(self, calls: Sequence[ListenerCall]) -> int:
         """Queue the work; none of it once the threads are to end."""
         if self._stopping:
             return 0
-        taken = min(len(works), max(0, self._capacity - self._handed_over))
+        taken = min(len(calls), max(0, self._capacity - self._handed_over))
         self._handed_over += taken
-        for work in works[:taken]:
-            self._work.put(work)
+        for call in calls[:taken]:
+            self._calls.put(call)
         return taken
 
     async def stop(self, grace_seconds: float) -> bool:
         """Let the calls under way end, but no longer than the grace."""
         self._stopping = True
         for _ in range(self._running):
-            self._work.put(None)
+            self._calls.put(None)
         try:
             async with asyncio.timeout(grace_seconds):
                 await self._all_ended.wait()
@@ -113,19 +113,19 @@ class ThreadRunner:
         return True
 
     def _main(self) -> None:
-        while (work := self._work.get()) is not None:
+        while (call := self._calls.get()) is not None:
             if self._stopping:
-                work.skip()
+                call.skip()
             else:
-                self._caller.call(work)
-            self._done.put(work)
+                self._caller.invoke(call)
+            self._done.put(call)
         self._done.put(None)
 
     def _collect(self, done: list[ListenerCall | None]) -> None:
-        for work in done:
-            if work is not None:
+        for call in done:
+            if call is not None:
                 self._handed_over -= 1
-                _tell(self._on_done, work)
+                _tell(self._on_done, call)
             else:
                 self._running -= 1
                 if not self._running:
@@ -166,13 +166,13 @@ class TaskRunner:
 
     # --- on the network loop ---
 
-    def submit(self, works: Sequence[ListenerCall]) -> int:
+    def submit(self, calls: Sequence[ListenerCall]) -> int:
         """Hand the work over to the application's loop."""
-        taken = min(len(works), max(0, self._capacity - self._handed_over))
+        taken = min(len(calls), max(0, self._capacity - self._handed_over))
         if taken:
             self._handed_over += taken
             self._idle.clear()
-            self._incoming.put(works if taken == len(works) else works[:taken])
+            self._incoming.put(calls if taken == len(calls) else calls[:taken])
         return taken
 
     async def stop(self, grace_seconds: float) -> bool:
@@ -197,16 +197,16 @@ class TaskRunner:
 
     def _collect(self, done: list[ListenerCall]) -> None:
         self._handed_over -= len(done)
-        for work in done:
-            _tell(self._on_done, work)
+        for call in done:
+            _tell(self._on_done, call)
         if not self._handed_over:
             self._idle.set()
 
     # --- on the application's loop ---
 
     def _accept(self, submitted: list[Sequence[ListenerCall]]) -> None:
-        for works in submitted:
-            self._waiting.extend(works)
+        for calls in submitted:
+            self._waiting.extend(calls)
         self._start_worker()
 
     def _start_worker(self) -> None:
@@ -216,25 +216,25 @@ class TaskRunner:
             task.add_done_callback(self._ended)
 
     async def _main(self) -> None:
-        waiting, call, done = self._waiting, self._caller.call_async, self._done.put
+        waiting, invoke, done = self._waiting, self._caller.invoke_async, self._done.put
         task = asyncio.current_task()
         assert task is not None
-        calls = 0
+        finished = 0
         while waiting:
-            work = waiting.popleft()
-            if not calls:
+            call = waiting.popleft()
+            if not finished:
                 self._start_worker()
-            calls += 1
+            finished += 1
             try:
                 if self._stopping:
-                    work.skip()
+                    call.skip()
                 else:
-                    await call(work)
+                    await invoke(call)
             finally:
-                done(work)
+                done(call)
             if task.cancelling():
                 return  # by its listener, say; another task takes its place
-            if calls % _CALLS_BEFORE_OTHERS == 0:
+            if finished % _CALLS_BEFORE_OTHERS == 0:
                 await asyncio.sleep(0)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -242,17 +242,17 @@ class TaskRunner:
         self._start_worker()
 
     def _cancel_all(self) -> None:
-        for work in self._waiting:
-            work.skip()
-            self._done.put(work)
+        for call in self._waiting:
+            call.skip()
+            self._done.put(call)
         self._waiting.clear()
         for task in self._tasks:
             task.cancel()
 
 
-def _tell(on_done: OnDone, work: ListenerCall) -> None:
+def _tell(on_done: OnDone, call: ListenerCall) -> None:
     """One outcome that cannot be dealt with must not take the others with it."""
     try:
-        on_done(work)
+        on_done(call)
     except Exception:
         log.exception("the outcome of a listener's call was lost")

@@ -25,7 +25,7 @@ from rmq_remoting.message_properties import (
 from rmq_remoting.message_queue import MessageQueue
 
 from ...clock import now_ms
-from ...errors import ClientError, NoQueue, UsageError, refusal, unanswered
+from ...errors import ClientError, NoQueue, UsageError, broker_error, request_failure
 from ...names import AUTO_CREATE_TOPIC, RETRY_TOPIC_PREFIX
 from ...namespaces import Namespace
 from ...network.broker_api import BrokerApi, Requester
@@ -187,6 +187,6 @@ class SendBack:
         try:
             response = await self._requester.request(address, request, self._settings.request_timeout_seconds)
         except RequestError as error:
-            raise unanswered(error, about) from error
+            raise request_failure(error, about) from error
         if response.code not in _STORED:
-            raise refusal(response.code, response.remark, address, about)
+            raise broker_error(response.code, response.remark, address, about)

@@ -68,44 +68,44 @@ class ConsumeService(ABC):
         """Have the messages consumed; the process queue holds them already."""
 
     @abstractmethod
-    def _handle_outcome(self, work: ListenerCall, process_queue: ProcessQueue) -> None:
+    def _handle_outcome(self, call: ListenerCall, process_queue: ProcessQueue) -> None:
         """A call has ended. Its result is ignored where the queue is dropped by now."""
 
-    def done(self, work: ListenerCall) -> None:
+    def done(self, call: ListenerCall) -> None:
         """A call of the listener has ended, or was given up before it began."""
-        process_queue = work.process_queue
+        process_queue = call.process_queue
         if process_queue is None:
-            waiting = self._direct.pop(work, None)
+            waiting = self._direct.pop(call, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
             return
-        self._in_flight.discard(work)
+        self._in_flight.discard(call)
         if process_queue.dropped:
             log.debug("%s is somebody else's: the result of a call is ignored", process_queue.queue)
-        self._handle_outcome(work, process_queue)
+        self._handle_outcome(call, process_queue)
         self._notify(process_queue)
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
         """One message apart from all queues, on an administrator's order. Raises CommandError."""
-        work = ListenerCall([message], None)
+        call = ListenerCall([message], None)
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._direct[work] = waiting
+        self._direct[call] = waiting
         try:
-            if not self._attached().submit([work]):
+            if not self._attached().submit([call]):
                 raise CommandError(
                     ResponseCode.SYSTEM_BUSY,
                     "too many messages wait for the listener, or the consumer is being stopped",
                 )
             await waiting
         finally:
-            self._direct.pop(work, None)
-        if work.skipped:
+            self._direct.pop(call, None)
+        if call.skipped:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the consumer is being stopped")
-        context = work.context
+        context = call.context
         return ConsumeMessageDirectlyResult(
-            consume_result=self._direct_result(work),
-            remark=None if work.error is None else repr(work.error),
-            spent_time_ms=int(work.elapsed_seconds * 1000),
+            consume_result=self._direct_result(call),
+            remark=None if call.error is None else repr(call.error),
+            spent_time_ms=int(call.elapsed_seconds * 1000),
             order=self._kind.orderly,
             auto_commit=context.auto_commit if isinstance(context, OrderlyContext) else True,
         )
@@ -127,10 +127,10 @@ class ConsumeService(ABC):
     def is_busy(self, process_queue: ProcessQueue) -> bool:
         """Whether the listener has messages of it, or some are on their way back to a broker."""
         return any(self._concerns(one, process_queue) for one in self._follow_ups.values()) or any(
-            work.process_queue is not None
-            and work.is_running
-            and self._concerns(work.process_queue, process_queue)
-            for work in self._in_flight
+            call.process_queue is not None
+            and call.is_running
+            and self._concerns(call.process_queue, process_queue)
+            for call in self._in_flight
         )
 
     def _concerns(self, one: ProcessQueue, process_queue: ProcessQueue) -> bool:
@@ -152,10 +152,10 @@ class ConsumeService(ABC):
 
     # --- for the services ---
 
-    def _hand_over(self, works: list[ListenerCall]) -> int:
+    def _hand_over(self, calls: list[ListenerCall]) -> int:
         """Submit; returns how many were taken."""
-        taken = self._attached().submit(works)
-        self._in_flight.update(works if taken == len(works) else works[:taken])
+        taken = self._attached().submit(calls)
+        self._in_flight.update(calls if taken == len(calls) else calls[:taken])
         return taken
 
     def _finish(self, process_queue: ProcessQueue, messages: list[MessageExt], event: MessageEvent) -> None:
@@ -164,12 +164,12 @@ class ConsumeService(ABC):
         if offset is not None and not process_queue.dropped:
             self._offsets.advance(process_queue.queue, offset)
 
-    def _count(self, process_queue: ProcessQueue, work: ListenerCall, consumed: int, refused: int) -> None:
+    def _count(self, process_queue: ProcessQueue, call: ListenerCall, consumed: int, refused: int) -> None:
         recorder = self.statistics.of(process_queue.queue.topic, self._clock.time())
-        recorder.called(consumed, refused, work.elapsed_seconds)
+        recorder.called(consumed, refused, call.elapsed_seconds)
 
-    def _start_follow_up(self, process_queue: ProcessQueue, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _start_follow_up(self, process_queue: ProcessQueue, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coroutine)
         task.set_name(f"rmq refused messages of {process_queue.queue}")
         self._follow_ups[task] = process_queue
         task.add_done_callback(self._follow_up_ended)
@@ -185,21 +185,21 @@ class ConsumeService(ABC):
             if self._concerns(process_queue, watched):
                 event.set()
 
-    def _log_error(self, work: ListenerCall, process_queue: ProcessQueue) -> None:
-        if work.error is not None:
+    def _log_error(self, call: ListenerCall, process_queue: ProcessQueue) -> None:
+        if call.error is not None:
             log.error(
                 "the listener failed with message %s (%s); it will come again",
-                work.messages[0].msg_id,
+                call.messages[0].msg_id,
                 process_queue.queue,
-                exc_info=work.error,
+                exc_info=call.error,
             )
 
-    def _direct_result(self, work: ListenerCall) -> CMResult:
-        if work.error is not None:
+    def _direct_result(self, call: ListenerCall) -> CMResult:
+        if call.error is not None:
             return CMResult.CR_THROW_EXCEPTION
-        if work.result is None and self._kind.none_means is ConsumeResult.LATER:
+        if call.result is None and self._kind.none_means is ConsumeResult.LATER:
             return CMResult.CR_RETURN_NULL
-        return _DIRECT_RESULTS[work.result or ConsumeResult.SUCCESS]
+        return _DIRECT_RESULTS[call.result or ConsumeResult.SUCCESS]
 
     def _attached(self) -> Runner:
         assert self._runner is not None, "attach() comes before the first message"

@@ -25,9 +25,9 @@ from ...tasks import uninterrupted
 from ...trace.dispatcher import Tracing
 from ...trace.tracer import Tracer
 from ..flow_control import FlowControl
-from ..offsets.start_position import ConsumeFrom, beginning, check_consume_from
+from ..offsets.start_position import ConsumeFrom, check_consume_from, offset_of
 from ..polling_member import PollingMember
-from ..rebalancing.allocation import Allocation, averagely, within
+from ..rebalancing.allocation import Allocation, averagely, with_namespace
 from ..requests.pull_client import PullClient, PullResult, PullSettings
 from ..subscription import Subscription
 from ..timing import ConsumerTiming
@@ -136,11 +136,13 @@ class PullConsumer(Lifetime):
         self._sharing = PullRebalancer(
             instance,
             self._group,
-            within(self._namespace, self._allocation),
+            with_namespace(self._namespace, self._allocation),
             self._timing,
             self._share,
         )
-        self._member = PollingMember(self._group, self._consume_from, group_changed=self._sharing.soon)
+        self._member = PollingMember(
+            self._group, self._consume_from, group_changed=self._sharing.request_rebalance
+        )
         self._listeners.start(instance)
         instance.routes.on_change.append(self._route_changed)
         try:
@@ -254,13 +256,13 @@ class PullConsumer(Lifetime):
         if topic in known and not known[topic].wants_as(fresh[topic]):
             for fetched in self._prefetched.of_topic(topic):
                 await fetched.restart(fetched.position)
-        await self._sharing.begin(topic)
+        await self._sharing.add_topic(topic)
 
     async def unsubscribe(self, topic: str) -> None:
         """Read a topic no longer. Raises ClientError."""
         instance = self._running()
         topic = self._namespace.wrap(topic)
-        await self._sharing.end(topic)
+        await self._sharing.remove_topic(topic)
         self._subscriptions = {name: one for name, one in self._subscriptions.items() if name != topic}
         await instance.run(self._member.subscribe(instance, list(self._subscriptions.values())))
 
@@ -315,7 +317,7 @@ class PullConsumer(Lifetime):
         A naive time is local. Raises ClientError.
         """
         queue = self._namespace.wrap_queue(queue)
-        return await beginning(self._api, await self._source.address_of(queue), queue, time)
+        return await offset_of(self._api, await self._source.address_of(queue), queue, time)
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that `poll` gives of this queue. Raises ClientError."""
@@ -408,9 +410,9 @@ class PullConsumer(Lifetime):
             return
         processed = self._prefetched.processed()
         done = {queue: processed[queue] for queue in queues if queue in processed}
-        await uninterrupted(self._let_go(self._prefetched.remove(queues), done))
+        await uninterrupted(self._stop_and_commit(self._prefetched.remove(queues), done))
 
-    async def _let_go(self, fetched: list[PrefetchedQueue], done: dict[MessageQueue, int]) -> None:
+    async def _stop_and_commit(self, fetched: list[PrefetchedQueue], done: dict[MessageQueue, int]) -> None:
         await _stop_all(fetched)
         if self._auto_commit and done:
             await self._committer.commit_or_log(done)
@@ -418,14 +420,14 @@ class PullConsumer(Lifetime):
     def _route_changed(self, topic: str) -> None:
         """On the network loop."""
         if topic in self._sharing.topics:
-            self._sharing.soon()
+            self._sharing.request_rebalance()
         self._listeners.route_changed(topic)
 
     # --- brokers ---
 
     async def _seek_to(self, queue: MessageQueue, where: ConsumeFrom) -> None:
         wrapped = self._of(queue).queue
-        offset = await beginning(self._api, await self._source.address_of(wrapped), wrapped, where)
+        offset = await offset_of(self._api, await self._source.address_of(wrapped), wrapped, where)
         self._running()
         await self._go_to(queue, offset)  # meanwhile it may have been given up
 

@@ -46,17 +46,17 @@ class PullRebalancer:
         self._timing = timing
         self._apply = apply
         self._loop = asyncio.get_running_loop()
-        self._wanted = asyncio.Event()
-        self._one_at_a_time = asyncio.Lock()
+        self._requested = asyncio.Event()
+        self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._is_stopped = False
 
-    def soon(self) -> None:
+    def request_rebalance(self) -> None:
         """The group or a topic has changed. May be called from any thread."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wanted.set)
+            self._loop.call_soon_threadsafe(self._requested.set)
 
-    async def begin(self, topic: str) -> None:
+    async def add_topic(self, topic: str) -> None:
         """Share this topic, too. Raises NotRunning where `stop` comes first."""
         self._check_running()
         self.topics.add(topic)
@@ -65,12 +65,12 @@ class PullRebalancer:
         if self._task is None:
             self._task = asyncio.create_task(self._keep_balanced(balanced), name=f"rmq share {self._group}")
         elif not balanced:
-            self._wanted.set()
+            self._requested.set()
 
-    async def end(self, topic: str) -> None:
+    async def remove_topic(self, topic: str) -> None:
         """Share this topic no longer."""
         self.topics.discard(topic)
-        async with self._one_at_a_time:
+        async with self._lock:
             await self._apply(topic, frozenset(), 0.0)
 
     async def stop(self) -> None:
@@ -79,7 +79,7 @@ class PullRebalancer:
         self.topics.clear()
         task, self._task = self._task, None
         if task is not None:
-            async with self._one_at_a_time:  # nothing is half taken or given up
+            async with self._lock:  # nothing is half taken or given up
                 task.cancel()
             await asyncio.wait([task])
 
@@ -90,13 +90,13 @@ class PullRebalancer:
     async def rebalance(self) -> bool:
         """Take and give up queues; whether all shares could be told."""
         balanced = True
-        async with self._one_at_a_time:
+        async with self._lock:
             for topic in list(self.topics):
                 share = await self._instance.run(self._rebalancer.share(topic))
                 if share is None:
                     balanced = False
                 elif topic in self.topics:
-                    wait_seconds = 0.0 if share.alone else self._timing.takeover_seconds
+                    wait_seconds = 0.0 if share.sole_member else self._timing.takeover_seconds
                     await self._apply(topic, share.queues, wait_seconds)
         return balanced
 
@@ -106,10 +106,10 @@ class PullRebalancer:
             seconds = timing.rebalance_seconds if balanced else timing.rebalance_again_seconds
             try:
                 async with asyncio.timeout(seconds):
-                    await self._wanted.wait()
+                    await self._requested.wait()
             except TimeoutError:
                 pass
-            self._wanted.clear()
+            self._requested.clear()
             try:
                 balanced = await self.rebalance()
             except Exception:

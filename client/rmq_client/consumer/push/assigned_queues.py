@@ -94,7 +94,7 @@ class AssignedQueues:
             return True
         new = [queue for queue in sorted(share.queues) if queue not in self._assigned]
         free = [queue for queue in new if queue not in self._leaving]
-        taken = await self._take_all(free, 0.0 if share.alone else self._timing.takeover_seconds)
+        taken = await self._take_all(free, 0.0 if share.sole_member else self._timing.takeover_seconds)
         if taken:
             log.info("group %s: %d of %d queues of %s taken", self._group, taken, len(share.queues), topic)
         return taken == len(new)
@@ -180,10 +180,10 @@ class AssignedQueues:
                 _note_lock(process_queue, now)
             elif not process_queue.dropped:
                 lost = True
-                self._lose(process_queue)
+                self._drop_lost(process_queue)
         return not lost
 
-    def _lose(self, process_queue: ProcessQueue) -> None:
+    def _drop_lost(self, process_queue: ProcessQueue) -> None:
         """Another consumer has the queue, and goes on where the group was: nothing held here counts."""
         queue = process_queue.queue
         log.warning("group %s: another consumer has the lock of %s: it is dropped here", self._group, queue)

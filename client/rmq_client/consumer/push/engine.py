@@ -25,7 +25,7 @@ from ...network.instance import ClientInstance
 from ..flow_control import FlowControl
 from ..offsets.local_offsets import LocalOffsetStore
 from ..offsets.offset_store import OffsetStore, RemoteOffsetStore
-from ..offsets.start_position import beginning
+from ..offsets.start_position import offset_of
 from ..processing.concurrent import ConcurrentService, ConcurrentSettings
 from ..processing.listener import DEAD_LETTER
 from ..processing.listener_call import ListenerCall
@@ -35,7 +35,7 @@ from ..processing.runners import Runner
 from ..processing.send_back import RetryRules, SendBack
 from ..processing.service import ConsumeService
 from ..processing.statistics import SAMPLE_SECONDS
-from ..rebalancing.allocation import within
+from ..rebalancing.allocation import with_namespace
 from ..rebalancing.rebalance import ClientRebalance, Rebalance
 from ..rebalancing.share import Share
 from ..rebalancing.share_changes import ShareChangeNotifier
@@ -122,9 +122,9 @@ class ConsumerEngine(GroupMembership):
         """Where the listener runs; its outcomes come to `done`."""
         self.service.attach(runner)
 
-    def done(self, work: ListenerCall) -> None:
+    def done(self, call: ListenerCall) -> None:
         """A call of the listener has ended, or was given up before it began."""
-        self.service.done(work)
+        self.service.done(call)
 
     async def start(self) -> None:
         """Join the group.
@@ -143,7 +143,7 @@ class ConsumerEngine(GroupMembership):
         if self._is_locking:
             renewal = timing.lock_renewal_seconds
             first = min(_LOCK_FIRST_SECONDS, renewal)
-            self._start(self._repeat(self._renew_locks, renewal, first), "renew locks", until_the_end=True)
+            self._start(self._repeat(self._renew_locks, renewal, first), "renew locks", stop_last=True)
 
     async def stop(self) -> None:
         """Consume no more, wait for the listener, commit, leave the group."""
@@ -194,7 +194,9 @@ class ConsumerEngine(GroupMembership):
             instance.client_id,
             routes=instance.routes,
             api=instance.api,
-            allocation=None if settings.broadcasting else within(self._namespace, settings.allocation),
+            allocation=None
+            if settings.broadcasting
+            else with_namespace(self._namespace, settings.allocation),
             announce=instance.announce,
         )
 
@@ -233,8 +235,8 @@ class ConsumerEngine(GroupMembership):
         concurrent = ConcurrentSettings(
             settings.batch_size, settings.timing.retry_seconds, settings.timing.consume_timeout_seconds
         )
-        give_back = None if alone else self._give_back
-        return ConcurrentService(settings.kind, self._offsets, self._loop, concurrent, self._rules, give_back)
+        send_back = None if alone else self._return_to_broker
+        return ConcurrentService(settings.kind, self._offsets, self._loop, concurrent, self._rules, send_back)
 
     def _orderly_settings(self) -> OrderlySettings:
         settings = self.settings
@@ -298,7 +300,7 @@ class ConsumerEngine(GroupMembership):
     def _count_pull(self, topic: str, messages: int, seconds: float) -> None:
         self.service.statistics.of(topic, self._loop.time()).pulled(messages, seconds)
 
-    async def _give_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
+    async def _return_to_broker(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
         await self._send_back.send_back(message, queue, delay_level)
         self._await_retries()
 
@@ -326,7 +328,7 @@ class ConsumerEngine(GroupMembership):
             address = self._address_of(queue)
             if address is None:
                 raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
-            offset = await beginning(self._instance.api, address, queue, consume_from)
+            offset = await offset_of(self._instance.api, address, queue, consume_from)
         # Whoever goes on with the queue must begin there, too, also if nothing has been consumed until then:
         # the end is another one by then, and a queue that is young now (0) is so no longer.
         self._offsets.advance(queue, offset)

@@ -46,7 +46,7 @@ class GroupMembership(ConsumerMember):
         self._rebalance_wanted = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         # Those of the tasks that the listener needs while it ends its calls.
-        self._until_the_end: set[asyncio.Task[Any]] = set()
+        self._stopped_last: set[asyncio.Task[Any]] = set()
 
     # --- ConsumerMember ---
 
@@ -120,14 +120,14 @@ class GroupMembership(ConsumerMember):
         await self._instance.remove_consumer(self)
 
     def _start(
-        self, work: Coroutine[Any, Any, Any], name: str, *, until_the_end: bool = False
+        self, work: Coroutine[Any, Any, Any], name: str, *, stop_last: bool = False
     ) -> asyncio.Task[Any]:
         """Run in the background, watched; `until_the_end`: also while the listener ends its calls."""
         task = asyncio.ensure_future(work)
         task.set_name(f"rmq {self.group}: {name}")
         self._tasks.add(task)
-        if until_the_end:
-            self._until_the_end.add(task)
+        if stop_last:
+            self._stopped_last.add(task)
         task.add_done_callback(self._task_ended)
         return task
 
@@ -136,11 +136,11 @@ class GroupMembership(ConsumerMember):
         """A task has ended by an error, which is logged."""
 
     def _cancel_tasks(self) -> None:
-        for task in self._tasks - self._until_the_end:
+        for task in self._tasks - self._stopped_last:
             task.cancel()
 
     def _cancel_last_tasks(self) -> None:
-        for task in self._until_the_end:
+        for task in self._stopped_last:
             task.cancel()
 
     async def _repeat(
@@ -171,7 +171,7 @@ class GroupMembership(ConsumerMember):
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        self._until_the_end.discard(task)
+        self._stopped_last.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s ended by an error", task.get_name(), exc_info=error)
             self._task_failed()

@@ -38,7 +38,7 @@ from .engine import ConsumerEngine
 from .engine_settings import EngineSettings
 
 # What is popped in order is kept from others anew so often in its invisible time.
-_KEPT_TIMES: Final = 6
+_RENEWALS_PER_INVISIBLE_TIME: Final = 6
 
 
 class PopEngine(ConsumerEngine):
@@ -90,21 +90,23 @@ class PopEngine(ConsumerEngine):
         super().attach(runner)
         self._popping.attach(runner)
 
-    def done(self, work: ListenerCall) -> None:
+    def done(self, call: ListenerCall) -> None:
         """A call of the listener has ended, or was given up before it began."""
-        if isinstance(work.process_queue, (PopProcessQueue, PoppedBatch)):
-            self._popping.done(work)
+        if isinstance(call.process_queue, (PopProcessQueue, PoppedBatch)):
+            self._popping.done(call)
         else:
-            super().done(work)
+            super().done(call)
 
     async def start(self) -> None:
         """Join the group. Raises as ConsumerEngine.start."""
         await super().start()
         if isinstance(self._popping, PopOrderlyService):
             self._start(
-                self._repeat(self._popping.keep, self._pop_settings.invisible_seconds / _KEPT_TIMES),
+                self._repeat(
+                    self._popping.renew, self._pop_settings.invisible_seconds / _RENEWALS_PER_INVISIBLE_TIME
+                ),
                 "keep what was popped in order",
-                until_the_end=True,
+                stop_last=True,
             )
 
     async def _end(self) -> None:
@@ -120,7 +122,7 @@ class PopEngine(ConsumerEngine):
 
     async def unsubscribe(self, topic: str) -> None:
         """Consume a topic no longer."""
-        self._pull_no_retries(topic)
+        self._stop_pulling_retries(topic)
         await super().unsubscribe(topic)
 
     # --- pulling and popping ---
@@ -141,7 +143,7 @@ class PopEngine(ConsumerEngine):
     async def _follow_mode(self, topic: str, share: Share) -> None:
         """Who pops gets what comes back along with the rest; who pulls now has to pull it, too."""
         if share.sources:
-            is_changed = self._pull_no_retries(topic)
+            is_changed = self._stop_pulling_retries(topic)
         else:
             is_changed = bool(share.queues) and self._pull_retries(topic)
         if is_changed:
@@ -158,7 +160,7 @@ class PopEngine(ConsumerEngine):
             self._instance.routes.watch(retry_topic)
         return True
 
-    def _pull_no_retries(self, topic: str) -> bool:
+    def _stop_pulling_retries(self, topic: str) -> bool:
         """Whether that changes anything."""
         retry_topics = [one for one, origin in self._pop_retries.items() if origin == topic]
         for retry_topic in retry_topics:

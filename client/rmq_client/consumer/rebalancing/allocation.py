@@ -23,7 +23,7 @@ Allocation = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[Message
 DEFAULT_VIRTUAL_NODES: Final = 10
 
 
-def within(namespace: Namespace, allocation: Allocation) -> Allocation:
+def with_namespace(namespace: Namespace, allocation: Allocation) -> Allocation:
     """The same, told queues as the application knows them."""
     if not namespace.name:
         return allocation
@@ -109,10 +109,10 @@ def nearby(
             return []
         queues_by_room = defaultdict(list)
         for queue in queues:
-            queues_by_room[_named(room_of_queue(queue), queue)].append(queue)
+            queues_by_room[_require_room(room_of_queue(queue), queue)].append(queue)
         clients_by_room = defaultdict(list)
         for client in client_ids:
-            clients_by_room[_named(room_of_client(client), client)].append(client)
+            clients_by_room[_require_room(room_of_client(client), client)].append(client)
         own_room = room_of_client(client_id)
         own_queues = queues_by_room.pop(own_room, [])
         allocated = inner(client_id, own_queues, clients_by_room[own_room]) if own_queues else []
@@ -163,7 +163,7 @@ def _room(broker_name: str) -> str | None:
     return room if separator and name and "@" not in name else None
 
 
-def _named(room: str, what: object) -> str:
+def _require_room(room: str, what: object) -> str:
     if not room:
         raise UsageError(f"{what} has no machine room")
     return room

@@ -57,4 +57,4 @@ class BrokerRebalance(Rebalance):
                 popped.add(PopSource(queue.topic, queue.broker_name, queue.queue_id))
             else:
                 pulled.add(queue)
-        return Share(frozenset(pulled), alone=False, sources=frozenset(popped))
+        return Share(frozenset(pulled), sole_member=False, sources=frozenset(popped))

@@ -38,7 +38,7 @@ class Rebalance(ABC):
             route = await self._routes.route(topic)
         except RouteError as error:
             if topic.startswith(RETRY_TOPIC_PREFIX):
-                return Share(frozenset(), alone=True)  # nothing has come back yet
+                return Share(frozenset(), sole_member=True)  # nothing has come back yet
             if topic not in self._missing:
                 self._missing.add(topic)
                 log.warning("group %s waits for its topic: %s", self._group, error)
@@ -94,7 +94,7 @@ class ClientRebalance(Rebalance):
 
     async def _share(self, route: TopicRoute) -> Share | None:
         if self._allocation is None:
-            return Share(frozenset(route.read_queues), alone=True)
+            return Share(frozenset(route.read_queues), sole_member=True)
         client_ids = await self._ask_any_broker(
             route, lambda address: self._api.consumer_ids(address, self._group)
         )
@@ -108,4 +108,4 @@ class ClientRebalance(Rebalance):
         except Exception:  # the application's own strategy, say
             log.exception("group %s: the queues of %s could not be allocated", self._group, route.topic)
             return None
-        return Share(frozenset(share), alone=len(client_ids) == 1)
+        return Share(frozenset(share), sole_member=len(client_ids) == 1)

@@ -17,5 +17,5 @@ class Share:
     """
 
     queues: frozenset[MessageQueue]
-    alone: bool
+    sole_member: bool
     sources: frozenset[PopSource] = frozenset()

@@ -21,7 +21,7 @@ _MAX_BATCH: Final = 512
 # alone.
 _MAX_DISTANCE: Final = 8_192
 
-_Way = tuple[str, str]
+_Destination = tuple[str, str]
 """A broker's address, and a topic."""
 
 
@@ -44,7 +44,7 @@ class AckSender:
 
     def __init__(self, client: PopClient) -> None:
         self._client = client
-        self._waiting: dict[_Way, deque[_Ack]] = {}
+        self._waiting: dict[_Destination, deque[_Ack]] = {}
         self._senders: set[asyncio.Task[None]] = set()
         self._without_batches: set[str] = set()
 
@@ -58,11 +58,11 @@ class AckSender:
     def post(self, address: str, topic: str, held: PopHandle) -> asyncio.Future[None]:
         """The same, for who does not wait: the future tells how it ended."""
         ack = _Ack(held, asyncio.get_running_loop().create_future())
-        way = (address, topic)
-        waiting = self._waiting.get(way)
+        destination = (address, topic)
+        waiting = self._waiting.get(destination)
         if waiting is None:
-            waiting = self._waiting[way] = deque()
-            task = asyncio.create_task(self._send(way, waiting), name=f"rmq acknowledge {topic}")
+            waiting = self._waiting[destination] = deque()
+            task = asyncio.create_task(self._send(destination, waiting), name=f"rmq acknowledge {topic}")
             self._senders.add(task)
             task.add_done_callback(self._ended)
         waiting.append(ack)
@@ -73,24 +73,24 @@ class AckSender:
         if self._senders:
             await asyncio.wait(list(self._senders), timeout=timeout_seconds)
 
-    async def _send(self, way: _Way, waiting: deque[_Ack]) -> None:
+    async def _send(self, destination: _Destination, waiting: deque[_Ack]) -> None:
         batch: list[_Ack] = []
         try:
             while waiting:
                 batch = [waiting.popleft() for _ in range(min(len(waiting), _MAX_BATCH))]
-                await self._send_batch(way, batch)
+                await self._send_batch(destination, batch)
         finally:
-            del self._waiting[way]
+            del self._waiting[destination]
             for ack in [*batch, *waiting]:
                 ack.done.cancel()  # only what has no outcome, because this task was ended
 
-    async def _send_batch(self, way: _Way, batch: list[_Ack]) -> None:
-        address, topic = way
+    async def _send_batch(self, destination: _Destination, batch: list[_Ack]) -> None:
+        address, topic = destination
         near = [ack for ack in batch if 0 <= ack.held.offset - ack.held.receipt.start_offset < _MAX_DISTANCE]
         if len(near) < 2 or address in self._without_batches:  # one needs no batch
             await self._one_by_one(address, batch)
             return
-        alone = [ack for ack in batch if ack not in near]
+        single = [ack for ack in batch if ack not in near]
         try:
             is_whole = await self._client.ack_batch(address, topic, [ack.held for ack in near])
         except Rejected as error:
@@ -109,7 +109,7 @@ class AckSender:
             near = []
         # A batch's answer does not say which of its messages it could not acknowledge. Doing it twice is no
         # error.
-        await self._one_by_one(address, [*alone, *near])
+        await self._one_by_one(address, [*single, *near])
 
     async def _one_by_one(self, address: str, acks: list[_Ack]) -> None:
         await asyncio.gather(*(self._send_one(address, ack) for ack in acks))

@@ -35,7 +35,7 @@ from rmq_remoting.message_codec import decode_messages, decode_until_damage
 from rmq_remoting.message_errors import DecompressionError
 from rmq_remoting.pop_receipt import Receipt
 
-from ...errors import BrokerError, Busy, ReceiptExpired, readable, refusal, unanswered
+from ...errors import BrokerError, Busy, ReceiptExpired, broker_error, readable, request_failure
 from ...namespaces import Namespace
 from ...network.broker_api import Requester
 from ...settings import ClientSettings
@@ -52,7 +52,7 @@ MAX_POPPED: Final = 32
 # How much longer than the broker's hold a pop is waited for.
 _ANSWER_MARGIN_SECONDS: Final = 10.0
 # Brokers refuse what is older than its client waits for it. What does not wait cannot be too old.
-_NEVER_TOO_OLD_MS: Final = 3_600_000
+_BORN_TIME_AHEAD_MS: Final = 3_600_000
 _NOTHING_THERE: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT})
 _ALREADY_ACKNOWLEDGED: Final = frozenset({ResponseCode.NO_MESSAGE})
 
@@ -85,7 +85,7 @@ class PopClient:
         self._now_ms = now_ms
         self._init_mode = int(from_newest)
         # How far a broker's clock is ahead of this one's, or less: answers are under way for some time.
-        self._lead_ms: dict[str, int] = {}
+        self._clock_lead_ms: dict[str, int] = {}
 
     async def pop(
         self,
@@ -126,10 +126,10 @@ class PopClient:
         if response.code in _NOTHING_THERE:
             return PopResult([], [])
         if response.code != ResponseCode.SUCCESS:
-            raise refusal(response.code, response.remark, address, about)
+            raise broker_error(response.code, response.remark, address, about)
         with readable(address, about):
             answer = PopMessageResponseHeader.decode(response.ext_fields)
-        self._lead_ms[source.broker_name] = answer.pop_time - self._now_ms()
+        self._clock_lead_ms[source.broker_name] = answer.pop_time - self._now_ms()
         messages = self._messages(response.body, address, source, about)
         assign_receipts(messages, source, answer)
         topic = self._namespace.unwrap(source.topic)
@@ -159,7 +159,7 @@ class PopClient:
         )
         response = await self._request(address, RequestCode.NOTIFICATION, header, about, poll_ms=poll_ms)
         if response.code != ResponseCode.SUCCESS:
-            raise refusal(response.code, response.remark, address, about)
+            raise broker_error(response.code, response.remark, address, about)
         with readable(address, about):
             answer = NotificationResponseHeader.decode(response.ext_fields)
         if answer.polling_full:
@@ -179,7 +179,7 @@ class PopClient:
         )
         response = await self._request(address, RequestCode.QUERY_ASSIGNMENT, None, about, body.encode())
         if response.code != ResponseCode.SUCCESS:
-            raise refusal(response.code, response.remark, address, about)
+            raise broker_error(response.code, response.remark, address, about)
         with readable(address, about):
             return QueryAssignmentResponseBody.decode(response.body).message_queue_assignments
 
@@ -277,7 +277,7 @@ class PopClient:
 
         What is said is the least, as far as clocks go evenly.
         """
-        now_ms = self._now_ms() + self._lead_ms.get(receipt.broker_name, 0)
+        now_ms = self._now_ms() + self._clock_lead_ms.get(receipt.broker_name, 0)
         return now_ms - receipt.revive_time
 
     # --- parts ---
@@ -299,13 +299,13 @@ class PopClient:
         try:
             return await self._requester.request(address, request, seconds)
         except RequestError as error:
-            raise unanswered(error, about) from error
+            raise request_failure(error, about) from error
 
     def _born_ms(self, source: PopSource, poll_ms: int) -> int:
         now_ms = self._now_ms()
         if poll_ms <= 0:
-            return now_ms + _NEVER_TOO_OLD_MS
-        return now_ms + self._lead_ms.get(source.broker_name, 0)
+            return now_ms + _BORN_TIME_AHEAD_MS
+        return now_ms + self._clock_lead_ms.get(source.broker_name, 0)
 
     def _messages(self, body: bytes, address: str, source: PopSource, about: str) -> list[MessageExt]:
         """The messages of an answer. What cannot be read is not acknowledged: it comes again."""
@@ -327,4 +327,4 @@ def _check_acknowledged(response: RemotingCommand, address: str, about: str) -> 
     if response.code in _ALREADY_ACKNOWLEDGED:
         raise ReceiptExpired(response.code, response.remark, address, about)
     if response.code != ResponseCode.SUCCESS:
-        raise refusal(response.code, response.remark, address, about)
+        raise broker_error(response.code, response.remark, address, about)

@@ -18,7 +18,7 @@ from rmq_remoting.message_errors import DecompressionError
 from rmq_remoting.message_queue import MessageQueue
 from rmq_remoting.sys_flags import MessageSysFlag, PullSysFlag
 
-from ...errors import BrokerError, refusal, unanswered
+from ...errors import BrokerError, broker_error, request_failure
 from ...network.broker_api import Requester
 from ...network.routing import TopicRoute
 from ...pull_status import PULL_STATUSES, PullStatus
@@ -88,7 +88,7 @@ class PullClient:
                 address, request, self._pull_settings.hold_seconds + _ANSWER_MARGIN_SECONDS
             )
         except RequestError as error:
-            raise unanswered(error, f"pull from {queue}") from error
+            raise request_failure(error, f"pull from {queue}") from error
         return self._read(response, address, queue, offset, subscription)
 
     def _request(
@@ -130,7 +130,7 @@ class PullClient:
     ) -> PullResult:
         status = PULL_STATUSES.get(response.code)
         if status is None:
-            raise refusal(response.code, response.remark, address, f"pull from {queue} at {offset}")
+            raise broker_error(response.code, response.remark, address, f"pull from {queue} at {offset}")
         try:
             header = PullMessageResponseHeader.decode(response.ext_fields)
         except HeaderError as error:

@@ -21,7 +21,7 @@ log = logging.getLogger("rmq.client.pop")
 # How long a broker holds a question (Apache RocketMQ 5.3.3: 15 s for a pull).
 _HOLD_MS: Final = 15_000
 # A question that is answered 'nothing' sooner than this, or not at all, is not repeated sooner.
-_LEAST_SECONDS: Final = 1.0
+_MIN_POLL_SECONDS: Final = 1.0
 
 AddressOf = Callable[[PopSource], Awaitable[str]]
 """The address of a broker. Raises ClientError."""
@@ -73,5 +73,5 @@ class ArrivalNotifications:
                 return True
         except ClientError as error:
             log.info("%s", error)
-        await asyncio.sleep(max(0.0, began + _LEAST_SECONDS - loop.time()))
+        await asyncio.sleep(max(0.0, began + _MIN_POLL_SECONDS - loop.time()))
         return False

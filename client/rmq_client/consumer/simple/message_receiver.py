@@ -23,7 +23,7 @@ from .prefetched_messages import PrefetchedMessage, PrefetchedMessages
 log = logging.getLogger("rmq.client.simple_consumer")
 
 _FIRST_PAUSE_SECONDS: Final = 0.005
-_MOST_DOUBLINGS: Final = 7
+_MAX_DOUBLINGS: Final = 7
 
 
 class Received(NamedTuple):
@@ -76,7 +76,7 @@ class MessageReceiver:
                 break
             if empty_pops:
                 # There was a message, but another consumer was faster, or the broker holds it back for now.
-                pause = _FIRST_PAUSE_SECONDS * 2 ** min(empty_pops, _MOST_DOUBLINGS)
+                pause = _FIRST_PAUSE_SECONDS * 2 ** min(empty_pops, _MAX_DOUBLINGS)
                 await asyncio.sleep(min(pause, seconds))
             first = await self._notifications.wait(await self._sources(), deadline - loop.time())
             empty_pops = 0 if first is None else empty_pops + 1

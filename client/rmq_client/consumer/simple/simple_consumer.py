@@ -30,7 +30,7 @@ log = logging.getLogger("rmq.client.simple_consumer")
 _DEFAULT_SETTINGS: Final = ClientSettings()
 _ITERATED_AT_ONCE: Final = 16
 _FIRST_PAUSE_SECONDS: Final = 0.005
-_MOST_DOUBLINGS: Final = 7
+_MAX_DOUBLINGS: Final = 7
 # What waited here is given as it is where so much of the time that is asked for is left. Iterating lets its
 # own messages wait, and needs more room.
 _RECEIVED_SHARE: Final = 0.9

@@ -35,11 +35,11 @@ class HeldRunner:
 
     def __init__(self, capacity: int = 1_000) -> None:
         self.capacity = capacity
-        self.work: list[ListenerCall] = []
+        self.call: list[ListenerCall] = []
 
-    def submit(self, works: Sequence[ListenerCall]) -> int:
-        taken = works[: max(0, self.capacity - len(self.work))]
-        self.work += taken
+    def submit(self, calls: Sequence[ListenerCall]) -> int:
+        taken = calls[: max(0, self.capacity - len(self.call))]
+        self.call += taken
         return len(taken)
 
     async def stop(self, grace_seconds: float) -> bool:
@@ -55,16 +55,16 @@ def kind(*, orderly: bool = False, none_means: ConsumeResult = ConsumeResult.SUC
 
 def finish(
     service: ConsumeService,
-    work: ListenerCall,
+    call: ListenerCall,
     result: ConsumeResult | None = None,
     error: Exception | None = None,
     context: Context | None = None,
     now: float = 0.0,
 ) -> None:
     """The listener has returned from a call."""
-    if work.begin(now):
-        work.result, work.error, work.context = result, error, context
-    service.done(work)
+    if call.begin(now):
+        call.result, call.error, call.context = result, error, context
+    service.done(call)
 
 
 def messages(offsets: Iterable[int], topic: str = "T") -> list[MessageExt]:

@@ -40,13 +40,13 @@ class _Client:
         return self.connection
 
 
-async def _greet(address: str) -> None:
+async def _send_heartbeat(address: str) -> None:
     pass
 
 
 def _connections() -> tuple[BrokerConnections, _Client]:
     client = _Client()
-    return BrokerConnections(client, _greet), client  # type: ignore[arg-type]
+    return BrokerConnections(client, _send_heartbeat), client  # type: ignore[arg-type]
 
 
 def _reply() -> asyncio.Future[RemotingCommand | None]:

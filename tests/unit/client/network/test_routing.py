@@ -77,11 +77,11 @@ class _NameServers:
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicRouteData] = {}
-        self.asked: list[str] = []
+        self.handle_check: list[str] = []
         self.down = False
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        self.asked.append(topic)
+        self.handle_check.append(topic)
         await asyncio.sleep(0.1)
         if self.down:
             raise NameServerUnreachable("down")
@@ -100,11 +100,11 @@ async def test_who_asks_at_the_same_time_shares_the_answer() -> None:
     servers, table = _table()
     servers.topics["T"] = _data()
     routes = await asyncio.gather(*(table.route("T") for _ in range(10)))
-    assert servers.asked == ["T"]
+    assert servers.handle_check == ["T"]
     assert all(route is routes[0] for route in routes)
     assert await table.route("T") is routes[0]
     assert await table.refresh("T") is routes[0], "nothing has changed"
-    assert servers.asked == ["T"] * 2
+    assert servers.handle_check == ["T"] * 2
 
 
 @pytest.mark.virtual_time
@@ -127,7 +127,7 @@ async def test_changes_are_noticed_and_told() -> None:
     before = await table.route("T")
     await asyncio.sleep(61)
     assert changed == ["T"]
-    assert len(servers.asked) == 3
+    assert len(servers.handle_check) == 3
     servers.topics["T"] = _data(queues=5)
     await asyncio.sleep(31)
     assert changed == ["T", "T"]
@@ -183,6 +183,6 @@ async def test_topics_that_do_not_exist_are_not_asked_for_again_and_again() -> N
         await table.route("Nowhere")
     table.watch("Awaited")
     await asyncio.sleep(95)
-    assert servers.asked == ["Nowhere", "Awaited", "Awaited", "Awaited"]
+    assert servers.handle_check == ["Nowhere", "Awaited", "Awaited", "Awaited"]
     keeper.cancel()
     await table.stop()

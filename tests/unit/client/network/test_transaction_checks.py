@@ -42,14 +42,18 @@ def _question(body: bytes | None = None, **properties: str) -> RemotingCommand:
 
 
 def _checks(*states: TransactionState) -> tuple[TransactionChecks, list[MessageExt]]:
-    checks, asked, left = TransactionChecks(Serialization.JSON, _MAX_BODY), list[MessageExt](), list(states)
+    checks, handle_check, left = (
+        TransactionChecks(Serialization.JSON, _MAX_BODY),
+        list[MessageExt](),
+        list(states),
+    )
 
     async def answer(message: MessageExt) -> tuple[TransactionState, str | None]:
-        asked.append(message)
+        handle_check.append(message)
         return left.pop(0), "because"
 
     checks.add("g", answer)
-    return checks, asked
+    return checks, handle_check
 
 
 @pytest.mark.parametrize(
@@ -58,9 +62,9 @@ def _checks(*states: TransactionState) -> tuple[TransactionChecks, list[MessageE
 )
 async def test_an_answer_says_what_was_asked_about(state: TransactionState, flag: int) -> None:
     broker = Peer()
-    checks, asked = _checks(state)
+    checks, handle_check = _checks(state)
 
-    checks.asked(broker.connection, _question())
+    checks.handle_check(broker.connection, _question())
     await loop_passes()
 
     (answer,) = broker.received()
@@ -70,48 +74,52 @@ async def test_an_answer_says_what_was_asked_about(state: TransactionState, flag
     assert (header.commit_log_offset, header.tran_state_table_offset) == (400, 4)
     assert (header.producer_group, header.msg_id, header.transaction_id) == ("g", "U", "U")
     assert (header.topic, header.broker_name) == ("RMQ_SYS_TRANS_HALF_TOPIC", "broker-a")
-    assert (asked[0].topic, asked[0].body, asked[0].broker_name) == ("T", b"body", "broker-a")
+    assert (handle_check[0].topic, handle_check[0].body, handle_check[0].broker_name) == (
+        "T",
+        b"body",
+        "broker-a",
+    )
 
 
 @pytest.mark.parametrize("question", [_question(b""), _question(b"garbage" * 20), _question(PGROUP="other")])
 async def test_what_nobody_can_answer_is_left(question: RemotingCommand) -> None:
     broker = Peer()
-    checks, asked = _checks(TransactionState.COMMIT)
-    checks.asked(broker.connection, question)
+    checks, handle_check = _checks(TransactionState.COMMIT)
+    checks.handle_check(broker.connection, question)
     await loop_passes()
-    assert (broker.received(), asked) == ([], [])
+    assert (broker.received(), handle_check) == ([], [])
 
 
 async def test_who_has_stopped_is_not_asked() -> None:
-    broker, asked = Peer(), list[MessageExt]()
+    broker, handle_check = Peer(), list[MessageExt]()
 
     async def answer(message: MessageExt) -> tuple[TransactionState, str | None]:
-        asked.append(message)
+        handle_check.append(message)
         return TransactionState.COMMIT, None
 
     checks = TransactionChecks(Serialization.JSON, _MAX_BODY)
     checks.add("g", answer)
     checks.remove("g", answer)
-    checks.asked(broker.connection, _question())
+    checks.handle_check(broker.connection, _question())
     await loop_passes()
-    assert (broker.received(), asked) == ([], [])
+    assert (broker.received(), handle_check) == ([], [])
 
 
 async def test_questions_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmq_client.network.transaction_checks._MAX_CHECKS_IN_FLIGHT", 2)
-    broker, release, asked = Peer(), asyncio.Event(), list[MessageExt]()
+    broker, release, handle_check = Peer(), asyncio.Event(), list[MessageExt]()
 
     async def answer(message: MessageExt) -> tuple[TransactionState, str | None]:
-        asked.append(message)
+        handle_check.append(message)
         await release.wait()
         return TransactionState.COMMIT, None
 
     checks = TransactionChecks(Serialization.JSON, _MAX_BODY)
     checks.add("g", answer)
     for _ in range(3):
-        checks.asked(broker.connection, _question())
+        checks.handle_check(broker.connection, _question())
     await loop_passes()
-    assert len(asked) == 2
+    assert len(handle_check) == 2
     release.set()
     await loop_passes()
     assert len(broker.received()) == 2
@@ -120,8 +128,8 @@ async def test_questions_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_an_answer_to_a_broker_that_has_gone_is_left() -> None:
     broker = Peer()
-    checks, asked = _checks(TransactionState.COMMIT)
-    checks.asked(broker.connection, _question())
+    checks, handle_check = _checks(TransactionState.COMMIT)
+    checks.handle_check(broker.connection, _question())
     broker.connection.abort()
     await loop_passes()
-    assert len(asked) == 1
+    assert len(handle_check) == 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rmq_client import BrokerUnreachable, RetryPolicy, TimedOut, TooMuchUnderWay, UsageError
-from rmq_client.errors import refusal
+from rmq_client.errors import broker_error
 from rmq_remoting.codes import ResponseCode
 
 # Apache RocketMQ 5.3.3, DefaultMQProducer.retryResponseCodes.
@@ -27,14 +27,14 @@ _OUR_CODES = {ResponseCode.FLOW_CONTROL, ResponseCode.POLLING_FULL}
 
 def test_the_retryable_codes_are_apaches() -> None:
     policy = RetryPolicy()
-    worthwhile = {code for code in ResponseCode if policy.is_worthwhile(refusal(code, None, "host:1"))}
+    worthwhile = {code for code in ResponseCode if policy.is_worthwhile(broker_error(code, None, "host:1"))}
     assert worthwhile == _APACHES_CODES | _OUR_CODES
 
 
 def test_further_codes_can_be_named() -> None:
     policy = RetryPolicy(further_codes=frozenset({ResponseCode.MESSAGE_ILLEGAL, 4711}))
-    assert policy.is_worthwhile(refusal(ResponseCode.MESSAGE_ILLEGAL, None, "host:1"))
-    assert policy.is_worthwhile(refusal(4711, None, "host:1"))
+    assert policy.is_worthwhile(broker_error(ResponseCode.MESSAGE_ILLEGAL, None, "host:1"))
+    assert policy.is_worthwhile(broker_error(4711, None, "host:1"))
 
 
 @pytest.mark.parametrize("error", [TimedOut("t"), BrokerUnreachable("b"), TooMuchUnderWay("m")])

@@ -35,7 +35,7 @@ class _Settling(PopAcknowledger):
     def ack(self, message: MessageExt) -> None:
         self.acked.append((message.queue_id, message.queue_offset))
 
-    async def retry_later(self, message: MessageExt, seconds: float) -> None:
+    async def change_invisible_time(self, message: MessageExt, seconds: float) -> None:
         if self.broken:
             raise BrokerUnreachable("nobody there")
         self.later.append((message.queue_id, message.queue_offset, seconds))
@@ -75,24 +75,24 @@ class _Bench:
     def calls(self) -> list[tuple[int, list[int]]]:
         """The calls that wait for the listener: queue id and offsets."""
         return [
-            (work.messages[0].queue_id, [message.queue_offset for message in work.messages])
-            for work in self.runner.work
+            (call.messages[0].queue_id, [message.queue_offset for message in call.messages])
+            for call in self.runner.call
         ]
 
     def finish(
         self, result: ConsumeResult | None = None, context: OrderlyContext | None = None, number: int = 0
     ) -> ListenerCall:
         """The listener has returned from a call that it was handed."""
-        work = self.runner.work.pop(number)
-        finish(self.service, work, result, context=context, now=self.loop.time())
-        return work
+        call = self.runner.call.pop(number)
+        finish(self.service, call, result, context=context, now=self.loop.time())
+        return call
 
-    async def keep(self, seconds: float) -> None:
+    async def renew(self, seconds: float) -> None:
         """Time goes by, and what is held is kept."""
         ends_at = self.loop.time() + seconds
         while self.loop.time() < ends_at:
             await asyncio.sleep(_INVISIBLE_SECONDS / 6)
-            await self.service.keep()
+            await self.service.renew()
 
 
 @pytest.mark.virtual_time
@@ -109,8 +109,8 @@ async def test_one_call_at_a_time_for_each_queue() -> None:
     bench.finish(ConsumeResult.SUCCESS)
     assert bench.acknowledger.acked[2:] == [(1, 7), (0, 2)]
     assert bench.source.unacknowledged == 0
-    assert bench.source.room.is_set()
-    await bench.keep(_INVISIBLE_SECONDS)
+    assert bench.source.has_room.is_set()
+    await bench.renew(_INVISIBLE_SECONDS)
     assert bench.acknowledger.later == [], "there is nothing left to keep"
 
 
@@ -156,13 +156,13 @@ async def test_commits_by_hand() -> None:
 async def test_what_is_held_is_kept_from_others_while_the_listener_works() -> None:
     bench = _Bench()
     bench.pop([0, 1])
-    work = bench.runner.work[0]
-    assert work.begin(bench.loop.time())
-    await bench.keep(2 * _INVISIBLE_SECONDS)
+    call = bench.runner.call[0]
+    assert call.begin(bench.loop.time())
+    await bench.renew(2 * _INVISIBLE_SECONDS)
     assert set(bench.acknowledger.later) == {(0, offset, _INVISIBLE_SECONDS) for offset in (0, 1)}
     assert len(bench.acknowledger.later) <= 10, "not more often than needed"
-    bench.runner.work.clear()
-    bench.service.done(work)
+    bench.runner.call.clear()
+    bench.service.done(call)
     assert bench.acknowledger.acked == [(0, 0)]
     await asyncio.sleep(0.1)  # after a minute in a row it gives way to others
     assert bench.calls == [(0, [1])]
@@ -174,15 +174,15 @@ async def test_what_is_held_is_kept_from_others_while_the_listener_works() -> No
 async def test_a_call_that_hangs_is_not_waited_for_for_ever() -> None:
     bench = _Bench()
     bench.pop([0])
-    work = bench.runner.work.pop()
-    assert work.begin(bench.loop.time())
-    await bench.keep(_CONSUME_TIMEOUT_SECONDS + 2 * _INVISIBLE_SECONDS)
+    call = bench.runner.call.pop()
+    assert call.begin(bench.loop.time())
+    await bench.renew(_CONSUME_TIMEOUT_SECONDS + 2 * _INVISIBLE_SECONDS)
     kept = len(bench.acknowledger.later)
-    await bench.keep(_INVISIBLE_SECONDS)
+    await bench.renew(_INVISIBLE_SECONDS)
     assert len(bench.acknowledger.later) == kept
     bench.pop([0])
     assert bench.calls == [], "the message has come again, but its queue has one call at a time"
-    bench.service.done(work)
+    bench.service.done(call)
     assert bench.acknowledger.acked == [], "what came too late counts for nothing"
     assert bench.calls == [(0, [0])]
     bench.finish()
@@ -194,7 +194,7 @@ async def test_what_cannot_be_kept_is_given_to_nobody_here() -> None:
     bench = _Bench()
     bench.acknowledger.broken = True
     bench.pop([0, 1])
-    await bench.keep(_INVISIBLE_SECONDS)
+    await bench.renew(_INVISIBLE_SECONDS)
     assert bench.source.unacknowledged == 0, "others may have it: it comes again"
     skipped = bench.finish()
     assert skipped.skipped
@@ -208,16 +208,16 @@ async def test_what_was_not_begun_goes_back_and_the_rest_is_settled() -> None:
     bench = _Bench()
     bench.pop([0, 1])
     bench.pop([7], queue_id=1)
-    working = bench.runner.work[0]
+    working = bench.runner.call[0]
     assert working.begin(bench.loop.time())
     bench.service.close(bench.source)
-    await bench.keep(_INVISIBLE_SECONDS)
+    await bench.renew(_INVISIBLE_SECONDS)
     assert set(bench.acknowledger.later) >= {(0, 0, _INVISIBLE_SECONDS), (0, 1, _INVISIBLE_SECONDS)}
     skipped = bench.finish(number=1)
     assert skipped.skipped
     await loop_passes()
     assert bench.acknowledger.later[-1] == (1, 7, 0.0)
-    bench.runner.work.clear()
+    bench.runner.call.clear()
     bench.service.done(working)
     await loop_passes()
     assert bench.acknowledger.acked == [(0, 0)]

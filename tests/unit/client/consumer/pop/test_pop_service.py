@@ -33,7 +33,7 @@ class _Settling(PopAcknowledger):
             raise BrokerUnreachable("nobody there")
         self.acked.append(message.queue_offset)
 
-    async def retry_later(self, message: MessageExt, seconds: float) -> None:
+    async def change_invisible_time(self, message: MessageExt, seconds: float) -> None:
         if self.broken:
             raise BrokerUnreachable("nobody there")
         self.later.append((message.queue_offset, seconds))
@@ -65,40 +65,40 @@ class _Bench:
         for message in popped:
             message.reconsume_times = reconsume_times
         self.service.submit(self.queue, popped)
-        return self.runner.work
+        return self.runner.call
 
     async def finish(
         self,
-        work: ListenerCall,
+        call: ListenerCall,
         result: ConsumeResult | None = None,
         error: Exception | None = None,
         context: ConsumeContext | None = None,
     ) -> None:
-        finish(self.service, work, result, error, context, now=self.loop.time())
+        finish(self.service, call, result, error, context, now=self.loop.time())
         await self.service.quiesce(self.queue, 1.0)
 
 
 @pytest.mark.virtual_time
 async def test_what_is_consumed_is_acknowledged() -> None:
     bench = _Bench(call_size=3)
-    works = bench.submit(7)
-    assert [len(work.messages) for work in works] == [3, 3, 1]
+    calls = bench.submit(7)
+    assert [len(call.messages) for call in calls] == [3, 3, 1]
     assert bench.queue.unacknowledged == 7
-    await bench.finish(works[1])
-    await bench.finish(works[0], ConsumeResult.SUCCESS)
+    await bench.finish(calls[1])
+    await bench.finish(calls[0], ConsumeResult.SUCCESS)
     assert bench.acknowledger.acked == [3, 4, 5, 0, 1, 2]
     assert bench.queue.unacknowledged == 1
-    assert bench.queue.room.is_set()
+    assert bench.queue.has_room.is_set()
 
 
 @pytest.mark.virtual_time
 async def test_what_is_refused_comes_again_the_later_the_more_often() -> None:
     bench = _Bench(call_size=2)
-    (work,) = bench.submit(2, reconsume_times=1)
-    await bench.finish(work, error=ValueError("no"))
+    (call,) = bench.submit(2, reconsume_times=1)
+    await bench.finish(call, error=ValueError("no"))
     assert bench.acknowledger.later == [(0, 30), (1, 30)]
-    work = bench.submit(2)[-1]
-    await bench.finish(work, ConsumeResult.SUCCESS, context=ConsumeContext(QUEUE, ack_index=0, delay_level=5))
+    call = bench.submit(2)[-1]
+    await bench.finish(call, ConsumeResult.SUCCESS, context=ConsumeContext(QUEUE, ack_index=0, delay_level=5))
     assert bench.acknowledger.acked == [0]
     assert bench.acknowledger.later[2:] == [(1, 60)]
 
@@ -119,12 +119,12 @@ async def test_dead_letters() -> None:
 @pytest.mark.virtual_time
 async def test_a_result_that_comes_too_late_counts_for_nothing() -> None:
     bench = _Bench()
-    (work,) = bench.submit(1)
-    assert work.begin(bench.loop.time())
+    (call,) = bench.submit(1)
+    assert call.begin(bench.loop.time())
     await asyncio.sleep(_INVISIBLE_SECONDS)
-    work.elapsed_seconds = _INVISIBLE_SECONDS
-    bench.service.done(work)
-    assert work.exceeded(1e9), "it took longer than it could, however long calls may take"
+    call.elapsed_seconds = _INVISIBLE_SECONDS
+    bench.service.done(call)
+    assert call.exceeded(1e9), "it took longer than it could, however long calls may take"
     assert bench.acknowledger.acked == []
     assert bench.queue.unacknowledged == 0
     assert bench.service.statistics.topics["T"].counts.refused == 1

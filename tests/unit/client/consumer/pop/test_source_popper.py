@@ -73,10 +73,10 @@ class _Consumption:
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         self.consumed += [message.queue_offset for message in messages]
 
-    def acknowledge(self, messages: Iterable[MessageExt]) -> None:
+    def ack_all(self, messages: Iterable[MessageExt]) -> None:
         """There is nothing that is not wanted."""
 
-    def give_back(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
+    def make_visible(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
         self.given_back += [message.queue_offset for message in messages]
 
     def close(self, queue: PopProcessQueue) -> None:

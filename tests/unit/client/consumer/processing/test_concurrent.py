@@ -49,7 +49,7 @@ class _Bench:
             self.loop,
             ConcurrentSettings(batch_size),
             RetryRules("g", max_reconsume_times),
-            None if broadcasting else self._give_back,
+            None if broadcasting else self._send_back,
         )
         self.runner = HeldRunner(capacity)
         self.service.attach(self.runner)
@@ -63,14 +63,14 @@ class _Bench:
 
     def finish(
         self,
-        work: ListenerCall,
+        call: ListenerCall,
         result: ConsumeResult | None = None,
         error: Exception | None = None,
         context: ConsumeContext | None = None,
     ) -> None:
-        finish(self.service, work, result, error, context, now=self.loop.time())
+        finish(self.service, call, result, error, context, now=self.loop.time())
 
-    async def _give_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
+    async def _send_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
         if self.broken:
             self.broken -= 1
             raise self.failure
@@ -82,10 +82,10 @@ class _Bench:
 async def test_work_is_cut_into_calls() -> None:
     bench = _Bench(batch_size=3)
     bench.submit(7)
-    assert [len(work.messages) for work in bench.runner.work] == [3, 3, 1]
-    bench.finish(bench.runner.work[1])
+    assert [len(call.messages) for call in bench.runner.call] == [3, 3, 1]
+    bench.finish(bench.runner.call[1])
     assert bench.offsets.get(QUEUE) == 0
-    bench.finish(bench.runner.work[0], ConsumeResult.SUCCESS)
+    bench.finish(bench.runner.call[0], ConsumeResult.SUCCESS)
     assert bench.offsets.get(QUEUE) == 6
     assert bench.service.statistics.topics["T"].counts.consumed == 6
 
@@ -94,7 +94,7 @@ async def test_work_is_cut_into_calls() -> None:
 async def test_what_is_refused_goes_back_and_counts_as_done() -> None:
     bench = _Bench()
     bench.submit(3)
-    first, second, third = bench.runner.work
+    first, second, third = bench.runner.call
     bench.finish(first, ConsumeResult.LATER)
     bench.finish(second, error=RuntimeError("no"))
     bench.finish(third)
@@ -115,7 +115,7 @@ async def test_part_of_a_batch(ack_index: int | None, returned: list[int]) -> No
     bench = _Bench(batch_size=3)
     bench.submit(3)
     context = ConsumeContext(QUEUE, ack_index=ack_index)
-    bench.finish(bench.runner.work[0], ConsumeResult.SUCCESS, context=context)
+    bench.finish(bench.runner.call[0], ConsumeResult.SUCCESS, context=context)
     await asyncio.sleep(0.1)
     assert [offset for offset, _ in bench.returned] == returned
     assert bench.offsets.get(QUEUE) == 3
@@ -125,8 +125,8 @@ async def test_part_of_a_batch(ack_index: int | None, returned: list[int]) -> No
 async def test_what_nothing_means() -> None:
     bench = _Bench(none_means=ConsumeResult.LATER)
     bench.submit(2)
-    bench.finish(bench.runner.work[0])
-    bench.finish(bench.runner.work[1], ConsumeResult.SUCCESS)
+    bench.finish(bench.runner.call[0])
+    bench.finish(bench.runner.call[1], ConsumeResult.SUCCESS)
     await asyncio.sleep(0.1)
     assert bench.returned == [(0, 0)]
 
@@ -137,12 +137,12 @@ async def test_what_cannot_go_back_comes_again_here_after_a_while(failure: Excep
     bench = _Bench(batch_size=2)
     bench.broken, bench.failure = 1, failure
     bench.submit(2)
-    bench.finish(bench.runner.work[0], ConsumeResult.SUCCESS, context=ConsumeContext(QUEUE, -1, 4))
+    bench.finish(bench.runner.call[0], ConsumeResult.SUCCESS, context=ConsumeContext(QUEUE, -1, 4))
     await asyncio.sleep(4.9)
     assert bench.returned == [(1, 4)]
-    assert len(bench.runner.work) == 1
+    assert len(bench.runner.call) == 1
     await asyncio.sleep(0.2)
-    (again,) = bench.runner.work[1:]
+    (again,) = bench.runner.call[1:]
     assert [(message.queue_offset, message.reconsume_times) for message in again.messages] == [(0, 1)]
     assert bench.offsets.get(QUEUE) == 0
     bench.finish(again)
@@ -155,7 +155,7 @@ async def test_dead_letters_are_done_with(delay_level: int, limit: int | None) -
     bench = _Bench(max_reconsume_times=limit)
     bench.submit(1)
     context = ConsumeContext(QUEUE, delay_level=delay_level)
-    bench.finish(bench.runner.work[0], ConsumeResult.LATER, context=context)
+    bench.finish(bench.runner.call[0], ConsumeResult.LATER, context=context)
     await asyncio.sleep(0.1)
     assert bench.returned == [(0, delay_level)]
     assert bench.offsets.get(QUEUE) == 1
@@ -165,7 +165,7 @@ async def test_dead_letters_are_done_with(delay_level: int, limit: int | None) -
 async def test_broadcast_messages_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     bench = _Bench(batch_size=2, broadcasting=True)
     bench.submit(2)
-    bench.finish(bench.runner.work[0], ConsumeResult.SUCCESS, context=_ACK_FIRST)
+    bench.finish(bench.runner.call[0], ConsumeResult.SUCCESS, context=_ACK_FIRST)
     assert bench.offsets.get(QUEUE) == 2
     assert caplog.text.count("is passed over") == 1
 
@@ -175,13 +175,13 @@ async def test_broadcast_messages_are_passed_over(caplog: pytest.LogCaptureFixtu
 async def test_nothing_counts_for_a_queue_that_was_given_up(result: ConsumeResult) -> None:
     bench = _Bench()
     bench.submit(2)
-    bench.finish(bench.runner.work[0], ConsumeResult.LATER)
-    bench.runner.work[1].begin(bench.loop.time())
+    bench.finish(bench.runner.call[0], ConsumeResult.LATER)
+    bench.runner.call[1].begin(bench.loop.time())
     bench.queue.drop()
-    bench.runner.work[1].result = result
-    bench.service.done(bench.runner.work[1])
+    bench.runner.call[1].result = result
+    bench.service.done(bench.runner.call[1])
     await asyncio.sleep(10)
-    assert len(bench.runner.work) == 2
+    assert len(bench.runner.call) == 2
     assert bench.offsets.get(QUEUE) is None
 
 
@@ -189,7 +189,7 @@ async def test_nothing_counts_for_a_queue_that_was_given_up(result: ConsumeResul
 async def test_a_queue_that_is_given_up_begins_nothing_more_and_waits_for_what_runs() -> None:
     bench = _Bench()
     bench.submit(3)
-    running, not_begun, _ = bench.runner.work
+    running, not_begun, _ = bench.runner.call
     assert running.begin(bench.loop.time())
     bench.queue.closing = True
     assert not not_begun.begin(bench.loop.time())
@@ -205,7 +205,7 @@ async def test_a_queue_that_is_given_up_begins_nothing_more_and_waits_for_what_r
 async def test_nobody_waits_for_ever() -> None:
     bench = _Bench()
     bench.submit(1)
-    bench.runner.work[0].begin(bench.loop.time())
+    bench.runner.call[0].begin(bench.loop.time())
     bench.queue.closing = True
     began = bench.loop.time()
     assert not await bench.service.quiesce(bench.queue, 1.0)
@@ -216,7 +216,7 @@ async def test_nobody_waits_for_ever() -> None:
 async def test_a_call_of_more_than_fifteen_minutes_goes_back_once() -> None:
     bench = _Bench(batch_size=2)
     bench.submit(4)
-    slow, waiting = bench.runner.work
+    slow, waiting = bench.runner.call
     slow.begin(bench.loop.time())
     await asyncio.sleep(899)
     bench.service.clean_expired()
@@ -240,12 +240,12 @@ async def test_the_result_of_a_call_that_took_too_long_does_not_count_for_its_re
     bench = _Bench()
     bench.broken = 1
     bench.submit(1)
-    (slow,) = bench.runner.work
+    (slow,) = bench.runner.call
     slow.begin(bench.loop.time())
     await asyncio.sleep(901)
     bench.service.clean_expired()
     await asyncio.sleep(5.1)
-    again = bench.runner.work[1]
+    again = bench.runner.call[1]
     bench.service.done(slow)
     assert bench.offsets.get(QUEUE) is None
     bench.finish(again)
@@ -256,19 +256,19 @@ async def test_the_result_of_a_call_that_took_too_long_does_not_count_for_its_re
 async def test_what_finds_no_room_is_submitted_again(caplog: pytest.LogCaptureFixture) -> None:
     bench = _Bench(capacity=2)
     bench.submit(5)
-    assert len(bench.runner.work) == 2
-    for work in bench.runner.work:
-        bench.finish(work)
-    bench.runner.work.clear()
+    assert len(bench.runner.call) == 2
+    for call in bench.runner.call:
+        bench.finish(call)
+    bench.runner.call.clear()
     await asyncio.sleep(4.9)
-    assert bench.runner.work == []
+    assert bench.runner.call == []
     await asyncio.sleep(0.2)
-    assert [work.messages[0].queue_offset for work in bench.runner.work] == [2, 3]
+    assert [call.messages[0].queue_offset for call in bench.runner.call] == [2, 3]
     bench.runner.capacity = 10
     await asyncio.sleep(5)
-    assert [work.messages[0].queue_offset for work in bench.runner.work] == [2, 3, 4]
-    for work in bench.runner.work:
-        bench.finish(work)
+    assert [call.messages[0].queue_offset for call in bench.runner.call] == [2, 3, 4]
+    for call in bench.runner.call:
+        bench.finish(call)
     assert bench.offsets.get(QUEUE) == 5
     assert "3 more are submitted again in 5.0 s" in caplog.text
 
@@ -278,9 +278,9 @@ async def test_what_found_no_room_is_forgotten_with_its_queue() -> None:
     bench = _Bench(capacity=1)
     bench.submit(2)
     bench.queue.drop()
-    bench.runner.work.clear()
+    bench.runner.call.clear()
     await asyncio.sleep(6)
-    assert bench.runner.work == []
+    assert bench.runner.call == []
 
 
 @pytest.mark.virtual_time
@@ -294,7 +294,7 @@ async def test_an_order_that_finds_no_room_is_refused() -> None:
 async def test_stopping_waits_for_what_is_on_its_way_back() -> None:
     bench = _Bench()
     bench.submit(1)
-    bench.finish(bench.runner.work[0], ConsumeResult.LATER)
+    bench.finish(bench.runner.call[0], ConsumeResult.LATER)
     await bench.service.stop(5.0)
     assert bench.returned == [(0, 0)]
     assert bench.offsets.get(QUEUE) == 1

@@ -54,18 +54,18 @@ class _Bench:
 
     def next(self) -> ListenerCall:
         """The one call that waits."""
-        (work,) = self.runner.work
-        self.runner.work.clear()
-        return work
+        (call,) = self.runner.call
+        self.runner.call.clear()
+        return call
 
     def finish(
         self,
-        work: ListenerCall,
+        call: ListenerCall,
         result: ConsumeResult | None = None,
         error: Exception | None = None,
         context: OrderlyContext | None = None,
     ) -> None:
-        finish(self.service, work, result, error, context, now=self.loop.time())
+        finish(self.service, call, result, error, context, now=self.loop.time())
 
     async def _send_to_dead_letters(self, message: MessageExt) -> None:
         if not self.grave_is_open:
@@ -80,8 +80,8 @@ class _Bench:
         return locked
 
 
-def _offsets(work: ListenerCall) -> list[int]:
-    return [message.queue_offset for message in work.messages]
+def _offsets(call: ListenerCall) -> list[int]:
+    return [message.queue_offset for message in call.messages]
 
 
 @pytest.mark.virtual_time
@@ -91,13 +91,13 @@ async def test_one_call_after_the_other() -> None:
     first = bench.next()
     assert _offsets(first) == [0, 1]
     bench.submit(3)
-    assert bench.runner.work == [], "the first call is not over"
+    assert bench.runner.call == [], "the first call is not over"
     bench.finish(first)
     assert bench.offsets.get(QUEUE) == 2
     second = bench.next()
     assert _offsets(second) == [2, 3]
     bench.finish(second, ConsumeResult.SUCCESS)
-    assert bench.runner.work == []
+    assert bench.runner.call == []
     assert bench.offsets.get(QUEUE) == 4
     bench.submit(9)
     assert _offsets(bench.next()) == [9]
@@ -117,7 +117,7 @@ async def test_the_queue_rests_before_a_refused_message_comes_again(
     await asyncio.sleep(0)
     bench.submit(2)
     await asyncio.sleep(seconds - 0.005)
-    assert bench.runner.work == []
+    assert bench.runner.call == []
     await asyncio.sleep(0.01)
     again = bench.next()
     assert _offsets(again) == [0]
@@ -139,9 +139,9 @@ async def test_after_enough_attempts_a_message_is_buried_and_the_queue_goes_on()
     bench = _Bench(OrderlySettings(max_reconsume_times=2))
     bench.submit(0, 1)
     for attempt in range(3):
-        work = bench.next()
-        assert (_offsets(work), work.messages[0].reconsume_times) == ([0], attempt)
-        bench.finish(work, ConsumeResult.LATER)
+        call = bench.next()
+        assert (_offsets(call), call.messages[0].reconsume_times) == ([0], attempt)
+        bench.finish(call, ConsumeResult.LATER)
         await asyncio.sleep(1.1)
     assert bench.buried == [0]
     assert bench.offsets.get(QUEUE) == 1
@@ -156,9 +156,9 @@ async def test_of_a_batch_only_what_was_tried_often_enough_is_buried() -> None:
     await asyncio.sleep(0.1)
     bench.submit(1)
     await asyncio.sleep(1)
-    work = bench.next()
-    assert _offsets(work) == [0, 1]
-    bench.finish(work, ConsumeResult.LATER)
+    call = bench.next()
+    assert _offsets(call) == [0, 1]
+    bench.finish(call, ConsumeResult.LATER)
     await asyncio.sleep(1.1)
     assert bench.buried == [0]
     assert _offsets(bench.next()) == [1]
@@ -213,12 +213,12 @@ async def test_commit_and_rollback_by_hand() -> None:
     bench.finish(bench.next(), ConsumeResult.SUCCESS, context=manual)
     assert bench.offsets.get(QUEUE) is None
     bench.finish(bench.next(), ConsumeResult.ROLLBACK, context=manual)
-    assert bench.runner.work == []
+    assert bench.runner.call == []
     await asyncio.sleep(0.2)
     for offset in (0, 1):
-        work = bench.next()
-        assert (_offsets(work), work.messages[0].reconsume_times) == ([offset], 0)
-        bench.finish(work, ConsumeResult.SUCCESS, context=manual)
+        call = bench.next()
+        assert (_offsets(call), call.messages[0].reconsume_times) == ([offset], 0)
+        bench.finish(call, ConsumeResult.SUCCESS, context=manual)
     bench.finish(bench.next(), ConsumeResult.COMMIT, context=manual)
     assert bench.offsets.get(QUEUE) == 3
     bench.finish(bench.next(), ConsumeResult.LATER, context=manual)
@@ -241,13 +241,13 @@ async def test_after_a_minute_others_get_a_turn() -> None:
     bench = _Bench()
     bench.submit(*range(100))
     for _ in range(61):
-        work = bench.next()
+        call = bench.next()
         await asyncio.sleep(1)
-        bench.finish(work)
-    assert bench.runner.work == []
+        bench.finish(call)
+    assert bench.runner.call == []
     await asyncio.sleep(0.02)
     bench.finish(bench.next())
-    assert len(bench.runner.work) == 1, "the next minute"
+    assert len(bench.runner.call) == 1, "the next minute"
 
 
 @pytest.mark.virtual_time
@@ -257,9 +257,9 @@ async def test_nothing_begins_without_the_lock() -> None:
     bench.lock_answers = [False, True]
     began = bench.loop.time()
     bench.submit(0, 1)
-    assert bench.runner.work == []
+    assert bench.runner.call == []
     await asyncio.sleep(3.05)
-    assert bench.runner.work == []
+    assert bench.runner.call == []
     await asyncio.sleep(0.1)
     assert [round(when - began, 2) for when in bench.relocks] == [0.1, 3.1]
     assert _offsets(bench.next()) == [0]
@@ -271,10 +271,10 @@ async def test_a_call_that_waited_longer_than_the_lock_lasts_does_not_begin() ->
     bench.queue.lock_expires_at = bench.loop.time() + 30
     bench.lock_answers = [True]
     bench.submit(0, 1)
-    work = bench.next()
+    call = bench.next()
     await asyncio.sleep(31)
-    bench.finish(work)
-    assert work.skipped
+    bench.finish(call)
+    assert call.skipped
     assert bench.offsets.get(QUEUE) is None
     await asyncio.sleep(0.2)
     assert _offsets(bench.next()) == [0]
@@ -289,7 +289,7 @@ async def test_a_queue_begun_anew_waits_for_the_call_of_the_old_one() -> None:
     bench.queue.drop()
     anew = bench.new_queue()
     bench.submit(0, 1, queue=anew)
-    assert bench.runner.work == [], "two calls for one queue"
+    assert bench.runner.call == [], "two calls for one queue"
     bench.service.done(old)
     assert bench.offsets.get(QUEUE) is None
     assert bench.next().process_queue is anew
@@ -319,7 +319,7 @@ async def test_a_full_pool_is_asked_again() -> None:
     bench.submit(0)
     await asyncio.sleep(4.9)
     bench.runner.capacity = 1
-    assert bench.runner.work == []
+    assert bench.runner.call == []
     await asyncio.sleep(0.2)
     assert _offsets(bench.next()) == [0]
 
@@ -333,4 +333,4 @@ async def test_a_queue_that_is_given_up_wakes_no_more() -> None:
     bench.queue.closing = True
     assert await bench.service.quiesce(bench.queue, 1.0)
     await asyncio.sleep(5)
-    assert bench.runner.work == []
+    assert bench.runner.call == []

@@ -26,7 +26,7 @@ from tests.support.waiting import until
 from tests.unit.client.consumer.listener_support import QUEUE, messages
 
 
-def _works(count: int, queue: ProcessQueue | None = None) -> list[ListenerCall]:
+def _calls(count: int, queue: ProcessQueue | None = None) -> list[ListenerCall]:
     queue = queue if queue is not None else ProcessQueue(QUEUE, 0.0)
     return [ListenerCall(messages([offset]), queue) for offset in range(count)]
 
@@ -63,13 +63,13 @@ async def test_a_listener_that_never_waits_needs_few_tasks_and_lets_others_run()
         tasks.add(asyncio.current_task())
 
     runner = _tasks(listen, done, workers=20)
-    assert runner.submit(_works(500)) == 500
+    assert runner.submit(_calls(500)) == 500
     while len(done) < 500:
         await asyncio.sleep(0)
         others += 1
     assert len(tasks) <= 20
     assert others > 5
-    assert all(work.error is None for work in done)
+    assert all(call.error is None for call in done)
 
 
 async def test_a_listener_that_waits_gets_all_workers_and_no_more() -> None:
@@ -85,8 +85,8 @@ async def test_a_listener_that_waits_gets_all_workers_and_no_more() -> None:
         running -= 1
 
     runner = _tasks(listen, done, workers=3)
-    runner.submit(_works(2))
-    runner.submit(_works(8))
+    runner.submit(_calls(2))
+    runner.submit(_calls(8))
     await until(lambda: running == 3)
     release.set()
     await until(lambda: len(done) == 10)
@@ -111,9 +111,9 @@ async def test_a_listener_that_cancels_costs_only_its_own_message(when: str) -> 
             await asyncio.sleep(1)
 
     runner = _tasks(listen, done, workers=2)
-    runner.submit(_works(30))
+    runner.submit(_calls(30))
     await until(lambda: len(done) == 30)
-    failed = {work.messages[0].queue_offset for work in done if work.error is not None}
+    failed = {call.messages[0].queue_offset for call in done if call.error is not None}
     assert failed == (set() if when == "at the end" else set(range(0, 30, 3)))
     assert await runner.stop(1.0)
 
@@ -127,9 +127,9 @@ async def test_whatever_a_function_raises_its_thread_lives_on() -> None:
 
     loop = asyncio.get_running_loop()
     runner = ThreadRunner(ListenerCaller(inspect_listener(listen), "g"), 1, "t", loop, done.append)
-    runner.submit(_works(4))
+    runner.submit(_calls(4))
     await until(lambda: len(done) == 4)
-    assert [work.error for work in done] == errors
+    assert [call.error for call in done] == errors
     assert await runner.stop(1.0)
 
 
@@ -142,13 +142,13 @@ async def test_whatever_a_hook_raises_its_thread_lives_on(when: str) -> None:
         inspect_listener(lambda received: got.append(received[0].queue_offset)), "g", [_Exits(when)]
     )
     runner = ThreadRunner(caller, 1, "t", loop, done.append)
-    runner.submit(_works(2))
+    runner.submit(_calls(2))
     await until(lambda: len(done) == 2)
     if when == "before":
-        assert [type(work.error) for work in done] == [SystemExit] * 2
+        assert [type(call.error) for call in done] == [SystemExit] * 2
         assert got == []
     else:
-        assert [work.error for work in done] == [None] * 2
+        assert [call.error for call in done] == [None] * 2
         assert got == [0, 1]
     assert await runner.stop(1.0)
 
@@ -159,18 +159,18 @@ async def test_a_hook_that_ends_the_loop_is_the_listeners_failure() -> None:
     async def listen(received: list[MessageExt]) -> None:
         got.append(received[0].queue_offset)
 
-    (work,) = _works(1)
+    (call,) = _calls(1)
     with pytest.raises(SystemExit):
-        await ListenerCaller(inspect_listener(listen), "g", [_Exits("before")]).call_async(work)
-    assert isinstance(work.error, SystemExit)
+        await ListenerCaller(inspect_listener(listen), "g", [_Exits("before")]).invoke_async(call)
+    assert isinstance(call.error, SystemExit)
     assert got == []
 
 
 async def test_threads_that_are_to_end_take_no_more_work() -> None:
     loop = asyncio.get_running_loop()
-    runner = ThreadRunner(ListenerCaller(inspect_listener(print), "g"), 2, "t", loop, lambda work: None)
+    runner = ThreadRunner(ListenerCaller(inspect_listener(print), "g"), 2, "t", loop, lambda call: None)
     assert await runner.stop(1.0)
-    assert runner.submit(_works(1)) == 0
+    assert runner.submit(_calls(1)) == 0
 
 
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
@@ -198,23 +198,23 @@ async def test_a_context_that_cannot_be_meant_is_the_listeners_failure(
     async def listen_async(received: list[MessageExt], context: object) -> ConsumeResult:
         return listen(received, context)
 
-    (work,) = _works(1)
+    (call,) = _calls(1)
     if kind == "function":
-        ListenerCaller(inspect_listener(listen, orderly=orderly), "g").call(work)
+        ListenerCaller(inspect_listener(listen, orderly=orderly), "g").invoke(call)
     else:
-        await ListenerCaller(inspect_listener(listen_async, orderly=orderly), "g").call_async(work)
+        await ListenerCaller(inspect_listener(listen_async, orderly=orderly), "g").invoke_async(call)
     if error is None:
-        assert isinstance(work.error, UsageError)
-        assert name in str(work.error)
+        assert isinstance(call.error, UsageError)
+        assert name in str(call.error)
     else:
-        assert work.error is error
-    assert work.context is None, "nothing of it counts"
+        assert call.error is error
+    assert call.context is None, "nothing of it counts"
 
 
 async def test_a_listener_may_take_messages_out_of_its_list() -> None:
-    (work,) = _works(1)
-    ListenerCaller(inspect_listener(lambda received: received.clear()), "g").call(work)
-    assert len(work.messages) == 1
+    (call,) = _calls(1)
+    ListenerCaller(inspect_listener(lambda received: received.clear()), "g").invoke(call)
+    assert len(call.messages) == 1
 
 
 async def test_what_does_not_fit_is_given_back() -> None:
@@ -233,13 +233,13 @@ async def test_what_does_not_fit_is_given_back() -> None:
         ListenerCaller(inspect_listener(sleep), "g"), 1, "t", loop, done.append, capacity=5
     )
     for runner in (_tasks(wait, done, workers=1, capacity=5), threads):
-        assert runner.submit(_works(3)) == 3
-        assert runner.submit(_works(3)) == 2
-        assert runner.submit(_works(3)) == 0
+        assert runner.submit(_calls(3)) == 3
+        assert runner.submit(_calls(3)) == 2
+        assert runner.submit(_calls(3)) == 0
     release.set()
     thread_release.set()
     await until(lambda: len(done) == 10)
-    assert threads.submit(_works(9)) == 5
+    assert threads.submit(_calls(9)) == 5
     await until(lambda: len(done) == 15)
     assert await threads.stop(1.0)
 
@@ -254,10 +254,10 @@ async def test_nothing_begins_for_a_queue_that_is_closing() -> None:
         queue.closing = True
 
     runner = _tasks(listen, done, workers=1)
-    runner.submit(_works(5, queue))
+    runner.submit(_calls(5, queue))
     await until(lambda: len(done) == 5)
     assert got == [0]
-    assert [work.skipped for work in done] == [False, True, True, True, True]
+    assert [call.skipped for call in done] == [False, True, True, True, True]
 
 
 async def test_a_stop_begins_nothing_more_and_cancels_what_does_not_end() -> None:
@@ -269,12 +269,12 @@ async def test_a_stop_begins_nothing_more_and_cancels_what_does_not_end() -> Non
         await asyncio.Event().wait()
 
     runner = _tasks(listen, done, workers=2)
-    runner.submit(_works(10))
+    runner.submit(_calls(10))
     await until(lambda: len(got) == 2)
     assert not await runner.stop(0.01)
     await until(lambda: len(done) == 10)
     assert got == [0, 1]
-    assert [type(work.error) for work in done if not work.skipped] == [asyncio.CancelledError] * 2
+    assert [type(call.error) for call in done if not call.skipped] == [asyncio.CancelledError] * 2
 
 
 async def test_listeners_get_a_context_if_they_want_one() -> None:
@@ -290,12 +290,12 @@ async def test_listeners_get_a_context_if_they_want_one() -> None:
         contexts.append(mine)
 
     for listener, orderly in ((one, False), (two, False), (two, True), (optional, False)):
-        (work,) = _works(1)
-        ListenerCaller(inspect_listener(listener, orderly=orderly), "g").call(work)
-        assert work.error is None
+        (call,) = _calls(1)
+        ListenerCaller(inspect_listener(listener, orderly=orderly), "g").invoke(call)
+        assert call.error is None
     assert contexts == [None, ConsumeContext(QUEUE), OrderlyContext(QUEUE), 7]
     direct = ListenerCall(messages([3]), None)
-    ListenerCaller(inspect_listener(two), "g").call(direct)
+    ListenerCaller(inspect_listener(two), "g").invoke(direct)
     assert contexts[-1] == ConsumeContext(QUEUE.__class__("T", "", 0))
 
 
@@ -306,7 +306,7 @@ async def test_what_listeners_cannot_be_or_say() -> None:
         inspect_listener(print, none_means=ConsumeResult.COMMIT)
     with pytest.raises(UsageError, match="0 workers"):
         loop = asyncio.get_running_loop()
-        make_runner(ListenerCaller(inspect_listener(print), "g"), 0, "t", loop, loop, lambda work: None)
-    (work,) = _works(1)
-    ListenerCaller(inspect_listener(lambda received: ConsumeResult.COMMIT), "g").call(work)
-    assert "only orderly listeners" in str(work.error)
+        make_runner(ListenerCaller(inspect_listener(print), "g"), 0, "t", loop, loop, lambda call: None)
+    (call,) = _calls(1)
+    ListenerCaller(inspect_listener(lambda received: ConsumeResult.COMMIT), "g").invoke(call)
+    assert "only orderly listeners" in str(call.error)

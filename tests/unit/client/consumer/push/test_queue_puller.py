@@ -16,7 +16,7 @@ from rmq_client.consumer.push.queue_puller import PullerCallbacks, QueuePuller
 from rmq_client.consumer.requests.pull_client import PullResult
 from rmq_client.consumer.subscription import Subscription
 from rmq_client.consumer.timing import ConsumerTiming
-from rmq_client.errors import BrokerUnreachable, ClientError, refusal
+from rmq_client.errors import BrokerUnreachable, ClientError, broker_error
 from rmq_client.network.routing import TopicRoute
 from rmq_client.pull_status import PullStatus
 from rmq_remoting.codes import ResponseCode
@@ -137,10 +137,10 @@ async def test_pulls_follow_one_another() -> None:
 @pytest.mark.parametrize(
     ("error", "pause", "announced", "route_asked"),
     [
-        (refusal(ResponseCode.SYSTEM_BUSY, "", "b"), 0.02, 0, 0),
-        (refusal(ResponseCode.FLOW_CONTROL, "", "b"), 0.02, 0, 0),
-        (refusal(ResponseCode.SYSTEM_ERROR, "", "b"), 3.0, 0, 0),
-        (refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "", "b"), 3.0, 1, 0),
+        (broker_error(ResponseCode.SYSTEM_BUSY, "", "b"), 0.02, 0, 0),
+        (broker_error(ResponseCode.FLOW_CONTROL, "", "b"), 0.02, 0, 0),
+        (broker_error(ResponseCode.SYSTEM_ERROR, "", "b"), 3.0, 0, 0),
+        (broker_error(ResponseCode.SUBSCRIPTION_NOT_LATEST, "", "b"), 3.0, 1, 0),
         (BrokerUnreachable("gone"), 3.0, 0, 1),
     ],
 )

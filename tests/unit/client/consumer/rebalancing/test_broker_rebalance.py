@@ -68,14 +68,16 @@ async def test_queues_to_pull_and_places_to_pop() -> None:
     ]
     cluster.assignments_of = {"a:1": answer, "b:1": answer}
     share = await cluster.share()
-    assert share == Share(frozenset(_QUEUES[:1]), alone=False, sources=frozenset({PopSource("T", "b", -1)}))
+    assert share == Share(
+        frozenset(_QUEUES[:1]), sole_member=False, sources=frozenset({PopSource("T", "b", -1)})
+    )
     assert cluster.asked == [("me", "AVG_BY_CIRCLE")]
 
 
 async def test_any_broker_will_do() -> None:
     cluster = _Cluster()
     del cluster.assignments_of["a:1"]
-    assert await cluster.share() == Share(frozenset(), alone=False)
+    assert await cluster.share() == Share(frozenset(), sole_member=False)
     del cluster.assignments_of["b:1"]
     assert await cluster.share() is None
     assert cluster.route_failures == 1
@@ -92,4 +94,6 @@ async def test_a_topic_that_is_not_there_yet() -> None:
     cluster = _Cluster()
     cluster.exists = False
     assert await cluster.share() is None
-    assert await cluster.share("%RETRY%g") == Share(frozenset(), alone=True), "nothing has come back yet"
+    assert await cluster.share("%RETRY%g") == Share(frozenset(), sole_member=True), (
+        "nothing has come back yet"
+    )

@@ -55,13 +55,13 @@ class _Cluster:
 
 
 async def test_a_share_of_all_queues_in_their_order() -> None:
-    assert await _Cluster().share() == Share(frozenset(_QUEUES[:2]), alone=False)
+    assert await _Cluster().share() == Share(frozenset(_QUEUES[:2]), sole_member=False)
 
 
 async def test_who_is_alone_gets_all() -> None:
     cluster = _Cluster()
     cluster.ids = {"a:1": ["me"], "b:1": ["me"]}
-    assert await cluster.share() == Share(frozenset(_QUEUES), alone=True)
+    assert await cluster.share() == Share(frozenset(_QUEUES), sole_member=True)
 
 
 async def test_any_broker_can_be_asked() -> None:
@@ -93,13 +93,13 @@ async def test_a_broker_that_does_not_know_this_consumer_is_told() -> None:
 async def test_in_broadcasting_everybody_has_everything_and_nobody_is_asked() -> None:
     cluster = _Cluster()
     cluster.ids = {}
-    assert await cluster.share(allocation=None) == Share(frozenset(_QUEUES), alone=True)
+    assert await cluster.share(allocation=None) == Share(frozenset(_QUEUES), sole_member=True)
 
 
 async def test_a_retry_topic_that_is_not_there_yet_is_no_problem() -> None:
     cluster = _Cluster()
     cluster.failure = TopicNotFound("no retries")
-    assert await cluster.share("%RETRY%g") == Share(frozenset(), alone=True)
+    assert await cluster.share("%RETRY%g") == Share(frozenset(), sole_member=True)
     assert await cluster.share("T") is None
 
 

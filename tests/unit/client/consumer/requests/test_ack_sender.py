@@ -10,7 +10,7 @@ import pytest
 from rmq_client.consumer.requests.ack_sender import AckSender
 from rmq_client.consumer.requests.pop_client import PopClient
 from rmq_client.consumer.requests.pop_receipts import PopHandle
-from rmq_client.errors import BrokerUnreachable, ClientError, ReceiptExpired, refusal
+from rmq_client.errors import BrokerUnreachable, ClientError, ReceiptExpired, broker_error
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.pop_receipt import Receipt
 
@@ -75,7 +75,7 @@ async def test_a_batch_that_is_not_whole_is_repeated_one_by_one() -> None:
 
 async def test_a_broker_without_batches_is_asked_once() -> None:
     client = _Client()
-    client.batch_error = refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what is 200151?", _BROKER)
+    client.batch_error = broker_error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what is 200151?", _BROKER)
     acks = AckSender(client)
     assert await _ack(acks, 0, 1) == [None, None]
     assert await _ack(acks, 2, 3) == [None, None]
