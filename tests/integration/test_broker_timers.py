@@ -104,7 +104,7 @@ async def test_what_waits_comes_after_a_restart_once(tmp_path: Path) -> None:
             {"TIMER_DELIVER_MS": "soon"},
             {},
             ResponseCode.MESSAGE_ILLEGAL,
-            "property TIMER_DELIVER_MS='soon' is no time: a whole number of milliseconds",
+            "property TIMER_DELIVER_MS='soon' must be a whole number of milliseconds",
         ),
         (
             {"TIMER_DELAY_SEC": "11"},

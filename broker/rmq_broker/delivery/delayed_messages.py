@@ -1,7 +1,7 @@
-"""Delayed messages: they wait in SCHEDULE_TOPIC_XXXX, a queue for each level, until they are due.
+"""Deliver delayed messages, which wait in SCHEDULE_TOPIC_XXXX, in one queue per delay level.
 
-All messages of a level wait equally long, so each queue is in the order in which its messages are due. When
-the first is due it is stored again, where it belongs (Apache RocketMQ 5.3.3, ScheduleMessageService).
+All messages of a level wait equally long, so the messages of a queue become due in the order of the queue.
+A due message is stored again in its original queue (Apache RocketMQ 5.3.3, ScheduleMessageService).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..store.api import (
     parse_record,
 )
 from ..topics.names import SCHEDULE_TOPIC
-from .home import send_home
 from .inner_message import read_message
-from .trouble import Trouble
+from .original_queue import restore_original_queue
+from .stall_log import StallLog
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.delayed")
 
-# So many messages, of so many bytes, are delivered in one go, before others have a turn.
+# The messages of one level that are delivered before the event loop runs other work.
 _SLICE: Final = 32
 _SLICE_BYTES: Final = 1 << 20
-# Between two looks. The shorter one lets what is due within it be delivered together.
+# The pause between two deliveries. The minimum lets messages that become due within it be delivered together.
 _SHORTEST_SECONDS: Final = 0.02
 _LONGEST_SECONDS: Final = 0.1
-# After a read that failed.
+# The pause after a failed read.
 _READ_RETRY_MS: Final = 10_000
-# The group that Apache counts deliveries for (MixAll).
+# The consumer group that Apache's broker counts these deliveries for (MixAll.SCHEDULE_CONSUMER_GROUP).
 _GROUP: Final = "SCHEDULE_CONSUMER"
-# So many steps back of the clock are remembered for a level.
-_MOST_STEPS: Final = 8
-# Of more than this between two looks the clock has been set forward: it may be right again.
+# The number of backward steps of the clock that are kept for a level.
+_MAX_CLOCK_STEPS: Final = 8
+# If the clock advances by more between two deliveries it was set forward, possibly back to the right time.
 _FORWARD_MS: Final = 10_000
 LATENESS_BOUNDS_MS: Final = (10, 20, 50, 100, 200, 500, 1000, 5000, 60_000)
 
@@ -66,11 +66,11 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """The clock has been set back: what was stored before that is due earlier than its entry says.
+class _ClockStep:
+    """A backward step of the clock: messages stored before it are due earlier than their entries say.
 
-    That holds for the entries before `sure_offset`, and of those before `end_offset` for the ones that say
-    `from_ms` or later.
+    These are the entries before `sure_offset`, and the entries before `end_offset` that are due at `from_ms`
+    or later.
     """
 
     back_ms: int
@@ -79,26 +79,26 @@ class _Step:
     from_ms: int
 
     def of(self, offset: int, stored_ms: int) -> int:
-        """By how much an entry is due earlier."""
+        """Return by how many ms an entry is due earlier, because of this step."""
         is_before = offset < self.sure_offset or (offset < self.end_offset and stored_ms >= self.from_ms)
         return self.back_ms if is_before else 0
 
 
 @dataclass(slots=True)
 class _Level:
-    """The queue of one level, and what is known of its first message that waits."""
+    """The queue of one level, with the due time of its first waiting message."""
 
     level: int
     queue: ConsumeQueue
     head_offset: int = -1
     head_due_ms: int = 0
-    seen_end: int = 0  # of the queue, at the last look
-    steps: deque[_Step] = field(default_factory=lambda: deque(maxlen=_MOST_STEPS))
+    seen_end: int = 0  # end of the queue when the clock was last checked
+    steps: deque[_ClockStep] = field(default_factory=lambda: deque(maxlen=_MAX_CLOCK_STEPS))
     retry_at_ms: int = 0
 
 
 class DelayedMessages:
-    """Delivers what is due; belongs to the loop's thread, and gives way after each slice."""
+    """Delivers due messages; belongs to the loop's thread and yields to other work after each slice."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class DelayedMessages:
         now_ms: ClockMs,
     ) -> None:
         self.delivered = 0
-        self.lost = 0  # of what could not be read, or belongs nowhere
+        self.lost = 0  # messages that were skipped: unreadable, or without a valid original queue
         self.lateness_ms = Histogram(LATENESS_BOUNDS_MS)
         self._store = store
         self._writer = writer
@@ -117,49 +117,49 @@ class DelayedMessages:
         self._statistics = statistics
         self._now_ms = now_ms
         self._levels: dict[int, _Level] = {}
-        self._seen_ms = 0  # the clock at the last look
-        self._trouble = Trouble(log, "delayed messages")
+        self._seen_ms = 0  # the clock when it was last checked
+        self._stall_log = StallLog(log, "delayed messages")
 
     # --- life ---
 
     def correct_offsets(self) -> None:
-        """Bring the offsets in line with the queues, which may have lost their end in a crash."""
+        """Correct offsets that lie outside their queues; a crash may have cut off the end of a queue."""
         for level in self._all_levels():
             self._next_offset(level)
 
     async def deliver_due(self) -> None:
-        """Deliver what is due by now, level by level in turns; to be called every `pause_seconds`."""
+        """Deliver all due messages, one slice of each level in turn; to be called every `pause_seconds`."""
         is_busy = True
         while is_busy:
             is_busy = False
-            self._look_at_clock()
+            self._check_clock()
             for level in self._all_levels():
                 if await self._guarded_slice(level):
                     is_busy = True
                     await asyncio.sleep(0)
 
     def pause_seconds(self) -> float:
-        """When to look again: soon where something becomes due soon."""
+        """Return the pause until the next delivery: short if a message becomes due soon."""
         now_ms, seconds = self._now_ms(), _LONGEST_SECONDS
         for level in self._levels.values():
             if level.head_offset == self._offsets.get(level.level) and level.head_due_ms > now_ms:
                 seconds = min(seconds, (level.head_due_ms - now_ms) / 1000)
         return max(seconds, _SHORTEST_SECONDS)
 
-    # --- asking; other threads may ask, too ---
+    # --- queries, also from other threads ---
 
     def positions(self) -> dict[int, tuple[int, int]]:
-        """By level, the next offset that is to be delivered and the end of the queue."""
+        """Return, by level, the next offset to be delivered and the end of the queue."""
         queues = sorted(self._store.queues.of_topic(SCHEDULE_TOPIC).copy().items())
         levels = [(level_of_queue(queue_id), queue.max_offset) for queue_id, queue in queues]
         return {level: (self._offsets.get(level), end) for level, end in levels}
 
     def waiting(self) -> dict[int, int]:
-        """By level, how many messages wait."""
+        """Return the number of waiting messages by level."""
         return {level: max(0, end - offset) for level, (offset, end) in self.positions().items()}
 
     def overdue_ms(self) -> int:
-        """For how long the message that waits longest has been due; 0 where none is."""
+        """Return for how many ms the most overdue message has been due; 0 without a due message."""
         due = [
             level.head_due_ms
             for level in self._levels.copy().values()
@@ -170,7 +170,7 @@ class DelayedMessages:
     # --- a level ---
 
     def _all_levels(self) -> list[_Level]:
-        """Every level that has a queue, also of those that the settings do not know any more."""
+        """Return every level that has a queue, including levels that are no longer in the settings."""
         queues = self._store.queues.of_topic(SCHEDULE_TOPIC)
         for queue_id, queue in queues.items():
             known = self._levels.get(queue_id)
@@ -178,16 +178,17 @@ class DelayedMessages:
                 self._levels[queue_id] = _Level(level_of_queue(queue_id), queue)
         return [self._levels[queue_id] for queue_id in sorted(queues)]
 
-    def _look_at_clock(self) -> int:
-        """What time it is; whether the clock has been set since the last look is noticed."""
+    def _check_clock(self) -> int:
+        """Return the time in ms, and note if the clock has been set since the last call."""
         before_ms, now_ms, levels = self._seen_ms, self._now_ms(), self._writer.levels
         self._seen_ms = now_ms
         for level in self._all_levels():
             end = level.queue.max_offset
             if now_ms < before_ms and level.level <= levels.highest:
-                # What was stored between the last look and the step; what came since is due before that.
+                # These entries were stored between the last check and the step. Entries stored after the
+                # step have an earlier due time.
                 from_ms = before_ms + levels.delay_ms(level.level)
-                level.steps.append(_Step(before_ms - now_ms, level.seen_end, end, from_ms))
+                level.steps.append(_ClockStep(before_ms - now_ms, level.seen_end, end, from_ms))
                 level.head_offset = -1
             elif level.steps and now_ms - before_ms > _FORWARD_MS:
                 level.steps.clear()
@@ -202,11 +203,16 @@ class DelayedMessages:
             return await self._slice(level)
         except OSError as error:
             level.retry_at_ms = self._now_ms() + _READ_RETRY_MS
-            log.error("messages of delay level %d cannot be read, will try again: %s", level.level, error)
+            log.error(
+                "reading delayed messages failed, will retry level=%d retry_ms=%d cause=%s",
+                level.level,
+                _READ_RETRY_MS,
+                error,
+            )
             return False
 
     async def _slice(self, level: _Level) -> bool:
-        """Deliver some of a level's messages; whether more of them may be due. Raises OSError."""
+        """Deliver a slice of a level's messages; return whether more may be due. Raises OSError."""
         offset = self._next_offset(level)
         if offset >= level.queue.max_offset:
             return False
@@ -220,39 +226,44 @@ class DelayedMessages:
             return True
         goes_on = await self._deliver(level, due)
         if self._store.flushes_each_message:
-            # Who delivers no faster than the disk takes it keeps nothing in memory.
+            # Delivering no faster than the disk flushes keeps the messages out of memory.
             await self._store.flushed()
         return goes_on
 
     def _next_offset(self, level: _Level) -> int:
-        """Where the level goes on, corrected where the queue does not reach (correctDelayOffset)."""
+        """Return the level's next offset, corrected if it is outside the queue (correctDelayOffset)."""
         offset, queue = self._offsets.get(level.level), level.queue
         inside = min(max(offset, queue.min_offset), queue.max_offset)
         if inside != offset:
             if offset:
                 log.error(
-                    "delay level %d goes on at %d, not at %d: its queue has messages %d to %d",
+                    "delay offset corrected: it was outside the queue level=%d offset=%d corrected=%d "
+                    "queue_min=%d queue_max=%d",
                     level.level,
-                    inside,
                     offset,
+                    inside,
                     queue.min_offset,
-                    queue.max_offset - 1,
+                    queue.max_offset,
                 )
             self._offsets.advance(level.level, inside)
         return inside
 
     def _waits(self, level: _Level) -> bool:
-        """Whether the first message is not due yet; not so where the clock has been set back meanwhile."""
+        """Whether the first message is certainly not due yet.
+
+        A wait longer than the level's delay means that the clock was set back. Then the entries are read
+        again.
+        """
         left_ms, levels = level.head_due_ms - self._now_ms(), self._writer.levels
         return left_ms > 0 and (level.level > levels.highest or left_ms <= levels.delay_ms(level.level))
 
     async def _due_entries(self, level: _Level, offset: int) -> list[_Entry]:
-        """Entries from `offset` on that are due, up to the first that is not, or that is a gap."""
+        """Return the due entries from `offset` on, up to the first that is not due or is a placeholder."""
         queue = level.queue
         raw = queue.read_now(offset, _SLICE)
         if raw is None:
             raw = await asyncio.get_running_loop().run_in_executor(None, queue.read, offset, _SLICE)
-        now_ms = self._look_at_clock()
+        now_ms = self._check_clock()
         while level.steps and level.steps[0].end_offset <= offset:
             level.steps.popleft()
         due: list[_Entry] = []
@@ -270,37 +281,43 @@ class DelayedMessages:
     def _due_ms(
         self, level: _Level, offset: int, stored_ms: int | None, physical_offset: int, now_ms: int
     ) -> int:
-        """When a message is due.
+        """Return when a message is due, in ms.
 
-        If the clock is set back, a message would wait for longer than its delay: it is due earlier by that
-        step. After a step that was not seen, because the broker was down, it waits for its delay from now on,
-        and what follows keeps its distance. (Apache delivers it at once, too early.)
+        After the clock was set back a message would wait longer than its delay, so it is due earlier by the
+        step. A step while the broker was down was not seen: then the first message waits for its delay from
+        now on, and the messages behind it keep their distance. (Apache's broker delivers it at once, too
+        early.)
         """
         levels = self._writer.levels
-        if stored_ms is None:  # lost with the queue's extension files
+        if stored_ms is None:  # it was lost with the queue's extension files
             stored_ms = self._store.commit_log.store_timestamp(physical_offset) + levels.delay_ms(level.level)
         if level.level > levels.highest:
             return stored_ms
         due_ms = stored_ms - sum([step.of(offset, stored_ms) for step in level.steps])
         latest_ms = now_ms + levels.delay_ms(level.level)
         if due_ms > latest_ms:
-            level.steps.append(_Step(due_ms - latest_ms, 0, level.queue.max_offset, stored_ms))
+            level.steps.append(_ClockStep(due_ms - latest_ms, 0, level.queue.max_offset, stored_ms))
         return min(due_ms, latest_ms)
 
     # --- delivering ---
 
     async def _deliver(self, level: _Level, due: list[_Entry]) -> bool:
-        """Store messages again; whether to go on at once."""
+        """Store due messages in their original queues; return whether to continue at once."""
         first = due[0].offset
         result = await self._read(level.queue.queue_id, first, len(due))
         if result.count != result.next_offset - first or result.status is not GetStatus.FOUND:
-            # Some are not in the log any more: one by one.
+            # Some messages are no longer in the log: deliver one by one.
             result = await self._read(level.queue.queue_id, first, 1)
         if result.status is GetStatus.MESSAGE_WAS_REMOVING:
-            self._skip(level, due[0], "it is not in the log any more")
+            self._skip(level, due[0], "it is no longer in the commit log")
             return True
         if result.status is not GetStatus.FOUND:
-            log.warning("delay level %d, offset %d: %s", level.level, first, result.status.value)
+            log.warning(
+                "reading delayed messages failed, will retry level=%d offset=%d cause=%s",
+                level.level,
+                first,
+                result.status.value,
+            )
             return False
         position = 0
         for entry in due[: result.count]:
@@ -317,24 +334,24 @@ class DelayedMessages:
         return self._store.reader.finish(result)
 
     def _deliver_one(self, level: _Level, entry: _Entry, records: bytes, position: int) -> bool:
-        """Store one message where it belongs; False where the store does not take it now."""
+        """Store one message in its original queue, or skip it; return False if the store is unavailable."""
         if parse_record(records, position, entry.physical_offset - position) is None:
             self._skip(level, entry, "its record is damaged")
             return True
         message = read_message(records, position).message
-        problem = send_home(message)
+        problem = restore_original_queue(message)
         if problem:
             self._skip(level, entry, problem)
             return True
         try:
             self._writer.put_due(message)
         except StoreUnavailable as error:
-            self._trouble.tell(str(error))
+            self._stall_log.stalled(str(error))
             return False
         except MessageRejected as error:
             self._skip(level, entry, str(error))
             return True
-        self._trouble.tell("")
+        self._stall_log.delivered()
         self._offsets.advance(level.level, entry.offset + 1)
         self.delivered += 1
         self.lateness_ms.observe(self._now_ms() - entry.due_ms)
@@ -343,13 +360,13 @@ class DelayedMessages:
         counted.got_bytes += entry.size
         return True
 
-    def _skip(self, level: _Level, entry: _Entry, why: str) -> None:
+    def _skip(self, level: _Level, entry: _Entry, cause: str) -> None:
         self.lost += 1
         log.error(
-            "the delayed message at %d of the log (level %d, offset %d) is passed over: %s",
+            "delayed message skipped, it is not delivered physical_offset=%d level=%d offset=%d cause=%s",
             entry.physical_offset,
             level.level,
             entry.offset,
-            why,
+            cause,
         )
         self._offsets.advance(level.level, entry.offset + 1)

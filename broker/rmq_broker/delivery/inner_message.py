@@ -1,4 +1,4 @@
-"""A message that the broker itself stores: again, later, or in another topic.
+"""A message that the broker stores itself: again, later, or in another topic.
 
 Source: Apache RocketMQ 5.3.3, MessageExtBrokerInner, MessageDecoder.
 """
@@ -24,20 +24,20 @@ _CRC_MARK: Final = b"__CRC32#\x01"
 
 @dataclass(slots=True)
 class InnerMessage:
-    """What becomes a record; hosts are packed as there, body and properties are as stored."""
+    """The content of a record to be; hosts are packed as in records, body and properties are as stored."""
 
     topic: str
     queue_id: int
     body: bytes
     properties: bytes
     flag: int
-    sys_flag: int  # without the bits for the hosts
+    sys_flag: int  # without the bits for the lengths of the hosts
     reconsume_times: int
     born_timestamp_ms: int
     born_host: bytes
     store_host: bytes
-    prepared_transaction_offset: int = 0  # of a committed message: where its half message is in the log
-    unique_key: bytes | None = None  # that of the properties, where it has been looked up already
+    prepared_transaction_offset: int = 0  # physical offset of a committed message's half message
+    unique_key: bytes | None = None  # the property UNIQ_KEY, if it has been looked up already
 
     def set_properties(self, fields: Mapping[str, str]) -> None:
         """Replace the properties."""
@@ -46,7 +46,7 @@ class InnerMessage:
 
 @dataclass(slots=True)
 class StoredMessage:
-    """A message out of a record, and where the record stands."""
+    """A message read from a record, with the record's offsets."""
 
     message: InnerMessage
     size: int
@@ -56,9 +56,9 @@ class StoredMessage:
 
 
 def read_message(record: bytes, position: int = 0) -> StoredMessage:
-    """The message in a sound record (see `parse_record`) that begins at `position`.
+    """Return the message of a valid record (see `parse_record`) that begins at `position`.
 
-    A compressed body stays so. The checksum of the record is not of the message and left out.
+    A compressed body stays compressed. The record's checksum is dropped from the properties.
     """
     (sys_flag,) = _unpack_int32(record, position + _SYS_FLAG_AT)
     head = RECORD_HEADS[

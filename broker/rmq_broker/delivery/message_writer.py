@@ -1,13 +1,14 @@
-"""Storing what the broker itself stores, at once or with a delay.
+"""Store messages on behalf of the broker, at once or for later.
 
-This is where messages become delayed and timed ones: who has a message that is to come later gives it here.
+Every part of the broker that stores a message itself, or that has one with a delay, hands it to the message
+writer. Delayed messages go to the queue of their level, timed messages to the queue of the timer.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_properties import (
     PROPERTY_REAL_QUEUE_ID,
@@ -33,12 +34,22 @@ if TYPE_CHECKING:
 
 _END_OF_PROPERTY: Final = 2
 _MAX_TEMPLATES: Final = 4096
+# A template with its key, but without the topic's name, which is in both.
+_TEMPLATE_BYTES: Final = 3 * ENTRY_OVERHEAD_BYTES
+_MAX_TEMPLATES_BYTES: Final = 8 * 1024 * 1024
+_MAX_TAGS: Final = 4096
+_MAX_TAGS_BYTES: Final = 2 * 1024 * 1024
+_LONGEST_CACHED_TAGS_BYTES: Final = 255
+
 # Topic, queue id, flag, system flag, reconsume times, length of the born host, store host.
 _TemplateKey = tuple[str, int, int, int, int, int, bytes]
 
 
 class Written(NamedTuple):
-    """Where a message was stored; of one with a time, the slot that it waits in."""
+    """Where a message was stored.
+
+    `timer_out_ms` is the timer slot of a timed message, None for every other message.
+    """
 
     physical_offset: int
     queue_offset: int
@@ -47,7 +58,7 @@ class Written(NamedTuple):
 
 
 class MessageWriter:
-    """Appends messages and counts them; belongs to the loop's thread."""
+    """Stores messages and counts them; belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -62,13 +73,31 @@ class MessageWriter:
         self._timers = timers
         self._statistics = statistics
         self._append_crc = append_crc
-        self._templates: dict[_TemplateKey, RecordTemplate] = {}
+        self._templates: BoundedCache[_TemplateKey, RecordTemplate] = BoundedCache(
+            "record_templates",
+            max_entries=_MAX_TEMPLATES,
+            max_bytes=_MAX_TEMPLATES_BYTES,
+            size_of=lambda key, template: _TEMPLATE_BYTES + 2 * len(key[0]),
+        )
+        self._tags_codes: BoundedCache[bytes, int] = BoundedCache(
+            "written_tags_codes",
+            max_entries=_MAX_TAGS,
+            max_bytes=_MAX_TAGS_BYTES,
+            size_of=lambda tags, code: ENTRY_OVERHEAD_BYTES + len(tags),
+            max_entry_bytes=ENTRY_OVERHEAD_BYTES + _LONGEST_CACHED_TAGS_BYTES,
+        )
         self.levels = levels
 
-    def put(self, message: InnerMessage, delay_level: int = 0) -> Written:
-        """Store a message in its topic, or for later: with a level above 0, or with a time in its properties.
+    @property
+    def caches(self) -> tuple[BoundedCache[Any, Any], ...]:
+        """The bounded caches of the writer, for their metrics."""
+        return (self._templates, self._tags_codes)
 
-        Raises StoreUnavailable, MessageRejected.
+    def put(self, message: InnerMessage, delay_level: int = 0) -> Written:
+        """Store a message in its topic, or for later.
+
+        With a level above 0 it is delayed. Otherwise it is timed if its properties have a delivery time that
+        has not passed. Raises StoreUnavailable, MessageRejected.
         """
         problem = stored_topic_problem(message.topic)
         if problem is not None:
@@ -81,12 +110,12 @@ class MessageWriter:
         return self._append(message, message.topic, message.queue_id, message.properties, None)
 
     def put_due(self, message: InnerMessage) -> None:
-        """Store a message that has waited. Raises StoreUnavailable, MessageRejected."""
+        """Store a delayed or timed message that is due. Raises StoreUnavailable, MessageRejected."""
         written = self.put(message)
         self._count_delayed(message.topic, written.size_bytes)
 
     def put_rolled(self, message: InnerMessage, entry: TimerEntry) -> None:
-        """Let a message that has waited go on waiting; `entry` is the one that it had.
+        """Store a timed message once more in the timer's queue, to wait on; `entry` is its previous entry.
 
         Raises StoreUnavailable, MessageRejected.
         """
@@ -100,7 +129,7 @@ class MessageWriter:
         )
 
     def _put_timed(self, message: InnerMessage, timed: Timed) -> Written:
-        """Into the timer's queue; where it belongs and when its turn comes travel along.
+        """Store a message in the timer's queue, with its slot and its own queue in its properties.
 
         (Apache RocketMQ 5.3.3, HookUtils.transformTimerMessage.)
         """
@@ -124,38 +153,38 @@ class MessageWriter:
         return written._replace(timer_out_ms=timed.out_ms)
 
     def _put_delayed(self, message: InnerMessage, level: int) -> Written:
-        """Into the queue of the level; where it belongs travels along.
+        """Store a message in the queue of its level, with its own queue in its properties.
 
         (Apache RocketMQ 5.3.3, HookUtils.transformDelayLevelMessage.)
         """
-        properties = delayed_properties(message, level)
+        properties = _delayed_properties(message, level)
         delay_ms = self.levels.delay_ms(level)
         written = self._append(message, SCHEDULE_TOPIC, queue_of_level(level), properties, delay_ms)
         self._count_delayed(SCHEDULE_TOPIC, written.size_bytes)
         return written
 
-    def _count_delayed(self, topic: str, size: int) -> None:
+    def _count_delayed(self, topic: str, size_bytes: int) -> None:
         counted = self._statistics.of_topic(topic)
         counted.delayed_messages += 1
-        counted.delayed_bytes += size
+        counted.delayed_bytes += size_bytes
 
     def _append(
         self, message: InnerMessage, topic: str, queue_id: int, properties: bytes, delay_ms: int | None
     ) -> Written:
         template = self._template(message, topic, queue_id)
         if properties and properties[-1] != _END_OF_PROPERTY and self._append_crc:
-            properties += b"\x02"  # the checksum is a property of its own behind them
+            properties += b"\x02"  # the checksum is appended as a property of its own
         if len(properties) > template.max_properties_bytes:
             raise MessageRejected(
                 f"the message's properties take {len(properties)} bytes in the store, the limit is "
                 f"{template.max_properties_bytes}"
             )
-        physical_offset, queue_offset, size = self._store.put(
+        physical_offset, queue_offset, size_bytes = self._store.put(
             self._store.queues.get_or_create(topic, queue_id),
             template,
             message.body,
             properties,
-            tags_code=_tags_code_of(properties),
+            tags_code=self._tags_code(properties),
             born_timestamp_ms=message.born_timestamp_ms,
             born_host=message.born_host,
             unique_key=message.unique_key,
@@ -164,9 +193,9 @@ class MessageWriter:
         )
         counted = self._statistics.of_topic(topic)
         counted.put_messages += 1
-        counted.put_bytes += size
-        counted.put_sizes.observe(size)
-        return Written(physical_offset, queue_offset, size)
+        counted.put_bytes += size_bytes
+        counted.put_sizes.observe(size_bytes)
+        return Written(physical_offset, queue_offset, size_bytes)
 
     def _template(self, message: InnerMessage, topic: str, queue_id: int) -> RecordTemplate:
         key = (
@@ -180,9 +209,7 @@ class MessageWriter:
         )
         template = self._templates.get(key)
         if template is None:
-            if len(self._templates) >= _MAX_TEMPLATES:
-                self._templates.clear()
-            template = self._templates[key] = RecordTemplate(
+            template = RecordTemplate(
                 topic,
                 queue_id,
                 flag=message.flag,
@@ -192,25 +219,25 @@ class MessageWriter:
                 store_host=message.store_host,
                 append_crc=self._append_crc,
             )
+            self._templates.put(key, template)
         return template
 
+    def _tags_code(self, properties: bytes) -> int:
+        tags = find_property(properties, b"TAGS")
+        if not tags:
+            return 0
+        code = self._tags_codes.get(tags)
+        if code is None:
+            code = self._tags_codes.put(tags, tags_code(tags.decode("utf-8", "replace")))
+        return code
 
-def delayed_properties(message: InnerMessage, level: int) -> bytes:
-    """The properties of a message that waits: its level, and the topic and queue that it is for."""
+
+def _delayed_properties(message: InnerMessage, level: int) -> bytes:
+    """Return the properties of a delayed message: with its level, and the topic and queue that it is for."""
     fields = decode_properties(message.properties)
-    for name in TIMER_PROPERTIES:  # the level counts (HookUtils.checkIfTimerMessage)
+    for name in TIMER_PROPERTIES:  # the level takes precedence (HookUtils.checkIfTimerMessage)
         fields.pop(name, None)
     fields["DELAY"] = str(level)
     fields["REAL_TOPIC"] = message.topic
     fields["REAL_QID"] = str(message.queue_id)
     return properties_to_string(fields).encode("utf-8", "replace")
-
-
-def _tags_code_of(properties: bytes) -> int:
-    tags = find_property(properties, b"TAGS")
-    return _hash_of(tags) if tags else 0
-
-
-@lru_cache(maxsize=4096)
-def _hash_of(tags: bytes) -> int:
-    return tags_code(tags.decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""Where a message goes that a group could not consume: to the group again, or to its dead letters.
+"""Decide about messages that a consumer group failed to consume: redelivery, or the dead letter topic.
 
 Source: Apache RocketMQ 5.3.3, AbstractSendMessageProcessor.consumerSendMsgBack,
 SendMessageProcessor.handleRetryAndDLQ, GroupRetryPolicy.
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from ..store.api import DelayLevels
     from ..topics.table import TopicTable
 
-# Clients before this one do not say how often they want a message (MQVersion V3_4_9).
+# Older clients do not send a maximum of reconsume times (MQVersion V3_4_9).
 _VERSION_3_4_9: Final = 121
-# The first redelivery waits for the third level, the next for the fourth, and so on.
+# The first redelivery is delayed by level 3, the next by level 4, and so on.
 _FIRST_RETRY_LEVEL: Final = 3
 _DEAD_LETTER_QUEUES: Final = 1
-_MOST_DOUBLINGS: Final = 32
+_MAX_DOUBLINGS: Final = 32
 _DEFAULT_STEPS_MS: Final = tuple(CustomizedRetryPolicy().next)
 
 
 @dataclass(frozen=True, slots=True)
 class Redelivery:
-    """Where and when a message comes again; dead letters come at once, for whoever looks after them."""
+    """The queue and the delay level of a redelivery; dead letters are stored without delay."""
 
     topic: str
     queue_id: int
@@ -49,18 +49,18 @@ class Redelivery:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is known of a message that a group could not consume."""
+    """A message that a consumer group failed to consume, as its consumer reports it."""
 
     group: str
-    reconsume_times: int  # how often it has come again before
-    delay_level: int = 0  # what its consumer wants; 0 leaves it to the group, below 0: no more
-    max_reconsume_times: int | None = None  # what its consumer says, where it does
+    reconsume_times: int  # the number of redeliveries so far
+    delay_level: int = 0  # as the consumer wants it; 0: by the group's policy; below 0: no redelivery
+    max_reconsume_times: int | None = None  # the consumer's limit, if it sends one
     client_version: int = 0
     unit_mode: bool = False
 
 
 class Retries:
-    """Decides by the groups' configurations, and makes the topics that it takes."""
+    """Decides by the configurations of the groups, and creates their retry and dead letter topics."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Retries:
         statistics: BrokerStatistics,
         is_locked: Callable[[str], bool] = lambda group: False,
     ) -> None:
-        """`is_locked` tells whether a member of a group holds queues, to consume them in order."""
+        """`is_locked` returns whether a member of a group has locked queues, to consume them in order."""
         self._groups = groups
         self._topics = topics
         self._levels = levels
@@ -78,7 +78,7 @@ class Retries:
         self._is_locked = is_locked
 
     def group_of(self, name: str) -> SubscriptionGroupConfig:
-        """A group's configuration. Raises CommandError where there is none."""
+        """Return a group's configuration. Raises CommandError for an unknown group."""
         config = self._groups.find(name)
         if config is None:
             problem = group_name_problem(name) or (
@@ -88,15 +88,15 @@ class Retries:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, problem)
         return config
 
-    def after(self, failure: Failure) -> Redelivery | None:
-        """What becomes of a message that was sent back; None where the group takes nothing again.
+    def redelivery_after(self, failure: Failure) -> Redelivery | None:
+        """Decide about a message that was sent back; None if the group has no redelivery.
 
         Raises CommandError for an unknown group and for a topic that may not be written to.
         """
         config = self.group_of(failure.group)
         if config.retry_queue_nums <= 0:
             return None
-        if failure.delay_level < 0 or failure.reconsume_times >= _most_times(config, failure):
+        if failure.delay_level < 0 or failure.reconsume_times >= _max_times(config, failure):
             return self._dead_letter(failure.group)
         sys_flag = FLAG_UNIT_SUBSCRIPTION if failure.unit_mode else 0
         topic = self._topics.create_for_group(
@@ -104,21 +104,22 @@ class Retries:
         )
         _check_writable(topic)
         level = failure.delay_level or self._level_of(config, failure.reconsume_times)
-        # A queue that the topic does not have is read by nobody.
+        # No consumer reads queues beyond those of the topic.
         queues = min(config.retry_queue_nums, topic.read_queue_nums)
-        return Redelivery(topic.topic_name, _any_of(queues), self._levels.in_range(level), False)
+        return Redelivery(topic.topic_name, _random_queue(queues), self._levels.in_range(level), False)
 
-    def of_send(self, failure: Failure) -> Redelivery | None:
-        """Where a send to a group's retry topic goes instead, if the message has come too often; else None.
+    def dead_letter_for_send(self, failure: Failure) -> Redelivery | None:
+        """Return the dead letter queue for a send to a group's retry topic, or None if it may be redelivered.
 
-        A member that consumes in order sends what it gives up: that does not come again. Raises CommandError.
+        A message belongs there after too many redeliveries, and if a member that consumes in order gives it
+        up. Raises CommandError.
         """
         config = self.group_of(failure.group)
-        is_over = failure.reconsume_times > _most_times(config, failure)
+        is_over = failure.reconsume_times > _max_times(config, failure)
         return self._dead_letter(failure.group) if is_over or self._is_locked(failure.group) else None
 
     def count(self, group: str, topic: str, *, is_dead_letter: bool) -> None:
-        """A message of `topic` was stored for the group again."""
+        """Count a message of `topic` that was stored for redelivery, or as a dead letter."""
         name = topic if topic in self._topics else ""
         self._statistics.sent_back.add(group, name)
         if is_dead_letter:
@@ -129,12 +130,12 @@ class Retries:
     def _dead_letter(self, group: str) -> Redelivery:
         topic = self._topics.create_for_group(dead_letter_topic(group), _DEAD_LETTER_QUEUES)
         _check_writable(topic)
-        return Redelivery(topic.topic_name, _any_of(topic.read_queue_nums), 0, True)
+        return Redelivery(topic.topic_name, _random_queue(topic.read_queue_nums), 0, True)
 
     def _level_of(self, config: SubscriptionGroupConfig, reconsume_times: int) -> int:
-        """The delay level by the group's policy; of a policy of its own, the shortest that is long enough.
+        """Return the delay level by the group's policy: the shortest level that is long enough.
 
-        (Apache's broker keeps such policies, but has only gRPC clients wait by them.)
+        (Apache's broker stores such policies, but only its gRPC clients apply them.)
         """
         delay_ms = _policy_delay_ms(config, reconsume_times)
         if delay_ms is None:
@@ -143,32 +144,32 @@ class Retries:
 
 
 def group_of_retry_topic(topic: str) -> str | None:
-    """The group whose retry topic it is (KeyBuilder.parseGroup); None for other topics."""
+    """Return the group of a retry topic (KeyBuilder.parseGroup); None for other topics."""
     if not topic.startswith(RETRY_PREFIX):
         return None
     name = topic.removeprefix(RETRY_PREFIX)
     group, separator, of_topic = name.partition("+")
-    # Those of POP are named after a topic, too.
+    # The names of POP's retry topics also contain the original topic.
     return group if separator and "+" not in of_topic else name
 
 
 def _policy_delay_ms(config: SubscriptionGroupConfig, reconsume_times: int) -> int | None:
-    """How long the group wants to wait; None: as long as all groups without a policy."""
+    """Return the delay by the group's own policy, in ms; None if it has none."""
     policy, times = config.group_retry_policy, max(0, reconsume_times)
     if policy.type is GroupRetryPolicyType.EXPONENTIAL and policy.exponential_retry_policy is not None:
         growing = policy.exponential_retry_policy
-        factor = growing.multiplier ** min(times, _MOST_DOUBLINGS)
+        factor = growing.multiplier ** min(times, _MAX_DOUBLINGS)
         return int(min(growing.max, growing.initial * factor))
     if policy.type is GroupRetryPolicyType.CUSTOMIZED and policy.customized_retry_policy is not None:
         steps = policy.customized_retry_policy.next
         if steps and tuple(steps) != _DEFAULT_STEPS_MS:
-            # The first two steps are those of the first two delay levels, which no redelivery waits for.
+            # The first two steps stand for delay levels 1 and 2, which no redelivery uses.
             return steps[min(times + _FIRST_RETRY_LEVEL - 1, len(steps) - 1)]
     return None
 
 
-def _most_times(config: SubscriptionGroupConfig, failure: Failure) -> int:
-    """How often a message comes again at most: what the consumer says, else what the group does."""
+def _max_times(config: SubscriptionGroupConfig, failure: Failure) -> int:
+    """Return the maximum number of redeliveries: the consumer's limit, else the group's."""
     if failure.client_version >= _VERSION_3_4_9 and failure.max_reconsume_times is not None:
         return failure.max_reconsume_times
     return config.retry_max_times
@@ -182,5 +183,5 @@ def _check_writable(topic: TopicConfig) -> None:
         )
 
 
-def _any_of(queues: int) -> int:
+def _random_queue(queues: int) -> int:
     return random.randrange(queues)

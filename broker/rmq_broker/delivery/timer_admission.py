@@ -1,4 +1,4 @@
-"""Whether a message comes later, when, and whether so many may be due then.
+"""Decide whether a message is timed, when it is due, and whether its second is congested.
 
 Source: Apache RocketMQ 5.3.3, HookUtils (checkIfTimerMessage, transformTimerMessage) and
 TimerMessageStore.isReject.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .inner_message import InnerMessage
     from .timer_entry import TimerEntry
 
-# When a message is to come, in the order in which they count.
+# The properties that hold a delivery time, by precedence.
 TIMER_PROPERTIES: Final = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
 _NEVER_TIMED: Final = frozenset({TIMER_TOPIC, TRANSACTION_HALF_TOPIC})
 _MARK: Final = b"TIMER_D"
@@ -39,7 +39,7 @@ _MS: Final = 1000
 
 
 class TimersOff(MessageRejected):
-    """This broker takes no timed messages."""
+    """This broker does not accept timed messages."""
 
 
 class TimerCongested(StoreUnavailable):
@@ -47,7 +47,7 @@ class TimerCongested(StoreUnavailable):
 
 
 class Timed(NamedTuple):
-    """A message that comes later: the slot that it waits in, after how long it is due, all its properties."""
+    """A message to be delivered later: its timer slot (ms), its delay (ms) and all its properties."""
 
     out_ms: int
     delay_ms: int
@@ -55,7 +55,7 @@ class Timed(NamedTuple):
 
 
 class TimerAdmission:
-    """Decides about messages with a time; belongs to the loop's thread."""
+    """Decides about messages with a delivery time; belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class TimerAdmission:
         now_ms: ClockMs,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`waiting_at` tells how many messages wait in a slot; `stored` is to be told of each message."""
+        """`waiting_at` returns the number of messages in a slot; `stored` is called for each one stored."""
         self.stored = stored
         self._settings = settings
         self._waiting_at = waiting_at
@@ -73,7 +73,7 @@ class TimerAdmission:
         self._chance = chance
 
     def admit(self, message: InnerMessage) -> Timed | None:
-        """When a message is to come; None where it comes at once.
+        """Return the slot of a timed message; None for a message that is delivered at once.
 
         Raises MessageRejected (TimersOff), StoreUnavailable (TimerCongested).
         """
@@ -81,13 +81,13 @@ class TimerAdmission:
             return None
         fields = decode_properties(message.properties)
         name = next((name for name in TIMER_PROPERTIES if name in fields), None)
-        # Who has waited already says so in TIMER_OUT_MS.
+        # A message that has waited already has TIMER_OUT_MS.
         if name is None or PROPERTY_TIMER_OUT_MS in fields:
             return None
         if not self._settings.timer_wheel_enable:
             raise TimersOff(
-                f"this broker takes no messages with a time (property {name}, timerWheelEnable=false); send "
-                "it without one, or to another broker"
+                f"this broker does not accept timed messages (property {name}, timerWheelEnable=false): send "
+                "the message without a delivery time, or to another broker"
             )
         now_ms = self._now_ms()
         deliver_ms = _deliver_ms(name, fields[name], now_ms)
@@ -95,11 +95,11 @@ class TimerAdmission:
         is_delete = PROPERTY_TIMER_DEL_UNIQKEY in fields
         if delay_ms <= 0:
             if is_delete:
-                raise MessageRejected("what is to be taken back has been due already")
+                raise MessageRejected("the message to be recalled is already due")
             return None
         self._check(message.topic, name, fields[name], delay_ms)
         precision_ms = self._settings.timer_precision_ms
-        # What is due at a full second waits in the slot before: a slot's turn comes when its time is over.
+        # A slot is delivered when it is over: a message due at a full second waits in the slot before.
         out_ms = (deliver_ms - 1) // precision_ms * precision_ms
         self._check_congestion(out_ms)
         return Timed(out_ms, delay_ms, fields)
@@ -112,24 +112,27 @@ class TimerAdmission:
                 f"{limit_seconds * _MS} ms (timerMaxDelaySec); nothing was stored"
             )
         if is_revive_topic(topic):
-            raise MessageRejected(f"messages for {topic} cannot come later: POP writes there")
+            raise MessageRejected(f"messages for {topic} cannot be timed: only POP writes there")
 
     def _check_congestion(self, out_ms: int) -> None:
-        """Above the limit some are refused, at twice the limit all. (Apache refuses most just above it.)"""
+        """Refuse some messages above the limit, and all from twice the limit on.
+
+        (Apache's broker refuses most of them just above the limit.)
+        """
         limit, waiting = self._settings.timer_congest_num_each_slot, self._waiting_at(out_ms)
         if waiting > limit and self._chance() < (waiting - limit) / limit:
             raise TimerCongested(
-                f"{waiting} messages wait for the same second already: above {limit} "
+                f"{waiting} messages already wait for the same second: above {limit} "
                 f"(timerCongestNumEachSlot) some are refused, above {2 * limit} all. Nothing was stored: "
-                "send it for another time, or again later"
+                "choose another delivery time, or retry later"
             )
 
 
 def _deliver_ms(name: str, value: str, now_ms: int) -> int:
-    """When a message is due by one of its properties. Raises MessageRejected for what is no number."""
+    """Return when a message is due, in ms, by one of its properties. Raises MessageRejected for no number."""
     if not _NUMBER.fullmatch(value):
         unit = "seconds" if name == PROPERTY_TIMER_DELAY_SEC else "milliseconds"
-        raise MessageRejected(f"property {name}={shown(value)} is no time: a whole number of {unit}")
+        raise MessageRejected(f"property {name}={shown(value)} must be a whole number of {unit}")
     number = int(value)
     if name == PROPERTY_TIMER_DELIVER_MS:
         return number

@@ -107,7 +107,7 @@ class SendBackProcessor:
             request.version,
             header.unit_mode,
         )
-        redelivery = self._retries.after(failure)
+        redelivery = self._retries.redelivery_after(failure)
         if redelivery is None:
             return request.response(ResponseCode.SUCCESS)
         origin = _prepare(message, redelivery, header.offset)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rmq_remoting.bounded_cache import BoundedCache
+from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError, shown
 from rmq_remoting.java_hash import tags_code
@@ -50,9 +50,9 @@ def tags_codes_cache() -> TagsCodes:
     return BoundedCache(
         "send_tags_codes",
         max_entries=10_000,
-        max_bytes=2 * 1024 * 1024,
-        size_of=lambda tags, code: len(tags),
-        max_entry_bytes=255,
+        max_bytes=4 * 1024 * 1024,
+        size_of=lambda tags, code: ENTRY_OVERHEAD_BYTES + len(tags),
+        max_entry_bytes=ENTRY_OVERHEAD_BYTES + 255,
     )
 
 

@@ -45,7 +45,7 @@ class Redirection:
         group = group_of_retry_topic(target.topic)
         if group is None or target.batch:
             return None
-        redelivery = self._retries.of_send(
+        redelivery = self._retries.dead_letter_for_send(
             Failure(
                 group,
                 target.reconsume_times,

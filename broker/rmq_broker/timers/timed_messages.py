@@ -27,11 +27,11 @@ from rmq_remoting.message_properties import (
     find_property,
 )
 
-from ..delivery.home import send_home
 from ..delivery.inner_message import InnerMessage, read_message
+from ..delivery.original_queue import restore_original_queue
+from ..delivery.stall_log import StallLog
 from ..delivery.timer_admission import TIMER_PROPERTIES
 from ..delivery.timer_entry import TimerEntry
-from ..delivery.trouble import Trouble
 from ..store.api import (
     CRC_PROPERTY_BYTES,
     MAX_PROPERTIES_BYTES,
@@ -99,7 +99,7 @@ class TimedMessages:
         self._now_ms = now_ms
         self._turn: _Turn | None = None
         self._reading: asyncio.Future[Any] | None = None
-        self._trouble = Trouble(log, "timed messages")
+        self._stall_log = StallLog(log, "timed messages")
         self._retry_at_ms = 0
 
     # --- life ---
@@ -277,7 +277,7 @@ class TimedMessages:
             turn.missed.discard(key)
             self._counts.recalled += 1
             return True
-        problem = send_home(message)
+        problem = restore_original_queue(message)
         if problem:
             return self._skip(unit, problem)
         del fields[PROPERTY_REAL_TOPIC], fields[PROPERTY_REAL_QUEUE_ID]
@@ -309,9 +309,9 @@ class TimedMessages:
         try:
             put()
         except StoreUnavailable as error:
-            self._trouble.tell(str(error))
+            self._stall_log.stalled(str(error))
             return False
-        self._trouble.tell("")
+        self._stall_log.delivered()
         return True
 
     def _stamps(self, unit: Unit) -> dict[str, str]:

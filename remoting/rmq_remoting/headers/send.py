@@ -1,9 +1,9 @@
-"""Headers of sending: codes 10, 310, 320 (and 324, 325), and their response.
+"""Headers of sends: requests 10, 310, 320 (and replies, 324 and 325), and their response.
 
-They travel with every message, so they are slotted values and not models. What is the same in every send of
-one producer to one queue is kept apart as a SendTarget: it is decoded once and then found again by the very
-bytes that it came from, which leaves two look-ups and one number to read per send.
-Source: Apache RocketMQ 5.3.3, SendMessageRequestHeader, its V2, SendMessageResponseHeader.
+These headers travel with every message, so they are slotted values and not models. Most of a header is the
+same in every send of one producer to one queue: that part is a SendTarget. A target is decoded once and then
+found by the bytes that it was decoded from, so that a send costs two searches, one lookup and one number.
+Source: Apache RocketMQ 5.3.3, SendMessageRequestHeader, its version V2, SendMessageResponseHeader.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
+from ..bounded_cache import BoundedCache
 from ..codes import FLAG_RESPONSE, VERSION_5_3_3, LanguageCode, RequestCode, ResponseCode
 from ..command import RemotingCommand, Serialization
 from ..errors import HeaderError, shown
@@ -21,7 +22,7 @@ from .raw_fields import places_of
 _INT32: Final = Struct(">i")
 _unpack_int32 = _INT32.unpack_from
 
-# Meaning of the one-letter fields of version 2, in the order that Apache's encoder writes them.
+# The one-letter fields of version 2 by their long names, in the order in which Apache's encoder writes them.
 _LONG_NAMES: Final = (
     ("producerGroup", "a"),
     ("topic", "b"),
@@ -43,10 +44,10 @@ _V1_KEYS: Final = (*(name for name, _ in _LONG_NAMES[:-1]), "bname")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SendTarget:
-    """The part of a send header that does not change from message to message.
+    """The part of a send's header that does not change from message to message.
 
-    Compared by identity: whoever derives something from a target can keep it in a dictionary for next to
-    nothing.
+    Targets are compared by identity, which makes them cheap keys: a broker caches by target whatever follows
+    from it.
     """
 
     producer_group: str
@@ -64,7 +65,7 @@ class SendTarget:
 
 
 class SendMessageRequestHeader:
-    """A send: where to (`target`), when it was born (ms), and the raw properties of the message."""
+    """The header of a send: its target, the message's time of birth (ms) and the message's raw properties."""
 
     __slots__ = ("born_timestamp_ms", "properties", "target")
 
@@ -74,11 +75,11 @@ class SendMessageRequestHeader:
         self.properties = properties
 
     def encode_v1(self) -> dict[str, str]:
-        """Ext fields with long names (code 10)."""
+        """Return the ext fields with long names (code 10)."""
         return self._encode(_V1_KEYS, "bornTimestamp", "properties")
 
     def encode_v2(self) -> dict[str, str]:
-        """Ext fields with one-letter names (codes 310, 320)."""
+        """Return the ext fields with one-letter names (codes 310, 320)."""
         return self._encode(_V2_KEYS, "g", "i")
 
     def _encode(self, keys: tuple[str, ...], born_key: str, properties_key: str) -> dict[str, str]:
@@ -107,40 +108,57 @@ def _target_fields(target: SendTarget, keys: tuple[str, ...]) -> dict[str, str]:
     return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
 
-# Where the binary form of version 2 can be cut: around the two values that change. A value that happened to
-# hold these bytes would move the cut; `_learn` refuses to remember a cut that is not at these two fields.
+# A binary header of version 2 is cut around the two values that change from message to message. Another value
+# may hold the same bytes as a mark, which would move the cut: `_learn` caches only cuts at these two fields.
 _BORN_MARK: Final = b"\x00\x01g\x00\x00\x00\x0d"
 _BORN_MARK_LENGTH: Final = len(_BORN_MARK)
 _BORN_LENGTH: Final = 13
 _PROPERTIES_MARK: Final = b"\x00\x01i"
 _PROPERTIES_MARK_LENGTH: Final = len(_PROPERTIES_MARK)
-# Names have at most 255 characters: what is longer than this is no target worth remembering.
+# Names have at most 255 characters, so a longer target is no producer's and is not cached.
 _MAX_TARGET_BYTES: Final = 4096
-# What a remembered target takes besides its bytes: the value, two dictionary entries, their keys.
+# A cached target without its texts: the value, the dictionary's slot, the key.
 _TARGET_OVERHEAD_BYTES: Final = 1024
+
+_BytesKey = tuple[bytes, bytes, bytes]
+_FieldsKey = tuple[str | None, ...]
 
 
 class SendHeaderDecoder:
-    """Decodes send headers of one server, remembering the targets that it has seen.
+    """Decodes the headers of sends, with two bounded caches of their targets.
 
-    The memory is bounded: when `max_bytes` is reached it starts anew.
+    The first finds a target by the bytes of a binary header without the two values that change. The second
+    finds it by its fields, and makes both versions and serializations of a header share their target.
     """
 
-    __slots__ = ("_by_bytes", "_by_values", "_bytes", "_max_bytes")
+    __slots__ = ("_by_bytes", "_by_fields", "_cached_by_bytes", "_cached_by_fields")
 
     def __init__(self, max_bytes: int = 64 * 1024 * 1024) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._by_bytes: dict[tuple[bytes, bytes, bytes], SendTarget] = {}
-        self._by_values: dict[tuple[str | None, ...], SendTarget] = {}
+        """`max_bytes` is the bound of both caches together."""
+        self._by_bytes: BoundedCache[_BytesKey, SendTarget] = BoundedCache(
+            "send_targets_by_bytes",
+            max_entries=max_bytes // _TARGET_OVERHEAD_BYTES,
+            max_bytes=max_bytes // 2,
+            size_of=_bytes_key_size,
+            max_entry_bytes=_MAX_TARGET_BYTES + _TARGET_OVERHEAD_BYTES,
+        )
+        self._by_fields: BoundedCache[_FieldsKey, SendTarget] = BoundedCache(
+            "send_targets_by_fields",
+            max_entries=max_bytes // _TARGET_OVERHEAD_BYTES,
+            max_bytes=max_bytes // 2,
+            size_of=_fields_key_size,
+            max_entry_bytes=_MAX_TARGET_BYTES + _TARGET_OVERHEAD_BYTES,
+        )
+        self._cached_by_bytes = self._by_bytes.get
+        self._cached_by_fields = self._by_fields.get
 
     @property
-    def remembered(self) -> int:
-        """How many forms of targets are remembered."""
-        return len(self._by_bytes) + len(self._by_values)
+    def caches(self) -> tuple[BoundedCache[Any, SendTarget], ...]:
+        """The caches, for their metrics."""
+        return (self._by_bytes, self._by_fields)
 
     def decode(self, command: RemotingCommand) -> SendMessageRequestHeader:
-        """Read the header of a send request. Raises HeaderError, HeaderDecodeError."""
+        """Decode the header of a send. Raises HeaderError, HeaderDecodeError."""
         raw = command.raw_ext
         if raw is None or command.code in _V1_CODES:
             return self._from_fields(command)
@@ -153,7 +171,7 @@ class SendHeaderDecoder:
         (size,) = _unpack_int32(raw, properties_at - 4)
         end = properties_at + size
         key = (raw[:born_at], raw[born_end : properties_at - 4], raw[end:])
-        target = self._by_bytes.get(key)
+        target = self._cached_by_bytes(key)
         if target is None or not 0 <= size <= len(raw) - properties_at:
             return self._learn(command, raw, key)
         born, properties = raw[born_at:born_end], raw[properties_at:end]
@@ -164,24 +182,15 @@ class SendHeaderDecoder:
     def _learn(
         self, command: RemotingCommand, raw: bytes, key: tuple[bytes, bytes, bytes]
     ) -> SendMessageRequestHeader:
-        """Decode in full, and remember the target if the cut that led here is a true one."""
+        """Decode a header in full, and cache its target if the cut that made `key` is at the two fields."""
         header = self._from_fields(command)
-        before, between, after = key
+        before, between, _ = key
         born_mark = len(before) - _BORN_MARK_LENGTH
-        # The length of the properties is not part of `between`, but its four bytes follow the mark.
+        # The length of the properties is not part of `between`: its four bytes follow the mark.
         properties_mark = len(before) + _BORN_LENGTH + len(between) - _PROPERTIES_MARK_LENGTH
-        size = len(before) + len(between) + len(after)
-        if size <= _MAX_TARGET_BYTES and places_of((b"g", b"i"), raw) == [born_mark, properties_mark]:
-            self._make_room(size)
-            self._by_bytes[key] = header.target
+        if places_of((b"g", b"i"), raw) == [born_mark, properties_mark]:
+            self._by_bytes.put(key, header.target)
         return header
-
-    def _make_room(self, size_bytes: int) -> None:
-        self._bytes += size_bytes + _TARGET_OVERHEAD_BYTES
-        if self._bytes > self._max_bytes:
-            self._by_bytes.clear()
-            self._by_values.clear()
-            self._bytes = size_bytes + _TARGET_OVERHEAD_BYTES
 
     def _from_fields(self, command: RemotingCommand) -> SendMessageRequestHeader:
         fields = command.ext_fields
@@ -190,13 +199,9 @@ class SendHeaderDecoder:
         else:
             keys, born_key, properties_key = _V2_KEYS, "g", "i"
         values = tuple(map(fields.get, keys))
-        target = self._by_values.get(values)
+        target = self._cached_by_fields(values)
         if target is None:
-            target = _parse_target(values, keys)
-            size = sum(len(value) for value in values if value is not None)
-            if size <= _MAX_TARGET_BYTES:
-                self._make_room(size)
-                self._by_values[values] = target
+            target = self._by_fields.put(values, _parse_target(values, keys))
         try:
             born_timestamp_ms = int(fields[born_key])
         except (KeyError, ValueError) as error:
@@ -214,6 +219,16 @@ class SendHeaderDecoder:
         except UnicodeEncodeError as error:
             raise HeaderError("SendMessageRequestHeader: properties hold a lone surrogate") from error
         return SendMessageRequestHeader(target, born_timestamp_ms, raw_properties)
+
+
+def _bytes_key_size(key: _BytesKey, target: SendTarget) -> int:
+    return _TARGET_OVERHEAD_BYTES + sum(map(len, key))
+
+
+def _fields_key_size(key: _FieldsKey, target: SendTarget) -> int:
+    """Estimate the size of a key; a text takes up to four bytes a character."""
+    sizes = (len(text) if text.isascii() else 4 * len(text) for text in key if text is not None)
+    return _TARGET_OVERHEAD_BYTES + sum(sizes)
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -265,7 +280,7 @@ def _bool(text: str | None) -> bool:
 
 @dataclass(slots=True)
 class SendMessageResponseHeader:
-    """Where a message was stored."""
+    """The fields of a send's answer: where the message was stored."""
 
     msg_id: str
     queue_id: int
@@ -276,7 +291,7 @@ class SendMessageResponseHeader:
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> SendMessageResponseHeader:
-        """Read the response header. Raises HeaderError."""
+        """Decode the header of a response. Raises HeaderError."""
         try:
             return cls(
                 fields["msgId"],
@@ -290,7 +305,8 @@ class SendMessageResponseHeader:
             raise HeaderError(f"SendMessageResponseHeader: bad or missing field: {error}") from error
 
 
-# The parts of a binary response that never change: code, language, version | opaque | flag, no remark.
+# The constant parts of a binary response: code, language and version before the opaque, flag and no remark
+# after it.
 _RESPONSE_HEAD: Final = Struct(">hbhiii").pack(
     ResponseCode.SUCCESS, LanguageCode.PYTHON, VERSION_5_3_3, 0, FLAG_RESPONSE, 0
 )
@@ -301,9 +317,9 @@ _EMPTY_EXT_HEADER_LENGTH: Final = len(_RESPONSE_HEAD) + 4
 # and length.
 _pack_until_msg_id = Struct(f">iI5si{len(_HEAD_AFTER_OPAQUE)}si7si").pack
 _pack_int32 = _INT32.pack
-# What the message id and the queue offset take besides their values and the offset's name.
+# Bytes of the message id and the queue offset besides their values and the offset's name.
 _MSG_ID_AND_OFFSET_BYTES: Final = 15
-# What the transaction id takes besides its value.
+# Bytes of the transaction id besides its value.
 _TRANSACTION_ID_BYTES: Final = 19
 _NO_FIELDS: Final[Mapping[str, str]] = {}
 _BINARY: Final = Serialization.BINARY
@@ -319,12 +335,12 @@ def _ext(name: str, value: str) -> bytes:
     )
 
 
-# Where a binary frame holds its code: behind its length and the header's.
+# The place of the code in a binary frame: after the lengths of frame and header.
 _CODE_AT: Final = 8
 
 
 class SendResponseEncoder:
-    """Writes the frames that answer sends; region and trace switch are the same in all of them."""
+    """Encodes the answers to sends; region and trace switch are the same in all of them."""
 
     def __init__(self, region_id: str, trace_on: bool) -> None:
         self._constant_fields = {"MSG_REGION": region_id, "TRACE_ON": "true" if trace_on else "false"}
@@ -333,7 +349,7 @@ class SendResponseEncoder:
 
     @property
     def constant_fields(self) -> dict[str, str]:
-        """The ext fields that every send response carries, refusals included."""
+        """The ext fields of every answer to a send, refusals included."""
         return self._constant_fields
 
     def encode(
@@ -391,7 +407,7 @@ class SendResponseEncoder:
     def fields(
         self, msg_id: bytes, queue_id: int, queue_offset: int, transaction_id: bytes
     ) -> dict[str, str]:
-        """The ext fields of such an answer."""
+        """Return the ext fields of such an answer."""
         return {
             "msgId": msg_id.decode(),
             "queueId": str(queue_id),
@@ -402,7 +418,10 @@ class SendResponseEncoder:
 
     @staticmethod
     def with_code(answer: bytes | RemotingCommand, code: int) -> bytes | RemotingCommand:
-        """What `encode` made, with another response code: stored, but not as safely as was asked for."""
+        """Return an answer made by `encode` with another response code.
+
+        A message may be stored but not be as durable as was asked for. A command is changed in place.
+        """
         if isinstance(answer, RemotingCommand):
             answer.code = code
             return answer

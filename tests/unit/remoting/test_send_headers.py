@@ -1,4 +1,4 @@
-"""Send headers: the fast way through the bytes gives what the slow way through the map gives."""
+"""Headers of sends: decoding by the cached bytes gives the same as decoding the map of fields."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def raw_of(shape: list[Field], born: str, properties: str) -> bytes:
     st.lists(st.tuples(st.integers(0, 2), GOOD_BORNS | BORNS, TEXTS), min_size=3, max_size=6),
     st.sampled_from([10, V2, 320]),
 )
-def test_fast_way_gives_what_the_slow_way_gives(
+def test_both_ways_of_decoding_give_the_same(
     producers: list[list[Field]], sends: list[tuple[int, str, str]], code: int
 ) -> None:
     decoder = SendHeaderDecoder()
@@ -165,7 +165,7 @@ def test_fast_way_gives_what_the_slow_way_gives(
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60), st.integers(0, 200), st.booleans())
-def test_damaged_maps_end_as_protocol_errors_when_targets_are_known(
+def test_damaged_maps_are_protocol_errors_when_the_target_is_cached(
     noise: bytes, at: int, insert: bool
 ) -> None:
     decoder = SendHeaderDecoder()
@@ -178,22 +178,22 @@ def test_damaged_maps_end_as_protocol_errors_when_targets_are_known(
     assert result == outcome(slow, damaged)
 
 
-def test_known_target_is_found_by_its_bytes() -> None:
+def test_a_cached_target_is_found_by_its_bytes() -> None:
     decoder = SendHeaderDecoder()
     first = fast(decoder, encode_ext_fields(FIELDS))
-    remembered = decoder.remembered
+    insertions = [cache.insertions for cache in decoder.caches]
 
     second = fast(decoder, encode_ext_fields({**FIELDS, "g": "1800000000001", "i": "TAGS\x01a\x02"}))
 
     assert second.target is first.target
     assert (second.born_timestamp_ms, second.properties) == (1_800_000_000_001, b"TAGS\x01a\x02")
-    assert decoder.remembered == remembered
+    assert [cache.insertions for cache in decoder.caches] == insertions
 
 
 @pytest.mark.parametrize("where", ["first", "between", "last"])
 @pytest.mark.parametrize(("key", "value"), [("g", "1800000000001"), ("g", "5"), ("i", "other"), ("i", "")])
 @pytest.mark.parametrize("properties", ["mine", ""])
-def test_repeated_field_moves_no_cut(where: str, key: str, value: str, properties: str) -> None:
+def test_a_repeated_field_does_not_move_the_cut(where: str, key: str, value: str, properties: str) -> None:
     shape: list[Field] = [(name, None if name in "gi" else text) for name, text in FIELDS.items()]
     shape.sort(key=lambda field: field[0])
     keys = [name for name, _ in shape]
@@ -208,7 +208,7 @@ def test_repeated_field_moves_no_cut(where: str, key: str, value: str, propertie
 
 @pytest.mark.parametrize("mark", MARKS)
 @pytest.mark.parametrize("key", ["a", "b", "c", "n", "i"])
-def test_value_that_holds_a_mark_moves_no_cut(mark: str, key: str) -> None:
+def test_a_value_that_holds_a_mark_does_not_move_the_cut(mark: str, key: str) -> None:
     decoder = SendHeaderDecoder()
     for value in (mark, "x" + mark, mark + "x", mark + mark):
         for born in (BORN, "1700000000999"):
@@ -218,7 +218,7 @@ def test_value_that_holds_a_mark_moves_no_cut(mark: str, key: str) -> None:
 
 @pytest.mark.parametrize("properties", [b"\xff", b"KEYS\x01\xc3\x02", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"])
 @pytest.mark.parametrize("known", [False, True])
-def test_properties_that_are_no_utf8(properties: bytes, known: bool) -> None:
+def test_properties_that_are_not_utf8(properties: bytes, known: bool) -> None:
     decoder = SendHeaderDecoder()
     if known:
         fast(decoder, encode_ext_fields(FIELDS))
@@ -230,14 +230,14 @@ def test_properties_that_are_no_utf8(properties: bytes, known: bool) -> None:
         fast(decoder, raw)
 
 
-def test_properties_may_be_any_utf8() -> None:
+def test_properties_in_any_script() -> None:
     decoder = SendHeaderDecoder()
     for _ in range(2):
         raw = encode_ext_fields({**FIELDS, "i": "ключ\x01値😀\x02"})
         assert fast(decoder, raw).properties.decode() == "ключ\x01値😀\x02"
 
 
-def test_damaged_length_of_properties_of_a_known_target() -> None:
+def test_damaged_length_of_the_properties_with_a_cached_target() -> None:
     decoder = SendHeaderDecoder()
     good = encode_ext_fields({**FIELDS, "i": "x" * 30})
     fast(decoder, good)
@@ -254,7 +254,7 @@ def test_damaged_length_of_properties_of_a_known_target() -> None:
 
 @pytest.mark.parametrize("code", [10, V2, 320])
 @pytest.mark.parametrize("index", range(7))
-def test_missing_field_is_named(code: int, index: int) -> None:
+def test_the_error_names_a_missing_field(code: int, index: int) -> None:
     header = SendMessageRequestHeader(TARGET, int(BORN), b"")
     names = ["producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "flag"]
     fields = header.encode_v1() if code == 10 else header.encode_v2()
@@ -265,7 +265,7 @@ def test_missing_field_is_named(code: int, index: int) -> None:
 
 
 @pytest.mark.parametrize("born", [None, "", "x", "1.5", str(2**63), str(-(2**63) - 1), "9" * 5000])
-def test_bad_born_timestamp_is_named(born: str | None) -> None:
+def test_the_error_names_an_invalid_born_timestamp(born: str | None) -> None:
     fields = {key: value for key, value in {**FIELDS, "g": born}.items() if value is not None}
     for _ in range(2):
         with pytest.raises(HeaderError, match="bornTimestamp") as caught:
@@ -275,13 +275,13 @@ def test_bad_born_timestamp_is_named(born: str | None) -> None:
 
 @pytest.mark.parametrize("key", list("defhjl"))
 @pytest.mark.parametrize("value", ["", "x", "1.5", str(2**31), str(-(2**31) - 1), "9" * 5000])
-def test_bad_number_is_named_and_not_remembered(key: str, value: str) -> None:
+def test_the_error_names_an_invalid_number_and_nothing_is_cached(key: str, value: str) -> None:
     decoder = SendHeaderDecoder()
     for _ in range(2):
         with pytest.raises(HeaderError, match="must be a 32-bit integer") as caught:
             decoder.decode(RemotingCommand(V2, 0, 1, ext_fields={**FIELDS, key: value}))
         assert len(str(caught.value)) < 300
-    assert decoder.remembered == 0
+    assert not any(map(len, decoder.caches))
 
 
 def test_optional_fields_have_defaults() -> None:
@@ -295,7 +295,7 @@ def test_optional_fields_have_defaults() -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("true", True), ("TRUE", True), ("false", False), ("yes", False)]
 )
-def test_booleans_are_read_as_java_does(text: str, value: bool) -> None:
+def test_booleans_are_read_as_by_java(text: str, value: bool) -> None:
     fields = {**FIELDS, "k": text, "m": text}
     target = SendHeaderDecoder().decode(RemotingCommand(V2, 0, 1, ext_fields=fields)).target
     assert (target.unit_mode, target.batch) == (value, value)
@@ -313,28 +313,28 @@ def test_both_versions_of_a_header_share_their_target() -> None:
     assert values(first) == values(third) == values(header)
 
 
-# --- memory ---
+# --- caches ---
 
 
-def test_memory_of_targets_is_bounded() -> None:
+def test_the_caches_of_targets_are_bounded() -> None:
     decoder = SendHeaderDecoder(max_bytes=100_000)
-    most = 0
+    largest = [0, 0]
     for number in range(1000):
         fields = {**FIELDS, "b": f"Topic{number}"}
         for _ in range(2):
             assert fast(decoder, encode_ext_fields(fields)).target.topic == f"Topic{number}"
-        most = max(most, decoder.remembered)
-    assert 10 < most <= 100
+        largest = [max(size, len(cache)) for size, cache in zip(largest, decoder.caches, strict=True)]
+    assert all(10 < size <= 50 for size in largest)
 
 
 @pytest.mark.parametrize("key", ["b", "x"])
-def test_huge_targets_are_not_remembered(key: str) -> None:
+def test_a_huge_target_is_not_cached(key: str) -> None:
     decoder = SendHeaderDecoder()
     fields = {**FIELDS, key: "x" * 1_000_000}
     for _ in range(2):
         assert fast(decoder, encode_ext_fields(fields)).target.queue_id == 2
-    # Of the second form (a field that nobody knows) the values are small.
-    assert decoder.remembered == (0 if key == "b" else 1)
+    # The key by fields leaves out the unknown field "x", so it is small.
+    assert [len(cache) for cache in decoder.caches] == [0, 0 if key == "b" else 1]
 
 
 # --- responses ---
@@ -343,42 +343,41 @@ MSG_ID = b"0A00000300002A9F0000000000000064"
 
 
 @pytest.mark.parametrize("trace_on", [True, False])
-def test_binary_response_is_what_the_slow_encoder_writes(trace_on: bool) -> None:
+@pytest.mark.parametrize("transaction_id", ["", "7F00000100002A9F", "k" * 300])
+@pytest.mark.parametrize("further", [{}, {"recallHandle": "djEg", "batchUniqId": "K"}])
+def test_a_binary_response_equals_that_of_the_general_encoder(
+    trace_on: bool, transaction_id: str, further: dict[str, str]
+) -> None:
     encoder = SendResponseEncoder("DefaultRegion", trace_on)
     request = RemotingCommand.request(V2, serialization=Serialization.BINARY)
+    constant = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true" if trace_on else "false"}
     for queue_id, offset in ((0, 0), (7, 2**63 - 1), (0, 12)):
-        fields = {
-            "msgId": MSG_ID.decode(),
-            "queueId": str(queue_id),
-            "queueOffset": str(offset),
-            "MSG_REGION": "DefaultRegion",
-            "TRACE_ON": "true" if trace_on else "false",
-        }
+        fields = {"msgId": MSG_ID.decode(), "queueId": str(queue_id), "queueOffset": str(offset)}
+        if transaction_id:
+            fields["transactionId"] = transaction_id
 
-        frame = encoder.encode(request, MSG_ID, queue_id, offset)
+        frame = encoder.encode(request, MSG_ID, queue_id, offset, transaction_id.encode(), further)
 
-        assert frame == encode_frame(request.response(ResponseCode.SUCCESS, ext_fields=fields))
-    assert encoder.constant_fields == {
-        "MSG_REGION": "DefaultRegion",
-        "TRACE_ON": "true" if trace_on else "false",
-    }
+        response = request.response(ResponseCode.SUCCESS, ext_fields={**fields, **constant, **further})
+        assert frame == encode_frame(response)
+    assert encoder.constant_fields == constant
 
 
-def test_json_request_gets_a_json_response() -> None:
+def test_a_json_request_is_answered_in_json() -> None:
     encoder = SendResponseEncoder("DefaultRegion", True)
     request = RemotingCommand.request(V2)
 
-    response = encoder.encode(request, MSG_ID, 3, 4)
+    response = encoder.encode(request, MSG_ID, 3, 4, b"K", {"recallHandle": "djEg"})
 
     assert isinstance(response, RemotingCommand)
     read = decode_one(encode_frame(response))
     assert read.serialization is Serialization.JSON
     assert (read.opaque, read.code, read.is_response) == (request.opaque, 0, True)
     header = SendMessageResponseHeader.decode(read.ext_fields)
-    assert (header.msg_id, header.queue_id, header.queue_offset) == (MSG_ID.decode(), 3, 4)
+    assert header == SendMessageResponseHeader(MSG_ID.decode(), 3, 4, "K", recall_handle="djEg")
 
 
-def test_binary_response_of_a_batch_names_all_its_messages() -> None:
+def test_a_binary_response_to_a_batch_has_the_ids_of_all_messages() -> None:
     encoder = SendResponseEncoder("region", False)
     request = RemotingCommand.request(320, serialization=Serialization.BINARY)
     ids = b",".join([MSG_ID] * 1000)

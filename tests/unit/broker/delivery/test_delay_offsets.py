@@ -1,4 +1,4 @@
-"""How far delayed messages were delivered, and what of that may be written to disk."""
+"""Offsets of delayed messages: the file's format, and when an offset may be written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _written(offsets: DelayOffsets) -> dict[str, int]:
     return table
 
 
-def test_the_file_is_as_apaches() -> None:
+def test_the_file_is_encoded_as_by_apache() -> None:
     offsets = DelayOffsets(Clock())
     version = b'{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":%d},"offsetTable":' % START_MS
     assert offsets.encode() == version + b"{}}"
@@ -30,7 +30,7 @@ def test_the_file_is_as_apaches() -> None:
     assert offsets.encode() == version + b"{1:5,3:17}}"
 
 
-def test_it_is_read_back() -> None:
+def test_the_file_is_decoded() -> None:
     offsets = DelayOffsets(Clock())
     offsets.decode(
         b'{"dataVersion":{"counter":4,"stateVersion":0,"timestamp":77},"offsetTable":{1:5,"18":17}}'
@@ -38,7 +38,7 @@ def test_it_is_read_back() -> None:
     assert (offsets.get(1), offsets.get(18), offsets.get(2)) == (5, 17, 0)
     assert b'"counter":4' in offsets.encode()
     assert b"{1:5,18:17}" in offsets.encode()
-    # Old brokers wrote no version.
+    # Old brokers did not write a version.
     offsets.decode(b'{"offsetTable":{}}')
     assert offsets.current() == {}
     with pytest.raises(BodyError):
@@ -55,7 +55,7 @@ def test_the_version_grows_with_every_200_deliveries() -> None:
     assert b'"timestamp":%d' % (START_MS + 1000) in offsets.encode()
 
 
-def test_only_what_was_delivered_and_flushed_is_written() -> None:
+def test_only_offsets_of_flushed_messages_are_written() -> None:
     offsets = DelayOffsets(Clock())
     offsets.advance(1, 10)
     offsets.log_is(end=1000, flushed=500)
@@ -72,7 +72,7 @@ def test_only_what_was_delivered_and_flushed_is_written() -> None:
     assert offsets.current() == {1: 30}
 
 
-def test_nothing_new_is_not_written() -> None:
+def test_unchanged_offsets_are_not_written() -> None:
     offsets = DelayOffsets(Clock())
     for _ in range(3):
         offsets.log_is(end=1000, flushed=1000)
@@ -81,7 +81,7 @@ def test_nothing_new_is_not_written() -> None:
 
 
 @pytest.mark.parametrize("all_is_flushed", [True, False])
-async def test_what_a_stop_leaves(tmp_path: Path, all_is_flushed: bool) -> None:
+async def test_close_writes_the_last_offsets_of_a_flushed_log(tmp_path: Path, all_is_flushed: bool) -> None:
     delivery = Delivery(tmp_path)
     path = tmp_path / "config" / "delayOffset.json"
     path.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Delayed messages, in virtual time: in order, not early, and none lost on the way."""
+"""Delayed messages in virtual time: delivered in order, never early, and none is lost."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def delivery(tmp_path: Path) -> Iterator[Delivery]:
 
 
 def _entries(delivery: Delivery, queue_id: int) -> list[int]:
-    """When each message of a level is due, as its queue says."""
+    """Return the due times in the entries of a level's queue."""
     found = delivery.store.queue_entries(SCHEDULE, queue_id, 0, 1000)
     assert found is not None
     return [due_ms for _, _, due_ms in found]
 
 
-# --- on the way in ---
+# --- storing ---
 
 
 def test_a_delayed_message_waits_in_the_queue_of_its_level(delivery: Delivery) -> None:
@@ -49,22 +49,22 @@ def test_a_delayed_message_waits_in_the_queue_of_its_level(delivery: Delivery) -
     assert delivery.statistics.topics[SCHEDULE].put_messages == 1
 
 
-def test_a_level_above_the_highest_is_taken_as_the_highest(delivery: Delivery) -> None:
+def test_a_level_above_the_highest_is_the_highest(delivery: Delivery) -> None:
     delivery.writer.put(inner(), 99)
     (waiting,) = delivery.stored(SCHEDULE, 17)
     assert waiting.properties["DELAY"] == "18"
     assert _entries(delivery, 17) == [START_MS + 7_200_000]
 
 
-def test_a_level_counts_more_than_a_delivery_time(delivery: Delivery) -> None:
+def test_a_delay_level_takes_precedence_over_a_delivery_time(delivery: Delivery) -> None:
     delivery.writer.put(inner(TIMER_DELIVER_MS="1", TIMER_DELAY_MS="1", TIMER_DELAY_SEC="1", a="b"), 1)
     assert set(delivery.stored(SCHEDULE)[0].properties) == {"a", "DELAY", "REAL_TOPIC", "REAL_QID"}
 
 
-# --- when it is due ---
+# --- delivering ---
 
 
-async def test_a_message_comes_when_it_is_due_and_not_before(delivery: Delivery) -> None:
+async def test_a_message_is_delivered_when_it_is_due_and_not_before(delivery: Delivery) -> None:
     delivery.writer.put(inner("T", b"x", queue_id=2, reconsume_times=4, TAGS="paid"), 1)
 
     await delivery.pass_seconds(0.999)
@@ -75,7 +75,7 @@ async def test_a_message_comes_when_it_is_due_and_not_before(delivery: Delivery)
     assert (message.body, message.flag, message.reconsume_times) == (b"x", 7, 4)
     assert (message.born_timestamp, message.store_timestamp) == (START_MS, START_MS + 1000)
     assert (message.born_host, message.store_host) == (("10.1.2.3", 4567), ("10.0.0.1", 10911))
-    # As Apache's broker leaves them.
+    # The same properties as with Apache's broker.
     assert message.properties == {"TAGS": "paid", "DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "2"}
     assert delivery.delayed.delivered == 1
     counted = delivery.statistics.topics["T"]
@@ -86,7 +86,7 @@ async def test_a_message_comes_when_it_is_due_and_not_before(delivery: Delivery)
     assert len(delivery.stored("T", 2)) == 1
 
 
-async def test_consumers_find_it_by_its_tags(delivery: Delivery) -> None:
+async def test_delivered_messages_are_found_by_their_tags(delivery: Delivery) -> None:
     delivery.writer.put(inner(TAGS="paid"), 1)
     delivery.writer.put(inner(TAGS="paid"))
     await delivery.pass_seconds(1)
@@ -96,8 +96,8 @@ async def test_consumers_find_it_by_its_tags(delivery: Delivery) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_each_once_in_order_and_never_early(delivery: Delivery, seed: int) -> None:
-    """Messages of several levels, sent at any time, while the clock goes on by any steps."""
+async def test_each_message_is_delivered_once_in_order_and_never_early(delivery: Delivery, seed: int) -> None:
+    """Messages of several levels, sent at random times, while the clock advances by random steps."""
     chance = random.Random(seed)
     due_ms: dict[bytes, int] = {}
     sent: dict[int, list[bytes]] = {level: [] for level in (1, 2, 3)}
@@ -116,7 +116,7 @@ async def test_each_once_in_order_and_never_early(delivery: Delivery, seed: int)
         assert all(message.store_timestamp >= due_ms[message.body] for message in stored)
 
 
-async def test_many_that_are_due_at_once_leave_room_for_others(delivery: Delivery) -> None:
+async def test_many_due_messages_do_not_hold_up_other_levels(delivery: Delivery) -> None:
     for number in range(200):
         delivery.writer.put(inner("T1", b"%d" % number), 1)
     delivery.writer.put(inner("T2", b"other"), 2)
@@ -130,14 +130,14 @@ async def test_many_that_are_due_at_once_leave_room_for_others(delivery: Deliver
 
     await asyncio.gather(delivery.delayed.deliver_due(), other())
 
-    # Some at a time, and the other level had its turn after the first of them.
+    # A slice at a time, and the other level had its turn after the first slice.
     assert max(after - before for before, after in pairwise(others_ran)) <= 32
     first = delivery.stored("T2")[0].physical_offset
     assert sum(message.physical_offset < first for message in delivery.stored("T1")) <= 32
     assert len(delivery.bodies("T1")) == 200
 
 
-async def test_it_is_looked_again_when_something_becomes_due(delivery: Delivery) -> None:
+async def test_the_pause_ends_when_a_message_becomes_due(delivery: Delivery) -> None:
     await delivery.delayed.deliver_due()
     assert delivery.delayed.pause_seconds() == 0.1
     delivery.writer.put(inner(), 1)
@@ -151,7 +151,7 @@ async def test_it_is_looked_again_when_something_becomes_due(delivery: Delivery)
     assert delivery.delayed.lateness_ms.total == 750
 
 
-async def test_what_waits_is_counted_by_level(delivery: Delivery) -> None:
+async def test_waiting_messages_are_counted_by_level(delivery: Delivery) -> None:
     for level in (1, 2, 2):
         delivery.writer.put(inner(), level)
     await delivery.pass_seconds(1)
@@ -159,14 +159,12 @@ async def test_what_waits_is_counted_by_level(delivery: Delivery) -> None:
     assert delivery.delayed.positions() == {1: (1, 1), 2: (0, 2)}
 
 
-@pytest.mark.parametrize("looks_before", [True, False])
-async def test_a_clock_that_is_set_back_holds_nothing_up_for_hours(
-    delivery: Delivery, looks_before: bool
-) -> None:
+@pytest.mark.parametrize("checked_before", [True, False])
+async def test_a_clock_set_back_delays_no_message_for_hours(delivery: Delivery, checked_before: bool) -> None:
     for number in range(5):
         delivery.writer.put(inner("T", b"%d" % number), 2)
         delivery.clock.pass_seconds(0.1)
-    if looks_before:
+    if checked_before:
         await delivery.delayed.deliver_due()
     delivery.clock.pass_seconds(-3600)
     set_back_at = delivery.clock.now_ms
@@ -179,25 +177,27 @@ async def test_a_clock_that_is_set_back_holds_nothing_up_for_hours(
     stored = delivery.stored("T")
     assert [message.body for message in stored] == [b"0", b"1", b"2", b"3", b"4", b"after"]
     waited = [message.store_timestamp - set_back_at for message in stored]
-    if looks_before:
-        assert waited == [4500, 4600, 4700, 4800, 4900, 5000], "as if nothing had happened"
+    if checked_before:
+        assert waited == [4500, 4600, 4700, 4800, 4900, 5000], "the step is known and makes no difference"
     else:
-        assert waited == [5000, 5100, 5200, 5300, 5400, 5400], "nobody knows for how long they have waited"
+        assert waited == [5000, 5100, 5200, 5300, 5400, 5400], (
+            "the step is not known: the first waits for its full delay"
+        )
 
 
-class _SetBack:
-    """Messages of five seconds' delay, while somebody sets the clock; what counts is the time that passes."""
+class _ClockTest:
+    """Sends messages with a delay of five seconds and sets the clock; measures the time that passes."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
         self._passed_ms = 0
         self._sent_ms: list[int] = []
-        self._came_ms: list[int] = []
+        self._delivered_ms: list[int] = []
 
     @property
     def waited_ms(self) -> list[int]:
-        """How long each message that has come has waited, in their order."""
-        return [came - sent for sent, came in zip(self._sent_ms, self._came_ms, strict=False)]
+        """How long each delivered message has waited, in the order of delivery."""
+        return [delivered - sent for sent, delivered in zip(self._sent_ms, self._delivered_ms, strict=False)]
 
     def send(self) -> None:
         self._delivery.writer.put(inner("T", b"%d" % len(self._sent_ms)), 2)
@@ -209,60 +209,60 @@ class _SetBack:
                 self.send()
             self._passed_ms += 100
             await self._delivery.pass_seconds(0.1)
-            new = len(self._delivery.bodies("T")) - len(self._came_ms)
-            self._came_ms += [self._passed_ms] * new
+            new = len(self._delivery.bodies("T")) - len(self._delivered_ms)
+            self._delivered_ms += [self._passed_ms] * new
 
     def set_clock(self, seconds: float) -> None:
         self._delivery.clock.pass_seconds(seconds)
 
-    async def all_come(self) -> None:
-        while len(self._came_ms) < len(self._sent_ms):
+    async def all_delivered(self) -> None:
+        while len(self._delivered_ms) < len(self._sent_ms):
             await self.tenths_pass(1)
         assert self._delivery.bodies("T") == [b"%d" % number for number in range(len(self._sent_ms))]
 
 
 @pytest.mark.parametrize("back_seconds", [0.1, 3, 4.9, 5, 5.1, 9.9, 3600])
-async def test_no_step_back_of_the_clock_adds_to_the_delay(delivery: Delivery, back_seconds: float) -> None:
-    times = _SetBack(delivery)
+async def test_a_step_back_of_the_clock_does_not_add_to_the_delay(
+    delivery: Delivery, back_seconds: float
+) -> None:
+    times = _ClockTest(delivery)
     await times.tenths_pass(70, sending=True)
-    times.send()  # not looked at before the step
+    times.send()  # the clock is not checked between this send and the step
     times.set_clock(-back_seconds)
     times.send()
     await times.tenths_pass(20, sending=True)
-    await times.all_come()
+    await times.all_delivered()
     assert min(times.waited_ms) == 5000
-    assert max(times.waited_ms) <= 5200  # what the step took is not known that exactly
+    assert max(times.waited_ms) <= 5200  # the length of the step is known to a tenth of a second
 
 
 @pytest.mark.parametrize("back_seconds", [0.1, 3, 4.9, 5, 5.1, 9.9, 3600])
-async def test_a_step_that_was_not_seen_adds_no_more_than_the_delay_to_the_first(
-    delivery: Delivery, back_seconds: float
-) -> None:
-    times = _SetBack(delivery)
+async def test_a_step_during_a_stop_adds_at_most_the_delay(delivery: Delivery, back_seconds: float) -> None:
+    times = _ClockTest(delivery)
     for _ in range(3):
         times.send()
     times.set_clock(-back_seconds)
     await delivery.delayed.deliver_due()
-    await times.all_come()
+    await times.all_delivered()
     assert times.waited_ms == [5000] * 3
 
 
 async def test_several_steps_back(delivery: Delivery) -> None:
-    times = _SetBack(delivery)
+    times = _ClockTest(delivery)
     for back_seconds in (2, 4.9, 0.3, 60):
         await times.tenths_pass(10, sending=True)
         times.set_clock(-back_seconds)
     await times.tenths_pass(10, sending=True)
-    await times.all_come()
+    await times.all_delivered()
     assert min(times.waited_ms) == 5000
     assert max(times.waited_ms) <= 5400
 
 
-async def test_a_step_back_is_known_until_all_from_before_has_been_stored_again(
+async def test_a_step_back_is_kept_until_all_earlier_messages_are_delivered(
     delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is due is not always taken: the disk is full in between."""
-    times = _SetBack(delivery)
+    """Due messages are held up in between by a full disk."""
+    times = _ClockTest(delivery)
     await times.tenths_pass(1, sending=True)
     times.set_clock(-3)
     times.send()
@@ -274,14 +274,14 @@ async def test_a_step_back_is_known_until_all_from_before_has_been_stored_again(
     monkeypatch.setattr(delivery.store, "put", full)
     await times.tenths_pass(55)
     monkeypatch.setattr(delivery.store, "put", put)
-    await times.all_come()
+    await times.all_delivered()
     assert times.waited_ms == [5700, 5600]
 
 
-async def test_a_step_back_during_a_look_counts_once(
+async def test_a_step_back_during_a_delivery_counts_once(
     delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = _SetBack(delivery)
+    times = _ClockTest(delivery)
     await times.tenths_pass(1, sending=True)
     await times.tenths_pass(10)
     due_entries = delivery.delayed._due_entries
@@ -293,24 +293,26 @@ async def test_a_step_back_during_a_look_counts_once(
 
     monkeypatch.setattr(delivery.delayed, "_due_entries", set_meanwhile)
     delivery.delayed._levels[1].head_offset = -1
-    await times.all_come()
+    await times.all_delivered()
     assert times.waited_ms == [5000]
 
 
-async def test_a_clock_that_is_set_back_and_right_again(delivery: Delivery) -> None:
-    times = _SetBack(delivery)
+async def test_a_clock_set_back_and_forward_restarted(delivery: Delivery) -> None:
+    times = _ClockTest(delivery)
     await times.tenths_pass(20, sending=True)
     times.set_clock(-3600)
     await times.tenths_pass(10)
     times.set_clock(3600)
-    await times.all_come()
+    await times.all_delivered()
     assert set(times.waited_ms) == {5000}
 
 
-# --- what goes wrong ---
+# --- failures ---
 
 
-async def test_a_full_disk_keeps_the_place(delivery: Delivery, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_delivery_continues_after_a_full_disk(
+    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(100):
         delivery.writer.put(inner("T", b"%d" % number), 1)
     put = delivery.store.put
@@ -334,7 +336,7 @@ async def test_a_full_disk_keeps_the_place(delivery: Delivery, monkeypatch: pyte
     assert delivery.offsets.get(1) == 100
 
 
-async def test_a_read_that_fails_is_tried_again_later(
+async def test_a_failed_read_is_retried_after_ten_seconds(
     delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery.writer.put(inner(), 1)
@@ -356,13 +358,13 @@ async def test_a_read_that_fails_is_tried_again_later(
     monkeypatch.undo()
     await delivery.pass_seconds(4.9)
     assert delivery.bodies("T") == []
-    # A clock that is set back does not make that longer.
+    # A clock that is set back does not prolong the pause.
     await delivery.pass_seconds(-3600)
     await delivery.pass_seconds(1)
     assert delivery.bodies("T") == [b"body"]
 
 
-async def test_a_damaged_record_is_passed_over(delivery: Delivery) -> None:
+async def test_a_damaged_record_is_skipped(delivery: Delivery) -> None:
     places = [delivery.writer.put(inner("T", b"body-%d" % number), 1) for number in range(3)]
     log_file = delivery.store.commit_log.files[0]
     position = places[1].physical_offset + log_file.map[places[1].physical_offset :].find(b"body-1")
@@ -388,7 +390,7 @@ async def test_a_damaged_record_is_passed_over(delivery: Delivery) -> None:
         {"REAL_TOPIC": "RMQ_SYS_TRANS_HALF_TOPIC", "REAL_QID": "0"},
     ],
 )
-async def test_a_message_that_belongs_nowhere_is_passed_over(
+async def test_a_message_without_a_valid_original_queue_is_skipped(
     delivery: Delivery, properties: dict[str, str]
 ) -> None:
     odd = inner(SCHEDULE, b"odd")
@@ -402,14 +404,14 @@ async def test_a_message_that_belongs_nowhere_is_passed_over(
     assert (delivery.delayed.lost, delivery.offsets.get(1)) == (1, 2)
 
 
-async def test_a_message_for_a_topic_that_is_gone_is_kept(delivery: Delivery) -> None:
+async def test_a_message_for_a_deleted_topic_is_delivered(delivery: Delivery) -> None:
     delivery.writer.put(inner("Gone"), 1)
     delivery.topics.delete(["Gone"])
     await delivery.pass_seconds(1)
     assert delivery.bodies("Gone") == [b"body"]
 
 
-async def test_what_is_not_in_memory_is_read_in_a_thread(tmp_path: Path) -> None:
+async def test_messages_that_are_not_in_memory_are_read_in_a_thread(tmp_path: Path) -> None:
     delivery = Delivery(tmp_path)
     for number in range(10):
         delivery.writer.put(inner("T", b"%d" % number), 1)
@@ -428,10 +430,10 @@ async def test_what_is_not_in_memory_is_read_in_a_thread(tmp_path: Path) -> None
     delivery.store.close()
 
 
-async def test_with_sync_flush_slices_wait_for_the_disk(
+async def test_with_sync_flush_each_slice_waits_for_the_flush_before(
     delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing piles up in memory: the next slice is stored when the one before it is on the disk."""
+    """Messages do not pile up in memory."""
     for number in range(100):
         delivery.writer.put(inner("T", b"%d" % number), 1)
     waits: list[asyncio.Future[object]] = []
@@ -458,8 +460,8 @@ async def test_with_sync_flush_slices_wait_for_the_disk(
 # --- after a restart ---
 
 
-def _again(delivery: Delivery, folder: Path, **keys: object) -> Delivery:
-    """The same after a crash of the process; what was in delayOffset.json."""
+def _restarted(delivery: Delivery, folder: Path, **keys: object) -> Delivery:
+    """Restart after a crash of the process, with the same delayOffset.json."""
     offsets = delivery.offsets.encode()
     delivery.store.close()
     again = Delivery(folder, delivery.clock, **keys)
@@ -468,7 +470,7 @@ def _again(delivery: Delivery, folder: Path, **keys: object) -> Delivery:
     return again
 
 
-async def test_what_waits_survives(tmp_path: Path) -> None:
+async def test_waiting_messages_survive_a_crash(tmp_path: Path) -> None:
     first = Delivery(tmp_path)
     for number in range(10):
         first.writer.put(inner("T", b"%d" % number), 1)
@@ -477,7 +479,7 @@ async def test_what_waits_survives(tmp_path: Path) -> None:
     assert len(first.bodies("T")) == 5
     first.offsets.all_is_flushed()
 
-    again = _again(first, tmp_path)
+    again = _restarted(first, tmp_path)
     assert again.offsets.get(1) == 5
     await again.pass_seconds(10)
 
@@ -485,7 +487,7 @@ async def test_what_waits_survives(tmp_path: Path) -> None:
     again.store.close()
 
 
-async def test_after_a_crash_what_followed_the_last_known_place_comes_twice_at_most(tmp_path: Path) -> None:
+async def test_a_crash_redelivers_only_messages_after_the_written_offset(tmp_path: Path) -> None:
     first = Delivery(tmp_path)
     for number in range(10):
         first.writer.put(inner("T", b"%d" % number), 1)
@@ -496,7 +498,7 @@ async def test_after_a_crash_what_followed_the_last_known_place_comes_twice_at_m
     await first.pass_seconds(0.2)
     assert len(first.bodies("T")) == 5
 
-    again = _again(first, tmp_path)
+    again = _restarted(first, tmp_path)
     await again.pass_seconds(10)
 
     bodies = again.bodies("T")
@@ -506,14 +508,14 @@ async def test_after_a_crash_what_followed_the_last_known_place_comes_twice_at_m
 
 
 @pytest.mark.parametrize("known", [1000, -5])
-async def test_a_place_outside_of_the_queue_is_corrected(tmp_path: Path, known: int) -> None:
-    """After a crash of the machine the queue may have lost its end."""
+async def test_an_offset_outside_the_queue_is_corrected(tmp_path: Path, known: int) -> None:
+    """A crash of the machine may cut off the end of the queue."""
     first = Delivery(tmp_path)
     first.writer.put(inner("T", b"before"), 1)
     first.offsets.advance(1, known)
     first.offsets.all_is_flushed()
 
-    again = _again(first, tmp_path)
+    again = _restarted(first, tmp_path)
     again.writer.put(inner("T", b"after"), 1)
     await again.pass_seconds(10)
 
@@ -521,13 +523,13 @@ async def test_a_place_outside_of_the_queue_is_corrected(tmp_path: Path, known: 
     again.store.close()
 
 
-async def test_levels_that_are_not_set_any_more_are_delivered_still(tmp_path: Path) -> None:
+async def test_messages_of_removed_levels_are_still_delivered(tmp_path: Path) -> None:
     first = Delivery(tmp_path)
     first.writer.put(inner("T", b"low"), 2)
     first.writer.put(inner("T", b"high"), 4)
     await first.store.stop()
 
-    again = _again(first, tmp_path, messageDelayLevel="7s 8s")
+    again = _restarted(first, tmp_path, messageDelayLevel="7s 8s")
     await again.pass_seconds(29.999)
     assert again.bodies("T") == [b"low"]
     await again.pass_seconds(0.001)
@@ -536,8 +538,8 @@ async def test_levels_that_are_not_set_any_more_are_delivered_still(tmp_path: Pa
     again.store.close()
 
 
-async def test_queues_that_are_built_again_know_when_each_message_is_due(tmp_path: Path) -> None:
-    """From the records, and by the levels that are set."""
+async def test_rebuilt_queues_know_when_each_message_is_due(tmp_path: Path) -> None:
+    """The due time follows from the record and the current levels."""
     first = Delivery(tmp_path, messageDelayLevel="7s 8s")
     first.writer.put(inner("T", b"x", TAGS="t"), 2)
     first.store.close()

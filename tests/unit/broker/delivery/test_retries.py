@@ -1,4 +1,4 @@
-"""Where a message goes that a group could not consume, and when."""
+"""Redelivery: the topic, queue and delay of a message that a group failed to consume."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ def _group(delivery: Delivery, policy: GroupRetryPolicy | None = None, **keys: i
 
 
 def _levels(delivery: Delivery, times: int = 19) -> list[int]:
-    """The delay levels of the redeliveries that the broker chooses, until there are no more."""
-    found = [delivery.retries.after(Failure("g", number)) for number in range(times)]
+    """Return the delay levels of the first redeliveries, as the broker chooses them."""
+    found = [delivery.retries.redelivery_after(Failure("g", number)) for number in range(times)]
     return [redelivery.delay_level for redelivery in found if redelivery and not redelivery.is_dead_letter]
 
 
 def _refused(delivery: Delivery, failure: Failure) -> CommandError:
     with pytest.raises(CommandError) as refused:
-        delivery.retries.after(failure)
+        delivery.retries.redelivery_after(failure)
     return refused.value
 
 
 # --- how often ---
 
 
-def test_sixteen_redeliveries_with_apaches_delays_then_no_more(delivery: Delivery) -> None:
+def test_sixteen_redeliveries_with_apaches_delays_then_a_dead_letter(delivery: Delivery) -> None:
     assert _levels(delivery) == list(range(3, 19))
     delays_s = [delivery.writer.levels.delay_ms(level) // 1000 for level in _levels(delivery)]
     assert delays_s == [10, 30, *(60 * minutes for minutes in range(1, 11)), 1200, 1800, 3600, 7200]
-    dead = delivery.retries.after(Failure("g", 16))
+    dead = delivery.retries.redelivery_after(Failure("g", 16))
     assert dead == Redelivery("%DLQ%g", 0, 0, is_dead_letter=True)
 
 
 @pytest.mark.parametrize("times", [0, 1, 5])
 def test_a_maximum_of_n_means_n_redeliveries(delivery: Delivery, times: int) -> None:
-    """And so N + 1 deliveries in all."""
+    """With the first delivery that is N + 1 in all."""
     _group(delivery, retry_max_times=times)
     assert len(_levels(delivery)) == times
 
 
-def test_after_the_highest_level_it_stays_the_highest(delivery: Delivery) -> None:
+def test_redeliveries_stay_at_the_highest_level(delivery: Delivery) -> None:
     _group(delivery, retry_max_times=100)
     assert _levels(delivery, 30)[15:] == [18] * 15
 
@@ -72,11 +72,12 @@ def test_after_the_highest_level_it_stays_the_highest(delivery: Delivery) -> Non
     ("said", "version", "redeliveries"),
     [(2, VERSION_5_3_3, 2), (2, 121, 2), (2, 120, 16), (None, VERSION_5_3_3, 16), (-1, VERSION_5_3_3, 0)],
 )
-def test_what_the_consumer_says_counts_more_than_its_group(
+def test_the_consumers_limit_takes_precedence_over_the_groups(
     delivery: Delivery, said: int | None, version: int, redeliveries: int
 ) -> None:
     found = [
-        delivery.retries.after(Failure("g", number, 0, said, client_version=version)) for number in range(20)
+        delivery.retries.redelivery_after(Failure("g", number, 0, said, client_version=version))
+        for number in range(20)
     ]
     assert (
         sum(redelivery is not None and not redelivery.is_dead_letter for redelivery in found) == redeliveries
@@ -86,17 +87,17 @@ def test_what_the_consumer_says_counts_more_than_its_group(
 # --- how long ---
 
 
-def test_the_consumer_may_say_how_long(delivery: Delivery) -> None:
+def test_the_consumer_may_choose_the_delay_level(delivery: Delivery) -> None:
     levels = []
     for level in (1, 18, 19, 2**31 - 1):
-        redelivery = delivery.retries.after(Failure("g", 3, level))
+        redelivery = delivery.retries.redelivery_after(Failure("g", 3, level))
         assert redelivery is not None
         levels.append(redelivery.delay_level)
     assert levels == [1, 18, 18, 18]
 
 
-def test_below_zero_it_does_not_come_again(delivery: Delivery) -> None:
-    redelivery = delivery.retries.after(Failure("g", 0, -1))
+def test_a_negative_delay_level_means_no_redelivery(delivery: Delivery) -> None:
+    redelivery = delivery.retries.redelivery_after(Failure("g", 0, -1))
     assert redelivery is not None and redelivery.is_dead_letter
 
 
@@ -111,7 +112,7 @@ def _customized(*steps_ms: int) -> GroupRetryPolicy:
 
 
 def test_an_exponential_policy(delivery: Delivery) -> None:
-    """5 s, 10 s, 20 s, 40 s, ... at most 2 hours: of the delay levels the shortest that is long enough."""
+    """5 s, 10 s, 20 s, 40 s, ... at most 2 hours; each the shortest delay level that is long enough."""
     _group(delivery, _exponential())
     seconds = [delivery.writer.levels.delay_ms(level) // 1000 for level in _levels(delivery, 13)]
     assert seconds == [5, 10, 30, 60, 120, 180, 360, 1200, 1800, 3600, 7200, 7200, 7200]
@@ -123,7 +124,7 @@ def test_an_exponential_policy_has_a_limit_and_no_overflow(delivery: Delivery) -
 
 
 def test_customized_steps(delivery: Delivery) -> None:
-    """The first two steps stand for delay levels that no redelivery waits for (CustomizedRetryPolicy)."""
+    """The first two steps stand for delay levels that no redelivery uses (CustomizedRetryPolicy)."""
     _group(delivery, _customized(1, 2, 1000, 4000, 60_000))
     assert _levels(delivery, 5) == [1, 2, 5, 5, 5]
 
@@ -137,26 +138,24 @@ def test_customized_steps(delivery: Delivery) -> None:
         GroupRetryPolicy(type=GroupRetryPolicyType.EXPONENTIAL),
     ],
 )
-def test_a_policy_without_steps_of_its_own_is_that_of_all(
-    delivery: Delivery, policy: GroupRetryPolicy
-) -> None:
+def test_a_policy_without_steps_is_the_default_policy(delivery: Delivery, policy: GroupRetryPolicy) -> None:
     _group(delivery, policy)
     assert _levels(delivery, 4) == [3, 4, 5, 6]
 
 
-def test_customized_steps_that_are_few(delivery: Delivery) -> None:
+def test_the_last_customized_step_is_repeated(delivery: Delivery) -> None:
     _group(delivery, _customized(60_000))
     assert _levels(delivery, 3) == [5, 5, 5]
 
 
-# --- where ---
+# --- topics and queues ---
 
 
-def test_topics_are_made_as_the_group_wants_them(delivery: Delivery) -> None:
+def test_topics_are_created_by_the_groups_configuration(delivery: Delivery) -> None:
     _group(delivery, retry_queue_nums=3)
     queues = set()
     for _ in range(100):
-        redelivery = delivery.retries.after(Failure("g", 0, unit_mode=True))
+        redelivery = delivery.retries.redelivery_after(Failure("g", 0, unit_mode=True))
         assert redelivery is not None and redelivery.topic == "%RETRY%g"
         queues.add(redelivery.queue_id)
     assert queues == {0, 1, 2}
@@ -165,29 +164,29 @@ def test_topics_are_made_as_the_group_wants_them(delivery: Delivery) -> None:
     assert (made.read_queue_nums, made.write_queue_nums, made.perm, made.topic_sys_flag) == (3, 3, 6, 2)
     assert "%DLQ%g" not in delivery.topics
 
-    delivery.retries.after(Failure("g", 0, -1))
+    delivery.retries.redelivery_after(Failure("g", 0, -1))
     dead = delivery.topics.get("%DLQ%g")
     assert dead is not None
     assert (dead.read_queue_nums, dead.write_queue_nums, dead.perm, dead.topic_sys_flag) == (1, 1, 6, 0)
 
 
-def test_only_queues_that_consumers_see_are_used(delivery: Delivery) -> None:
-    """The group was given more queues after its topic was made: Apache's broker would use them, too."""
+def test_only_queues_that_consumers_read_are_used(delivery: Delivery) -> None:
+    """The group got more queues after its topic was created; Apache's broker would use all of them."""
     delivery.topics.update(TopicConfig(topic_name="%RETRY%g", read_queue_nums=2, write_queue_nums=2))
     _group(delivery, retry_queue_nums=10)
     queues = set()
     for _ in range(100):
-        redelivery = delivery.retries.after(Failure("g", 0))
+        redelivery = delivery.retries.redelivery_after(Failure("g", 0))
         assert redelivery is not None
         queues.add(redelivery.queue_id)
     assert queues == {0, 1}
 
 
 @pytest.mark.parametrize("queues", [0, -1])
-def test_a_group_without_retry_queues_wants_nothing_again(delivery: Delivery, queues: int) -> None:
+def test_a_group_without_retry_queues_has_no_redelivery(delivery: Delivery, queues: int) -> None:
     _group(delivery, retry_queue_nums=queues)
-    assert delivery.retries.after(Failure("g", 0)) is None
-    assert delivery.retries.after(Failure("g", 99)) is None
+    assert delivery.retries.redelivery_after(Failure("g", 0)) is None
+    assert delivery.retries.redelivery_after(Failure("g", 99)) is None
     assert "%RETRY%g" not in delivery.topics
 
 
@@ -209,19 +208,19 @@ def test_an_unknown_group(tmp_path: Path) -> None:
     delivery.store.close()
 
 
-# --- what consumers send to their retry topic themselves ---
+# --- sends to a retry topic ---
 
 
 @pytest.mark.parametrize(("times", "dead"), [(0, False), (16, False), (17, True)])
 def test_sends_to_a_retry_topic(delivery: Delivery, times: int, dead: bool) -> None:
-    """`times` counts the redelivery that is asked for, so that 16 of them come."""
-    redelivery = delivery.retries.of_send(Failure("g", times))
+    """`times` counts the requested redelivery too, so that there are 16."""
+    redelivery = delivery.retries.dead_letter_for_send(Failure("g", times))
     assert redelivery == (Redelivery("%DLQ%g", 0, 0, True) if dead else None)
 
 
-def test_who_consumes_in_order_gives_up_for_good(delivery: Delivery) -> None:
+def test_a_message_given_up_in_order_is_a_dead_letter(delivery: Delivery) -> None:
     delivery.locked.add("g")
-    redelivery = delivery.retries.of_send(Failure("g", 0))
+    redelivery = delivery.retries.dead_letter_for_send(Failure("g", 0))
     assert redelivery is not None and redelivery.is_dead_letter
 
 
@@ -241,8 +240,8 @@ def test_the_group_of_a_retry_topic(topic: str, group: str | None) -> None:
     assert group_of_retry_topic(topic) == group
 
 
-def test_counts_are_by_topics_that_exist(delivery: Delivery) -> None:
-    """A forged RETRY_TOPIC makes no series of its own in the metrics."""
+def test_redeliveries_are_counted_by_existing_topics(delivery: Delivery) -> None:
+    """A forged RETRY_TOPIC does not create a series in the metrics."""
     delivery.topics.update(TopicConfig(topic_name="T"))
     delivery.retries.count("g", "T", is_dead_letter=False)
     delivery.retries.count("g", "T", is_dead_letter=True)

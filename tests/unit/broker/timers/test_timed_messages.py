@@ -290,8 +290,11 @@ async def test_a_full_disk_makes_them_wait(delivery: Delivery, caplog: pytest.Lo
     delivery.store.health.allow("disk")
     await delivery.pass_seconds(0.1)
     assert delivery.bodies("T") == [b"0", b"1", b"2"]
-    told = [record.message for record in caplog.records if "timed messages" in record.message]
-    assert told == ["timed messages wait, though they are due: full", "timed messages are delivered again"]
+    logged = [record.message for record in caplog.records if "timed messages" in record.message]
+    assert logged == [
+        "delivery of due timed messages stalled, will retry cause=full",
+        "delivery of due timed messages resumed",
+    ]
 
 
 async def test_a_disk_that_cannot_be_read_is_tried_again(

@@ -1,0 +1,67 @@
+"""The message writer: what it returns, counts and caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq_broker.delivery.message_writer import Written
+from rmq_broker.store.api import MessageRejected
+from rmq_remoting.java_hash import tags_code
+from tests.unit.broker.delivery.parts import SCHEDULE, Delivery, inner
+from tests.unit.broker.parts import START_MS
+
+
+@pytest.fixture
+def delivery(tmp_path: Path) -> Iterator[Delivery]:
+    delivery = Delivery(tmp_path, mappedFileSizeCommitLog=4 << 20)
+    yield delivery
+    delivery.store.close()
+
+
+def test_the_place_of_each_kind_of_message(delivery: Delivery) -> None:
+    plain = delivery.writer.put(inner("T"))
+    delayed = delivery.writer.put(inner("T"), 3)
+    timed = delivery.writer.put(inner("T", TIMER_DELAY_SEC="5"))
+
+    (stored,) = delivery.stored("T")
+    assert plain == Written(0, 0, stored.store_size, None)
+    (stored,) = delivery.stored(SCHEDULE, 2)
+    assert delayed == Written(stored.physical_offset, 0, stored.store_size, None)
+    (stored,) = delivery.stored("rmq_sys_wheel_timer")
+    assert timed == Written(stored.physical_offset, 0, stored.store_size, START_MS + 4000)
+
+
+def test_messages_with_a_due_delivery_time_are_stored_at_once(delivery: Delivery) -> None:
+    assert delivery.writer.put(inner("T", TIMER_DELIVER_MS=str(START_MS))).timer_out_ms is None
+    assert delivery.bodies("T") == [b"body"]
+
+
+def test_a_topic_whose_name_is_too_long_for_a_folder_is_refused(delivery: Delivery) -> None:
+    with pytest.raises(MessageRejected, match="choose shorter names"):
+        delivery.writer.put(inner("%RETRY%" + "g" * 255))
+
+
+def test_templates_are_cached_within_bounds(delivery: Delivery) -> None:
+    templates, _ = delivery.writer.caches
+    for _ in range(3):
+        delivery.writer.put(inner("T"))
+    assert (len(templates), templates.insertions) == (1, 1)
+    for number in range(4100):
+        delivery.writer.put(inner("T", reconsume_times=number))
+    assert 0 < len(templates) <= templates.max_entries == 4096
+    assert templates.evictions > 0
+
+
+def test_tags_are_cached_within_bounds(delivery: Delivery) -> None:
+    _, tags = delivery.writer.caches
+    for _ in range(2):
+        delivery.writer.put(inner("T", TAGS="paid"))
+    assert dict(tags.entries) == {b"paid": tags_code("paid")}
+    delivery.writer.put(inner("T", TAGS="t" * 256))
+    assert len(tags) == 1
+    entries = delivery.store.queue_entries("T", 0, 0, 9)
+    assert entries is not None
+    assert [code for _, _, code in entries] == [tags_code("paid")] * 2 + [tags_code("t" * 256)]
