@@ -1,1 +1,1 @@
-"""Which messages a consumer gets: SQL92 expressions over the messages' properties."""
+"""Message filters: tags and SQL92 expressions over message properties."""

@@ -1,4 +1,4 @@
-"""Which filters take a message, noted when it is stored.
+"""Bit maps that record, for each stored message, which groups' filters match it.
 
 Source: Apache RocketMQ 5.3.3, CommitLogDispatcherCalcBitMap.
 """
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class BitMaps:
-    """Makes the bit maps of messages. Filters whose subscribers are gone for now are in them, too."""
+    """Computes the bit maps of messages. Filters without current subscribers are included."""
 
     def __init__(self, settings: FilterSettings, table: ConsumerFilterTable) -> None:
         self._settings = settings
         self._table = table
 
     def of(self, topic: str, properties: Callable[[], bytes]) -> bytes | None:
-        """The map of a message; None where nobody filters its topic, and for topics of the system."""
+        """Return the bit map of a message; None for a topic without filters, and for system topics."""
         if not self._settings.enable_calc_filter_bit_map:
             return None
         filters = self._table.judges(topic)

@@ -1,4 +1,4 @@
-"""Bloom filters, in which a message's entry says whose expressions it matched when it was stored.
+"""Bloom filters: a message's queue entry records whose expressions it matched when it was stored.
 
 Source: Apache RocketMQ 5.3.3, BloomFilter and BloomFilterData; hashing as Guava's murmur3_128.
 """
@@ -18,14 +18,14 @@ _C2: Final = 0x4CF5AD432745937F
 
 @dataclass(frozen=True, slots=True)
 class BloomPositions:
-    """The bits of one name, in a map of `bit_count` bits."""
+    """Bit positions of one name, in a map of `bit_count` bits."""
 
     bit_count: int
     positions: tuple[int, ...]
 
 
 class BloomFilter:
-    """Maps for about `names` names, of which `error_percent` in 100 are found though they are not in."""
+    """Bloom filter for about `names` names with a false-positive rate of `error_percent` percent."""
 
     def __init__(self, error_percent: int, names: int) -> None:
         rate = error_percent / 100.0
@@ -34,7 +34,7 @@ class BloomFilter:
         self.bit_count = 8 * math.ceil(bits / 8)
 
     def positions_of(self, name: str) -> BloomPositions:
-        """Which bits stand for a name."""
+        """Return the bit positions of a name."""
         hashed = murmur3_low_64(name.encode())
         low, high = _int32(hashed), _int32(hashed >> 32)
         positions: list[int] = []
@@ -44,7 +44,7 @@ class BloomFilter:
         return BloomPositions(self.bit_count, tuple(positions))
 
     def fits(self, positions: BloomPositions | None) -> bool:
-        """Whether positions are of a filter of this size."""
+        """Whether positions belong to a filter of this size."""
         return (
             positions is not None
             and positions.bit_count == self.bit_count
@@ -52,7 +52,7 @@ class BloomFilter:
         )
 
     def bit_map(self, names: Iterable[BloomPositions]) -> bytes:
-        """A map with these names in it."""
+        """Return a map that contains these names."""
         bits = bytearray(self.bit_count // 8)
         for name in names:
             for position in name.positions:
@@ -61,14 +61,14 @@ class BloomFilter:
 
 
 def may_contain(bit_map: bytes, name: BloomPositions) -> bool:
-    """Whether a name may be in a map; True where the map is of another size and tells nothing."""
+    """Whether a map may contain a name; True for a map of another size, which tells nothing."""
     if len(bit_map) * 8 != name.bit_count:
         return True
     return all(bit_map[position >> 3] >> (position & 7) & 1 for position in name.positions)
 
 
 def murmur3_low_64(data: bytes) -> int:
-    """The first half of MurmurHash3 x64 128 with seed 0, unsigned."""
+    """Return the first half of MurmurHash3 x64 128 with seed 0, unsigned."""
     h1 = h2 = 0
     whole = len(data) - len(data) % 16
     for start in range(0, whole, 16):

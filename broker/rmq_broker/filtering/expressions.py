@@ -1,4 +1,4 @@
-"""Filter expressions that are ready to be evaluated."""
+"""Compiled filter expressions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from ..settings.filters import FilterSettings
 
 SQL92: Final = "SQL92"
-# The expressions of all subscriptions are kept by those; this is for pulls that carry their own.
+# Subscriptions keep their own expressions; this cache is for pulls that carry an expression.
 _REMEMBERED_CHARACTERS: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An SQL92 expression as a function of a message's raw property bytes; for any thread.
+    """An SQL92 expression as a function of a message's raw property bytes; safe in any thread.
 
-    `tests` is about how many comparisons it has, `names` the properties that it looks at.
+    `tests` is the approximate number of comparisons, `names` are the properties that it reads.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Expression:
 
 
 class Expressions:
-    """Compiles expressions, and remembers those that were asked for last."""
+    """Compiles expressions, and caches recent ones."""
 
     def __init__(self, settings: FilterSettings) -> None:
         self._settings = settings
@@ -42,7 +42,7 @@ class Expressions:
         self._characters = 0
 
     def compile(self, expression_type: str, text: str) -> Expression:
-        """Raises ExpressionError, with the position of what is wrong."""
+        """Return the compiled expression. Raises ExpressionError with the position of the mistake."""
         if expression_type != SQL92:
             raise ExpressionError(
                 f"expressions of type {expression_type} are not known here: there are TAG and {SQL92}"
@@ -69,7 +69,7 @@ def _compiled(text: str, lenient: bool) -> Expression:
 
 
 def _matcher(evaluate: Test[bytes]) -> Callable[[bytes], bool]:
-    """Only what is true matches: neither what is unknown, nor what cannot be evaluated."""
+    """Match only if the condition is true: neither if it is unknown, nor if it cannot be evaluated."""
 
     def matches(properties: bytes) -> bool:
         try:

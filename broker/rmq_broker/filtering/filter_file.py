@@ -9,14 +9,14 @@ from rmq_remoting.integers import Int32, Int64
 
 
 class BloomFilterData(Body):
-    """The bits that stand for a group's filter of a topic."""
+    """The bits of a group's filter for a topic."""
 
     bit_num: Int32 = 0
     bit_pos: list[Int32] = Field(default_factory=list)
 
 
 class ConsumerFilterData(Body):
-    """A group's expression for a topic; `dead` says that nobody has been subscribed since `dead_time`."""
+    """A group's expression for a topic; `dead`: it has had no subscriber since `dead_time`."""
 
     bloom_filter_data: BloomFilterData | None = None
     born_time: Int64 = 0
@@ -30,13 +30,13 @@ class ConsumerFilterData(Body):
 
 
 class FilterDataMapByTopic(Body):
-    """The filters of a topic, by group."""
+    """Filters of a topic, by group."""
 
     group_filter_data: dict[str, ConsumerFilterData] = Field(default_factory=dict)
     topic: str | None = None
 
 
 class ConsumerFilterWrapper(Body):
-    """All filters of a broker, by topic."""
+    """Filters of a broker, by topic."""
 
     filter_data_by_topic: dict[str, FilterDataMapByTopic] = Field(default_factory=dict)

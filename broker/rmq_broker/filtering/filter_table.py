@@ -1,4 +1,4 @@
-"""The expressions that groups are subscribed with: one owner, with its persistent form.
+"""The table of the groups' filter expressions, with its persistent form.
 
 Source of the rules: Apache RocketMQ 5.3.3, ConsumerFilterManager and ConsumerFilterData.
 """
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.filtering")
 
-# How often `forget_dead` is to be called.
+# Interval of `forget_dead`.
 SWEEP_FILTERS_SECONDS: Final = 10.0
-# Who was subscribed before a stop is taken for gone since then.
+# At a start, earlier subscribers count as gone since this long before.
 _GONE_BEFORE_LOAD_MS: Final = 30_000
-# Of groups that are gone no more are kept than this.
+# Bound on the filters of groups without subscribers.
 _MOST_FILTERS: Final = 10_000
 
 
 @dataclass(slots=True)
 class ConsumerFilter:
-    """A group's expression for a topic. `version` is the client's: the time when it subscribed, in ms.
+    """A group's expression for a topic. `version` is the client's: the time of the subscription, in ms.
 
-    Messages stored after `judged_after_ms` have been judged by it, where bit maps are kept; that is when it
-    was born, or when the broker started after a crash. No message was stored after `born_ms` before it was
-    born, also where the clock has been set back. From `dead_ms` on, if that is not 0, nobody is subscribed
-    with it.
+    If bit maps are enabled, messages stored after `judged_after_ms` have been evaluated by the expression.
+    That is the time of its registration, or of the broker's start after a crash. `born_ms` is never earlier
+    than the newest message stored before the registration, even after the clock was set back. If `dead_ms`
+    is not 0, the expression has had no subscriber since then.
     """
 
     group: str
@@ -57,52 +57,52 @@ class ConsumerFilter:
 
     @property
     def is_dead(self) -> bool:
-        """Whether nobody is subscribed with it."""
+        """Whether it has no subscriber."""
         return self.dead_ms >= self.born_ms
 
 
 class ConsumerFilterTable:
-    """Filters by topic and group. Those whose subscribers are gone are kept for a while."""
+    """Filters by topic and group, kept for a while after their last subscriber has gone."""
 
     def __init__(self, settings: FilterSettings, expressions: Expressions, now_ms: ClockMs) -> None:
         self.bloom = BloomFilter(settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num)
         self._settings = settings
         self._expressions = expressions
         self._now_ms = now_ms
-        self._newest_ms = 0  # no message that was judged has been stored after this
+        self._newest_ms = 0  # the newest store time of an evaluated message
         self._table: dict[str, dict[str, ConsumerFilter]] = {}
-        self._topics_of: dict[str, set[str]] = {}  # by group, so that a heartbeat costs what it has
+        self._topics_of: dict[str, set[str]] = {}  # by group: a heartbeat costs only its own topics
         self._count = 0
         self._listeners: list[Callable[[], None]] = []
 
     # --- looking up ---
 
     def find(self, topic: str, group: str) -> ConsumerFilter | None:
-        """A group's filter of a topic; None where its expression could not be understood, too."""
+        """Return a group's filter for a topic; None if there is none or its expression is invalid."""
         return self._table.get(topic, {}).get(group)
 
     def __len__(self) -> int:
         return self._count
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called after each change that is to be written down."""
+        """Register `listener`, called after each change that must be persisted."""
         self._listeners.append(listener)
 
-    # --- what is stored ---
+    # --- stored messages ---
 
     def judges(self, topic: str) -> list[ConsumerFilter]:
-        """The filters that judge a message which is stored now, also those whose subscribers are gone."""
+        """Return the filters that evaluate a new message, including those without subscribers."""
         self.stored_until(self._now_ms())
         return list(self._table.get(topic, {}).values())
 
     def stored_until(self, timestamp_ms: int) -> None:
-        """There are messages with such a store time; the clock may have been set back since."""
+        """Note the store time of existing messages; the clock may have been set back since."""
         self._newest_ms = max(self._newest_ms, timestamp_ms)
 
-    # --- what heartbeats tell ---
+    # --- heartbeats ---
 
     def register(self, group: str, subscriptions: Iterable[Subscription]) -> None:
-        """A member of the group has told what it is subscribed to: all of it."""
+        """Register all subscriptions of a group, as sent by one of its members."""
         wanted = list(subscriptions)
         changed = [self._register(group, subscription) for subscription in wanted]
         topics = {subscription.topic for subscription in wanted}
@@ -111,17 +111,17 @@ class ConsumerFilterTable:
             self._publish()
 
     def unregister(self, group: str) -> None:
-        """The last member of the group is gone."""
+        """Mark the filters of a group whose last member has gone."""
         if any([self._bury(known) for known in self._of_group(group)]):
             self._publish()
 
     def members_changed(self, group: ConsumerGroup) -> None:
-        """The members of a group have changed; it is of interest when there are none left."""
+        """Handle a change of a group's members; only the departure of the last one matters."""
         if not group.members:
             self.unregister(group.name)
 
     def forget_dead(self) -> None:
-        """Drop the filters that nobody has been subscribed with for long enough."""
+        """Remove filters that had no subscriber for `filterDataCleanTimeSpan`."""
         before_ms = self._now_ms() - self._settings.filter_data_clean_time_span_ms
         if any(
             [self._drop(known) for known in list(self._all()) if known.is_dead and known.dead_ms <= before_ms]
@@ -131,7 +131,7 @@ class ConsumerFilterTable:
     # --- persistence ---
 
     def encode(self) -> bytes:
-        """The content of `consumerFilter.json`."""
+        """Return the content of `consumerFilter.json`."""
         topics = {
             topic: FilterDataMapByTopic(
                 topic=topic, group_filter_data={group: data_of(known) for group, known in groups.items()}
@@ -141,9 +141,9 @@ class ConsumerFilterTable:
         return ConsumerFilterWrapper(filter_data_by_topic=topics).encode_pretty()
 
     def decode(self, content: bytes) -> None:
-        """Take over what `consumerFilter.json` holds; raises BodyError.
+        """Load the content of `consumerFilter.json`; raises BodyError.
 
-        If bit maps had another size when it was written, nothing of it is: every filter begins anew.
+        A file with bit maps of another size is ignored: heartbeats register all filters again.
         """
         wrapper = ConsumerFilterWrapper.decode(content)
         stored = [
@@ -152,23 +152,26 @@ class ConsumerFilterTable:
             for data in topic.group_filter_data.values()
         ]
         if not all(self.bloom.fits(_bloom_of(data)) for data in stored):
-            log.info("the bit maps of consumer filters have another size now: all filters begin anew")
+            log.info(
+                "consumer filters not loaded: the size of bit maps has changed with "
+                "expectConsumerNumUseFilter or maxErrorRateOfBloomFilter; heartbeats register them again"
+            )
             return
         for data in stored:
             known = self._loaded(data)
             if known is not None:
                 self._put(known)
 
-    def distrust_bit_maps(self) -> None:
-        """After a crash: what the file says may not be what messages were judged by in the end."""
+    def invalidate_bit_maps(self) -> None:
+        """After a crash, ignore the bit maps of earlier messages: the file may lack changes of filters."""
         judged_after_ms = self._not_before()
         for known in self._all():
             known.judged_after_ms = max(known.born_ms, judged_after_ms)
 
-    # --- inside ---
+    # --- internals ---
 
     def _register(self, group: str, wanted: Subscription) -> bool:
-        """Whether something has changed."""
+        """Register one subscription; whether the table has changed."""
         known = self.find(wanted.topic, group)
         if wanted.expression_type == TAG_EXPRESSION:
             return known is not None and wanted.sub_version > known.version and self._bury(known)
@@ -180,7 +183,10 @@ class ConsumerFilterTable:
         if wanted.sub_version <= known.version:
             if not same:
                 log.info(
-                    "older filter of group %s for %s ignored: %s", group, wanted.topic, wanted.sub_string
+                    "outdated filter ignored group=%s topic=%s expression=%s",
+                    group,
+                    wanted.topic,
+                    wanted.sub_string,
                 )
             return wanted.sub_version == known.version and self._revive(known)
         if not same:
@@ -191,13 +197,13 @@ class ConsumerFilterTable:
         return True
 
     def _replace(self, group: str, wanted: Subscription) -> bool:
-        """Begin with a new expression; False where it cannot be understood, pulls are told why."""
+        """Register a new expression; False if it is invalid. Pulls are answered with the reason."""
         try:
             expression = self._expressions.compile(wanted.expression_type, wanted.sub_string)
         except ExpressionError as error:
-            log.warning("filter of group %s for %s: %s", group, wanted.topic, error)
+            log.warning("invalid filter group=%s topic=%s: %s", group, wanted.topic, error)
             return False
-        log.info("group %s filters %s by %s", group, wanted.topic, wanted.sub_string)
+        log.info("filter registered group=%s topic=%s expression=%s", group, wanted.topic, wanted.sub_string)
         bloom = self.bloom.positions_of(f"{group}#{wanted.topic}")
         self._put(
             ConsumerFilter(
@@ -218,7 +224,7 @@ class ConsumerFilterTable:
         try:
             expression = self._expressions.compile(kind, text)
         except ExpressionError as error:
-            log.warning("stored filter of group %s for %s: %s", data.consumer_group, data.topic, error)
+            log.warning("invalid stored filter group=%s topic=%s: %s", data.consumer_group, data.topic, error)
             return None
         dead_ms = data.dead_time or max(data.born_time, self._now_ms() - _GONE_BEFORE_LOAD_MS)
         return ConsumerFilter(
@@ -264,7 +270,7 @@ class ConsumerFilterTable:
         return was_dead
 
     def _not_before(self) -> int:
-        """Now; after the clock was set back, the time of the newest message."""
+        """Return the current time in ms; after the clock was set back, that of the newest message."""
         return max(self._now_ms(), self._newest_ms)
 
     def _all(self) -> Iterator[ConsumerFilter]:
@@ -279,7 +285,7 @@ class ConsumerFilterTable:
 
 
 def data_of(known: ConsumerFilter) -> ConsumerFilterData:
-    """A filter as Apache's tools and files have it."""
+    """Return a filter in the form of Apache's tools and files."""
     return ConsumerFilterData(
         bloom_filter_data=BloomFilterData(bit_num=known.bloom.bit_count, bit_pos=list(known.bloom.positions)),
         born_time=known.born_ms,

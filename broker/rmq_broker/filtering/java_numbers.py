@@ -1,4 +1,4 @@
-"""Numbers in texts, read as Java reads them: Integer.valueOf, Long.valueOf, Double.valueOf."""
+"""Parse numbers as Java does: Integer.valueOf, Long.valueOf, Double.valueOf."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMED: Final = {
 
 
 class NotANumber(ValueError):
-    """A text that is no number, or none of the kind asked for."""
+    """A text that is not a number of the requested type."""
 
 
 def _integer_reader(bits: int) -> Callable[[bytes], int]:
@@ -30,7 +30,7 @@ def _integer_reader(bits: int) -> Callable[[bytes], int]:
     most_digits = len(str(highest))
 
     def read(text: bytes) -> int:
-        """An integer of so many bits. Raises NotANumber."""
+        """Return an integer of the given number of bits. Raises NotANumber."""
         if text.isdigit() and len(text) <= most_digits:
             value = int(text)
         else:
@@ -43,9 +43,9 @@ def _integer_reader(bits: int) -> Callable[[bytes], int]:
 
 
 def _read_odd_integer(text: bytes, most_digits: int) -> int:
-    """One with a sign, with leading zeros, or with digits of another script."""
+    """Parse an integer with a sign, leading zeros, or digits of another script."""
     match = _INTEGER.fullmatch(text.decode("utf-8", "replace"))
-    # Java looks at single UTF-16 units, so that a digit beyond them is none.
+    # Java examines single UTF-16 units: a digit outside the basic plane is not a digit to it.
     if match is None or max(match[2]) > "\uffff":
         raise NotANumber(text)
     digits = "".join([str(int(digit)) for digit in match[2]]).lstrip("0") or "0"
@@ -59,7 +59,7 @@ read_int64 = _integer_reader(64)
 
 
 def read_double(text: bytes) -> float:
-    """A floating point number, with blanks around it, an exponent or a suffix. Raises NotANumber."""
+    """Return a floating point number, with optional blanks, exponent and suffix. Raises NotANumber."""
     if _PLAIN_DOUBLE.fullmatch(text):
         return float(text)
     text = text.strip(_ALL_BLANKS)
@@ -83,7 +83,7 @@ def _from_hex(text: str) -> float:
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """Below, at or above 0 as `left` is to `right`; -0.0 is below 0.0, NaN above all (Double.compareTo)."""
+    """Compare two numbers: negative, 0 or positive. -0.0 is below 0.0, NaN above all (Double.compareTo)."""
     if left < right:
         return -1
     if left > right:

@@ -1,4 +1,4 @@
-"""What a subscription lets through, in the form that the store reads by.
+"""Message filters made from subscriptions, in the form that the store's reader takes.
 
 Source of the rules: Apache RocketMQ 5.3.3, PullMessageProcessor, ExpressionMessageFilter and
 ExpressionForRetryMessageFilter.
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """Which messages are wanted: by hashes of tags, and by properties. None: all are."""
+    """The wanted messages, by hash codes of tags and by properties. None means all messages."""
 
     tags_codes: frozenset[int] | None = None
     properties: PropertyFilter | None = None
 
 
 EVERYTHING: Final = MessageFilter()
-# What a group is subscribed to by now: by group and topic.
+# The current subscription of a group to a topic.
 FindSubscription = Callable[[str, str], Subscription | None]
 
 
 class MessageFilters:
-    """Makes filters of subscriptions; for pulls, and for whatever else reads for consumers."""
+    """Builds filters from subscriptions, for pulls, pops and everything else that reads for consumers."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class MessageFilters:
         self._find_subscription = find_subscription
 
     def of_request(self, group: str, subscription: Subscription) -> MessageFilter:
-        """Of a subscription that a request itself carries. Raises CommandError."""
+        """Return the filter of a subscription carried by the request. Raises CommandError."""
         if subscription.expression_type != TAG_EXPRESSION:
             self.check_allowed(subscription)
         return self.of_pop(group, subscription)
 
     def of_pop(self, group: str, subscription: Subscription) -> MessageFilter:
-        """The same of a pop, whose expression needs no `enablePropertyFilter` (PopMessageProcessor).
+        """Return the filter of a pop, which needs no `enablePropertyFilter` (PopMessageProcessor).
 
         Raises CommandError.
         """
@@ -73,7 +73,7 @@ class MessageFilters:
             raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
 
     def of_group(self, group: str, subscription: Subscription, sub_version: int) -> MessageFilter:
-        """Of the subscription that a group's heartbeats tell of; `sub_version` is the request's.
+        """Return the filter of a subscription from heartbeats; `sub_version` is the request's.
 
         Raises CommandError.
         """
@@ -86,13 +86,13 @@ class MessageFilters:
         if known.version < sub_version:
             raise CommandError(
                 ResponseCode.FILTER_DATA_NOT_LATEST,
-                f"the filter of group {group} for {subscription.topic} that is known here is older than the "
-                "request's",
+                f"the filter of group {group} for {subscription.topic} at this broker is older than the "
+                "request's; it is updated by the next heartbeat",
             )
         return EVERYTHING if subscription.class_filter_mode else _of_known(known)
 
     def check_allowed(self, subscription: Subscription) -> None:
-        """Raises CommandError where this broker does not filter by properties."""
+        """Raise CommandError if this broker does not filter by properties."""
         if not self._settings.enable_property_filter:
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR,
@@ -101,7 +101,7 @@ class MessageFilters:
             )
 
     def compile(self, subscription: Subscription) -> Expression:
-        """The expression of a subscription. Raises ExpressionError."""
+        """Return the compiled expression of a subscription. Raises ExpressionError."""
         return self._expressions.compile(subscription.expression_type, subscription.sub_string)
 
     def _by_tags(self, group: str, subscription: Subscription) -> MessageFilter:
@@ -113,7 +113,7 @@ class MessageFilters:
         return MessageFilter(subscription.code_set, properties)
 
     def _of_origin(self, group: str) -> PropertyFilter:
-        """Messages that come again: by the group's filter of the topic that they came from."""
+        """Return the filter of redelivered messages: each by the group's filter for its original topic."""
 
         def matches(properties: bytes) -> bool:
             origin = find_property(properties, b"RETRY_TOPIC")
@@ -123,7 +123,7 @@ class MessageFilters:
         return PropertyFilter(f"origins of group {group}", matches, 2)
 
     def _present(self, group: str, topic: str) -> ConsumerFilter | None:
-        """The filter that the group is subscribed to the topic with by now."""
+        """Return the filter of the group's current subscription to the topic; None without one."""
         known = self._table.find(topic, group)
         if known is None:
             return None
@@ -137,7 +137,7 @@ class MessageFilters:
         return known if is_present else None
 
     def _what_is_wrong(self, group: str, subscription: Subscription) -> str:
-        """Why there is no filter of a subscription that is known."""
+        """Return the reason why a known subscription has no filter."""
         remark = f"the filter of group {group} for topic {subscription.topic} is not known here"
         try:
             self.compile(subscription)
@@ -147,7 +147,7 @@ class MessageFilters:
 
 
 def _of_known(known: ConsumerFilter) -> MessageFilter:
-    """Of a filter by which messages have been judged when they were stored."""
+    """Return the message filter for an expression whose matches are recorded in bit maps."""
     expression = known.expression
 
     def may_match(store_timestamp_ms: int, bit_map: bytes) -> bool:

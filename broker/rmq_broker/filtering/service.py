@@ -43,7 +43,7 @@ class FilterService:
         self.table.on_change(self.file.changed)
         self.table.stored_until(newest_stored_ms)
         if not after_clean_stop:
-            self.table.distrust_bit_maps()
+            self.table.invalidate_bit_maps()
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
         """Start the background tasks."""

@@ -1,10 +1,10 @@
 """SQL92 conditions as functions of a message (Apache RocketMQ 5.3.3, org.apache.rocketmq.filter.expression).
 
-A condition is true, false or, where a property is missing, unknown (None). It cannot be evaluated where a
-text should be a number and is none; Apache's broker does not deliver such a message either.
+A condition is true, false or, if a property is missing, unknown (None). It cannot be evaluated if a text is
+compared with a number and is not one; Apache's broker does not deliver such a message either.
 
-Values of properties are texts, here as UTF-8; what everything else is, is known from the expression. So
-each comparison is settled once, and what is left for a message is to find texts and to read numbers.
+Property values are texts, here as UTF-8. All other types are known from the expression. Therefore each
+comparison is chosen once, at compile time; evaluating a message only finds texts and parses numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NotComparable(ValueError):
     """A condition that has no result for a message."""
 
 
-# What may go wrong in an evaluation: the message is not delivered.
+# Errors of an evaluation: the message is not delivered.
 EVALUATION_ERRORS: Final = (NotANumber, NotComparable)
 
 _ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -63,7 +63,7 @@ _TEXT_TESTS: Final[dict[str, Callable[[bytes, bytes], bool]]] = {
 
 
 class _Operand(NamedTuple, Generic[Message]):
-    """One side of a comparison: `get` gives a value of the type, or None."""
+    """One side of a comparison: `get` returns a value of the type, or None."""
 
     type: Type
     get: Callable[[Message], object]
@@ -71,15 +71,15 @@ class _Operand(NamedTuple, Generic[Message]):
 
 
 class Compiler(Generic[Message]):
-    """Makes functions of conditions. `property_finder` makes the functions that look properties up."""
+    """Compiles conditions into functions. `property_finder` makes the functions that find properties."""
 
     def __init__(self, property_finder: Callable[[str], Find[Message]]) -> None:
         self.names: set[str] = set()
-        self.tests = 0  # so many comparisons there are; a measure of what an evaluation costs
+        self.tests = 0  # number of comparisons, a measure of the cost of an evaluation
         self._property_finder = property_finder
 
     def compile(self, condition: Condition) -> Test[Message]:
-        """The function that evaluates a condition; it raises EVALUATION_ERRORS."""
+        """Return the function that evaluates a condition; it raises EVALUATION_ERRORS."""
         match condition:
             case Logic("AND", operands):
                 return _all_of([self.compile(operand) for operand in operands])
@@ -120,7 +120,7 @@ class Compiler(Generic[Message]):
         return _Operand(Type.BOOLEAN, self.compile(node))
 
     def _negative(self, node: Negative) -> _Operand[Message]:
-        """Only a number has a negative: of anything else it is nothing."""
+        """Compile a minus sign: the negative of anything but a number is NULL."""
         operand = self._operand(node.operand)
         if operand.type in NUMBERS:
             assert isinstance(operand.constant, int | float)
@@ -129,7 +129,7 @@ class Compiler(Generic[Message]):
         get = operand.get
 
         def nothing(message: Message) -> None:
-            get(message)  # may fail, which counts
+            get(message)  # it may fail, and then the message does not match
 
         return _Operand(Type.NULL, nothing)
 
@@ -140,7 +140,7 @@ class Compiler(Generic[Message]):
         wanted, test, expected = _utf8(node.text), _TEXT_TESTS[node.operator], not node.negated
         get = operand.get
         if not wanted or operand.type is not Type.STRING:
-            # Not even NOT makes such a test true.
+            # Such a test is false, with NOT as well.
             def false(message: Message) -> bool:
                 if wanted:
                     get(message)
@@ -190,7 +190,7 @@ class Compiler(Generic[Message]):
         return evaluate
 
     def _equality(self, left_node: Node, right_node: Node) -> Test[Message]:
-        """Nothing equals nothing; else what is missing on the left makes it unknown, on the right false."""
+        """Compile `=`: two missing values are equal; one missing left is unknown, one missing right false."""
         left, right = self._operand(left_node), self._operand(right_node)
         get_left, get_right = left.get, right.get
         if left.type is Type.STRING and right.constant is not None:
@@ -230,7 +230,7 @@ def _all_of(tests: list[Test[Message]]) -> Test[Message]:
 
 
 def _both(left: Test[Message], right: Test[Message]) -> Test[Message]:
-    """AND of two, which is most of them, without the loop."""
+    """AND of two conditions, the most frequent case, without a loop."""
 
     def evaluate(message: Message) -> bool | None:
         one = left(message)
@@ -268,7 +268,7 @@ def _contrary(test: Test[Message]) -> Test[Message]:
 
 
 def _number_test(order: str, find: Callable[[Message], Any], constant: _Operand[Message]) -> Test[Message]:
-    """A text compared with a number: the text has to be a number of that type."""
+    """Compare a text with a number: the text must be a number of that type."""
     number, compare, read = constant.constant, _ORDERS[order], _READERS[constant.type]
     assert isinstance(number, int | float)
     if constant.type is Type.DOUBLE:
@@ -302,7 +302,7 @@ def _text_equality(find: Callable[[Message], object], constant: _Operand[Message
 
 
 def _equal_values(left: Type, right: Type) -> Callable[[object, object], bool]:
-    """How two values that are there are compared by `=`."""
+    """Return the function that compares two present values by `=`."""
     if left is right and left not in NUMBERS:
         return operator.eq
     if left in NUMBERS and right in NUMBERS:

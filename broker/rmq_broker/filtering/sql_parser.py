@@ -1,4 +1,4 @@
-"""SQL92 filter expressions, read (Apache RocketMQ 5.3.3, SelectorParser and ComparisonExpression)."""
+"""Parser of SQL92 filter expressions (Apache RocketMQ 5.3.3, SelectorParser and ComparisonExpression)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .sql_tree import (
     Type,
 )
 
-# Bounds that Apache's broker does not have. An expression is evaluated for each message, and the loop waits.
+# Bounds that Apache's broker lacks: the event loop evaluates an expression for each message.
 MAX_CHARACTERS: Final = 16 * 1024
 MAX_VALUES: Final = 1000
-# Of parentheses, signs and comparisons within each other.
+# Nesting of parentheses, signs and comparisons.
 MAX_DEPTH: Final = 64
 
 _TEXT_TESTS: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
@@ -41,10 +41,10 @@ _CONSTANTS: Final = {
 
 
 def parse(text: str, *, lenient: bool = False) -> Condition:
-    """The condition that an expression stands for. Raises SqlError.
+    """Parse an expression into a condition. Raises SqlError.
 
-    Apache's broker reads as far as it understands and ignores what follows, so that `a > 5)` is taken for
-    `a > 5` and `a LIKE 'x'` for `a`. `lenient` does the same, otherwise that is an error.
+    Apache's parser ignores everything behind the part that it understands: it takes `a > 5)` for `a > 5` and
+    `a LIKE 'x'` for `a`. `lenient` does the same; otherwise the rest is an error.
     """
     if len(text) > MAX_CHARACTERS:
         raise SqlError(MAX_CHARACTERS + 1, f"an expression has {MAX_CHARACTERS} characters at most")
@@ -61,8 +61,8 @@ class _Parser:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._values = 0
-        self._depth = 0  # of what is being read
-        self._height = 0  # of what was read last: comparisons may follow one another without parentheses
+        self._depth = 0  # nesting of the part that is being parsed
+        self._height = 0  # of the last parsed part: comparisons may follow one another without parentheses
 
     def whole(self) -> Condition:
         position = self._tokens.peek().position
@@ -221,13 +221,13 @@ class _Parser:
             raise SqlError(token.position, f"more than {MAX_DEPTH} levels within each other")
 
     def _grow(self, token: Token, other: int) -> None:
-        """What was read last, and something of that other height, have been joined."""
+        """Update the height after joining the last part with another of that height."""
         self._height = max(self._height, other) + 1
         if self._height > MAX_DEPTH:
             raise SqlError(token.position, f"more than {MAX_DEPTH} comparisons of comparisons")
 
     def _skip_word(self, word: str) -> bool:
-        """Pass over a key word, if it is there; whether it was."""
+        """Consume a keyword if it is next; whether it was."""
         found = self._tokens.peek().is_word(word)
         if found:
             self._tokens.take()
@@ -260,7 +260,7 @@ def _as_condition(node: Node, position: int) -> Condition:
 
 
 def _check_order(token: Token, node: Node, position: int = 0) -> None:
-    """Raises SqlError for what cannot be on either side of <, <=, > and >=, and of BETWEEN."""
+    """Raise SqlError for an operand that <, <=, >, >= and BETWEEN do not allow."""
     if isinstance(node, Constant):
         if node.type in NUMBERS:
             return
@@ -272,7 +272,7 @@ def _check_order(token: Token, node: Node, position: int = 0) -> None:
     if not isinstance(node, Property | Negative):
         rule = f"{token.text} compares numbers, not conditions"
         if isinstance(node, Not) and isinstance(node.operand, Cast):
-            rule += f"; NOT belongs to what stands right behind it: write NOT (... {token.text} ...)"
+            rule += f"; NOT applies to the operand right behind it: write NOT (... {token.text} ...)"
         raise SqlError(position or token.position, rule)
 
 
@@ -304,7 +304,7 @@ def _unquoted(token: Token) -> str:
 
 def _integer(token: Token) -> Constant:
     digits = token.text.rstrip("lL")
-    # Sure to be too large, and slow to be read.
+    # Certainly too large, and slow to parse.
     value = int(digits) if len(digits) < 20 else _LARGEST_LONG + 1
     if value > _LARGEST_LONG:
         raise SqlError(token.position, f"{digits} is larger than {_LARGEST_LONG}, the largest integer")
@@ -334,7 +334,7 @@ def _no_value(token: Token) -> SqlError:
 
 
 def _trailing(tokens: Tokens) -> SqlError:
-    """What Apache's broker would not see."""
+    """Return the error for a part that Apache's parser would ignore."""
     token = tokens.peek()
     problem = f"{token} does not belong there; Apache's broker would ignore the expression from there on"
     if token.is_sign("+", "-"):

@@ -1,4 +1,4 @@
-"""The words of SQL92 filter expressions (Apache RocketMQ 5.3.3, SelectorParser.jj)."""
+"""Tokens of SQL92 filter expressions (Apache RocketMQ 5.3.3, SelectorParser.jj)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..clients.subscription import ExpressionError
 
 
 class SqlError(ExpressionError):
-    """An expression that is not SQL92; `position` counts characters from 1."""
+    """An invalid SQL92 expression; `position` counts characters from 1."""
 
     def __init__(self, position: int, problem: str) -> None:
         super().__init__(f"SQL92 expression, character {position}: {problem}")
@@ -18,7 +18,7 @@ class SqlError(ExpressionError):
 
 
 class Kind(Enum):
-    """What a token is; key words and signs are their own kind, told by the token's text."""
+    """Kind of a token. Keywords and signs share one kind each; the token's text tells them apart."""
 
     WORD = "key word"
     SIGN = "sign"
@@ -33,7 +33,7 @@ _SHOWN_CHARACTERS: Final = 40
 
 
 class Token(NamedTuple):
-    """One word; key words are in upper case. `position` counts characters from 1."""
+    """One token; keywords are in upper case. `position` counts characters from 1."""
 
     kind: Kind
     text: str
@@ -45,7 +45,7 @@ class Token(NamedTuple):
         return self.text if len(self.text) <= _SHOWN_CHARACTERS else f"{self.text[:_SHOWN_CHARACTERS]}..."
 
     def is_word(self, *words: str) -> bool:
-        """Whether it is one of these key words."""
+        """Whether it is one of these keywords."""
         return self.kind is Kind.WORD and self.text in words
 
     def is_sign(self, *signs: str) -> bool:
@@ -60,9 +60,9 @@ _KEY_WORDS: Final = frozenset(
     )
 )
 
-# A comment to the end of the line has to have an end of the line; without one it is two minus signs.
+# A line comment needs an end of the line; without one it is two minus signs.
 _SKIPPED: Final = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*(?:\r\n|\n|\r)|/\*.*?\*/)+", re.DOTALL)
-# The longest of them that fits comes first. A leading 0 is a number of its own.
+# The longest match comes first. A leading 0 is a separate number.
 _TOKEN: Final = re.compile(
     r"(?P<FLOAT>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
     r"|(?P<INTEGER>0|[1-9][0-9]*[lL]?)"
@@ -84,9 +84,9 @@ _HINTS: Final = {
 
 
 class Tokens:
-    """The tokens of an expression, made as they are asked for.
+    """Tokens of an expression, read on demand.
 
-    As in Apache's broker: what is never looked at is never refused.
+    As in Apache's broker, an invalid token that the parser never reaches is not refused.
     """
 
     def __init__(self, text: str) -> None:
@@ -95,23 +95,23 @@ class Tokens:
         self._next: Token | None = None
 
     def peek(self) -> Token:
-        """The next token. Raises SqlError."""
+        """Return the next token without consuming it. Raises SqlError."""
         if self._next is None:
             self._next = self._read()
         return self._next
 
     def take(self) -> Token:
-        """The next token; what follows it is next then. Raises SqlError."""
+        """Consume and return the next token. Raises SqlError."""
         token = self.peek()
         self._next = None
         return token
 
     def follows_digit(self) -> bool:
-        """Whether the next token stands right behind a digit."""
+        """Whether the next token follows a digit without a blank."""
         return self._text[: self.peek().position - 1][-1:].isdigit()
 
     def only_comment_left(self) -> bool:
-        """Whether nothing but a comment to the end of the text is left."""
+        """Whether only a comment to the end of the text is left."""
         token = self.peek()
         if token.kind is Kind.END:
             return True

@@ -1,4 +1,4 @@
-"""Filters for tests, wired as in a broker."""
+"""Builds message filters for tests, connected as in a broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.broker.parts import Clock
 
 
 def filter_table(consumers: ConsumerTable, settings: BrokerSettings) -> ConsumerFilterTable:
-    """What the groups of `consumers` filter by, from now on."""
+    """Return a filter table that follows the subscriptions in `consumers`."""
     table = ConsumerFilterTable(settings, Expressions(settings), Clock())
     consumers.on_subscriptions(table.register)
     consumers.on_change(table.members_changed)
@@ -19,6 +19,6 @@ def filter_table(consumers: ConsumerTable, settings: BrokerSettings) -> Consumer
 
 
 def message_filters(consumers: ConsumerTable, settings: BrokerSettings) -> MessageFilters:
-    """The filters of the groups of `consumers`."""
+    """Return the message filters of the groups in `consumers`."""
     table = filter_table(consumers, settings)
     return MessageFilters(settings, Expressions(settings), table, consumers.find_subscription)

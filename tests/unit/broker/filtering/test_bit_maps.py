@@ -1,4 +1,4 @@
-"""Bit maps of messages, and what filters make of them."""
+"""Bit maps of messages, and their use by filters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _may(wanted: PropertyFilter, stored_ms: int, bit_map: bytes) -> bool:
     return wanted.may_match(stored_ms, bit_map)
 
 
-def test_whose_filters_took_a_message() -> None:
+def test_bit_map_of_matching_filters() -> None:
     broker = _Broker()
     low, high = broker.subscribe("low", "a < 5"), broker.subscribe("high", "a > 5")
     later = START_MS + 1
@@ -44,12 +44,12 @@ def test_whose_filters_took_a_message() -> None:
         bit_map = broker.maps.of("T", lambda raw=raw: raw)  # type: ignore[misc]
         assert bit_map is not None and len(bit_map) * 8 == broker.table.bloom.bit_count
         assert (_may(low, later, bit_map), _may(high, later, bit_map)) == (low_took, high_took)
-        # Stored before somebody subscribed, or with maps of another size: nothing is known.
+        # Stored before the subscription, or with maps of another size: the map tells nothing.
         assert _may(low, START_MS, bit_map) and _may(high, START_MS, bit_map)
         assert _may(low, later, b"") and _may(high, later, bit_map + b"\0")
 
 
-def test_there_is_none_where_nobody_filters() -> None:
+def test_no_bit_map_without_filters() -> None:
     broker = _Broker()
 
     def never() -> bytes:
@@ -65,7 +65,7 @@ def test_there_is_none_where_nobody_filters() -> None:
     assert broker.maps.of("T", never) is None
 
 
-def test_who_is_gone_for_a_while_is_in_them_too() -> None:
+def test_bit_map_includes_filters_without_subscribers() -> None:
     broker = _Broker()
     wanted = broker.subscribe("CG", "a < 5")
     broker.table.unregister("CG")
@@ -74,7 +74,7 @@ def test_who_is_gone_for_a_while_is_in_them_too() -> None:
     assert any(bit_map)
 
 
-def test_a_new_expression_counts_from_then_on() -> None:
+def test_new_expression_applies_to_later_messages() -> None:
     broker = _Broker()
     before = broker.subscribe("CG", "a < 5")
     broker.clock.pass_seconds(10)
@@ -83,22 +83,22 @@ def test_a_new_expression_counts_from_then_on() -> None:
     assert _may(after, START_MS + 10_000, nothing)
     assert not _may(after, START_MS + 10_001, nothing)
     assert after != before
-    # Back to the first: it is another filter than at the beginning.
+    # The first expression again: the table registers it as a new filter.
     broker.clock.pass_seconds(10)
     assert broker.subscribe("CG", "a < 5", 3) != before
 
 
-def test_after_a_crash_bit_maps_from_before_count_for_nothing() -> None:
+def test_bit_maps_from_before_a_crash_are_ignored() -> None:
     broker = _Broker()
     broker.subscribe("CG", "a < 5")
     broker.clock.pass_seconds(10)
-    broker.table.distrust_bit_maps()
+    broker.table.invalidate_bit_maps()
     wanted = broker.subscribe("CG", "a < 5", 2)
     nothing = bytes(broker.table.bloom.bit_count // 8)
     assert _may(wanted, START_MS + 10_000, nothing) and not _may(wanted, START_MS + 10_001, nothing)
 
 
-def test_who_subscribes_after_the_clock_was_set_back_has_judged_nothing_from_before() -> None:
+def test_subscription_after_clock_step_back_ignores_earlier_bit_maps() -> None:
     broker = _Broker()
     broker.clock.pass_seconds(100)
     assert broker.maps.of("T", lambda: b"") is None
@@ -109,17 +109,17 @@ def test_who_subscribes_after_the_clock_was_set_back_has_judged_nothing_from_bef
     nothing = bytes(broker.table.bloom.bit_count // 8)
     assert _may(wanted, newest_ms, nothing)
     assert not _may(wanted, newest_ms + 1, nothing)
-    # It is so after a restart, too.
+    # The same after a restart.
     before, broker = broker.table.encode(), _Broker()
     broker.table.decode(before)
     assert _may(broker.subscribe("CG", "a < 5"), newest_ms, nothing)
 
 
-def test_what_the_store_says_of_earlier_runs_counts() -> None:
+def test_newest_store_time_of_earlier_runs_is_respected() -> None:
     broker = _Broker()
     broker.table.stored_until(START_MS + 60_000)
     broker.subscribe("CG", "a < 5")
-    broker.table.distrust_bit_maps()
+    broker.table.invalidate_bit_maps()
     wanted = broker.subscribe("CG", "a < 5", 2)
     nothing = bytes(broker.table.bloom.bit_count // 8)
     assert _may(wanted, START_MS + 60_000, nothing) and not _may(wanted, START_MS + 60_001, nothing)

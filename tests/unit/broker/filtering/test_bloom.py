@@ -1,4 +1,4 @@
-"""Bloom filters against Apache's."""
+"""Bloom filters, compared with Apache's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_sizes_and_positions(case: dict[str, Any]) -> None:
         assert not may_contain(bytes(bloom.bit_count // 8), name)
 
 
-def test_maps_of_another_size_tell_nothing() -> None:
+def test_map_of_another_size_may_contain_everything() -> None:
     small, large = BloomFilter(20, 32), BloomFilter(20, 64)
     name = small.positions_of("CG#T")
     assert not large.fits(name) and not small.fits(None)

@@ -1,4 +1,4 @@
-"""Expressions, compiled and remembered."""
+"""Compiled expressions and their cache."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from rmq_broker.filtering.expressions import Expressions
 from tests.unit.broker.parts import broker_settings
 
 
-def test_only_what_is_true_matches() -> None:
+def test_only_true_conditions_match() -> None:
     expression = Expressions(broker_settings()).compile("SQL92", "a > 5 AND b = 'x'")
     assert expression.names == {"a", "b"} and expression.tests == 2
     assert expression.matches(b"a\x017\x02b\x01x\x02")
     for raw in (b"", b"a\x017\x02", b"a\x015\x02b\x01x\x02", b"a\x01seven\x02b\x01x\x02", b"\x01\x02\xff"):
         assert not expression.matches(raw)
-    # What cannot be evaluated does not match, whatever stands beside it.
+    # A condition that cannot be evaluated does not match, whatever the other operand is.
     either = Expressions(broker_settings()).compile("SQL92", "a > 5 OR b = 'x'")
     assert either.matches(b"b\x01x\x02")
     assert not either.matches(b"a\x01seven\x02b\x01x\x02")
 
 
-def test_the_setting_counts_at_once() -> None:
+def test_filter_lenient_applies_at_once() -> None:
     settings = broker_settings()
     expressions = Expressions(settings)
     with pytest.raises(ExpressionError, match="character 6"):
@@ -33,7 +33,7 @@ def test_the_setting_counts_at_once() -> None:
         expressions.compile("SQL92", "a > 5)")
 
 
-def test_an_expression_is_compiled_once_and_not_remembered_for_ever() -> None:
+def test_compiled_expressions_are_cached_and_evicted() -> None:
     expressions = Expressions(broker_settings())
     first = expressions.compile("SQL92", "a > 5")
     assert expressions.compile("SQL92", "a > 5") is first
@@ -46,6 +46,6 @@ def test_an_expression_is_compiled_once_and_not_remembered_for_ever() -> None:
     assert expressions.compile("SQL92", "a > 5") is not first
 
 
-def test_other_types_are_refused() -> None:
+def test_unknown_expression_types_are_refused() -> None:
     with pytest.raises(ExpressionError, match="type sql92 are not known here: there are TAG and SQL92"):
         Expressions(broker_settings()).compile("sql92", "a > 5")

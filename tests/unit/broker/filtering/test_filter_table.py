@@ -1,4 +1,4 @@
-"""The filters of groups, against the rules of Apache's ConsumerFilterManager."""
+"""The table of group filters, by the rules of Apache's ConsumerFilterManager."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GOLDEN = DATA / "protocol" / "config" / "consumerFilter.json"
 
 
 class _Table(ConsumerFilterTable):
-    """One that counts its changes."""
+    """A table that counts its changes."""
 
     def __init__(self, clock: Clock | None = None, **keys: object) -> None:
         settings = broker_settings(**keys)
@@ -39,7 +39,7 @@ def _sql(text: str, version: int = 1, topic: str = "T") -> Subscription:
     return Subscription(topic, text, "SQL92", version)
 
 
-def test_a_filter_comes_with_a_heartbeat() -> None:
+def test_heartbeat_registers_a_filter() -> None:
     table = _Table()
     table.register("CG", [_sql("a > 5"), Subscription("%RETRY%CG"), Subscription("U", "TagA")])
     known = table.get()
@@ -56,7 +56,7 @@ def test_a_filter_comes_with_a_heartbeat() -> None:
     assert table.changes == 1
 
 
-def test_the_newer_version_counts() -> None:
+def test_newest_subscription_version_wins() -> None:
     clock = Clock()
     table = _Table(clock)
     table.register("CG", [_sql("a > 5", 10)])
@@ -71,7 +71,7 @@ def test_the_newer_version_counts() -> None:
     assert (table.get().expression.text, table.get().born_ms) == ("a > 6", START_MS + 1000)
 
 
-def test_an_expression_that_is_wrong_takes_the_place_of_the_one_before() -> None:
+def test_invalid_expression_replaces_the_previous_one() -> None:
     table = _Table()
     table.register("CG", [_sql("a >", 1)])
     assert table.find("T", "CG") is None and len(table) == 0
@@ -82,20 +82,20 @@ def test_an_expression_that_is_wrong_takes_the_place_of_the_one_before() -> None
     assert table.get().expression.text == "a > 6"
 
 
-def test_filters_outlive_their_subscribers_for_a_while() -> None:
+def test_filter_is_kept_for_a_while_after_the_last_subscriber() -> None:
     clock = Clock()
     table = _Table(clock)
     table.register("CG", [_sql("a > 5", 1), _sql("b > 5", 1, "U")])
     table.register("other", [_sql("a > 5", 1)])
     clock.pass_seconds(10)
-    table.register("CG", [_sql("a > 5", 1)])  # no longer to U
+    table.register("CG", [_sql("a > 5", 1)])  # unsubscribed from U
     assert table.get("U").is_dead and not table.get("T").is_dead
     table.unregister("CG")
     assert table.get("T").is_dead and not table.get("T", "other").is_dead
     changes = table.changes
     table.unregister("CG")
     assert table.changes == changes
-    # Who comes back with the same has what was there before.
+    # The same subscription revives the existing filter.
     table.register("CG", [_sql("a > 5", 1)])
     assert not table.get("T").is_dead and table.get("T").born_ms == START_MS
     clock.pass_seconds(24 * 3600 - 1)
@@ -106,7 +106,7 @@ def test_filters_outlive_their_subscribers_for_a_while() -> None:
     assert len(table) == 2 and table.find("U", "CG") is None
 
 
-def test_who_goes_over_to_tags_leaves_a_filter_behind() -> None:
+def test_switch_to_tags_marks_the_filter_dead() -> None:
     clock = Clock()
     table = _Table(clock)
     table.register("CG", [_sql("a > 5", 10)])
@@ -125,7 +125,7 @@ def test_who_goes_over_to_tags_leaves_a_filter_behind() -> None:
     assert len(table) == 0
 
 
-def test_filters_of_who_has_gone_are_dead_also_where_the_clock_was_set_back() -> None:
+def test_unsubscribed_filter_is_dead_after_clock_step_back() -> None:
     clock = Clock()
     table = _Table(clock)
     table.register("CG", [_sql("a > 5")])
@@ -137,7 +137,7 @@ def test_filters_of_who_has_gone_are_dead_also_where_the_clock_was_set_back() ->
     assert len(table) == 0
 
 
-def test_of_the_dead_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_dead_filters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmq_broker.filtering.filter_table._MOST_FILTERS", 10)
     table = _Table()
     table.register("alive", [_sql("a > 5", 1)])
@@ -152,7 +152,7 @@ def test_of_the_dead_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 def _members(content: bytes) -> Any:
-    """The content without the times, which are of the moment."""
+    """Return the content without its times."""
 
     def plain(members: list[tuple[str, Any]]) -> dict[str, Any]:
         return {name: value for name, value in members if name not in ("bornTime", "deadTime")}
@@ -160,7 +160,7 @@ def _members(content: bytes) -> Any:
     return json.loads(content, object_pairs_hook=plain)
 
 
-def test_the_file_is_apaches() -> None:
+def test_file_has_apaches_format() -> None:
     table = _Table(expectConsumerNumUseFilter=64)
     table.register("CG", [_sql("a > 5 AND b = 'x'", 1700000000001, "TopicFilter")])
     other = [_sql("b = '中\"文' OR c IS NULL", 7, "TopicFilter"), _sql("TRUE", 7, "TopicTwo")]
@@ -169,14 +169,14 @@ def test_the_file_is_apaches() -> None:
     assert _members(table.encode()) == _members(_GOLDEN.read_bytes())
 
 
-def test_apaches_file_is_taken_over() -> None:
+def test_apaches_file_is_loaded() -> None:
     clock = Clock(1_800_000_000_000)
     table = _Table(clock, expectConsumerNumUseFilter=64)
     table.decode(_GOLDEN.read_bytes())
     assert len(table) == 3
     known = table.get("TopicFilter", "CG")
     assert known.expression.matches(b"a\x017\x02b\x01x\x02")
-    # Nobody is subscribed yet.
+    # No member has subscribed yet.
     assert known.is_dead and known.dead_ms == clock.now_ms - 30_000
     table.register("CG", [_sql("a > 5 AND b = 'x'", 1700000000001, "TopicFilter")])
     assert not known.is_dead
@@ -185,13 +185,13 @@ def test_apaches_file_is_taken_over() -> None:
     assert len(again) == 3
 
 
-def test_with_another_size_of_bit_maps_filters_begin_anew() -> None:
+def test_filters_with_another_bit_map_size_are_not_loaded() -> None:
     table = _Table()
     table.decode(_GOLDEN.read_bytes())
     assert len(table) == 0
 
 
-def test_an_expression_that_is_refused_now_is_not_taken_over() -> None:
+def test_invalid_stored_expression_is_not_loaded() -> None:
     before = _Table(filterLenient=True)
     before.register("CG", [_sql("a > 5)")])
     table = _Table()
@@ -200,7 +200,7 @@ def test_an_expression_that_is_refused_now_is_not_taken_over() -> None:
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{", b'{"filterDataByTopic": 5}'])
-def test_a_damaged_file_is_refused(content: bytes) -> None:
+def test_damaged_file_is_refused(content: bytes) -> None:
     table = _Table()
     table.register("CG", [_sql("a > 5")])
     with pytest.raises(BodyError):

@@ -1,4 +1,4 @@
-"""Numbers in texts as Java reads them."""
+"""Numbers in texts, parsed as Java does."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_doubles(text: str, value: float) -> None:
     assert read_double(text.encode()) == value
 
 
-def test_what_is_no_double() -> None:
+def test_invalid_doubles_are_refused() -> None:
     assert math.isnan(read_double(b"NaN")) and math.isnan(read_double(b"-NaN"))
     for text in (
         "",

@@ -1,4 +1,4 @@
-"""What subscriptions let through, and how those that do not work are refused."""
+"""Filters of subscriptions, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.broker.parts import Peer, broker_settings
 
 
 class _Group:
-    """The group CG, whose only member subscribes to what it is told to."""
+    """Group CG with one member, whose subscriptions the test sets."""
 
     def __init__(self, **keys: object) -> None:
         self.settings = broker_settings(**{"enablePropertyFilter": True, **keys})
@@ -53,12 +53,12 @@ async def test_a_groups_expression() -> None:
     subscription = group.subscribe("a > 5")
     wanted = group.filters.of_group("CG", subscription, 1)
     assert _takes(wanted, b"a\x017\x02") and not _takes(wanted, b"a\x015\x02")
-    # The same subscription is the same filter: a pull that is held goes on where it was.
+    # The same subscription gives an equal filter: a held pull keeps its position.
     assert group.filters.of_group("CG", group.subscribe("a > 5", 2), 2) == wanted
     assert group.filters.of_group("CG", group.subscribe("a > 6", 3), 3) != wanted
 
 
-async def test_a_groups_expression_that_is_wrong() -> None:
+async def test_invalid_group_expression_is_refused() -> None:
     group = _Group()
     refused = group.refusal(group.subscribe("a > 5)"))
     assert refused.code == ResponseCode.FILTER_DATA_NOT_EXIST
@@ -74,7 +74,7 @@ async def test_versions() -> None:
     assert group.refusal(unknown, 7).code == ResponseCode.FILTER_DATA_NOT_EXIST
 
 
-async def test_where_filtering_by_properties_is_off() -> None:
+async def test_expressions_are_refused_without_enable_property_filter() -> None:
     group = _Group(enablePropertyFilter=False)
     subscription = group.subscribe("a > 5", 7)
     for inline in (False, True):
@@ -115,7 +115,7 @@ async def test_tags() -> None:
     assert filters.of_group("CG", tags, 0) == filters.of_request("CG", tags) == MessageFilter(codes)
 
 
-async def test_messages_that_come_again() -> None:
+async def test_redelivered_messages() -> None:
     group = _Group()
     group.subscribe("a > 5")
     again = Subscription("%RETRY%CG")
@@ -124,17 +124,17 @@ async def test_messages_that_come_again() -> None:
     wanted = group.filters.of_group("CG", again, 0)
     assert _takes(wanted, b"RETRY_TOPIC\x01T\x02a\x017\x02")
     assert not _takes(wanted, b"RETRY_TOPIC\x01T\x02a\x015\x02")
-    # Of a topic without an expression, or of unknown origin: all.
+    # Messages of a topic without an expression, or of unknown origin, all match.
     assert _takes(wanted, b"RETRY_TOPIC\x01U\x02a\x015\x02")
     assert _takes(wanted, b"a\x015\x02")
-    # As the filter is by then.
+    # The current filter applies.
     group.subscribe("a > 4", 2)
     assert _takes(wanted, b"RETRY_TOPIC\x01T\x02a\x015\x02")
     assert group.filters.of_group("CG", again, 0) == wanted
     assert group.filters.of_group("CG", Subscription("T"), 0) == MessageFilter()
 
 
-async def test_messages_that_come_again_to_who_has_gone_over_to_tags() -> None:
+async def test_redelivered_messages_after_switch_to_tags() -> None:
     group = _Group(filterSupportRetry=True)
     group.subscribe("a > 5", 10)
     wanted = group.filters.of_group("CG", Subscription("%RETRY%CG"), 0)
@@ -142,14 +142,14 @@ async def test_messages_that_come_again_to_who_has_gone_over_to_tags() -> None:
     assert not _takes(wanted, again)
     group.subscribe("*", 20, "TAG")
     assert _takes(wanted, again)
-    # A member that has not gone over yet is heard, but does not count.
+    # Heartbeats of a member with the outdated subscription have no effect.
     group.subscribe("a > 5", 10)
     assert _takes(wanted, again)
     group.subscribe("a > 5", 30)
     assert not _takes(wanted, again)
 
 
-async def test_messages_that_come_again_from_a_topic_that_was_given_up() -> None:
+async def test_redelivered_messages_of_an_unsubscribed_topic() -> None:
     group = _Group(filterSupportRetry=True)
     group.subscribe("a > 5", 10)
     wanted = group.filters.of_group("CG", Subscription("%RETRY%CG"), 0)
@@ -157,7 +157,7 @@ async def test_messages_that_come_again_from_a_topic_that_was_given_up() -> None
     assert _takes(wanted, b"RETRY_TOPIC\x01T\x02a\x015\x02")
 
 
-async def test_messages_that_come_again_where_nobody_is_there() -> None:
+async def test_redelivered_messages_without_members() -> None:
     group = _Group(filterSupportRetry=True)
     group.subscribe("a > 5", 10)
     group.consumers.connection_closed(group.peer.connection)

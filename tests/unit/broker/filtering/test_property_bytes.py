@@ -1,4 +1,4 @@
-"""Single properties, against the reader of all of them."""
+"""Single properties, compared with decoding all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECES = [*_NAMES, "\x01", "\x02", "\x01\x02", "value", "a\x01", "值", ""]
 
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=14).map("".join))
-def test_one_property_is_what_it_is_among_all(text: str) -> None:
+def test_single_property_equals_full_decoding(text: str) -> None:
     raw = text.encode()
     every = decode_properties(raw)
     for name in _NAMES:
@@ -25,7 +25,7 @@ def test_one_property_is_what_it_is_among_all(text: str) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "a\x01first\x02"])
-def test_many_empty_ones(before: str) -> None:
+def test_many_empty_values(before: str) -> None:
     raw = f"{before}b\x01x\x02".encode() + b"a\x01\x02" * _MANY
     assert property_finder("a")(raw) == (b"first" if before else None)
     assert property_finder("b")(raw) == b"x"

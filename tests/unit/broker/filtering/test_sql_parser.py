@@ -1,4 +1,4 @@
-"""How expressions are read, and what is said of those that cannot be."""
+"""The parser of SQL92 expressions, and its error messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_precedence() -> None:
     assert parse("a = 1 OR a = 2 AND a = 3") == Logic("OR", (one, Logic("AND", (two, three))))
     assert parse("(a = 1 or a = 2) and a = 3") == Logic("AND", (Logic("OR", (one, two)), three))
     assert parse("a = 1 AND a = 2 AND a = 3") == Logic("AND", (one, two, three))
-    # NOT belongs to what stands right behind it, as in Apache's grammar.
+    # NOT applies to the operand right behind it, as in Apache's grammar.
     assert parse("NOT a = TRUE") == Comparison("=", Not(Cast(_A)), Constant(Type.BOOLEAN, True))
     assert parse("a = b > 1") == Comparison("=", _A, Comparison(">", _B, _int(1)))
     assert parse("a > -1") == Comparison(">", _A, Negative(_int(1)))
@@ -62,7 +62,7 @@ def test_numbers() -> None:
         ("b = 'x", 5, "a closing ' is missing"),
         ("b = 'it''s", 9, "a closing ' is missing"),
         ("a > 'x'", 5, "strings can be compared by = and <>"),
-        ("a > b AND NOT a > 5", 17, "NOT belongs to what stands right behind it"),
+        ("a > b AND NOT a > 5", 17, "NOT applies to the operand right behind it"),
         ("a IN (1)", 7, "a string in single quotes"),
         ("NOT b IN ('x')", 7, "name NOT IN"),
         ("a = NULL", 3, "IS NULL"),
@@ -88,7 +88,7 @@ def test_numbers() -> None:
         ("", 1, "found the end"),
     ],
 )
-def test_what_is_wrong_and_where(text: str, position: int, hint: str) -> None:
+def test_errors_name_position_and_correction(text: str, position: int, hint: str) -> None:
     with pytest.raises(SqlError) as refusal:
         parse(text)
     assert refusal.value.position == position
@@ -96,15 +96,15 @@ def test_what_is_wrong_and_where(text: str, position: int, hint: str) -> None:
     assert hint in str(refusal.value)
 
 
-def test_a_long_word_is_not_told_whole() -> None:
+def test_error_truncates_a_long_word() -> None:
     with pytest.raises(SqlError) as refusal:
         parse("a " + "x" * 10_000)
     assert len(str(refusal.value)) < 300
 
 
-def test_lenient_reading_stops_where_it_does_not_understand() -> None:
+def test_lenient_parsing_stops_at_the_first_unknown_part() -> None:
     assert parse("a > 5) AND ;;;", lenient=True) == parse("a > 5")
-    # What is looked at next has to be a word at least.
+    # The next part must at least be a valid token.
     with pytest.raises(SqlError):
         parse("a > 5 ; b", lenient=True)
 
@@ -121,7 +121,7 @@ def test_lenient_reading_stops_where_it_does_not_understand() -> None:
     ],
     ids=lambda text: text[:12],
 )
-def test_the_largest_expressions(text: str) -> None:
+def test_largest_accepted_expressions(text: str) -> None:
     parse(text)
 
 
@@ -141,6 +141,6 @@ def test_the_largest_expressions(text: str) -> None:
     ids=lambda text: text[:12],
 )
 @pytest.mark.parametrize("lenient", [False, True])
-def test_larger_ones_are_refused(text: str, problem: str, lenient: bool) -> None:
+def test_expressions_beyond_the_limits_are_refused(text: str, problem: str, lenient: bool) -> None:
     with pytest.raises(SqlError, match=problem):
         parse(text, lenient=lenient)

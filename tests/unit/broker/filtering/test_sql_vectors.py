@@ -1,4 +1,4 @@
-"""Expressions and their results as Apache's own classes give them."""
+"""Expressions and their results, as produced by Apache's own classes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _raw(context: dict[str, str]) -> bytes:
     return b"".join(name.encode() + b"\x01" + value.encode() + b"\x02" for name, value in context.items())
 
 
-def test_there_are_206_of_them() -> None:
+def test_there_are_206_vectors() -> None:
     assert len(_VECTORS["cases"]) == 206
 
 
@@ -74,7 +74,7 @@ def test_a_thousand_random_expressions() -> None:
 
 
 def test_raw_properties_give_the_same_results() -> None:
-    """An empty value, which a stored message cannot have, counts as none."""
+    """An empty value, which a stored message cannot have, counts as missing."""
     contexts = [*_VECTORS["contexts"], *_RANDOM["contexts"]]
     maps = [{name: value for name, value in _utf8(context).items() if value} for context in contexts]
     raws = [_raw(context) for context in contexts]
@@ -85,7 +85,7 @@ def test_raw_properties_give_the_same_results() -> None:
             assert _result(of_raw, raw) == _result(of_map, properties), (expression, properties)
 
 
-# What Apache's broker reads half of, and where it stops.
+# Expressions that Apache's parser reads only in part, and the position where it stops.
 _HALF_READ = {
     "a > 0x05": 6,
     "a > 010": 6,
@@ -100,7 +100,7 @@ _HALF_READ = {
 
 
 @pytest.mark.parametrize("case", _VECTORS["cases"], ids=lambda case: repr(case["expression"]))
-def test_what_apaches_broker_half_reads_is_refused(case: dict[str, Any]) -> None:
+def test_partly_parsed_expressions_are_refused(case: dict[str, Any]) -> None:
     expression = case["expression"]
     if expression in _HALF_READ:
         assert case["compiles"]
