@@ -26,7 +26,8 @@ from .layout import (
     body_of,
     inner_messages,
 )
-from .log_files import FileReader, NumberedFile, NumberedFiles, Problem, mapped, numbered_files, record_at
+from .log_files import FileReader, NumberedFile, NumberedFiles, Problem, numbered_files, record_at
+from .mapped_file import mapped
 from .properties import (
     DEFAULT_DELAY_LEVELS,
     all_properties,
@@ -187,8 +188,9 @@ def _all(
     for file in files:
         if file.end <= begin:
             continue
-        with mapped(file) as data:
-            reader = FileReader(data, file.start)
+        with mapped(file.path) as content:
+            data = content.data
+            reader = FileReader(content, file.start)
             position: int | None = max(0, begin - file.start)
             while position is not None:
                 for record in reader.records(position, len(data)):
@@ -211,8 +213,8 @@ def _one(log: NumberedFiles, offset: int) -> Iterator[tuple[Record, mmap | bytes
         raise ValueError(f"no message at {offset} of the log: {bad}") from bad
     for file in log.files:
         if file.start <= offset < file.end:
-            with mapped(file) as data:
-                yield record, data
+            with mapped(file.path) as content:
+                yield record, content.data
 
 
 def _single_offset(options: DumpOptions, log: NumberedFiles) -> int | None:
@@ -261,8 +263,8 @@ def _files_in_time(files: list[NumberedFile], options: DumpOptions) -> list[Numb
     first = 0
     for index, file in enumerate(files):
         try:
-            with mapped(file) as data:
-                record = next(FileReader(data, file.start).records(0, min(1, len(data))), None)
+            with mapped(file.path) as content:
+                record = next(FileReader(content, file.start).records(0, min(1, len(content.data))), None)
         except OSError:
             break
         if record is not None and record.store_time_ms < options.since_ms:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import sys
 from array import array
@@ -12,12 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from .layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT_BYTES
+from .mapped_file import data_blocks
 
 DEFAULT_SLOTS: Final = 5_000_000
 _NAME_DIGITS: Final = 17
 # A file that this project's broker has made ahead; it has no entries yet.
 _SPARE_NAME: Final = "rmq_next"
 _BLOCK_ENTRIES: Final = 65_536
+_BLOCK_SLOTS: Final = 262_144
 _OFFSET_IN_ENTRY: Final = 4
 # Tried one by one where nothing but the log's first message is in the file.
 _MOST_TRIED: Final = 20_000
@@ -87,13 +88,15 @@ class IndexFile:
             yield number, list(INDEX_ENTRY.iter_unpack(content[: count * INDEX_ENTRY.size]))
             number += count
 
-    def slot_values(self) -> array[int]:
-        """The newest entry of each slot; 0 for none."""
-        values = array("i")
-        values.frombytes(os.pread(self._descriptor, self.slots * INDEX_SLOT_BYTES, INDEX_HEADER.size))
-        if sys.byteorder == "little":
-            values.byteswap()
-        return values
+    def slot_blocks(self) -> Iterator[tuple[int, array[int]]]:
+        """The newest entry of each slot, 0 for none, as (number of the first slot, values)."""
+        for first in range(0, self.slots, _BLOCK_SLOTS):
+            count = min(_BLOCK_SLOTS, self.slots - first)
+            at = INDEX_HEADER.size + first * INDEX_SLOT_BYTES
+            values = array("i", os.pread(self._descriptor, count * INDEX_SLOT_BYTES, at))
+            if sys.byteorder == "little":
+                values.byteswap()
+            yield first, values
 
     def find_slots(self) -> int | None:
         """How many slots the file must have for its first and last entry to be where the header says."""
@@ -111,17 +114,26 @@ class IndexFile:
             yield from range(words % 5 or 5, min(words, 5 * _MOST_TRIED), 5)
             return
         places = [(header.count - 1, header.end_offset), (1, header.begin_offset)]
-        with mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ) as content:
-            for number, offset in places:
-                if number < 1 or offset <= 0:  # zeros are everywhere
-                    continue
-                wanted = offset.to_bytes(8, "big")
-                found = content.find(wanted)
-                while found >= 0:
-                    at = found - _OFFSET_IN_ENTRY - number * INDEX_ENTRY.size - INDEX_HEADER.size
-                    if at > 0 and at % INDEX_SLOT_BYTES == 0:
-                        yield at // INDEX_SLOT_BYTES
-                    found = content.find(wanted, found + 1)
+        for number, offset in places:
+            if number < 1 or offset <= 0:  # zeros are everywhere
+                continue
+            for found in self._places_of(offset.to_bytes(8, "big")):
+                at = found - _OFFSET_IN_ENTRY - number * INDEX_ENTRY.size - INDEX_HEADER.size
+                if at > 0 and at % INDEX_SLOT_BYTES == 0:
+                    yield at // INDEX_SLOT_BYTES
+
+    def _places_of(self, wanted: bytes) -> Iterator[int]:
+        """Positions in the file at which some bytes, not all of them zeros, stand."""
+        reach = len(wanted) - 1  # they may begin in zeros before a block, or end behind it
+        searched_to = 0
+        for low, end in data_blocks(self._descriptor, 0, self.size):
+            begin = max(low - reach, searched_to)
+            content = os.pread(self._descriptor, end + reach - begin, begin)
+            found = content.find(wanted)
+            while 0 <= found < end - begin:
+                yield begin + found
+                found = content.find(wanted, found + 1)
+            searched_to = end
 
     def _fits(self, slots: int, *, exactly: bool) -> bool:
         header = self.header

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from .layout import BLANK, MAGIC_BLANK, MAGIC_V1, BadRecord, Record, read_record
+from .mapped_file import MappedFile, mapped
 
 _NAME_DIGITS: Final = 20
 _RECORD_MAGIC: Final = MAGIC_V1[:3]
-_READ_BYTES: Final = 4 * 1024 * 1024
+_MAGIC_AT: Final = 4  # in a record and in a blank, behind the size
+# How much of a mapped file is read before the memory of its pages is let go.
+_RELEASE_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,29 +82,6 @@ def numbered_files(folder: Path) -> NumberedFiles:
     )
 
 
-@contextmanager
-def mapped(file: NumberedFile) -> Iterator[mmap.mmap | bytes]:
-    """The content of a file, for reading. Raises OSError."""
-    with file.path.open("rb") as stream:
-        if os.fstat(stream.fileno()).st_size == 0:
-            yield b""
-            return
-        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data
-
-
-def bring_in(file: NumberedFile, begin: int, end: int) -> None:
-    """Read a part of a file once: an error of the disk is an OSError here, in a map it ends the process."""
-    buffer = bytearray(_READ_BYTES)
-    with file.path.open("rb", buffering=0) as stream:
-        while begin < end:
-            view = memoryview(buffer)[: min(_READ_BYTES, end - begin)]
-            got = os.preadv(stream.fileno(), [view], begin)
-            if got == 0:
-                return
-            begin += got
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why the log has no record at an offset."""
@@ -121,8 +99,9 @@ class Problem:
 class FileReader:
     """Goes through the records of one mapped file."""
 
-    def __init__(self, data: mmap.mmap | bytes, start: int) -> None:
-        self._data = data
+    def __init__(self, file: MappedFile, start: int) -> None:
+        self._file = file
+        self._data = file.data
         self._start = start
         self.position = 0
         self.is_full = False  # a blank record was reached: the file has no more
@@ -134,7 +113,11 @@ class FileReader:
         self.problem, self.is_full = None, False
         self.position = position
         limit = len(data)
+        release_at = position + _RELEASE_BYTES
         while self.position < until:
+            if self.position >= release_at:
+                self._file.release(release_at - _RELEASE_BYTES, self.position)
+                release_at = self.position + _RELEASE_BYTES
             try:
                 record = read_record(data, self.position, start)
             except BadRecord as bad:
@@ -147,7 +130,18 @@ class FileReader:
             yield record
 
     def next_valid(self, position: int, until: int) -> int | None:
-        """Where the first valid record, or the blank at the file's end, begins from `position` on."""
+        """Where the first valid record, or the blank at the file's end, begins from `position` on.
+
+        Raises OSError.
+        """
+        for begin, end in self._file.blocks(position + _MAGIC_AT, until + _MAGIC_AT):
+            found = self._next_valid_in(begin - _MAGIC_AT, end - _MAGIC_AT)
+            if found is not None:
+                return found
+            self._file.release(begin, end)
+        return None
+
+    def _next_valid_in(self, position: int, until: int) -> int | None:
         data = self._data
         record_at = self._find(_RECORD_MAGIC, position, until)
         blank_at = self._find(MAGIC_BLANK, position, until)
@@ -167,9 +161,9 @@ class FileReader:
         return None
 
     def _find(self, magic: bytes, position: int, until: int) -> int | None:
-        """Where something with this magic begins, 4 bytes before it."""
-        found = self._data.find(magic, position + 4, until + 4 + len(magic) - 1)
-        return None if found < 0 else found - 4
+        """Where something with this magic begins."""
+        found = self._data.find(magic, position + _MAGIC_AT, until + _MAGIC_AT + len(magic) - 1)
+        return None if found < 0 else found - _MAGIC_AT
 
     def _is_blank(self, position: int) -> bool:
         size, magic = BLANK.unpack_from(self._data, position)
@@ -186,6 +180,6 @@ def record_at(log: NumberedFiles, offset: int) -> Record:
     """The record at an offset of the log. Raises BadRecord, OSError."""
     for file in log.files:
         if file.start <= offset < file.end:
-            with mapped(file) as data:
-                return read_record(data, offset - file.start, file.start)
+            with mapped(file.path) as content:
+                return read_record(content.data, offset - file.start, file.start)
     raise BadRecord("log.offset", f"the log has nothing at {offset}")

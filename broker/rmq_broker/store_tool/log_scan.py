@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from mmap import mmap
@@ -19,12 +20,14 @@ from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
 from .layout import Record
-from .log_files import FileReader, NumberedFile, NumberedFiles, Problem, bring_in, mapped
+from .log_files import FileReader, NumberedFile, NumberedFiles, Problem
+from .mapped_file import mapped
 from .progress import Progress
 
 PART_BYTES: Final = 32 * 1024 * 1024
 # Below this, starting processes takes longer than it saves.
 _ALONE_BYTES: Final = 2 * PART_BYTES
+_STAT_BLOCK_BYTES: Final = 512
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -101,8 +104,7 @@ class LogWalk(Generic[T]):
         self._progress = progress
         self._part_bytes = part_bytes
         self._tail_task = _Task(NumberedFile(Path(), 0, 0), 0, 0, True)  # the part where the log seems to end
-        size = sum(file.size for file in log.files)
-        self._jobs = 1 if size <= _ALONE_BYTES else (jobs or os.cpu_count() or 1)
+        self._jobs = 1 if _stored_bytes(log) <= _ALONE_BYTES else (jobs or os.cpu_count() or 1)
 
     def __iter__(self) -> Iterator[Stretch[T] | Damage]:
         """Raises OSError where a file cannot be read."""
@@ -174,6 +176,15 @@ class LogWalk(Generic[T]):
                 yield _Task(file, begin, min(file.size, begin + self._part_bytes), begin == 0)
 
 
+def _stored_bytes(log: NumberedFiles) -> int:
+    """Bytes of the log that the file system stores: preallocated files may be empty for the most part."""
+    size = 0
+    for file in log.files:
+        with suppress(FileNotFoundError):  # of a broker that runs, and cleans
+            size += min(file.size, file.path.stat().st_blocks * _STAT_BLOCK_BYTES)
+    return size
+
+
 def _scan(make: Callable[[], Collector[T]], task: _Task) -> _Part[T]:
     """Read one part of a file."""
     collector = make()
@@ -181,13 +192,17 @@ def _scan(make: Callable[[], Collector[T]], task: _Task) -> _Part[T]:
     damages: list[Damage] = []
     records = 0
     start = task.file.start
-    try:
-        bring_in(task.file, task.begin, task.until)
-    except FileNotFoundError:  # of a broker that runs, and cleans
-        gone = Problem(start + task.begin, "log.vanished", "the file was removed meanwhile")
-        return _Part(None, start + task.begin, False, gone, [], 0, collector.result())
-    with mapped(task.file) as data:
-        reader = FileReader(data, start)
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(mapped(task.file.path))
+        except FileNotFoundError:  # of a broker that runs, and cleans
+            gone = Problem(start + task.begin, "log.vanished", "the file was removed meanwhile")
+            return _Part(None, start + task.begin, False, gone, [], 0, collector.result())
+        # Read once as a file: an error of the disk is an OSError then, in mapped memory it ends the process.
+        is_empty = not list(file.blocks(task.begin, task.until))
+        if is_empty and not task.exact:
+            return _Part(None, start + task.begin, False, None, [], 0, collector.result())
+        reader, data = FileReader(file, start), file.data
         until = min(task.until, len(data))
         found = task.begin if task.exact else reader.next_valid(task.begin, until)
         begin, end, problem = None, task.begin, None

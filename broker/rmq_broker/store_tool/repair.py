@@ -23,8 +23,9 @@ from .expected import QueueKey, expected_entries
 from .findings import DEFAULT_LIMIT
 from .index_files import DEFAULT_SLOTS, IndexFile, index_paths
 from .layout import BATCH_UNIT, CHECKPOINT, QUEUE_ENTRY
-from .log_files import FileReader, NumberedFile, NumberedFiles, mapped, numbered_files
+from .log_files import FileReader, NumberedFile, NumberedFiles, numbered_files
 from .log_scan import PART_BYTES, Damage, LogWalk
+from .mapped_file import data_blocks, mapped
 from .progress import Progress
 from .properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from .rebuilt_index import RebuiltIndex
@@ -34,7 +35,6 @@ _LIGHT_PREFIX: Final = b"%LMQ%"
 _DEFAULT_INDEX_CAPACITY: Final = 20_000_000
 _RENAME_EXCHANGE: Final = 2
 _AT_FDCWD: Final = -100
-_COPY_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +323,8 @@ def _log_until(log: NumberedFiles, end: int) -> NumberedFiles:
 
 
 def _check_boundary(file: NumberedFile, position: int) -> None:
-    with mapped(file) as data:
-        reader = FileReader(data, file.start)
+    with mapped(file.path) as content:
+        reader = FileReader(content, file.start)
         found: int | None = 0
         while found is not None and found < position:
             for record in reader.records(found, position):
@@ -355,12 +355,10 @@ def _exchange(one: Path, other: Path) -> bool:
 
 def _copy_sparse(source: Path, target: Path) -> None:
     """A copy in which zeros take no space."""
-    with source.open("rb") as reading, target.open("wb") as writing:
-        while block := reading.read(_COPY_BYTES):
-            if block.strip(b"\0"):
-                writing.write(block)
-            else:
-                writing.seek(len(block), os.SEEK_CUR)
-        writing.truncate(source.stat().st_size)
-        writing.flush()
+    with source.open("rb", buffering=0) as reading, target.open("wb", buffering=0) as writing:
+        size = os.fstat(reading.fileno()).st_size
+        for begin, end in data_blocks(reading.fileno(), 0, size):
+            writing.seek(begin)
+            writing.write(os.pread(reading.fileno(), end - begin, begin))
+        writing.truncate(size)
         os.fsync(writing.fileno())

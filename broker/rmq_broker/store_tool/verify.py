@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from .directory import Directory, Left, open_directory
 from .expected import Expected, expected_entries
 from .findings import DEFAULT_LIMIT, Report
-from .log_files import NumberedFile, NumberedFiles, Problem, mapped, numbered_files
+from .log_files import NumberedFiles, Problem, numbered_files
 from .log_scan import PART_BYTES, Damage, LogWalk
+from .mapped_file import first_data
 from .progress import Progress
 from .properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from .verify_config import (
@@ -25,8 +24,6 @@ from .verify_config import (
 from .verify_index import IndexCheck
 from .verify_queues import QueueCheck
 from .verify_timer import check_timer
-
-_NOT_ZERO: Final = re.compile(rb"[^\0]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +151,8 @@ def _tell_tail(directory: Directory, log: NumberedFiles, tail: Problem, report: 
     for file in log.files:
         if file.end <= tail.at:
             continue
-        stray = _first_data(file, max(0, tail.at - file.start))
+        stray = first_data(file.path, max(0, tail.at - file.start))
         if stray is not None:
-            report.unfinished(
-                "log.behind_end", f"log at {stray}", f"the log ends at {tail.at}, and here is something again"
-            )
+            text = f"the log ends at {tail.at}, and here is something again"
+            report.unfinished("log.behind_end", f"log at {file.start + stray}", text)
             return
-
-
-def _first_data(file: NumberedFile, position: int) -> int | None:
-    """The offset in the log of the first byte from a position on that is not zero."""
-    with mapped(file) as data:
-        found = _NOT_ZERO.search(data, position)
-        return None if found is None else file.start + found.start()

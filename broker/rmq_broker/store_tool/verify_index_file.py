@@ -184,20 +184,26 @@ class _FileCheck:
             self._behind("header", f"it says {header.slots_used} slots in use, there are {self._used}")
 
     def _check_slots(self) -> None:
-        found, wanted = self._file.slot_values(), self._slots
-        if found == wanted:
-            return
+        uncounted = 0
+        for first, found in self._file.slot_blocks():
+            wanted = self._slots[first : first + len(found)]
+            if found != wanted:
+                uncounted += self._compare_slots(first, found, wanted)
+        if uncounted:
+            self._behind("slots", f"{uncounted} slots name entries that the header does not count yet")
+
+    def _compare_slots(self, first: int, found: array[int], wanted: array[int]) -> int:
+        """Compare some slots; how many name entries that the header does not count yet."""
         # The header is written last, and not after each entry.
         uncounted, count = 0, self._file.header.count
-        for slot, (value, newest) in enumerate(zip(found, wanted, strict=True)):
+        for slot, (value, newest) in enumerate(zip(found, wanted, strict=True), first):
             if value == newest:
                 continue
             if self._is_written and count <= value < self._file.capacity:
                 uncounted += 1
             else:
                 self._wrong("index.slot", f"slot {slot}", f"it names entry {value}, the newest is {newest}")
-        if uncounted:
-            self._behind("slots", f"{uncounted} slots name entries that the header does not count yet")
+        return uncounted
 
     def _behind(self, place: str, text: str) -> None:
         """Wrong, but in a file that was being written."""

@@ -14,7 +14,8 @@ from .directory import Directory, Left
 from .expected import QueueKey
 from .findings import Report
 from .layout import TIMER_CHECKPOINT, TIMER_SLOT, TIMER_UNIT, BadRecord
-from .log_files import NumberedFiles, mapped, numbered_files, record_at
+from .log_files import NumberedFiles, numbered_files, record_at
+from .mapped_file import mapped
 from .properties import java_hash, property_of
 
 _TIMER_QUEUE: Final = (b"rmq_sys_wheel_timer", 0)
@@ -40,8 +41,8 @@ def _check_log(timer_log: NumberedFiles, log: NumberedFiles, report: Report) -> 
     """Every entry is of a message in the log; where the entries end."""
     end = timer_log.start
     for file in timer_log.files:
-        with mapped(file) as data:
-            position = 0
+        with mapped(file.path) as content:
+            data, position = content.data, 0
             while position + TIMER_UNIT.size <= len(data):
                 at = file.start + position
                 size, previous, magic, _, _, offset, message_bytes, hashed, _ = TIMER_UNIT.unpack_from(

@@ -101,7 +101,8 @@ class StoreWriter:
         start = self.end - self.end % self.file_bytes
         path = self.root / "commitlog" / f"{start:020d}"
         if not path.exists():
-            path.write_bytes(bytes(self.file_bytes))
+            with path.open("wb") as stream:
+                stream.truncate(self.file_bytes)
         overwrite(path, self.end - start, content)
         self.end += len(content)
 

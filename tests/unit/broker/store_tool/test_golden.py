@@ -14,7 +14,7 @@ import pytest
 from rmq_broker.store_tool.dump import DumpOptions, as_line, delays_of, dump
 from rmq_broker.store_tool.index_files import IndexFile, index_paths
 from rmq_broker.store_tool.layout import QUEUE_ENTRY, body_of
-from rmq_broker.store_tool.log_files import mapped, numbered_files, record_at
+from rmq_broker.store_tool.log_files import numbered_files, record_at
 from rmq_broker.store_tool.properties import index_hash
 from rmq_broker.store_tool.queue_files import QueueFiles
 from rmq_broker.store_tool.repair import RepairOptions, repair
@@ -105,8 +105,7 @@ def test_records_and_queues_are_apaches(name: str, stores: dict[str, Path]) -> N
     log = numbered_files(stores[name] / "commitlog")
     contents = {}
     for file in log.files:
-        with mapped(file) as data:
-            contents[file.start] = bytes(data)
+        contents[file.start] = file.path.read_bytes()
     queues: dict[tuple[str, int], QueueFiles] = {}
     for row in manifest(name):
         record = record_at(log, row["phyOffset"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,28 @@ def test_a_sound_store(root: Path) -> None:
     assert report.counts["messages"] == 60
     assert report.lines()[-1].endswith("store: clean")
     assert report.as_json()["clean"] is True
+
+
+def test_a_preallocated_gigabyte_is_neither_read_nor_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """48 messages in a log file of the usual size: it was once searched byte by byte, in memory."""
+    writer = StoreWriter(tmp_path / "store", file_bytes=1 << 30)
+    writer.fill(48)
+    root = finished(writer)
+    if log_path(root).stat().st_blocks > 20_000:
+        pytest.skip("this file system stores holes")
+    read: list[int] = []
+    preadv = os.preadv
+
+    def counted(*arguments: Any) -> int:
+        read.append(preadv(*arguments))
+        return read[-1]
+
+    monkeypatch.setattr(os, "preadv", counted)
+    report = verify(root, VerifyOptions(jobs=1, strict=True))
+    assert report.counts["messages"] == 48 and report.findings == []
+    assert 0 < sum(read) < 1 << 20
 
 
 def test_no_store(tmp_path: Path) -> None:
