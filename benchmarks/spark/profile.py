@@ -29,8 +29,8 @@ from benchmarks.spark.topics import Filling, fill_rocketmq
 from pyspark_rocketmq.batch_reader import BatchReader
 from pyspark_rocketmq.columns import arrow_schema, columns_of
 from pyspark_rocketmq.decoding import ColumnDecoder
-from pyspark_rocketmq.driver.planning import ReadTask
 from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.ranges import ReadTask
 from pyspark_rocketmq.tasks.connections import Connection, connections
 from pyspark_rocketmq.tasks.fetching import Fetched, RangeFetch
 from pyspark_rocketmq.tasks.task_reading import TaskPartition, TaskSettings, read_task

@@ -18,10 +18,10 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pyspark_rocketmq.columns import arrow_schema
-from pyspark_rocketmq.driver.planning import QueueRange, ReadTask
 from pyspark_rocketmq.errors import DataLoss
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.ranges import QueueRange, ReadTask
 from pyspark_rocketmq.tasks.connections import connections
 from pyspark_rocketmq.tasks.task_reading import TaskSettings, read_task
 from rmq_client import Message, MessageQueue, PullStatus, PullWish

@@ -8,28 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
 
 from ..offsets import QueueKey, QueueOffsets
+from ..options.limits import TriggerLimits
 
 Clock = Callable[[], float]
 """Seconds of a monotonic clock."""
-
-DEFAULT_MAX_DELAY_MS: Final = 15 * 60 * 1000
-
-
-@dataclass(frozen=True, slots=True)
-class TriggerLimits:
-    """What one micro-batch may take, in offsets.
-
-    At most `max_offsets`; nothing while there are fewer than `min_offsets`, unless the last batch is
-    `max_delay_ms` ago.
-    """
-
-    max_offsets: int | None = None
-    min_offsets: int | None = None
-    max_delay_ms: int = DEFAULT_MAX_DELAY_MS
 
 
 class Admission:

@@ -7,66 +7,13 @@ as Spark's Kafka source has it, would make a small micro-batch many times slower
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from itertools import pairwise
-from typing import Final
 
 from ..errors import BadOffsets, OptionError, listed
-from ..offsets import QueueKey, QueueOffsets
-
-# More tasks than this stop Spark's scheduler long before they stop us.
-MAX_TASKS: Final = 100_000
-
-DEFAULT_PACK_RECORDS: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class QueueRange:
-    """Offsets of one queue, from `begin` to before `end`."""
-
-    key: QueueKey
-    begin: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """How many offsets; at most as many messages."""
-        return self.end - self.begin
-
-    def __str__(self) -> str:
-        """As in messages for people."""
-        return f"{self.key}[{self.begin},{self.end})"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTask:
-    """What one task reads: ranges of one or more queues, in order."""
-
-    ranges: tuple[QueueRange, ...]
-
-    @property
-    def size(self) -> int:
-        """How many offsets; at most as many messages."""
-        return sum(part.size for part in self.ranges)
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        """Pickled as plain rows: there may be thousands of ranges, and Spark sends them to each executor."""
-        rows = tuple((r.key.topic, r.key.broker, r.key.queue_id, r.begin, r.end) for r in self.ranges)
-        return _unpickled, (rows,)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanLimits:
-    """How ranges become tasks.
-
-    `min_partitions`: at least so many tasks, where there are so many offsets. `max_records_per_partition`:
-    none has more. `pack_below_records`: queues with less share a task, up to that many; 0 for a task each.
-    """
-
-    min_partitions: int | None = None
-    max_records_per_partition: int | None = None
-    pack_below_records: int = DEFAULT_PACK_RECORDS
+from ..offsets import QueueOffsets
+from ..options.limits import MAX_TASKS, PlanLimits
+from ..ranges import QueueRange, ReadTask
 
 
 def ranges_between(start: QueueOffsets, end: QueueOffsets) -> list[QueueRange]:
@@ -163,9 +110,3 @@ def _split_to_count(groups: list[tuple[QueueRange, ...]], least: int) -> list[tu
         for group, count in zip(groups, parts, strict=True)
         for piece in (((part,) for part in split_evenly(group[0], count)) if count > 1 else (group,))
     ]
-
-
-def _unpickled(rows: Iterable[tuple[str, str, int, int, int]]) -> ReadTask:
-    return ReadTask(
-        tuple(QueueRange(QueueKey(t, b, number), begin, end) for t, b, number, begin, end in rows)
-    )

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final
 
-from ..driver.admission import DEFAULT_MAX_DELAY_MS, TriggerLimits
-from ..driver.planning import DEFAULT_PACK_RECORDS, MAX_TASKS, PlanLimits
 from ..errors import OptionError, listed
 from ..offsets import LATEST, QueueKey
 from ..patience import Waits
@@ -32,6 +30,7 @@ from .forms import (
     PropertiesModeOption,
     whole_number,
 )
+from .limits import DEFAULT_MAX_DELAY_MS, DEFAULT_PACK_RECORDS, MAX_TASKS, PlanLimits, TriggerLimits
 from .parsing import Elsewhere, Mode, OptionGroup, option
 from .positions import Anchor, AtTime, Position
 from .sdk_options import SdkOptions

@@ -25,9 +25,9 @@ from typing import Final, Protocol
 
 from rmq_client import ClientError, MessageQueue, PullStatus, PullWish, RawPull
 
-from ..driver.planning import QueueRange
 from ..errors import ConnectorError, DataLoss
 from ..patience import Patience, passes
+from ..ranges import QueueRange
 from .pull_size import PullSize
 
 log = logging.getLogger("rmq.spark.fetching")

@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from ..decoding import MAX_CHUNK_BYTES, ColumnDecoder
-from ..driver.planning import QueueRange, ReadTask
 from ..errors import DataLoss
 from ..options import ReadOptions
+from ..ranges import QueueRange, ReadTask
 from ..worker_process import settle
 from .connections import Connection, ConnectionKey, connections
 from .fetching import Fetched, FetchSettings, RangeFetch

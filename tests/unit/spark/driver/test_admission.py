@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.driver.admission import Admission, TriggerLimits, spread
+from pyspark_rocketmq.driver.admission import Admission, spread
 from pyspark_rocketmq.offsets import MAX_OFFSET, QueueKey, QueueOffsets
+from pyspark_rocketmq.options.limits import TriggerLimits
 
 from ..samples import near_keys, offsets, offsets_of, queue
 

@@ -9,17 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.driver.planning import (
-    MAX_TASKS,
-    PlanLimits,
-    QueueRange,
-    ReadTask,
-    plan,
-    ranges_between,
-    split_evenly,
-)
+from pyspark_rocketmq.driver.planning import plan, ranges_between, split_evenly
 from pyspark_rocketmq.errors import BadOffsets, OptionError
 from pyspark_rocketmq.offsets import QueueOffsets
+from pyspark_rocketmq.options.limits import MAX_TASKS, PlanLimits
+from pyspark_rocketmq.ranges import QueueRange, ReadTask
 
 from ..samples import near_keys, offsets, offsets_of, queue
 

@@ -13,9 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from pyspark_rocketmq.driver.admission import Admission, TriggerLimits
-from pyspark_rocketmq.driver.planning import PlanLimits, QueueRange, plan, ranges_between
+from pyspark_rocketmq.driver.admission import Admission
+from pyspark_rocketmq.driver.planning import plan, ranges_between
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
+from pyspark_rocketmq.options.limits import PlanLimits, TriggerLimits
+from pyspark_rocketmq.ranges import QueueRange
 from tests.unit.spark.samples import near_keys
 
 _BROKERS = ("x", "y")

@@ -6,11 +6,10 @@ import pickle
 
 import pytest
 
-from pyspark_rocketmq.driver.admission import TriggerLimits
-from pyspark_rocketmq.driver.planning import PlanLimits
 from pyspark_rocketmq.errors import OptionError, UnknownOption
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from pyspark_rocketmq.options import Anchor, AtOffsets, AtTime, AtTimes, Mode, ReadOptions
+from pyspark_rocketmq.options.limits import PlanLimits, TriggerLimits
 from pyspark_rocketmq.options.read_options import DEFAULT_GROUP
 
 from .samples import NAME_SERVERS, READING, batch, stream

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.driver.planning import QueueRange
 from pyspark_rocketmq.errors import ConnectorError, DataLoss, SourceUnavailable
 from pyspark_rocketmq.offsets import QueueKey
+from pyspark_rocketmq.ranges import QueueRange
 from pyspark_rocketmq.tasks.fetching import Fetched, FetchSettings, RangeFetch
 from pyspark_rocketmq.tasks.pull_size import PullSize
 from rmq_client import (

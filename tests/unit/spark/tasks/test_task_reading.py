@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from pyspark_rocketmq.columns import arrow_schema
-from pyspark_rocketmq.driver.planning import QueueRange, ReadTask
 from pyspark_rocketmq.errors import DataLoss, RecordDamaged
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.ranges import QueueRange, ReadTask
 from pyspark_rocketmq.tasks import task_reading
 from pyspark_rocketmq.tasks.connections import Connections, connections
 from pyspark_rocketmq.tasks.task_reading import TaskPartition, TaskSettings, read_task

@@ -1,0 +1,49 @@
+"""The part of a queue that a task reads: the driver plans these, executors read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .offsets import QueueKey
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QueueRange:
+    """Offsets of one queue, from `begin` to before `end`."""
+
+    key: QueueKey
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets; at most as many messages."""
+        return self.end - self.begin
+
+    def __str__(self) -> str:
+        """As in messages for people."""
+        return f"{self.key}[{self.begin},{self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """What one task reads: ranges of one or more queues, in order."""
+
+    ranges: tuple[QueueRange, ...]
+
+    @property
+    def size(self) -> int:
+        """How many offsets; at most as many messages."""
+        return sum(part.size for part in self.ranges)
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        """Pickled as plain rows: there may be thousands of ranges, and Spark sends them to each executor."""
+        rows = tuple((r.key.topic, r.key.broker, r.key.queue_id, r.begin, r.end) for r in self.ranges)
+        return _unpickled, (rows,)
+
+
+def _unpickled(rows: Iterable[tuple[str, str, int, int, int]]) -> ReadTask:
+    return ReadTask(
+        tuple(QueueRange(QueueKey(t, b, number), begin, end) for t, b, number, begin, end in rows)
+    )
