@@ -1,4 +1,4 @@
-"""Names of consumer groups (Apache RocketMQ 5.3.3, MixAll, Validators)."""
+"""Consumer group names (Apache RocketMQ 5.3.3, MixAll, Validators)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
-# The groups that a broker has from its first start (SubscriptionGroupManager.init).
+# System groups, created at a broker's first start (SubscriptionGroupManager.init).
 SYSTEM_GROUPS: Final = (
     TOOLS_GROUP,
     FILTER_SERVER_GROUP,
@@ -33,7 +33,7 @@ SYSTEM_GROUPS: Final = (
 
 
 def group_name_problem(name: str) -> str | None:
-    """What is wrong with a group's name, as a remark for who sent it; None for a good one."""
+    """Return the remark for an invalid group name; None for a valid one."""
     if not name or name.isspace():
         return "the consumer group's name is blank"
     if len(name) > MAX_GROUP_LENGTH:

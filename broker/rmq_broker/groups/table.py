@@ -1,4 +1,4 @@
-"""The broker's consumer groups: one owner of their configuration."""
+"""The table of consumer group configurations."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ class SubscriptionGroupTable:
         self._now_ms = now_ms
         self._listeners: list[Callable[[], None]] = []
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
-        # By group and topic, bits of what the group may not do.
+        # By group and topic: forbidden permissions, as bits.
         self._forbidden: dict[str, dict[str, int]] = {}
 
     # --- looking up ---
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
-        """A group's configuration, if the group is known."""
+        """Return a group's configuration; None for an unknown group."""
         return self._table.get(name)
 
     def find(self, name: str) -> SubscriptionGroupConfig | None:
-        """A group's configuration; an unknown group is created where that is allowed.
+        """Return a group's configuration; an unknown group is created if auto-creation is enabled.
 
         (SubscriptionGroupManager.findSubscriptionGroupConfig.)
         """
         config = self._table.get(name)
         if config is None and self._may_create(name):
             config = SubscriptionGroupConfig(group_name=name)
-            log.info("consumer group %s created", name)
+            log.info("consumer group created by a client group=%s", name)
             self._replace([config])
         return config
 
@@ -59,23 +59,23 @@ class SubscriptionGroupTable:
         return len(self._table)
 
     def configs(self) -> list[SubscriptionGroupConfig]:
-        """All configurations, as a list of its own."""
+        """Return a new list of all configurations."""
         return list(self._table.values())
 
     def forbidden(self, group: str, topic: str) -> int:
-        """Bits of what the group may not do with the topic."""
+        """Return the group's forbidden permissions for the topic, as bits."""
         return max(0, self._forbidden.get(group, {}).get(topic, 0))
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called after each change."""
+        """Register `listener`, called after each change."""
         self._listeners.append(listener)
 
-    # --- changing ---
+    # --- changes ---
 
     def update(self, config: SubscriptionGroupConfig) -> None:
         """Create or update a group; `config.attributes` holds changes by signed name.
 
-        Raises AttributeProblem, with nothing changed.
+        Raises AttributeProblem without any change.
         """
         self.update_all([config])
 
@@ -83,29 +83,34 @@ class SubscriptionGroupTable:
         """Create or update several groups, all or none."""
         wanted = [self._with_attributes(config) for config in configs]
         for config in wanted:
-            log.info("consumer group %s: %s", config.group_name, config.encode().decode())
+            log.info("consumer group set group=%s config=%s", config.group_name, config.encode().decode())
         self._replace(wanted)
 
     def delete(self, name: str) -> bool:
-        """Remove a group; whether it was there."""
+        """Remove a group; whether it existed."""
         forbidden = self._forbidden.pop(name, None)
         config = self._table.pop(name, None)
         if config is None and forbidden is None:
             return False
-        log.info("consumer group %s deleted", name)
+        log.info("consumer group deleted group=%s", name)
         self._publish()
         return config is not None
 
     def permit_reading(self, group: str, topic: str, *, readable: bool) -> None:
-        """Let a group read a topic, or forbid it to (SubscriptionGroupManager.updateForbidden)."""
+        """Allow or forbid a group to read a topic (SubscriptionGroupManager.updateForbidden)."""
         before = self.forbidden(group, topic)
         bits = before & ~READ if readable else before | READ
         if bits == before:
             return
-        log.info("consumer group %s may %s topic %s", group, "read" if readable else "not read", topic)
+        log.info(
+            "consumer group permission set group=%s may=%s topic=%s",
+            group,
+            "read" if readable else "not read",
+            topic,
+        )
         topics = self._forbidden.get(group, {})
         others = {name: value for name, value in topics.items() if name != topic}
-        # Replaced, not changed in place: other threads may be reading it.
+        # Replaced, not changed in place, because other threads may read it.
         remaining = {**others, topic: bits} if bits else others
         if remaining:
             self._forbidden[group] = remaining
@@ -116,7 +121,7 @@ class SubscriptionGroupTable:
     # --- persistence ---
 
     def wrapper(self) -> SubscriptionGroupWrapper:
-        """All groups, as slaves and admin tools ask for them; other threads may ask too."""
+        """Return all groups in the form of slaves and admin tools; safe in other threads."""
         return SubscriptionGroupWrapper(
             data_version=self.data_version,
             forbidden_table=dict(self._forbidden),
@@ -124,18 +129,18 @@ class SubscriptionGroupTable:
         )
 
     def encode(self) -> bytes:
-        """The content of `subscriptionGroup.json`."""
+        """Return the content of `subscriptionGroup.json`."""
         return self.wrapper().encode()
 
     def decode(self, content: bytes) -> None:
-        """Take over what `subscriptionGroup.json` holds, beside the system groups; raises BodyError."""
+        """Load the content of `subscriptionGroup.json`, beside the system groups; raises BodyError."""
         wrapper = SubscriptionGroupWrapper.decode(content)
         self._table.update(wrapper.subscription_group_table)
         self._forbidden.update(wrapper.forbidden_table or {})
         self.data_version = wrapper.data_version
         self.version += 1
 
-    # --- inside ---
+    # --- internals ---
 
     def _may_create(self, name: str) -> bool:
         allowed = self._settings.auto_create_subscription_group or is_system_group(name)

@@ -1,1 +1,1 @@
-"""How far consumer groups have got."""
+"""Offsets of consumer groups."""

@@ -1,7 +1,7 @@
-"""Where the members of broadcasting groups are, so that one can go over from a proxy to the broker or back.
+"""Offsets of the members of broadcasting groups, for members that switch between a proxy and the broker.
 
-Such a member keeps its offsets itself: one behind a proxy has nowhere to keep them, and one that goes over
-does not have them with it. (Apache RocketMQ 5.3.3, BroadcastOffsetManager and PullMessageProcessor.)
+Such a member stores its own offsets. A member behind a proxy has no place to store them, and a member that
+switches does not bring them along. (Apache RocketMQ 5.3.3, BroadcastOffsetManager and PullMessageProcessor.)
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.offsets")
 
-# How often `scan` is to be called.
+# Interval of `scan`.
 SCAN_SECONDS: Final = 5.0
-# Members are named by proxies: as many as no cluster has.
+# Proxies name the members; no cluster has this many.
 _MAX_MEMBERS: Final = 100_000
 
 
 @dataclass(slots=True)
 class _Member:
-    """Up to where one client has pulled a topic, and by which way."""
+    """Offsets up to which one client has pulled a topic, and whether it pulls through a proxy."""
 
     from_proxy: bool
     seen_ms: int
@@ -47,9 +47,9 @@ _Members = dict[str, _Member]
 
 
 class BroadcastOffsets:
-    """The offsets of such members, as their pulls show them; their lowest are kept on disk.
+    """Offsets of such members, taken from their pulls; the lowest of each queue are persisted.
 
-    A member is forgotten some minutes after its last pull.
+    A member is removed some minutes after its last pull.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class BroadcastOffsets:
         self._store = store
         self._settings = settings
         self._now_ms = now_ms
-        # By group and topic, and by client id.
+        # By group and topic, then by client id.
         self._members: dict[tuple[str, str], _Members] = {}
         self._count = 0
 
@@ -73,7 +73,7 @@ class BroadcastOffsets:
         return self._count
 
     def client_id(self, connection: Connection, pull: PullMessageRequestHeader) -> str | None:
-        """The member that a pull is of; None where its group does not broadcast."""
+        """Return the member that sent a pull; None if its group does not broadcast."""
         if not self._settings.enable_broadcast_offset_store:
             return None
         if pull.request_source == PROXY_FOR_BROADCAST:
@@ -87,9 +87,9 @@ class BroadcastOffsets:
         return None if client is None else client.client_id
 
     def first_offset(self, client_id: str, pull: PullMessageRequestHeader) -> int:
-        """Where a member has to begin that comes by another way than before, or does not know where it was.
+        """Return the start offset of a member that switched to or from a proxy, or does not know its offset.
 
-        NO_OFFSET for any other: it goes on where it says.
+        NO_OFFSET for any other member: it continues at the offset of its request.
         """
         from_proxy = pull.request_source == PROXY_FOR_BROADCAST
         is_lost = from_proxy and pull.queue_offset < 0
@@ -105,7 +105,7 @@ class BroadcastOffsets:
         return NO_OFFSET
 
     def pulled(self, client_id: str, pull: PullMessageRequestHeader, offset: int) -> None:
-        """A member has everything up to `offset`."""
+        """Record that a member has received all messages up to `offset`."""
         if offset < 0:
             return
         from_proxy = pull.request_source == PROXY_FOR_BROADCAST
@@ -121,13 +121,13 @@ class BroadcastOffsets:
         member.offsets[pull.queue_id] = max(offset, member.offsets.get(pull.queue_id, offset))
 
     def topics_removed(self, topics: Collection[str]) -> None:
-        """Forget where members were in topics that have just been deleted."""
+        """Remove the members' offsets in deleted topics."""
         if topics:
             for key in [key for key in self._members if key[1] in topics]:
                 self._count -= len(self._members.pop(key))
 
     def scan(self) -> None:
-        """Note the lowest offsets of each group and topic; forget who is gone. Every `SCAN_SECONDS`."""
+        """Commit the lowest offsets of each group and topic, and remove inactive members."""
         for (group, topic), members in list(self._members.items()):
             lowest = self._lowest(group, members)
             if not members:
@@ -138,10 +138,10 @@ class BroadcastOffsets:
                 if self._offsets.query(broadcast_group(group), topic, queue_id) != offset:
                     self._offsets.put(broadcast_group(group), topic, queue_id, offset)
 
-    # --- inside ---
+    # --- internals ---
 
     def _beginning(self, pull: PullMessageRequestHeader) -> int:
-        """Where a group begins: where its members were, or as any new group does."""
+        """Return the start offset of a group: its members' lowest offset, or that of a new group."""
         topic, queue_id = pull.topic, pull.queue_id
         kept = self._offsets.query(broadcast_group(pull.consumer_group), topic, queue_id)
         if kept >= 0:
@@ -151,7 +151,7 @@ class BroadcastOffsets:
         return self._store.max_offset(topic, queue_id)
 
     def _lowest(self, group: str, members: _Members) -> OffsetsByQueue:
-        """The lowest offset by queue, of members that are there or have been lately; others are forgotten."""
+        """Return the lowest offset by queue of recently active members; remove the others."""
         settings, now_ms = self._settings, self._now_ms()
         found = self._consumers.find_group(group)
         online = set() if found is None else set(found.client_ids())

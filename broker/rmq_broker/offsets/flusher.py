@@ -1,4 +1,4 @@
-"""Writes the offsets to disk from time to time."""
+"""Periodic writes of the consumer offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .table import ConsumerOffsetTable
 
 
 class OffsetFlusher:
-    """Has `consumerOffset.json` written every `flushConsumerOffsetInterval`, where there is something new."""
+    """Writes `consumerOffset.json` every `flushConsumerOffsetInterval` if offsets have changed."""
 
     def __init__(self, offsets: ConsumerOffsetTable, file: ConfigFile, settings: TopicSettings) -> None:
         self._offsets = offsets
@@ -17,22 +17,22 @@ class OffsetFlusher:
         self._flushed_revision = offsets.revision
 
     def period_seconds(self) -> float:
-        """How often `flush` is to be called, by the setting in force."""
+        """Interval of `flush` by the current setting, in seconds."""
         return self._settings.flush_consumer_offset_interval_ms / 1000
 
     def flush(self) -> None:
-        """Have the file written if anything was committed since it was written last."""
+        """Schedule a write if offsets were committed since the last one."""
         revision = self._offsets.revision
         if revision != self._flushed_revision:
             self._flushed_revision = revision
             self._file.changed()
 
     async def save(self) -> None:
-        """Write what is new at once, and wait for it. Raises OSError where it cannot be written."""
+        """Write changed offsets now and wait for the write. Raises OSError."""
         self.flush()
         await self._file.save()
 
     async def close(self) -> None:
-        """Write the last offsets. Raises OSError where they cannot be written."""
+        """Write the last offsets. Raises OSError."""
         self.flush()
         await self._file.close()

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups: one owner of what was committed."""
+"""The table of committed consumer offsets."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ NO_OFFSET: Final = -1
 _SEPARATOR: Final = "@"
 # consumerOffsetUpdateVersionStep of Apache.
 _COMMITS_PER_VERSION: Final = 500
-# Commits that go back are told of this often at most: a member gone wrong may do it with every pull.
+# At most one warning about backward commits per interval: a faulty member may cause one with every pull.
 _WARNING_SPACING_MS: Final = 1000
 
 OffsetsByQueue = dict[int, int]
 
 
 def broadcast_group(group: str) -> str:
-    """The name under which the lowest offsets of a broadcasting group's members are kept; no group has it."""
+    """Return the reserved group name that holds the lowest offsets of a broadcasting group's members."""
     return f"{group}{_SEPARATOR}broadcast"
 
 
 def key_of(group: str, topic: str) -> str:
-    """Under which the offsets of a group in a topic are kept."""
+    """Return the key of a group's offsets in a topic."""
     return f"{topic}{_SEPARATOR}{group}"
 
 
 class _SavedOffsets(ConsumerOffsetSerializeWrapper):
-    """As Apache's broker writes it, and the resets that it would forget: it passes over their name."""
+    """The file in Apache's format, plus pending resets under a name that Apache's broker ignores."""
 
     reset_marks: dict[str, dict[Int32, Int64]] = Field(default_factory=dict)
 
@@ -50,39 +50,39 @@ class _SavedOffsets(ConsumerOffsetSerializeWrapper):
 class ConsumerOffsetTable:
     """Next offset by topic, group and queue, with its persistent form (`consumerOffset.json`).
 
-    Committing is part of every pull, so it touches two dictionaries and a set and tells nobody: whoever
-    writes the file looks at `revision`, which grows with every change. What is encoded is remembered group
-    by group, so that a snapshot costs what has changed since the last, not what there is.
+    Every pull commits. Therefore a commit only updates two dictionaries and a set, and calls no listener; the
+    flusher compares `revision`, which grows with every change. The encoded form is cached by group, so the
+    cost of a snapshot depends on the changes since the last one, not on the number of groups.
     """
 
     def __init__(self, now_ms: ClockMs) -> None:
         self.data_version = DataVersion(timestamp=now_ms())
         self.revision = 0
-        # Commits of an offset below the one before: a group that was reset, or members that overlap.
+        # Commits of a lower offset than before: after a reset, or from overlapping members.
         self.backward_commits = 0
         self._now_ms = now_ms
         self._table: dict[str, OffsetsByQueue] = {}
         self._reset: dict[str, OffsetsByQueue] = {}
         self._reset_listeners: list[Callable[[str, str, int, int], None]] = []
         self._removal_listeners: list[Callable[[str], None]] = []
-        # Where pulls have got to. Not kept on disk: members that start anew pull from what was committed.
+        # Pull progress. Not persisted: a restarted member pulls from its committed offset.
         self._pulled: dict[str, OffsetsByQueue] = {}
         self._next_warning_ms = 0
         self._not_told = 0
-        # Keys whose encoded form is out of date.
+        # Keys whose cached encoding is outdated.
         self._changed: set[str] = set()
         self._encoded: dict[str, bytes] = {}
 
-    # --- committing and asking ---
+    # --- commits and queries ---
 
     def commit(
         self, group: str, topic: str, queue_id: int, offset: int, connection: Connection | None = None
     ) -> None:
-        """Note that the group's next message of the queue is `offset`; `connection` is whose commit it is."""
+        """Set the group's next offset in the queue; `connection` is the sender of the commit."""
         self.commit_of(key_of(group, topic), queue_id, offset, connection)
 
     def commit_of(self, key: str, queue_id: int, offset: int, connection: Connection | None = None) -> None:
-        """As `commit`, by `key_of` the group and topic."""
+        """Like `commit`, with `key_of` group and topic."""
         offsets = self._table.get(key)
         if offsets is None:
             offsets = self._table[key] = {}
@@ -91,7 +91,7 @@ class ConsumerOffsetTable:
         self._set(key, offsets, queue_id, offset)
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note an offset that may well be below the one before."""
+        """Set an offset that may be lower than before, without a warning."""
         key = key_of(group, topic)
         self._set(key, self._table.setdefault(key, {}), queue_id, offset)
 
@@ -103,7 +103,7 @@ class ConsumerOffsetTable:
             self.data_version = self.data_version.next(self._now_ms())
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The group's next offset of the queue (one that it was reset to comes first); NO_OFFSET if none."""
+        """Return the group's next offset in the queue, a pending reset first; NO_OFFSET if none."""
         key = key_of(group, topic)
         if self._reset:
             reset = self._reset.get(key)
@@ -113,34 +113,34 @@ class ConsumerOffsetTable:
         return NO_OFFSET if offsets is None else offsets.get(queue_id, NO_OFFSET)
 
     def offsets_of(self, group: str, topic: str) -> OffsetsByQueue:
-        """The group's committed offsets of all queues of a topic, as a map of its own."""
+        """Return a new map of the group's committed offsets in a topic, by queue id."""
         return dict(self._table.get(key_of(group, topic), {}))
 
     def note_pulled(self, key: str, queue_id: int, offset: int) -> None:
-        """Note that a group has been given a queue's messages up to `offset`; `key` is its `key_of`."""
+        """Record that a group has received a queue's messages up to `offset`; `key` is its `key_of`."""
         offsets = self._pulled.get(key)
         if offsets is None:
             offsets = self._pulled[key] = {}
         offsets[queue_id] = offset
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int:
-        """The offset up to which the group has been given messages; NO_OFFSET where it has not pulled yet."""
+        """Return the offset up to which the group has received messages; NO_OFFSET before its first pull."""
         return self._pulled.get(key_of(group, topic), {}).get(queue_id, NO_OFFSET)
 
     def pulled_of(self, group: str, topic: str) -> OffsetsByQueue:
-        """The same of all queues of a topic, as a map of its own."""
+        """Return a new map of the pulled offsets in a topic, by queue id."""
         return dict(self._pulled.get(key_of(group, topic), {}))
 
     def topics_of(self, group: str) -> set[str]:
-        """Topics that the group has offsets of."""
+        """Return the topics in which the group has offsets."""
         return {topic for topic, name in self._names() if name == group}
 
     def groups_of(self, topic: str) -> set[str]:
-        """Groups that have offsets of the topic."""
+        """Return the groups with offsets in the topic."""
         return {group for name, group in self._names() if name == topic and _SEPARATOR not in group}
 
     def entries(self) -> Iterator[tuple[str, str, OffsetsByQueue]]:
-        """Group, topic and committed offsets of each entry, to read at once: they go on changing."""
+        """Yield group, topic and committed offsets of each entry; the offsets are live, read them at once."""
         for key, offsets in list(self._table.items()):
             topic, group = _split(key)
             yield group, topic, offsets
@@ -148,12 +148,12 @@ class ConsumerOffsetTable:
     def __len__(self) -> int:
         return len(self._table)
 
-    # --- resetting ---
+    # --- resets ---
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Have the group go on at `offset`: commits are refused until its next pull has taken notice.
+        """Reset the group to `offset`: commits are refused until its next pull has received the reset.
 
-        That is remembered over a restart: members that go on then with what they know would undo it.
+        A pending reset survives a restart. Otherwise members that continue at old offsets would undo it.
         """
         key = key_of(group, topic)
         self._reset.setdefault(key, {})[queue_id] = offset
@@ -163,15 +163,15 @@ class ConsumerOffsetTable:
             listener(group, topic, queue_id, offset)
 
     def on_reset(self, listener: Callable[[str, str, int, int], None]) -> None:
-        """Have `listener` called with group, topic, queue id and offset of each reset."""
+        """Register `listener`, called with group, topic, queue id and offset of each reset."""
         self._reset_listeners.append(listener)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether the group was reset and has not taken notice yet."""
+        """Whether a reset of the group is pending."""
         return bool(self._reset) and queue_id in self._reset.get(key_of(group, topic), {})
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int:
-        """The offset that the group was reset to, taken out; NO_OFFSET if it was not."""
+        """Remove and return the offset of a pending reset; NO_OFFSET without one."""
         if not self._reset:
             return NO_OFFSET
         key = key_of(group, topic)
@@ -184,14 +184,14 @@ class ConsumerOffsetTable:
         self.revision += 1
         return offset
 
-    # --- removing and copying ---
+    # --- removal and copies ---
 
     def remove_topic(self, topic: str) -> int:
-        """Forget a topic's offsets; of how many groups."""
+        """Remove a topic's offsets; return the number of groups."""
         return self._remove(lambda name, _: name == topic)
 
     def remove_group(self, group: str) -> int:
-        """Forget a group's offsets; of how many topics."""
+        """Remove a group's offsets; return the number of topics."""
         names = (group, broadcast_group(group))
         removed = self._remove(lambda _, name: name in names)
         for listener in self._removal_listeners:
@@ -199,11 +199,11 @@ class ConsumerOffsetTable:
         return removed
 
     def on_group_removed(self, listener: Callable[[str], None]) -> None:
-        """Have `listener` called with each group whose offsets are forgotten."""
+        """Register `listener`, called with each group whose offsets are removed."""
         self._removal_listeners.append(listener)
 
     def copy_group(self, source: str, target: str, topic: str) -> None:
-        """Give a group the offsets of another."""
+        """Copy the offsets of one group to another."""
         offsets = self._table.get(f"{topic}{_SEPARATOR}{source}")
         if offsets is not None:
             key = f"{topic}{_SEPARATOR}{target}"
@@ -214,7 +214,7 @@ class ConsumerOffsetTable:
     # --- persistence ---
 
     def encode(self) -> bytes:
-        """The content of `consumerOffset.json`, also for slaves that ask for it."""
+        """Return the content of `consumerOffset.json`, also sent to slaves."""
         encoded, table = self._encoded, self._table
         for key in self._changed:
             encoded[key] = _entry(key, table[key])
@@ -227,7 +227,7 @@ class ConsumerOffsetTable:
         )
 
     def decode(self, content: bytes) -> None:
-        """Take over what `consumerOffset.json` holds; raises BodyError."""
+        """Load the content of `consumerOffset.json`; raises BodyError."""
         saved = _SavedOffsets.decode(content)
         self._table = saved.offset_table
         self._reset = saved.reset_marks
@@ -235,16 +235,16 @@ class ConsumerOffsetTable:
         self._encoded.clear()
         self._changed = set(self._table)
 
-    # --- inside ---
+    # --- internals ---
 
     def _names(self) -> Iterator[tuple[str, str]]:
-        """Topic and group of every entry."""
+        """Return topic and group of every entry."""
         return map(_split, list(self._table))
 
     def _remove(self, matches: Callable[[str, str], bool]) -> int:
         keys = {key_of(group, topic) for topic, group in self._names() if matches(topic, group)}
         for key in keys:
-            log.info("offsets of %s removed: %s", key, self._table.pop(key))
+            log.info("offsets removed key=%s offsets=%s", key, self._table.pop(key))
             self._changed.discard(key)
             self._encoded.pop(key, None)
             self.revision += 1
@@ -256,7 +256,7 @@ class ConsumerOffsetTable:
     def _note_going_back(
         self, key: str, queue_id: int, before: int, offset: int, connection: Connection | None
     ) -> None:
-        """Count it, and say so: messages are consumed again, as after a reset or where members overlap."""
+        """Count and log a backward commit, which redelivers messages: a reset, or overlapping members."""
         self.backward_commits += 1
         now_ms = self._now_ms()
         if now_ms < self._next_warning_ms:
@@ -265,13 +265,14 @@ class ConsumerOffsetTable:
         self._next_warning_ms = now_ms + _WARNING_SPACING_MS
         not_told, self._not_told = self._not_told, 0
         log.warning(
-            "%s commits %d for queue %d of %s, which was at %d already%s",
-            "a client" if connection is None else connection.peer,
-            offset,
-            queue_id,
+            "offset committed backwards, messages will be redelivered peer=%s key=%s queue=%d offset=%d "
+            "before=%d unlogged=%d",
+            "unknown" if connection is None else connection.peer,
             key,
+            queue_id,
+            offset,
             before,
-            f" (and {not_told} more commits have gone back)" if not_told else "",
+            not_told,
         )
 
 

@@ -23,7 +23,7 @@ from ..groups.names import group_name_problem
 from ..pop.assignment import STRATEGIES, shared_for_pop
 from ..topics.lookup import CREATE_TOPIC, existing_topic
 from ..topics.names import RETRY_PREFIX, topic_name_problem
-from .admin.settling import Settle, answer_later, answer_when_settled
+from .deferred_answers import Persist, answer_when_persisted, deferred_answer
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -56,7 +56,7 @@ class AssignmentProcessor:
         problem = topic_name_problem(body.topic) or group_name_problem(body.consumer_group)
         if problem is not None:
             raise CommandError(ResponseCode.INVALID_PARAMETER, problem)
-        return answer_later(self._answer(request, body), "query assignment")
+        return deferred_answer(self._answer(request, body), "query assignment")
 
     async def _answer(self, request: RemotingCommand, body: QueryAssignmentRequestBody) -> Answer:
         mode = self._modes.get(body.topic, body.consumer_group)
@@ -100,12 +100,12 @@ class RequestModeProcessor:
     """How groups consume topics."""
 
     def __init__(
-        self, modes: RequestModes, topics: TopicTable, groups: SubscriptionGroupTable, settle: Settle
+        self, modes: RequestModes, topics: TopicTable, groups: SubscriptionGroupTable, persist: Persist
     ) -> None:
         self._modes = modes
         self._topics = topics
         self._groups = groups
-        self._settle = settle
+        self._persist = persist
 
     def set(self, connection: Connection, request: RemotingCommand) -> Result:
         """401: have a group pop a topic, or pull; answered when it is on disk. Raises CommandError."""
@@ -118,7 +118,7 @@ class RequestModeProcessor:
         existing_group(self._groups, mode.consumer_group, CREATE_GROUP_FIRST)
         log.info("%s: group %s %ss topic %s", connection.peer, mode.consumer_group, mode.mode, mode.topic)
         self._modes.set(mode)
-        return answer_when_settled(request.response(ResponseCode.SUCCESS), self._settle)
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist)
 
     def get_all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """402: all of them, as slaves ask for them."""

@@ -28,8 +28,8 @@ from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..delivery.inner_message import InnerMessage
 from ..store.api import MessageRejected, StoreUnavailable
-from .admin.settling import answer_later
 from .born_host import born_host_of
+from .deferred_answers import deferred_answer
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -84,7 +84,7 @@ class ReplyProcessor:
         except CommandError as error:
             error.ext_fields = self._constant_fields()
             raise
-        return answer_later(self._push_and_store(connection, request, header, queue_id), "push a reply")
+        return deferred_answer(self._push_and_store(connection, request, header, queue_id), "push a reply")
 
     async def _push_and_store(
         self,

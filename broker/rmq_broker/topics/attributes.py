@@ -1,4 +1,4 @@
-"""Attributes of topics and groups: text by name, changed by requests such as `+message.type=FIFO,-other`.
+"""Attributes of topics and groups: texts by name, changed by requests such as `+message.type=FIFO,-other`.
 
 Source: Apache RocketMQ 5.3.3, AttributeParser, AttributeUtil, TopicAttributes.
 """
@@ -19,7 +19,7 @@ _DELETE: Final = "-"
 
 
 class AttributeProblem(ValueError):
-    """A change of attributes that is refused; the message is a remark for who asked for it."""
+    """An invalid change of attributes; the message is the remark for the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ GROUP_ATTRIBUTES: Final[Mapping[str, AttributeRule]] = {}
 
 
 def parse_attribute_changes(text: str | None) -> dict[str, str]:
-    """Changes by signed name out of the form of CreateTopicRequestHeader; raises AttributeProblem."""
+    """Parse attributes of CreateTopicRequestHeader into changes by signed name; raises AttributeProblem."""
     changes: dict[str, str] = {}
     for part in filter(None, (text or "").split(",")):
         name, separator, value = part.partition("=")
@@ -71,7 +71,7 @@ def altered_attributes(
     changes: Mapping[str, str],
     rules: Mapping[str, AttributeRule],
 ) -> dict[str, str]:
-    """The attributes after the changes (by signed name); `current` is None for something new.
+    """Return the attributes after the changes (by signed name); `current` is None for a new owner.
 
     Raises AttributeProblem for an unknown name, a value that is not allowed, an attribute that can only be
     set when its owner is created, and one to be removed that is not there.
@@ -96,7 +96,7 @@ def altered_attributes(
 def _check(name: str, value: str | None, rules: Mapping[str, AttributeRule], *, is_new: bool) -> None:
     rule = rules.get(name)
     if rule is None:
-        # As Apache without a tiered store: the attribute is known, but nothing could keep to it.
+        # As Apache without a tiered store: the attribute is known, but would have no effect.
         reason = "needs a tiered store" if name == RESERVE_TIME else "is not known"
         raise AttributeProblem(f"attribute {name!r} {reason}; known are {sorted(rules) or 'none'}")
     if not is_new and not rule.changeable:

@@ -1,4 +1,4 @@
-"""Deleting a topic everywhere in the broker."""
+"""Deletion of a topic in all parts of the broker."""
 
 from __future__ import annotations
 

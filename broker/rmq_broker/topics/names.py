@@ -1,4 +1,4 @@
-"""Names of topics: what is a good one, and which ones the system keeps for itself.
+"""Topic names: which ones are valid, and which are reserved for the system.
 
 Source: Apache RocketMQ 5.3.3, TopicValidator, MixAll, KeyBuilder, PopAckConstants, TimerMessageStore.
 """
@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 MAX_TOPIC_LENGTH: Final = 127
-# Of topics that the broker names itself: their queues are folders of that name (HookUtils).
+# Limit of topics named by the broker: their queues are in folders of that name (HookUtils).
 MAX_STORED_TOPIC_BYTES: Final = 255
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
@@ -29,7 +29,7 @@ _REVIVE_PREFIX: Final = f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_"
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 
-# What every broker of 5.3.3 takes for a system topic; `SystemTopics` adds those named after one broker.
+# System topics of every 5.3.3 broker; `SystemTopics` adds those named after this broker.
 ALWAYS_SYSTEM_TOPICS: Final = frozenset(
     {
         AUTO_CREATE_TOPIC,
@@ -61,12 +61,12 @@ _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]*+", re.ASCII)
 
 
 def has_illegal_characters(name: str) -> bool:
-    """Whether a topic's or group's name has other characters than letters, digits, `%`, `|`, `_` and `-`."""
+    """Whether a topic or group name has characters other than letters, digits, `%`, `|`, `_` and `-`."""
     return _LEGAL.fullmatch(name) is None
 
 
 def topic_name_problem(name: str) -> str | None:
-    """What is wrong with a topic's name, as a remark for who sent it; None for a good one."""
+    """Return the remark for an invalid topic name; None for a valid one."""
     if not name or name.isspace():
         return "the topic's name is blank"
     if has_illegal_characters(name):
@@ -80,7 +80,7 @@ def topic_name_problem(name: str) -> str | None:
 
 
 def stored_topic_problem(topic: str) -> str | None:
-    """Why the store can have no such topic, as a remark; None where it can."""
+    """Return the remark for a topic name that the store cannot hold; None if it can."""
     length = len(topic) if topic.isascii() else len(topic.encode())
     if length <= MAX_STORED_TOPIC_BYTES:
         return None
@@ -91,38 +91,38 @@ def stored_topic_problem(topic: str) -> str | None:
 
 
 def is_send_prohibited(topic: str) -> bool:
-    """Whether clients cannot send to the topic: only the broker itself writes there.
+    """Whether clients may not send to the topic, because only the broker writes it.
 
-    (Apache's broker lets clients write what its timer delivers to any topic, or stumbles over.)
+    (Apache's broker accepts client messages there that its timer delivers to any topic, or fails on.)
     """
     return topic in SEND_PROHIBITED_TOPICS or topic == TIMER_TOPIC
 
 
 def retry_topic(group: str) -> str:
-    """Where a group's messages go that it could not consume."""
+    """Return the retry topic of a group, for messages that it failed to consume."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Where a group's messages go that were redelivered too often."""
+    """Return the dead letter topic of a group, for messages after their last retry."""
     return DEAD_LETTER_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """Where replies go to whose requester is unknown."""
+    """Return the reply topic of a cluster."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def revive_topic(cluster: str) -> str:
-    """Where POP keeps its checkpoints and acknowledgements."""
+    """Return the revive topic of a cluster, which holds POP's check points and acknowledgements."""
     return f"{_REVIVE_PREFIX}{cluster}"
 
 
 def is_revive_topic(topic: str) -> bool:
-    """Whether a topic is that of any cluster."""
+    """Whether a topic is the revive topic of any cluster."""
     return topic.startswith(_REVIVE_PREFIX)
 
 
 def member_group_topic(broker_name: str) -> str:
-    """By whose route old name servers are asked for the members of a broker's group."""
+    """Return the topic whose route old name servers use to list the members of a broker group."""
     return f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}"

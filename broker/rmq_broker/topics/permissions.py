@@ -26,7 +26,7 @@ def is_writeable(perm: int) -> bool:
 
 
 def is_inherited(perm: int) -> bool:
-    """Whether new topics may be made after this one."""
+    """Whether new topics may inherit from this one."""
     return perm & INHERIT != 0
 
 
@@ -36,12 +36,12 @@ def is_valid(perm: int) -> bool:
 
 
 def perm_text(perm: int) -> str:
-    """The bits as text, e.g. `RW-`."""
+    """Return the bits as text, e.g. `RW-`."""
     return "".join(
         letter if perm & bit else "-" for letter, bit in (("R", READ), ("W", WRITE), ("X", INHERIT))
     )
 
 
 def topic_system_flag(*, unit: bool, has_unit_subscription: bool) -> int:
-    """A topic's system flag (Apache RocketMQ 5.3.3, TopicSysFlag)."""
+    """Return a topic's system flag (Apache RocketMQ 5.3.3, TopicSysFlag)."""
     return unit * FLAG_UNIT | has_unit_subscription * FLAG_UNIT_SUBSCRIPTION

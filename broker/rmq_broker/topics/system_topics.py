@@ -1,4 +1,4 @@
-"""The topics that a broker has from its first start (Apache RocketMQ 5.3.3, TopicConfigManager.init)."""
+"""System topics, created at a broker's first start (Apache RocketMQ 5.3.3, TopicConfigManager.init)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SCHEDULE_QUEUE_NUMS: Final = 18
 _BENCHMARK_QUEUE_NUMS: Final = 1024
 # reviveQueueNum of Apache; a setting as soon as there is POP.
 _REVIVE_QUEUE_NUMS: Final = 8
-# A TopicConfig's own default, which is what the cluster's topic gets.
+# The default of TopicConfig, which the cluster's topic gets.
 _CLUSTER_QUEUE_NUMS: Final = 16
 
 
 class SystemTopics:
-    """Which topics are the system's on this broker."""
+    """The system topics of this broker."""
 
     def __init__(self, settings: TopicSettings, cluster: str, broker_name: str) -> None:
         self._settings = settings
@@ -32,9 +32,9 @@ class SystemTopics:
         return topic in self.names or (isinstance(topic, str) and topic.startswith(names.SYSTEM_TOPIC_PREFIX))
 
     def configs(self) -> Iterator[TopicConfig]:
-        """What has to be there, by the settings in force.
+        """Return the required topics by the current settings.
 
-        The topics named after the cluster and the broker are there for their routes: the admin tools create
+        The topics named after the cluster and the broker exist for their routes: the admin tools create
         topics through them.
         """
         settings = self._settings
@@ -58,7 +58,7 @@ class SystemTopics:
         yield _config(names.TIMER_TOPIC, 1)
 
     def auto_create_topic(self) -> TopicConfig:
-        """The topic that new topics are made after."""
+        """Return the default topic, from which new topics inherit."""
         return _config(names.AUTO_CREATE_TOPIC, self._settings.default_topic_queue_nums, READ_WRITE | INHERIT)
 
 

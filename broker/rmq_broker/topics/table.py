@@ -1,4 +1,4 @@
-"""The broker's topics: one owner of their configuration."""
+"""The table of topic configurations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("rmq.broker.topics")
 
 @dataclass(frozen=True, slots=True)
 class TopicsChanged:
-    """What a change did: configurations created or updated, and names removed."""
+    """Created or updated configurations, and removed names, of one change."""
 
     updated: tuple[TopicConfig, ...] = ()
     removed: tuple[str, ...] = ()
@@ -30,8 +30,8 @@ class TopicsChanged:
 class TopicTable:
     """Topics by name, with their persistent form (`topics.json`).
 
-    A configuration is replaced, never changed in place: one that was got stays as it was. `version` grows
-    with every change, for whoever keeps something made out of the table; `data_version` is Apache's, which
+    A configuration is replaced, never changed in place, so readers hold immutable values. `version` grows
+    with every change, so that caches derived from the table can detect it. `data_version` is Apache's, which
     name servers compare.
     """
 
@@ -43,13 +43,13 @@ class TopicTable:
         self._now_ms = now_ms
         self._listeners: list[Callable[[TopicsChanged], None]] = []
         self._table = {config.topic_name: config for config in self.system_topics.configs()}
-        # Entries of the file, made when first needed: a snapshot costs what has changed since the last.
+        # Encoded entries, cached: the cost of a snapshot depends on the changes since the last one.
         self._entries: dict[str, bytes] = {}
 
     # --- looking up ---
 
     def get(self, name: str) -> TopicConfig | None:
-        """A topic's configuration."""
+        """Return a topic's configuration; None for an unknown topic."""
         return self._table.get(name)
 
     def __contains__(self, name: str) -> bool:
@@ -59,34 +59,34 @@ class TopicTable:
         return len(self._table)
 
     def configs(self) -> list[TopicConfig]:
-        """All configurations, as a list of its own."""
+        """Return a new list of all configurations."""
         return list(self._table.values())
 
     def is_order(self, name: str) -> bool:
-        """Whether the topic's routes keep its order configuration."""
+        """Whether name servers have an order configuration for the topic."""
         config = self._table.get(name)
         return config is not None and config.order
 
     def stores_batches(self, name: str) -> bool:
-        """Whether batches sent to the topic are stored as wholes."""
+        """Whether batches sent to the topic are stored as one record each."""
         config = self._table.get(name)
         return config is not None and config.attributes.get("queue.type") == "BatchCQ"
 
     def on_change(self, listener: Callable[[TopicsChanged], None]) -> None:
-        """Have `listener` called after each change."""
+        """Register `listener`, called after each change."""
         self._listeners.append(listener)
 
-    # --- changing ---
+    # --- changes ---
 
     def update(self, config: TopicConfig, attribute_changes: Mapping[str, str] | None = None) -> bool:
-        """Create or update a topic; False where it was so already. Its attributes follow the changes alone.
+        """Create or update a topic; False if it is already the same. Only `attribute_changes` set attributes.
 
-        `attribute_changes` is by signed name. Raises AttributeProblem, with nothing changed.
+        `attribute_changes` is by signed name. Raises AttributeProblem without any change.
         """
         return self.update_all([(config, attribute_changes or {})])
 
     def update_all(self, changes: Iterable[tuple[TopicConfig, Mapping[str, str]]]) -> bool:
-        """Create or update several topics, all or none; False where all were so already."""
+        """Create or update several topics, all or none; False if all are already the same."""
         wanted = [self._with_attributes(config, attributes) for config, attributes in changes]
         changed = [config for config in wanted if self._table.get(config.topic_name) != config]
         for config in changed:
@@ -95,10 +95,10 @@ class TopicTable:
         return bool(changed)
 
     def delete(self, names: Collection[str]) -> list[str]:
-        """Remove topics; those that were there."""
+        """Remove topics; return the removed ones."""
         removed = [name for name in names if self._table.pop(name, None) is not None]
         if removed:
-            log.info("topics deleted: %s", ", ".join(removed))
+            log.info("topics deleted topics=%s", ", ".join(removed))
             self._forget_entries(removed)
             self._publish(TopicsChanged(removed=tuple(removed)))
         return removed
@@ -111,9 +111,9 @@ class TopicTable:
         system_flag: int,
         producer: str,
     ) -> TopicConfig | None:
-        """The topic that a message was sent to, made after the default topic if it is unknown.
+        """Return the topic of a sent message; an unknown topic is created from the default topic.
 
-        None where it may not be made: the default topic is unknown or lets nothing inherit from it
+        None if it cannot be created: the default topic is unknown, or does not allow inheritance
         (TopicConfigManager.createTopicInSendMessageMethod). `client_queue_nums` bounds the queues;
         `producer` is an address for the log.
         """
@@ -123,7 +123,13 @@ class TopicTable:
         model = self._table.get(default_topic)
         obstacle = self._obstacle_to_inheriting(model)
         if model is None or obstacle is not None:
-            log.warning("topic %s not created for %s after %s: %s", topic, producer, default_topic, obstacle)
+            log.warning(
+                "topic not created topic=%s peer=%s default_topic=%s: %s",
+                topic,
+                producer,
+                default_topic,
+                obstacle,
+            )
             return None
         queue_nums = max(0, min(client_queue_nums, model.write_queue_nums))
         config = TopicConfig(
@@ -134,7 +140,13 @@ class TopicTable:
             topic_sys_flag=system_flag,
             topic_filter_type=model.topic_filter_type,
         )
-        log.info("topic %s created for %s after %s: %s", topic, producer, default_topic, _text(config))
+        log.info(
+            "topic created by a send topic=%s peer=%s default_topic=%s: %s",
+            topic,
+            producer,
+            default_topic,
+            _text(config),
+        )
         self._replace([config])
         return config
 
@@ -147,7 +159,7 @@ class TopicTable:
         order: bool = False,
         system_flag: int = 0,
     ) -> TopicConfig:
-        """A group's retry or dead letter topic, made if it is unknown.
+        """Return a group's retry or dead letter topic, created if unknown.
 
         (TopicConfigManager.createTopicInSendMessageBackMethod.) An existing one only follows `order`.
         """
@@ -170,25 +182,25 @@ class TopicTable:
         return config
 
     def mark_order_topics(self, names: Iterable[str]) -> None:
-        """Mark the topics for which name servers have an order configuration."""
+        """Set the topics for which name servers have an order configuration."""
         configs = [self._table[name] for name in names if name in self._table]
         self._replace([config.model_copy(update={"order": True}) for config in configs if not config.order])
 
     def ensure_system_topics(self) -> None:
-        """Create the system topics that the settings ask for by now and that are missing."""
+        """Create missing system topics by the current settings."""
         self._replace(
             [config for config in self.system_topics.configs() if config.topic_name not in self._table]
         )
         self._repair_auto_create_topic()
 
     def next_data_version(self) -> None:
-        """Make name servers take the table as changed."""
+        """Increase the data version, so that name servers treat the table as changed."""
         self._publish(TopicsChanged())
 
     # --- persistence ---
 
     def encode(self) -> bytes:
-        """The content of `topics.json`."""
+        """Return the content of `topics.json`."""
         entries = b",".join([self._entry(config) for config in self._table.values()])
         return b'{"dataVersion":%b,"topicConfigTable":{%b}}' % (self.data_version.encode(), entries)
 
@@ -211,10 +223,10 @@ class TopicTable:
         self.version += 1
         self._repair_auto_create_topic()
 
-    # --- inside ---
+    # --- internals ---
 
     def _obstacle_to_inheriting(self, model: TopicConfig | None) -> str | None:
-        """Why no topic may be made after this one; None where it may."""
+        """Return the reason why no topic may inherit from this one; None if it may."""
         if model is None:
             return "there is no such topic"
         if model.topic_name == AUTO_CREATE_TOPIC and not self._settings.auto_create_topic_enable:
@@ -222,9 +234,9 @@ class TopicTable:
         return None if is_inherited(model.perm) else f"its permissions are {perm_text(model.perm)}"
 
     def _repair_auto_create_topic(self) -> None:
-        """Where topics are to be created by sends, their model lets them inherit.
+        """If sends may create topics, let the default topic allow inheritance.
 
-        Apache takes that permission from it for good when auto-creation was switched off once.
+        Apache removes this permission for good once auto-creation was disabled.
         """
         model = self._table.get(AUTO_CREATE_TOPIC)
         if model is not None and self._settings.auto_create_topic_enable and not is_inherited(model.perm):

@@ -1,4 +1,4 @@
-"""Topics that exist in the store only: their queues are left from a topic that is not configured any more.
+"""Deletion of unused topics: their queues are in the store, but they have no configuration any more.
 
 Apache RocketMQ 5.3.3, DefaultMessageStore.cleanUnusedTopic and cleanExpiredConsumerQueue.
 """
@@ -15,38 +15,38 @@ from .table import TopicTable
 
 log = logging.getLogger("rmq.broker.topics")
 
-# Queues of light message queues: they have no topics of their own.
+# Light message queues: they have no topics of their own.
 _LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
-# Topics that are deleted before others get their turn.
+# Topics deleted before other tasks of the loop run.
 _SLICE: Final = 10
 
 
 class StoredQueue(Protocol):
-    """A consume queue, as far as it is needed here."""
+    """The part of a consume queue that this module needs."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no message, or none any more."""
+        """Whether the queue has no message (any more)."""
 
     def last_entry(self) -> tuple[int, int, int] | None:
-        """Physical offset, size and tags code of the newest message; may read from disk."""
+        """Return physical offset, size and tags code of the newest message; may read from disk."""
 
 
 class StoredQueues(Protocol):
-    """All consume queues."""
+    """The part of the queue table that this module needs."""
 
     def topics(self) -> list[str]:
-        """Every topic with a queue."""
+        """Return the topics that have queues."""
 
     def of_topic(self, topic: str) -> Mapping[int, StoredQueue]:
-        """The queues of a topic by queue id."""
+        """Return the queues of a topic by queue id."""
 
 
 class UnusedTopics:
-    """Finds and deletes them, with what is left of them elsewhere: offsets of groups, statistics.
+    """Finds and deletes unused topics, including group offsets and statistics.
 
-    Apache leaves the offsets: a group that consumes the topic when it is there again would pass over as many
-    messages as it had consumed of the old one.
+    Apache keeps the offsets: if the topic is created again, a group skips as many messages as it had consumed
+    of the old topic.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ class UnusedTopics:
         self._log_begin = log_begin
 
     async def delete(self) -> list[str]:
-        """Delete all of them; which. Raises OSError."""
+        """Delete all unused topics; return their names. Raises OSError."""
         return await self._delete(self._unused())
 
     async def delete_without_messages(self) -> list[str]:
-        """Delete those whose messages have all gone from the log; which. Raises OSError.
+        """Delete unused topics without messages in the log; return their names. Raises OSError.
 
-        Apache deletes such queues of existing topics too, and numbers their messages from 0 again, so that
-        groups pass over them; here what is left of those keeps the count.
+        Apache deletes such queues of existing topics, too. Their offsets then start from 0 again, and groups
+        skip the new messages. Here queues of existing topics keep their offsets.
         """
         return await self._delete(await asyncio.to_thread(self._without_messages, self._unused()))
 
-    # --- inside ---
+    # --- internals ---
 
     def _unused(self) -> list[str]:
         return [name for name in self._queues.topics() if self._is_unused(name)]
@@ -96,13 +96,15 @@ class UnusedTopics:
     async def _delete(self, names: list[str]) -> list[str]:
         deleted: list[str] = []
         for first in range(0, len(names), _SLICE):
-            # Asked again: topics are made meanwhile.
+            # Checked again: the topic may have been created since.
             some = [name for name in names[first : first + _SLICE] if self._is_unused(name)]
             self._deletion.delete(some)
             deleted += some
             await asyncio.sleep(0)
         if deleted:
-            log.warning("queues of %d topics that do not exist deleted: %s", len(deleted), ", ".join(deleted))
+            log.warning(
+                "queues of unknown topics deleted count=%d topics=%s", len(deleted), ", ".join(deleted)
+            )
         return deleted
 
 

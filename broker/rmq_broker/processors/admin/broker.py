@@ -1,4 +1,4 @@
-"""The broker itself: codes 25 (change settings), 26 (show settings) and 28 (run-time figures)."""
+"""The broker itself: codes 25 (change settings), 26 (show settings) and 28 (run-time statistics)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rmq_remoting.daemon.configuration import Change, Configuration, ProblemKind
 from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 
-from .settling import answer_when_settled
+from ..deferred_answers import answer_when_persisted
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -27,7 +27,7 @@ log = logging.getLogger("rmq.broker.processors")
 
 
 class BrokerAdminProcessor:
-    """Settings and figures."""
+    """Settings and run-time statistics."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class BrokerAdminProcessor:
         self._runtime_info = runtime_info
 
     def update_settings(self, connection: Connection, request: RemotingCommand) -> Result:
-        """25: change settings; all of them, or none where one cannot be.
+        """25: change settings; all of them, or none if one is invalid.
 
         They take effect at once and are written into the file that the broker was started with.
         """
@@ -54,8 +54,8 @@ class BrokerAdminProcessor:
             change = self._configuration.update(changes, protected=protected)
         except SettingsError as error:
             raise CommandError(_code_of(error), f"nothing was changed: {error}") from error
-        log.info("settings changed by %s: %s", connection.peer, _text(change))
-        return answer_when_settled(
+        log.info("settings changed peer=%s changes=%s", connection.peer, _text(change))
+        return answer_when_persisted(
             request.response(ResponseCode.SUCCESS),
             lambda: asyncio.to_thread(self._configuration.persist, change),
         )
@@ -70,7 +70,7 @@ class BrokerAdminProcessor:
         )
 
     def get_runtime_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """28: figures by name. Reads only, and asks the file system: one for a pool."""
+        """28: statistics by name. Read-only, but it queries the file system, so it runs in a pool."""
         body = KVTable(table=self._runtime_info.collect())
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 

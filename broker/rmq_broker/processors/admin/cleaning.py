@@ -1,6 +1,6 @@
-"""Deleting what is old or not used any more: codes 306, 316 and 329.
+"""Deletion of expired and unused data: codes 306, 316 and 329.
 
-Answers as Apache RocketMQ 5.3.3 gives them (AdminBrokerProcessor): SUCCESS, whatever there was to delete.
+The response is that of Apache RocketMQ 5.3.3 (AdminBrokerProcessor): SUCCESS, even if nothing was deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Result
 from rmq_remoting.errors import CommandError
 
-from .settling import answer_when_settled
+from ..deferred_answers import answer_when_persisted
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -24,39 +24,39 @@ log = logging.getLogger("rmq.broker.processors")
 
 
 class StoreCleaning(Protocol):
-    """The store's cleaner, as far as it is needed here."""
+    """The part of the store's cleaner that this module needs."""
 
     def delete_expired(self) -> None:
-        """Delete all files that are too old, now; returns at once."""
+        """Start the deletion of all expired files; returns at once."""
 
     async def clean_queues(self) -> None:
-        """Have queues and index forget what is not in the log any more."""
+        """Remove entries of queues and index whose messages are no longer in the log."""
 
 
 class CleaningProcessor:
-    """Starts by hand what otherwise the clock or the disk does."""
+    """Starts deletions that otherwise depend on the time and the disk usage."""
 
     def __init__(self, cleaner: StoreCleaning, unused: UnusedTopics) -> None:
         self._cleaner = cleaner
         self._unused = unused
 
     def clean_expired_queues(self, connection: Connection, request: RemotingCommand) -> Result:
-        """306: delete what queues have of messages that are gone, and queues of topics that are gone too."""
-        log.info("%s has expired queues cleaned", connection.peer)
-        return answer_when_settled(request.response(ResponseCode.SUCCESS), self._clean_expired_queues)
+        """306: delete queue entries of deleted messages, and the queues of deleted topics."""
+        log.info("cleaning of expired queues requested peer=%s", connection.peer)
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._clean_expired_queues)
 
     def clean_unused_topics(self, connection: Connection, request: RemotingCommand) -> Result:
         """316: delete the queues of topics that do not exist."""
-        log.info("%s has unused topics cleaned", connection.peer)
-        return answer_when_settled(request.response(ResponseCode.SUCCESS), self._clean_unused_topics)
+        log.info("cleaning of unused topics requested peer=%s", connection.peer)
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._clean_unused_topics)
 
     def delete_expired_files(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """329: delete the files of the log that are too old; answered at once."""
-        log.info("%s has expired files of the log deleted", connection.peer)
+        """329: delete expired files of the log; answered at once."""
+        log.info("deletion of expired log files requested peer=%s", connection.peer)
         self._cleaner.delete_expired()
         return request.response(ResponseCode.SUCCESS)
 
-    # --- inside ---
+    # --- internals ---
 
     async def _clean_expired_queues(self) -> None:
         await self._cleaner.clean_queues()

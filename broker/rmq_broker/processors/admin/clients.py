@@ -1,4 +1,4 @@
-"""Who is connected, and who consumes what: codes 203, 204, 300, 328, 343 and 345."""
+"""Connected clients and their subscriptions: codes 203, 204, 300, 328, 343 and 345."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionAdminProcessor:
-    """Shows clients; changes nothing. `broker_address` is the one that clients are told."""
+    """Read-only views of clients. `broker_address` is the address that clients use."""
 
     def __init__(
         self,

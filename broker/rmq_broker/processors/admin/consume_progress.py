@@ -1,4 +1,4 @@
-"""How far a group has come in a topic, queue by queue: what requests 208, 303 and 317 are made of."""
+"""Progress of a group in a topic, by queue, for requests 208, 303 and 317."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ConsumeProgress:
-    """Compares what is stored with what was committed. Reads only, and looks into messages."""
+    """Compares stored with committed offsets. Read-only; it reads messages."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class ConsumeProgress:
         self._now_ms = now_ms
 
     def stats(self, group: str, topic: str, queue_count: int) -> ConsumeStats:
-        """Where a group is in the first `queue_count` queues of a topic; 0 where it never said."""
+        """Return a group's position in the first `queue_count` queues of a topic; 0 without a commit."""
         return ConsumeStats(
             offset_table={
                 MessageQueue(topic, self._broker_name, queue_id): self._reach(group, topic, queue_id)
@@ -42,7 +42,7 @@ class ConsumeProgress:
         )
 
     def time_spans(self, group: str, topic: str, queue_count: int) -> list[QueueTimeSpan]:
-        """Times instead of offsets; -1 where there is no message."""
+        """Return store times in ms instead of offsets; -1 if there is no message."""
         return [self._time_span(group, topic, queue_id) for queue_id in range(queue_count)]
 
     def _reach(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
@@ -62,7 +62,7 @@ class ConsumeProgress:
         first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         begin_ms = store.earliest_store_time(topic, queue_id)
         committed = self._offsets.query(group, topic, queue_id)
-        # A group that never committed, or whose next message has been removed, goes on at the beginning;
+        # A group without a commit, or whose next message was deleted, continues at the first message;
         # Apache looks at offset -1 there and tells a delay since 1970.
         following = max(committed, first)
         waiting_since_ms = store.store_time_at(topic, queue_id, following) if following < end else -1

@@ -1,4 +1,4 @@
-"""How far groups have come: codes 208, 303 and 317 (Apache RocketMQ 5.3.3, AdminBrokerProcessor)."""
+"""Progress of groups: codes 208, 303 and 317 (Apache RocketMQ 5.3.3, AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ConsumeStatsProcessor:
-    """Reads only, and looks into messages: one for a pool. `broker_address` is the one clients are told."""
+    """Read-only, but it reads messages, so it runs in a pool. `broker_address` is the one clients use."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class ConsumeStatsProcessor:
         self._broker_address = broker_address
 
     def of_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """208: where a group is in the topics asked for, or in all that it consumes.
+        """208: the position of a group in the requested topics, or in all that it consumes.
 
-        A group that is not known has not consumed anything; that is no error.
+        An unknown group has not consumed anything; that is not an error.
         """
         header = GetConsumeStatsRequestHeader.decode(request.ext_fields)
         group = header.consumer_group
@@ -64,7 +64,7 @@ class ConsumeStatsProcessor:
         return request.response(ResponseCode.SUCCESS, body=merged.encode())
 
     def time_spans(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """303: from when to when the messages of each queue are, and up to when a group has consumed them."""
+        """303: the first and last store time of each queue, and the time up to which a group has consumed."""
         header = QueryConsumeTimeSpanRequestHeader.decode(request.ext_fields)
         config = existing_topic(self._topics, header.topic)
         spans = self._progress.time_spans(header.group, header.topic, config.write_queue_nums)
@@ -72,7 +72,7 @@ class ConsumeStatsProcessor:
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     def of_all_groups(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """317: where each group is in each topic that it has offsets of; all topics, or the ordered ones."""
+        """317: the position of each group in all topics with offsets of it, or only in ordered topics."""
         ordered_only = GetConsumeStatsInBrokerHeader.decode(request.ext_fields).order
         topics_by_group = self._topics_by_group()
         body = ConsumeStatsList(broker_addr=self._broker_address)
@@ -94,7 +94,7 @@ class ConsumeStatsProcessor:
         return [topic for topic in topics if self._consumers.may_consume(header.consumer_group, topic)]
 
     def _topics_by_group(self) -> dict[str, list[str]]:
-        """By one walk over the offsets; a walk for each group would take the product of both."""
+        """Return the topics by group, in one pass over the offsets instead of one pass per group."""
         topics: dict[str, list[str]] = {}
         for group, topic, _ in self._offsets.entries():
             topics.setdefault(group, []).append(topic)

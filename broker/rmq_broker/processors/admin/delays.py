@@ -1,4 +1,4 @@
-"""How far delayed messages have been delivered: code 45."""
+"""Progress of delayed messages: code 45."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DelayAdminProcessor:
-    """Shows the offsets of the delay levels."""
+    """Read-only view of the offsets of the delay levels."""
 
     def __init__(self, offsets: DelayOffsets) -> None:
         self._offsets = offsets

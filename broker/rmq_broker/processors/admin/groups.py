@@ -20,7 +20,7 @@ from ...groups.lookup import unknown_group
 from ...groups.names import group_name_problem
 from ...topics.attributes import AttributeProblem
 from ...topics.permissions import READ
-from .settling import Settle, answer_when_settled
+from ..deferred_answers import Persist, answer_when_persisted
 from .topics import MAX_QUEUE_NUMS
 
 if TYPE_CHECKING:
@@ -34,19 +34,19 @@ log = logging.getLogger("rmq.broker.processors")
 
 
 class GroupAdminProcessor:
-    """Creating, changing, deleting and showing groups; changes are answered when they are on disk."""
+    """Creates, changes, deletes and shows groups. Changes are answered when they are persisted."""
 
     def __init__(
         self,
         groups: SubscriptionGroupTable,
         offsets: ConsumerOffsetTable,
         statistics: BrokerStatistics,
-        settle: Settle,
+        persist: Persist,
     ) -> None:
         self._groups = groups
         self._offsets = offsets
         self._statistics = statistics
-        self._settle = settle
+        self._persist = persist
 
     def update(self, connection: Connection, request: RemotingCommand) -> Result:
         """200: create or update a group."""
@@ -58,17 +58,17 @@ class GroupAdminProcessor:
         return self._update(connection, request, configs)
 
     def delete(self, connection: Connection, request: RemotingCommand) -> Result:
-        """207: delete a group, with its offsets if that is asked for."""
+        """207: delete a group, and its offsets on request."""
         header = DeleteSubscriptionGroupRequestHeader.decode(request.ext_fields)
-        log.info("consumer group %s is deleted by %s", header.group_name, connection.peer)
+        log.info("consumer group deleted group=%s peer=%s", header.group_name, connection.peer)
         self._groups.delete(header.group_name)
         if header.clean_offset:
             self._offsets.remove_group(header.group_name)
         self._statistics.forget_group(header.group_name)
-        return answer_when_settled(request.response(ResponseCode.SUCCESS), self._settle)
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist)
 
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """352: one group's configuration; an unknown one is created where that is allowed."""
+        """352: one group's configuration; an unknown group is created if auto-creation is enabled."""
         name = GetSubscriptionGroupConfigRequestHeader.decode(request.ext_fields).group
         config = self._groups.find(name)
         if config is None:
@@ -80,7 +80,7 @@ class GroupAdminProcessor:
         return request.response(ResponseCode.SUCCESS, body=self._groups.encode())
 
     def forbid(self, connection: Connection, request: RemotingCommand) -> Result:
-        """353: let a group read a topic or forbid it to, and say which of both holds.
+        """353: allow or forbid a group to read a topic, and return the current state.
 
         Without `readable` nothing is changed. Raises CommandError for a group that does not exist.
         """
@@ -89,11 +89,18 @@ class GroupAdminProcessor:
         if group not in self._groups:
             raise unknown_group(group)
         if header.readable is not None:
-            log.info("%s sets readable=%s for %s and %s", connection.peer, header.readable, group, topic)
+            log.info(
+                "group permission changed peer=%s readable=%s group=%s topic=%s",
+                connection.peer,
+                header.readable,
+                group,
+                topic,
+            )
             self._groups.permit_reading(group, topic, readable=header.readable)
         readable = not self._groups.forbidden(group, topic) & READ
         body = GroupForbidden(group=group, topic=topic, readable=readable)
-        return answer_when_settled(request.response(ResponseCode.SUCCESS, body=body.encode()), self._settle)
+        response = request.response(ResponseCode.SUCCESS, body=body.encode())
+        return answer_when_persisted(response, self._persist)
 
     def _update(
         self, connection: Connection, request: RemotingCommand, configs: list[SubscriptionGroupConfig]
@@ -101,19 +108,19 @@ class GroupAdminProcessor:
         for config in configs:
             _check(config)
         names = ", ".join(config.group_name for config in configs)
-        log.info("consumer groups %s are created or updated by %s", names, connection.peer)
+        log.info("consumer groups created or updated groups=%s peer=%s", names, connection.peer)
         try:
             self._groups.update_all(configs)
         except AttributeProblem as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        return answer_when_settled(request.response(ResponseCode.SUCCESS), self._settle)
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist)
 
 
 def _check(config: SubscriptionGroupConfig) -> None:
-    """Raises CommandError for a group that cannot be."""
+    """Raise CommandError for an invalid group configuration."""
     name, queues = config.group_name, config.retry_queue_nums
     problem = group_name_problem(name)
     if problem is None and not 0 <= queues <= MAX_QUEUE_NUMS:
-        problem = f"group {name}: {queues} queues of its retry topic; 0 to {MAX_QUEUE_NUMS} are possible"
+        problem = f"group {name}: retryQueueNums must be between 0 and {MAX_QUEUE_NUMS}, not {queues}"
     if problem is not None:
         raise CommandError(ResponseCode.INVALID_PARAMETER, problem)

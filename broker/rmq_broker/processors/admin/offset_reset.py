@@ -1,4 +1,4 @@
-"""Having a group go on elsewhere: code 222.
+"""Reset of a group's offsets: code 222.
 
 Source of the rules: Apache RocketMQ 5.3.3, AdminBrokerProcessor and Broker2Client.
 """
@@ -18,8 +18,8 @@ from rmq_remoting.errors import CommandError, RequestError
 from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 
 from ...groups.lookup import unknown_group
+from ..deferred_answers import Persist, answer_when_persisted, deferred_answer
 from .relays import FIRST_VERSION_WITH_RESET, check_version
-from .settling import Settle, answer_later, answer_when_settled
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -35,11 +35,10 @@ log = logging.getLogger("rmq.broker.processors")
 
 
 class ServerSideReset:
-    """The broker keeps the new offsets, and the next pull of each queue is told where to go on.
+    """The broker stores the new offsets, and answers the next pull of each queue with its new offset.
 
-    Until then commits are not taken: they are from before the reset. Works whether or not members are
-    connected. `woken` has pulls looked at that are held for a queue; `settle` waits until the offsets are on
-    disk.
+    Until then commits are refused, because they are from before the reset. This works whether or not members
+    are connected. `woken` wakes the held pulls of a queue; `persist` waits until the offsets are persisted.
     """
 
     def __init__(
@@ -47,44 +46,47 @@ class ServerSideReset:
         offsets: ConsumerOffsetTable,
         groups: SubscriptionGroupTable,
         woken: Callable[[str, int], None],
-        settle: Settle,
+        persist: Persist,
     ) -> None:
         self._offsets = offsets
         self._groups = groups
         self._woken = woken
-        self._settle = settle
+        self._persist = persist
 
     def check(self, header: ResetOffsetRequestHeader) -> None:
-        """Raises CommandError for a group that does not exist."""
+        """Raise CommandError for a group that does not exist."""
         if header.group not in self._groups:
             raise unknown_group(header.group)
 
     async def apply(
         self, header: ResetOffsetRequestHeader, targets: OffsetsByQueue, request: RemotingCommand
     ) -> Answer:
-        """Reset; answered when it is on disk."""
-        self.check(header)  # it may have been deleted meanwhile
+        """Reset the offsets; answered when they are persisted."""
+        self.check(header)  # the group may have been deleted since
         for queue, offset in targets.items():
             self._offsets.assign_reset(header.group, queue.topic, queue.queue_id, offset)
             self._woken(queue.topic, queue.queue_id)
         body = ResetOffsetBody(offset_table=targets)
-        return await answer_when_settled(
-            request.response(ResponseCode.SUCCESS, body=body.encode()), self._settle
+        return await answer_when_persisted(
+            request.response(ResponseCode.SUCCESS, body=body.encode()), self._persist
         )
 
 
 class ClientSideReset:
-    """The members that are connected are told (220), and commit the new offsets themselves."""
+    """The broker notifies the connected members (220), which commit the new offsets themselves."""
 
     def __init__(self, offsets: ConsumerOffsetTable, consumers: ConsumerTable) -> None:
         self._offsets = offsets
         self._consumers = consumers
 
     def check(self, header: ResetOffsetRequestHeader) -> list[ConnectedClient]:
-        """The members. Raises CommandError where there are none, or one is too old for this."""
+        """Return the members. Raises CommandError if there are none, or one is too old for request 220."""
         group = self._consumers.find_group(header.group)
         if group is None:
-            remark = f"no consumer of group {header.group} is connected: there is nobody to tell of a reset"
+            remark = (
+                f"no consumer of group {header.group} is connected, so the reset reaches no member; "
+                "start one or set useServerSideResetOffset=true"
+            )
             raise CommandError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         members = list(group.members.values())
         for member in members:
@@ -94,7 +96,7 @@ class ClientSideReset:
     async def apply(
         self, header: ResetOffsetRequestHeader, targets: OffsetsByQueue, request: RemotingCommand
     ) -> Answer:
-        """Tell all members; without `force` a group is only sent back, never forward."""
+        """Notify all members; without `force` a reset only moves a group back, never forward."""
         for queue, target in targets.items():
             committed = self._offsets.query(header.group, queue.topic, queue.queue_id)
             if committed < 0:
@@ -110,7 +112,7 @@ class ClientSideReset:
 
 
 class OffsetResetProcessor:
-    """Resets in one of the two ways (`useServerSideResetOffset`)."""
+    """Resets on the server or client side (`useServerSideResetOffset`)."""
 
     def __init__(
         self,
@@ -125,13 +127,13 @@ class OffsetResetProcessor:
         self._settings = settings
 
     def reset(self, connection: Connection, request: RemotingCommand) -> Result:
-        """222: have a group go on at an offset or a time, in one queue or in all; the new offsets.
+        """222: reset a group to an offset or a time, in one queue or all; returns the new offsets.
 
-        Raises CommandError for what does not exist, and for an offset outside of its queue.
+        Raises CommandError for an unknown group, topic or queue, and for an offset outside of its queue.
         """
         header = ResetOffsetRequestHeader.decode(request.ext_fields)
         log.info(
-            "%s resets group %s in topic %s, queue %s, to offset %s, time %s, force=%s",
+            "offset reset requested peer=%s group=%s topic=%s queue=%s offset=%s time=%s force=%s",
             connection.peer,
             header.group,
             header.topic,
@@ -140,7 +142,7 @@ class OffsetResetProcessor:
             header.timestamp,
             header.force,
         )
-        return answer_later(self._reset(header, request), "reset offsets")
+        return deferred_answer(self._reset(header, request), "reset offsets")
 
     async def _reset(self, header: ResetOffsetRequestHeader, request: RemotingCommand) -> Answer:
         way = self._server_side if self._settings.use_server_side_reset_offset else self._client_side
@@ -160,7 +162,7 @@ def _tell(
     try:
         member.connection.send_oneway(notice)
     except RequestError as error:
-        log.warning("consumer %s not told that group %s was reset: %s", member, header.group, error)
+        log.warning("reset not sent client=%s group=%s: %s", member, header.group, error)
 
 
 def _body_for_c(targets: OffsetsByQueue) -> ResetOffsetBodyForC:

@@ -1,4 +1,4 @@
-"""Offsets of groups, compared and copied: codes 43, 308 and 314.
+"""Comparison and copies of group offsets: codes 43, 308 and 314.
 
 Source of the rules: Apache RocketMQ 5.3.3, AdminBrokerProcessor and ConsumerOffsetManager.
 """
@@ -19,7 +19,7 @@ from rmq_remoting.integers import INT64_MAX
 
 from ...offsets.table import NO_OFFSET
 from ...topics.lookup import existing_topic
-from .settling import Settle, answer_when_settled
+from ..deferred_answers import Persist, answer_when_persisted
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -35,9 +35,9 @@ _NOTHING_TO_CORRECT: Final = INT64_MAX
 
 
 class OffsetAdminProcessor:
-    """Shows offsets; runs on the loop, as encoding them remembers what it has encoded.
+    """Read-only view of offsets; runs on the loop, because encoding them updates a cache.
 
-    `min_offset` tells where a queue of a topic begins.
+    `min_offset` returns the first offset of a queue.
     """
 
     def __init__(self, offsets: ConsumerOffsetTable, min_offset: Callable[[str, int], int]) -> None:
@@ -49,10 +49,10 @@ class OffsetAdminProcessor:
         return request.response(ResponseCode.SUCCESS, body=self._offsets.encode())
 
     def correction(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """308: by queue, the lowest offset that any group has of a topic, where messages are still there.
+        """308: by queue, the lowest offset of any group in a topic, not below the queue's first message.
 
-        Groups can be left out of that (Apache's broker deletes their offsets then). Where the compared group
-        is behind all others there is nothing to correct, and Java's largest number stands.
+        The request can exclude groups (Apache's broker deletes the offsets of these). If the compared group
+        is behind all others, nothing needs correction, and the value is Java's largest number.
         """
         header = QueryCorrectionOffsetHeader.decode(request.ext_fields)
         left_out = set((header.filter_groups or "").split(","))
@@ -69,7 +69,7 @@ class OffsetAdminProcessor:
 
 
 class OffsetCloneProcessor:
-    """Gives a group the offsets of another; `settle` waits until they are on disk."""
+    """Copies offsets from one group to another; `persist` waits until they are persisted."""
 
     def __init__(
         self,
@@ -77,19 +77,19 @@ class OffsetCloneProcessor:
         groups: SubscriptionGroupTable,
         topics: TopicTable,
         consumers: ConsumerTable,
-        settle: Settle,
+        persist: Persist,
     ) -> None:
         self._offsets = offsets
         self._groups = groups
         self._topics = topics
         self._consumers = consumers
-        self._settle = settle
+        self._persist = persist
 
     def clone(self, connection: Connection, request: RemotingCommand) -> Result:
-        """314: copy the offsets of one topic, or of all topics that the source group has offsets of.
+        """314: copy the offsets of one topic, or of all topics for which the source group has offsets.
 
-        Unless it is said that the source is offline, topics that its connected members have given up are left
-        out. Raises CommandError for a group or a topic that does not exist.
+        Unless the request declares the source offline, topics that its connected members no longer subscribe
+        to are left out. Raises CommandError for a group or a topic that does not exist.
         """
         header = CloneGroupOffsetRequestHeader.decode(request.ext_fields)
         source, target = header.source_group, header.destination_group
@@ -108,6 +108,8 @@ class OffsetCloneProcessor:
         ]
         for topic in topics:
             self._offsets.copy_group(source, target, topic)
-        log.info("%s gives %s the offsets of %s in %s", connection.peer, target, source, topics)
+        log.info(
+            "offsets copied peer=%s target=%s source=%s topics=%s", connection.peer, target, source, topics
+        )
         remark = None if topics else f"nothing to copy: group {source} has no offsets of such a topic"
-        return answer_when_settled(request.response(ResponseCode.SUCCESS, remark), self._settle)
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS, remark), self._persist)

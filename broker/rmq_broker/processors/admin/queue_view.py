@@ -1,4 +1,4 @@
-"""What a consume queue consists of: code 321 (Apache RocketMQ 5.3.3, AdminBrokerProcessor)."""
+"""Entries of a consume queue: code 321 (Apache RocketMQ 5.3.3, AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from ...store.api import ExtUnit
     from ..store_view import QueueEntry, QueueView
 
-# Entries of one answer, about a megabyte; Apache gives all that are left in the queue's file.
+# Entries of one response, about a megabyte; Apache returns all remaining entries of the queue's file.
 MAX_ENTRIES: Final = 10_000
 
-# Bytes of a bit map that are written as one line (BitsArray.toString).
+# Bytes of a bit map per line (BitsArray.toString).
 _LINE_BYTES: Final = 8
 _Takes = Callable[["ExtUnit"], bool]
 
 
 class QueueViewProcessor:
-    """Reads only, and from files: one for a pool."""
+    """Read-only, but it reads files, so it runs in a pool."""
 
     def __init__(self, store: QueueView, consumers: ConsumerTable, filters: ConsumerFilterTable) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class QueueViewProcessor:
         self._filters = filters
 
     def query(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """321: entries from an index on, and what a group has subscribed to."""
+        """321: queue entries from an index on, and the subscription of a group."""
         header = QueryConsumeQueueRequestHeader.decode(request.ext_fields)
         topic, queue_id = header.topic or "", header.queue_id
         count = max(0, min(header.count, MAX_ENTRIES)) if header.index >= 0 else 0
@@ -67,14 +67,14 @@ class QueueViewProcessor:
         return request.response(ResponseCode.SUCCESS, remark, body=body.encode())
 
     def _describe_group(self, body: QueryConsumeQueueResponseBody, group: str, topic: str) -> _Takes | None:
-        """Enter the group's filter; the function that judges by it what extension files tell of a message."""
+        """Add the group's filter to the body; return the function that applies it to extension units."""
         subscription = self._consumers.find_subscription(group, topic)
         if subscription is None:
             body.filter_data = f"no consumer of group {group} that is subscribed to {topic} is connected"
             return None
         known = self._filters.find(topic, group)
         body.subscription_data = subscription.to_body()
-        # Apache's JSON of no compiled filter, which tags do not need.
+        # Apache's JSON for a missing compiled filter; tags need none.
         body.filter_data = "null" if known is None else data_of(known).encode_pretty().decode()
         return partial(_takes, subscription, known)
 
@@ -84,7 +84,7 @@ class QueueViewProcessor:
         if is_ext_address(tags_code):
             unit = self._store.ext_unit(topic, queue_id, tags_code)
             if unit is None:
-                data.msg = f"the tags code is the address {tags_code} in an extension file that is not there"
+                data.msg = f"the tags code is an extension address, but no file has a unit at {tags_code}"
             else:
                 data.extend_data_json = _unit_text(unit)
                 data.bit_map = _bits(unit.bit_map) if unit.bit_map else None
@@ -93,7 +93,7 @@ class QueueViewProcessor:
 
 
 def _nothing_there(header: QueryConsumeQueueRequestHeader, body: QueryConsumeQueueResponseBody) -> str:
-    """Apache's remark for this comes without a body, which its own client cannot read."""
+    """Return the remark for an index outside of the queue. Apache omits the body, so its client fails."""
     return (
         f"queue {header.queue_id} of topic {header.topic} has nothing at {header.index}: it goes from "
         f"{body.min_queue_index} to {body.max_queue_index - 1}"
@@ -101,7 +101,7 @@ def _nothing_there(header: QueryConsumeQueueRequestHeader, body: QueryConsumeQue
 
 
 def _takes(subscription: Subscription, known: ConsumerFilter | None, unit: ExtUnit) -> bool:
-    """Whether a message may be wanted, by its unit (ExpressionMessageFilter.isMatchedByConsumeQueue)."""
+    """Whether a message may match, by its unit (ExpressionMessageFilter.isMatchedByConsumeQueue)."""
     if subscription.expression_type == TAG_EXPRESSION:
         return subscription.takes_all or unit.tags_code in subscription.code_set
     if known is None or unit.store_timestamp_ms <= known.judged_after_ms:
@@ -110,7 +110,7 @@ def _takes(subscription: Subscription, known: ConsumerFilter | None, unit: ExtUn
 
 
 def _unit_text(unit: ExtUnit) -> str:
-    """A unit as Apache's tool shows it."""
+    """Return an extension unit in the form of Apache's tool."""
     members: dict[str, object] = {
         "msgStoreTime": unit.store_timestamp_ms,
         "size": EXT_UNIT.size + len(unit.bit_map),
@@ -122,7 +122,7 @@ def _unit_text(unit: ExtUnit) -> str:
 
 
 def _bits(bit_map: bytes) -> str:
-    """The bits from the last to the first, in lines."""
+    """Return the bits from last to first, in lines."""
     lines = [bit_map[at : at + _LINE_BYTES] for at in range(0, len(bit_map), _LINE_BYTES)]
-    # A line ends behind its first byte, which is written last.
+    # A line ends after its first byte, which is written last.
     return "".join("".join([f"{byte:08b}" for byte in reversed(line)]) + "\n" for line in reversed(lines))

@@ -1,6 +1,6 @@
-"""What an administrator wants of a running consumer: codes 223, 307 and 309, passed on to the client.
+"""Admin requests that the broker forwards to a running consumer: codes 223, 307 and 309.
 
-Source of the rules: Apache RocketMQ 5.3.3, AdminBrokerProcessor and Broker2Client. Who answers is the client.
+The client answers. Source of the rules: Apache RocketMQ 5.3.3, AdminBrokerProcessor and Broker2Client.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rmq_remoting.headers.consumer import GetConsumerStatusRequestHeader
 from rmq_remoting.message_errors import MessageIdError
 from rmq_remoting.message_ids import parse_offset_message_id
 
-from .settling import answer_later
+from ..deferred_answers import deferred_answer
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.processors")
 
-# How long a client may take (Broker2Client).
+# Time-out for the client's answer (Broker2Client).
 CALL_SECONDS: Final = 10.0
 STATUS_SECONDS: Final = 5.0
 
-# Clients before these do not know the requests (Apache RocketMQ 5.3.3, MQVersion).
+# Oldest client versions that know the requests (Apache RocketMQ 5.3.3, MQVersion).
 FIRST_VERSION_WITH_RESET: Final = 28  # V3_0_7_SNAPSHOT
 FIRST_VERSION_WITH_CALLS: Final = 62  # V3_1_8_SNAPSHOT
 
 
 class ConsumerRelayProcessor:
-    """Passes requests on. `record_at` gives a stored message by its offset in the log; it reads from disk."""
+    """Forwards requests. `record_at` reads a stored message by its physical offset from the disk."""
 
     def __init__(
         self,
@@ -62,33 +62,38 @@ class ConsumerRelayProcessor:
         self._broker_name = broker_name
 
     def running_info(self, connection: Connection, request: RemotingCommand) -> Result:
-        """307: everything about one consumer. Raises CommandError where it is not connected, or too old."""
+        """307: running information of a consumer. Raises CommandError if it is not connected, or too old."""
         header = GetConsumerRunningInfoRequestHeader.decode(request.ext_fields)
         client = self._member(header.consumer_group, header.client_id)
-        return answer_later(self._call(client, request, request.ext_fields, request.body), "running info")
+        return deferred_answer(self._call(client, request, request.ext_fields, request.body), "running info")
 
     def consume_directly(self, connection: Connection, request: RemotingCommand) -> Result:
-        """309: have one consumer consume a stored message now, whatever the group's offsets are.
+        """309: let one consumer consume a stored message now, regardless of the group's offsets.
 
-        Raises CommandError where it is not connected or too old, and for an id that is none.
+        Raises CommandError if it is not connected or too old, and for an invalid message id.
         """
         header = ConsumeMessageDirectlyResultRequestHeader.decode(request.ext_fields)
         client = self._member(header.consumer_group, header.client_id or "")
         offset = _offset_of(header.msg_id)
-        log.info("%s has %s consume message %s", connection.peer, client, header.msg_id)
+        log.info(
+            "direct consumption requested peer=%s client=%s message_id=%s",
+            connection.peer,
+            client,
+            header.msg_id,
+        )
         fields = {**request.ext_fields, **self._flags(header)}
-        return answer_later(self._call_with_message(client, request, fields, offset), "consume directly")
+        return deferred_answer(self._call_with_message(client, request, fields, offset), "consume directly")
 
     def status(self, connection: Connection, request: RemotingCommand) -> Result:
-        """223: the offsets that a group's members are at in a topic, by member; of one member or of all.
+        """223: the current offsets of a group's members in a topic, by member; of one member or of all.
 
-        A member that does not answer is left out. Raises CommandError where there is nobody to ask.
+        A member that does not answer is left out. Raises CommandError if no member is connected.
         """
         header = GetConsumerStatusRequestHeader.decode(request.ext_fields)
         clients = self._members(header.group, header.client_addr or "")
-        return answer_later(self._statuses(clients, request, header), "consumer status")
+        return deferred_answer(self._statuses(clients, request, header), "consumer status")
 
-    # --- whom to ask ---
+    # --- choice of members ---
 
     def _member(self, group_name: str, client_id: str) -> ConnectedClient:
         group = self._consumers.find_group(group_name)
@@ -113,12 +118,12 @@ class ConsumerRelayProcessor:
             check_version(client, FIRST_VERSION_WITH_RESET, "3.0.7")
         return clients
 
-    # --- asking ---
+    # --- requests to members ---
 
     async def _call(
         self, client: ConnectedClient, request: RemotingCommand, fields: dict[str, str], body: bytes
     ) -> Answer:
-        """The client's own answer. Raises CommandError where there is none."""
+        """Return the client's answer. Raises CommandError if there is none."""
         relayed = RemotingCommand.request(request.code, dict(fields), body)
         try:
             answer = await client.connection.send_request(relayed, CALL_SECONDS)
@@ -160,7 +165,7 @@ class ConsumerRelayProcessor:
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     def _flags(self, header: ConsumeMessageDirectlyResultRequestHeader) -> dict[str, str]:
-        """What the client has to know besides: which broker this is, and flags of topic and group."""
+        """Return the additional fields for the client: the broker's name, and flags of topic and group."""
         fields = {"brokerName": self._broker_name}
         topic = self._topics.get(header.topic or "")
         if topic is not None:
@@ -172,7 +177,7 @@ class ConsumerRelayProcessor:
 
 
 def check_version(client: ConnectedClient, first: int, name: str) -> None:
-    """Raises CommandError for a client that is too old to know what it would be asked."""
+    """Raise CommandError for a client that is too old for the request."""
     if client.version < first:
         remark = f"client {client} is too old for this (version {client.version}): it takes {name} or later"
         raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
@@ -184,18 +189,21 @@ async def _offsets_of(client: ConnectedClient, fields: dict[str, str]) -> GetCon
         answer = await client.connection.send_request(question, STATUS_SECONDS)
         if answer.code == ResponseCode.SUCCESS and answer.body:
             return GetConsumerStatusBody.decode(answer.body)
-        log.warning("consumer %s does not tell its offsets: %s %s", client, answer.code, answer.remark)
+        log.warning("consumer status refused client=%s: %s %s", client, answer.code, answer.remark)
     except (RequestError, BodyError) as error:
-        log.warning("consumer %s does not tell its offsets: %s", client, error)
+        log.warning("consumer status not received client=%s: %s", client, error)
     return None
 
 
 def _offset_of(message_id: str | None) -> int:
-    """The place that a message id names. Raises CommandError."""
+    """Return the address and physical offset in a message id. Raises CommandError."""
     try:
         offset = parse_offset_message_id(message_id or "").physical_offset
     except MessageIdError as error:
         raise CommandError(ResponseCode.INVALID_PARAMETER, f"msgId: {error}") from error
     if offset < 0:
-        raise CommandError(ResponseCode.INVALID_PARAMETER, f"msgId {message_id} names no place in the log")
+        raise CommandError(
+            ResponseCode.INVALID_PARAMETER,
+            f"msgId {message_id} contains no physical offset",
+        )
     return offset

@@ -1,4 +1,4 @@
-"""To which offsets a group is to be reset: what is asked for, checked against what the queues hold."""
+"""Target offsets of a reset, checked against the contents of the queues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OffsetsByQueue = dict[MessageQueue, int]
 
 
 class ResetTargets:
-    """Looks into the store. Looking for a time may read from disk, and is done in a thread."""
+    """Finds target offsets in the store. A search by time may read from disk, so it runs in a thread."""
 
     def __init__(self, topics: TopicTable, store: StoreView, broker_name: str) -> None:
         self._topics = topics
@@ -29,10 +29,11 @@ class ResetTargets:
         self._broker_name = broker_name
 
     async def of(self, header: ResetOffsetRequestHeader) -> OffsetsByQueue:
-        """The offset of each queue that the request means. Raises CommandError.
+        """Return the target offset of each requested queue. Raises CommandError.
 
-        One queue or, with a negative queue id, all of the topic. The offset that is named (for one queue
-        only), or that of the time; a negative time is the end of the queue.
+        The request names one queue or, with a negative queue id, all queues of the topic. The target is the
+        given offset (for one queue only), or the offset of the given time; a negative time is the end of the
+        queue.
         """
         topic = existing_topic(self._topics, header.topic)
         count = max(topic.read_queue_nums, topic.write_queue_nums)
@@ -49,7 +50,7 @@ class ResetTargets:
             if not queue_ids:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, f"topic {header.topic} has no queue to reset")
             offsets = await self._by_time(header.topic, queue_ids, header.timestamp)
-            existing_topic(self._topics, header.topic)  # it may have been deleted meanwhile
+            existing_topic(self._topics, header.topic)  # it may have been deleted since
         return {
             MessageQueue(header.topic, self._broker_name, queue_id): offset
             for queue_id, offset in offsets.items()
@@ -58,7 +59,7 @@ class ResetTargets:
     def _checked(self, topic: str, queue_id: int, offset: int) -> int:
         first, end = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
         if not first <= offset <= end:
-            remark = f"offset {offset} is outside of queue {queue_id} of topic {topic}: take {first} to {end}"
+            remark = f"offset {offset} is outside of queue {queue_id} of topic {topic}: use {first} to {end}"
             raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
         return offset
 

@@ -1,4 +1,4 @@
-"""What was counted in the last minute, hour and day: code 315 (Apache RocketMQ 5.3.3, BrokerStatsManager)."""
+"""Statistics of the last minute, hour and day: code 315 (Apache RocketMQ 5.3.3, BrokerStatsManager)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_GROUPS = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")
 
 
 class StatsDataProcessor:
-    """Reads only, from memory. The broker's own figures are asked for by the name of its cluster."""
+    """Read-only, from memory. The broker's own statistics have the name of its cluster as key."""
 
     def __init__(self, statistics: BrokerStatistics, cluster_name: str, now_ms: ClockMs) -> None:
         self._statistics = statistics
@@ -35,8 +35,8 @@ class StatsDataProcessor:
         series = self._find(header.stats_name, header.stats_key)
         if series is None:
             remark = (
-                f"nothing was counted as {header.stats_name} of {header.stats_key}: it is not there, had no "
-                "messages since the broker's start, or is not counted here"
+                f"no statistic {header.stats_name} of {header.stats_key}: it does not exist, had no messages "
+                "since the broker's start, or is not counted here"
             )
             raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
         now_ms = self._now_ms()

@@ -1,4 +1,4 @@
-"""How far timed messages have been delivered, and how many wait: codes 60 and 61."""
+"""Progress and number of pending timed messages: codes 60 and 61."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TimerAdminProcessor:
-    """Shows the timer's files, for slaves."""
+    """Read-only view of the timer's files, for slaves."""
 
     def __init__(self, timers: TimerService) -> None:
         self._timers = timers

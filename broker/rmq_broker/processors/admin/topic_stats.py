@@ -1,4 +1,4 @@
-"""How far a topic's queues reach: code 202."""
+"""Offsets of a topic's queues: code 202."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TopicStatsProcessor:
-    """Reads only, and looks into messages: one for a pool."""
+    """Read-only, but it reads messages, so it runs in a pool."""
 
     def __init__(
         self, topics: TopicTable, store: StoreView, statistics: BrokerStatistics, broker_name: str
@@ -32,7 +32,7 @@ class TopicStatsProcessor:
         self._broker_name = broker_name
 
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """202: beginning, end and last store time of each queue."""
+        """202: first offset, next offset and last store time of each queue."""
         topic = GetTopicStatsInfoRequestHeader.decode(request.ext_fields).topic
         config = existing_topic(self._topics, topic)
         body = TopicStatsTable(

@@ -24,7 +24,7 @@ from ...topics.attributes import MESSAGE_TYPE, AttributeProblem, parse_attribute
 from ...topics.lookup import existing_topic
 from ...topics.names import topic_name_problem
 from ...topics.permissions import is_valid
-from .settling import Settle, answer_when_settled
+from ..deferred_answers import Persist, answer_when_persisted
 
 if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.processors")
 
-# Apache sets no limit, but walks through all queues of a topic here and there.
+# Apache sets no limit, but iterates over all queues of a topic in several places.
 MAX_QUEUE_NUMS: Final = 65_536
 
 
 class TopicAdminProcessor:
-    """Creating, changing, deleting and showing topics.
+    """Creates, changes, deletes and shows topics.
 
-    Changes are answered when `settle` has waited for the disk and the name servers: who was told that a
-    topic is there finds its route.
+    Changes are answered after `persist`, which waits for the disk and the name servers: a client that
+    received the response finds the topic's route.
     """
 
     def __init__(
-        self, topics: TopicTable, deletion: TopicDeletion, settings: TopicSettings, settle: Settle
+        self, topics: TopicTable, deletion: TopicDeletion, settings: TopicSettings, persist: Persist
     ) -> None:
         self._topics = topics
         self._deletion = deletion
         self._settings = settings
-        self._settle = settle
+        self._persist = persist
 
     def create(self, connection: Connection, request: RemotingCommand) -> Result:
         """17: create or update a topic."""
         header = CreateTopicRequestHeader.decode(request.ext_fields)
-        log.info("topic %s is created or updated by %s", header.topic, connection.peer)
+        log.info("topic created or updated topic=%s peer=%s", header.topic, connection.peer)
         try:
             config = _config_of(header)
             changes = parse_attribute_changes(header.attributes)
@@ -68,7 +68,7 @@ class TopicAdminProcessor:
     def create_all(self, connection: Connection, request: RemotingCommand) -> Result:
         """18: create or update several topics, all or none."""
         configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
-        log.info("%d topics are created or updated by %s", len(configs), connection.peer)
+        log.info("topics created or updated count=%d peer=%s", len(configs), connection.peer)
         return self._update(request, [(config, config.attributes) for config in configs])
 
     def delete(self, connection: Connection, request: RemotingCommand) -> Result:
@@ -77,12 +77,12 @@ class TopicAdminProcessor:
         if not topic.strip():
             raise CommandError(ResponseCode.INVALID_PARAMETER, "the topic's name is blank")
         self._refuse_system_topic(topic)
-        log.info("topic %s is deleted by %s", topic, connection.peer)
+        log.info("topic deleted topic=%s peer=%s", topic, connection.peer)
         if self._settings.clear_retry_topic_when_delete_topic:
             self._deletion.delete_with_retry_topics(topic)
         else:
             self._deletion.delete([topic])
-        return answer_when_settled(request.response(ResponseCode.SUCCESS), self._settle)
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist)
 
     def get(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """351: one topic's configuration."""
@@ -92,7 +92,7 @@ class TopicAdminProcessor:
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     def get_all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """21: all topics' configuration. Reads only; large bodies make it one for a pool."""
+        """21: all topics' configuration. Read-only; runs in a pool because of large bodies."""
         body = TopicConfigAndMappingSerializeWrapper(
             data_version=self._topics.data_version,
             topic_config_table={config.topic_name: config for config in self._topics.configs()},
@@ -100,11 +100,11 @@ class TopicAdminProcessor:
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     def system_topics(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """305: the names of the topics that the system keeps for itself."""
+        """305: the names of the system topics."""
         body = TopicList(topic_list=sorted(self._topics.system_topics.names))
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
-    # --- inside ---
+    # --- internals ---
 
     def _update(
         self, request: RemotingCommand, wanted: list[tuple[TopicConfig, Mapping[str, str]]]
@@ -115,10 +115,10 @@ class TopicAdminProcessor:
             self._topics.update_all(wanted)
         except AttributeProblem as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        return answer_when_settled(request.response(ResponseCode.SUCCESS), self._settle)
+        return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist)
 
     def _check(self, config: TopicConfig, changes: Mapping[str, str]) -> None:
-        """Raises CommandError for a topic that cannot be."""
+        """Raise CommandError for an invalid topic configuration."""
         name = config.topic_name
         problem = topic_name_problem(name)
         if problem is not None:
@@ -126,10 +126,11 @@ class TopicAdminProcessor:
         self._refuse_system_topic(name)
         numbers = (config.read_queue_nums, config.write_queue_nums)
         if not all(0 <= number <= MAX_QUEUE_NUMS for number in numbers):
-            remark = f"topic {name}: {numbers[0]} read and {numbers[1]} write queues; 0 to {MAX_QUEUE_NUMS}"
-            raise CommandError(ResponseCode.INVALID_PARAMETER, f"{remark} are possible")
+            remark = f"topic {name}: {numbers[0]} read and {numbers[1]} write queues"
+            limits = f"each number must be between 0 and {MAX_QUEUE_NUMS}"
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"{remark}; {limits}")
         if not is_valid(config.perm):
-            remark = f"topic {name}: {config.perm} is no permission; 6 is read and write, 4 read, 2 write"
+            remark = f"topic {name}: perm {config.perm} is invalid; 6 is read and write, 4 read, 2 write"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
         is_mixed = changes.get(f"+{MESSAGE_TYPE}") == MIXED
         if is_mixed and not self._settings.enable_mixed_message_type:

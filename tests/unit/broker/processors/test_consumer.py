@@ -171,14 +171,14 @@ async def test_a_queue_that_a_topic_has_had_is_consumed_to_its_end() -> None:
     assert broker.code_of_refused_update(0, queueId="2") == ResponseCode.INVALID_PARAMETER
 
 
-async def test_a_commit_that_goes_back_is_told_of_with_who_did_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_backward_commit_is_logged_with_its_peer(caplog: pytest.LogCaptureFixture) -> None:
     broker = _Broker()
     broker.groups.find("CG")
     broker.topics.update(TopicConfig(topic_name="T"))
     for offset in (7, 5, 4):
         broker.update(offset)
-    (told,) = [record.getMessage() for record in caplog.records if "commits" in record.getMessage()]
-    assert told == "192.0.2.1:40000 commits 5 for queue 0 of T@CG, which was at 7 already"
+    (told,) = [record.getMessage() for record in caplog.records if "backwards" in record.getMessage()]
+    assert "peer=192.0.2.1:40000 key=T@CG queue=0 offset=5 before=7 unlogged=0" in told
     assert broker.offsets.backward_commits == 2
 
 

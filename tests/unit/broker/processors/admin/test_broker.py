@@ -124,7 +124,7 @@ async def test_settings_that_are_so_already_are_no_change(tmp_path: Path) -> Non
 async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     broker = _Broker(tmp_path)
     broker.file.unlink()
-    with pytest.raises(CommandError, match="not written to disk yet") as refusal:
+    with pytest.raises(CommandError, match="not persisted yet") as refusal:
         await broker.update("traceOn=false")
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
     assert broker.configuration.settings.trace_on is False

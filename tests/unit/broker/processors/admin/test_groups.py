@@ -26,12 +26,12 @@ class _Broker:
         self.groups = SubscriptionGroupTable(broker_settings(**keys), Clock())
         self.offsets = ConsumerOffsetTable(Clock())
         self.statistics = BrokerStatistics(set(), Clock())
-        self.settlings = 0
-        self.admin = GroupAdminProcessor(self.groups, self.offsets, self.statistics, self._settle)
+        self.persist_calls = 0
+        self.admin = GroupAdminProcessor(self.groups, self.offsets, self.statistics, self._persist)
         self.connection = Peer().connection
 
-    async def _settle(self) -> None:
-        self.settlings += 1
+    async def _persist(self) -> None:
+        self.persist_calls += 1
 
     def update(self, config: SubscriptionGroupConfig) -> Result:
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
@@ -46,7 +46,7 @@ async def test_a_group_is_created_changed_and_shown() -> None:
     broker = _Broker(autoCreateSubscriptionGroup="false")
     await answer_of(broker.update(SubscriptionGroupConfig(group_name="CG")))
     await answer_of(broker.update(SubscriptionGroupConfig(group_name="CG", retry_queue_nums=2)))
-    assert broker.settlings == 2
+    assert broker.persist_calls == 2
 
     def get(name: str) -> RemotingCommand:
         code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
@@ -94,7 +94,7 @@ async def test_bad_groups_are_refused() -> None:
 async def test_a_retry_topic_has_no_more_queues_than_any_other() -> None:
     broker = _Broker(autoCreateSubscriptionGroup="false")
     for queues in (-1, 65_537, 3_000_000):
-        with pytest.raises(CommandError, match="0 to 65536 are possible") as refusal:
+        with pytest.raises(CommandError, match="between 0 and 65536") as refusal:
             broker.update(SubscriptionGroupConfig(group_name="CG", retry_queue_nums=queues))
         assert refusal.value.code == ResponseCode.INVALID_PARAMETER
     assert "CG" not in broker.groups
@@ -129,7 +129,7 @@ async def test_a_group_may_be_forbidden_to_read_a_topic() -> None:
     assert await readable() is True
     assert await readable(readable="false") is False
     assert await readable() is False
-    assert broker.groups.forbidden("CG", "T") and broker.settlings == 3
+    assert broker.groups.forbidden("CG", "T") and broker.persist_calls == 3
     assert await readable(readable="true") is True
     with pytest.raises(CommandError) as refusal:
         await readable("Unknown", readable="false")

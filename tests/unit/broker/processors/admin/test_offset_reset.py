@@ -36,10 +36,10 @@ class _Broker:
         self.store.first_offsets["T", 0] = 10
         self.tool_language = LanguageCode.JAVA
         self.woken: list[tuple[str, int]] = []
-        self.settled: list[dict[int, int]] = []
+        self.persisted: list[dict[int, int]] = []
         self.processor = OffsetResetProcessor(
             ResetTargets(self.topics, self.store, "broker-a"),
-            ServerSideReset(self.offsets, self.groups, self._wake, self._settle),
+            ServerSideReset(self.offsets, self.groups, self._wake, self._persist),
             ClientSideReset(self.offsets, self.consumers),
             settings,
         )
@@ -47,8 +47,8 @@ class _Broker:
     def _wake(self, topic: str, queue_id: int) -> None:
         self.woken.append((topic, queue_id))
 
-    async def _settle(self) -> None:
-        self.settled.append(self.offsets.offsets_of("CG", "T"))
+    async def _persist(self) -> None:
+        self.persisted.append(self.offsets.offsets_of("CG", "T"))
 
     async def reset(self, **fields: object) -> dict[int, int]:
         texts = {"topic": "T", "group": "CG", "timestamp": "200", "isForce": "true"}
@@ -67,7 +67,7 @@ class _Broker:
     async def refusal(self, **fields: object) -> CommandError:
         with pytest.raises(CommandError) as refusal:
             await self.reset(**fields)
-        assert self.settled == [] and self.woken == []
+        assert self.persisted == [] and self.woken == []
         return refusal.value
 
     def join(self, language: LanguageCode = LanguageCode.JAVA, version: int = 479) -> Peer:
@@ -82,7 +82,7 @@ async def test_all_queues_to_a_time() -> None:
     broker.offsets.commit("CG", "T", 0, 14)
     assert await broker.reset(timestamp=200) == {0: 11, 1: 0}
     assert [broker.offsets.take_reset("CG", "T", queue_id) for queue_id in (0, 1)] == [11, 0]
-    assert broker.settled == [{0: 11, 1: 0}], "on disk before it is answered"
+    assert broker.persisted == [{0: 11, 1: 0}], "on disk before it is answered"
     assert broker.woken == [("T", 0), ("T", 1)]
 
 
@@ -113,10 +113,10 @@ async def test_where_to(fields: dict[str, object], expected: dict[int, int]) -> 
         ({"topic": "Unknown"}, ResponseCode.TOPIC_NOT_EXIST, "topic Unknown does not exist"),
         ({"group": "Unknown"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "group Unknown does not exist"),
         ({"queueId": 2}, ResponseCode.INVALID_PARAMETER, "has 2 queues, counted from 0"),
-        ({"queueId": 0, "offset": 9}, ResponseCode.SYSTEM_ERROR, "take 10 to 14"),
-        ({"queueId": 0, "offset": 15}, ResponseCode.SYSTEM_ERROR, "take 10 to 14"),
-        ({"queueId": 0, "offset": 2**62}, ResponseCode.SYSTEM_ERROR, "take 10 to 14"),
-        ({"queueId": 0, "offset": -2}, ResponseCode.SYSTEM_ERROR, "take 10 to 14"),
+        ({"queueId": 0, "offset": 9}, ResponseCode.SYSTEM_ERROR, "use 10 to 14"),
+        ({"queueId": 0, "offset": 15}, ResponseCode.SYSTEM_ERROR, "use 10 to 14"),
+        ({"queueId": 0, "offset": 2**62}, ResponseCode.SYSTEM_ERROR, "use 10 to 14"),
+        ({"queueId": 0, "offset": -2}, ResponseCode.SYSTEM_ERROR, "use 10 to 14"),
     ],
 )
 async def test_what_is_refused(fields: dict[str, object], code: int, remark: str) -> None:

@@ -31,13 +31,13 @@ class _Broker:
         topics = TopicTable(settings, "DefaultCluster", "broker-a", Clock())
         for name in ("T", "U"):
             topics.update(TopicConfig(topic_name=name))
-        self.settled = 0
+        self.persisted = 0
         self.admin = OffsetAdminProcessor(self.offsets, self.store.min_offset)
-        self.cloning = OffsetCloneProcessor(self.offsets, self.groups, topics, self.consumers, self._settle)
+        self.cloning = OffsetCloneProcessor(self.offsets, self.groups, topics, self.consumers, self._persist)
         self.connection = Peer().connection
 
-    async def _settle(self) -> None:
-        self.settled += 1
+    async def _persist(self) -> None:
+        self.persisted += 1
 
     def correction(self, **fields: str) -> dict[int, int]:
         request = RemotingCommand.request(RequestCode.QUERY_CORRECTION_OFFSET, {"topic": "T", **fields})
@@ -78,7 +78,7 @@ async def test_a_group_gets_anothers_offsets() -> None:
     for topic, offset in (("T", 5), ("U", 6), ("Gone", 7)):
         broker.offsets.commit("CG", topic, 1, offset)
     await broker.clone(topic="T")
-    assert broker.offsets.topics_of("New") == {"T"} and broker.settled == 1
+    assert broker.offsets.topics_of("New") == {"T"} and broker.persisted == 1
     await broker.clone()
     assert broker.offsets.topics_of("New") == {"T", "U"}
     assert broker.offsets.offsets_of("New", "U") == {1: 6}

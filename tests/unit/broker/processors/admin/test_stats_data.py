@@ -76,7 +76,7 @@ async def test_figures_by_name(name: str, key: str, total: int, per_call: float)
     ],
 )
 async def test_what_is_not_counted_is_refused(name: str, key: str) -> None:
-    with pytest.raises(CommandError, match=f"nothing was counted as {name} of {key}:") as refusal:
+    with pytest.raises(CommandError, match=f"no statistic {name} of {key}:") as refusal:
         _view(name, key)
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 

@@ -42,16 +42,16 @@ class _Broker:
         self.offsets = ConsumerOffsetTable(self.clock)
         self.store = FakeStore()
         self.statistics = BrokerStatistics(self.topics.system_topics, self.clock)
-        self.settled = asyncio.Event()
-        self.settled.set()
+        self.persisted = asyncio.Event()
+        self.persisted.set()
         self.disk_error: OSError | None = None
         deletion = TopicDeletion(self.topics, self.offsets, self.store, self.statistics)
-        self.admin = TopicAdminProcessor(self.topics, deletion, self.settings, self._settle)
+        self.admin = TopicAdminProcessor(self.topics, deletion, self.settings, self._persist)
         self.stats = TopicStatsProcessor(self.topics, self.store, self.statistics, "broker-a")
         self.connection = Peer().connection
 
-    async def _settle(self) -> None:
-        await self.settled.wait()
+    async def _persist(self) -> None:
+        await self.persisted.wait()
         if self.disk_error is not None:
             raise self.disk_error
 
@@ -79,19 +79,19 @@ async def test_a_topic_is_created_and_changed() -> None:
 
 async def test_the_answer_waits_for_disk_and_routes() -> None:
     broker = _Broker()
-    broker.settled.clear()
+    broker.persisted.clear()
     result = broker.create()
     assert isinstance(result, asyncio.Future)
     await asyncio.sleep(0)
     assert not result.done() and "T" in broker.topics
-    broker.settled.set()
+    broker.persisted.set()
     assert (await answer_of(result)).code == ResponseCode.SUCCESS
 
 
 async def test_a_full_disk_is_told() -> None:
     broker = _Broker()
     broker.disk_error = OSError(28, "No space left on device")
-    with pytest.raises(CommandError, match=r"not written to disk yet.*No space left") as refusal:
+    with pytest.raises(CommandError, match=r"not persisted yet.*No space left") as refusal:
         await answer_of(broker.create())
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
@@ -104,9 +104,9 @@ async def test_a_full_disk_is_told() -> None:
         ({"topic": ""}, "blank"),
         ({"topic": "TBW102"}, "system topic"),
         ({"topic": "broker-a"}, "system topic"),
-        ({"readQueueNums": "-1"}, "0 to 65536 are possible"),
-        ({"writeQueueNums": "65537"}, "0 to 65536 are possible"),
-        ({"perm": "8"}, "8 is no permission"),
+        ({"readQueueNums": "-1"}, "between 0 and 65536"),
+        ({"writeQueueNums": "65537"}, "between 0 and 65536"),
+        ({"perm": "8"}, "perm 8 is invalid"),
         ({"topicFilterType": "NO_TAG"}, "NO_TAG"),
         ({"attributes": "+message.type=MIXED"}, "not supported"),
         ({"attributes": "message.type=FIFO"}, r"\+name=value"),
