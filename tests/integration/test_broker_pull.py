@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import rmq_broker.network.listeners
-from rmq_broker.store.api import ColdLog, Reader
+from rmq_broker.store.api import ColdLog
+from rmq_broker.store.reading.reader import Reader
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumeType, MessageModel
 from rmq_remoting.codes import RequestCode, ResponseCode

@@ -488,7 +488,7 @@ async def test_a_full_disk_refuses_and_nothing_is_stored(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(broker.store.commit_log), "room_for", lambda self, size: no_room(size))
+        patch.setattr(type(broker.store.commit_log), "file_for_append", lambda self, size: no_room(size))
         said = await _refused(client, send("T"), ResponseCode.SERVICE_NOT_AVAILABLE)
         assert "No space left on device" in said
         batch = send_batch("T", [Message("T", b"x")])

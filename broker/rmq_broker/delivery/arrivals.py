@@ -1,6 +1,6 @@
-"""Telling waiting requests of stored messages.
+"""Listeners for arriving messages that come and go.
 
-Each listener costs a call per stored message, so a listener is registered only while some request waits.
+Each listener costs a call per message, so a part that waits for messages now and then listens only as long.
 """
 
 from __future__ import annotations
@@ -9,49 +9,37 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ..store.api import Arrival, ConsumeQueue
+    from ..store.api import ArrivalListener
 
-# Registers (True) and unregisters (False) a listener.
+# Begins (True) or ends (False) to listen.
 Listen = Callable[[bool], None]
 
 
-class Appends(Protocol):
-    """The part of the store that appends messages; it calls one function for each."""
+class ArrivalSource(Protocol):
+    """The part of the store that tells of arriving messages."""
 
-    on_arrival: Arrival
+    def add_arrival_listener(self, listener: ArrivalListener) -> None:
+        """Call `listener` with the queue of each message or batch."""
+
+    def remove_arrival_listener(self, listener: ArrivalListener) -> None:
+        """Call `listener` no longer."""
 
 
 class Arrivals:
-    """Calls listeners with the queue of each stored message; belongs to the loop."""
+    """Tells listeners of the queues that got a message; belongs to the event loop's thread."""
 
-    def __init__(self, appender: Appends, always: Arrival) -> None:
-        """`always` is called for every message, before the other listeners."""
-        self._appender = appender
-        self._listeners = {always: None}
-        self._changed()
+    def __init__(self, source: ArrivalSource, always: ArrivalListener) -> None:
+        """`always` is called for each message, before the other listeners."""
+        self._source = source
+        source.add_arrival_listener(always)
 
-    def listener(self, listener: Arrival) -> Listen:
-        """Return the switch that registers and unregisters a listener."""
+    def listener(self, listener: ArrivalListener) -> Listen:
+        """Return the switch of a listener, which is off at first."""
 
         def listen(on: bool) -> None:
             if on:
-                self._listeners[listener] = None
+                self._source.add_arrival_listener(listener)
             else:
-                self._listeners.pop(listener, None)
-            self._changed()
+                self._source.remove_arrival_listener(listener)
 
         return listen
-
-    def _changed(self) -> None:
-        self._appender.on_arrival = _all_of(tuple(self._listeners))
-
-
-def _all_of(listeners: tuple[Arrival, ...]) -> Arrival:
-    if len(listeners) == 1:
-        return listeners[0]
-
-    def arrived(queue: ConsumeQueue) -> None:
-        for listener in listeners:
-            listener(queue)
-
-    return arrived

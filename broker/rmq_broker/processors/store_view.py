@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ..store.api import ExtUnit, IndexAnswer
+    from ..store.api import ExtUnit, KeyQueryResult
 
 
 class StoreView(Protocol):
@@ -53,7 +53,9 @@ class StoreView(Protocol):
 class MessageLookup(Protocol):
     """Messages by key and by place. May read from disk: for processors that run in a pool."""
 
-    def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> IndexAnswer:
+    def query_by_key(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> KeyQueryResult:
         """Where messages lie that may have the key, stored from `begin_ms` to `end_ms`, newest first.
 
         `key` is one of a message's keys or its unique key. The index knows hashes: others may be among them.

@@ -5,7 +5,7 @@ A contract of import-linter in `pyproject.toml` keeps the modules behind it priv
 
 from __future__ import annotations
 
-from .appending.appender import Arrival, Placed, PlacedBatch
+from .appending.appender import ArrivalListener, Placed, PlacedBatch
 from .appending.bit_maps import BitMapOf
 from .appending.record_batch import BatchMessages
 from .cleaning.cleaner import Cleaner, CleaningStatistics
@@ -13,7 +13,7 @@ from .cleaning.disk_space import DiskLevel, DiskSpace
 from .delay_levels import DEFAULT_DELAY_LEVEL_TEXT, DelayLevels, level_of_queue, queue_of_level
 from .errors import MessageRejected, StoreDamaged, StoreError, StoreUnavailable
 from .flushing.group_commit import CommitStatistics, Durability
-from .index.index_files import IndexAnswer
+from .index.index_files import KeyQueryResult
 from .index.message_index import IndexState
 from .log.commit_log import CommitLog
 from .log.mapped_file import file_name, list_files
@@ -31,11 +31,11 @@ from .message_store import MessageStore
 from .queues.batch_consume_queue import LARGEST_BATCH, BatchConsumeQueue
 from .queues.consume_queue import PLACEHOLDER_SIZE, QUEUE_ENTRY, ConsumeQueue
 from .queues.extension import EXT_UNIT, ExtUnit, is_ext_address
-from .reading.log_ranges import Backlogs, ColdData, ColdLog
+from .reading.cold_read import ColdRead
+from .reading.log_ranges import ColdData, ColdLog
 from .reading.property_filter import PropertyFilter
-from .reading.reader import ColdRead, GetResult, GetStatus, Reader
-from .recovery.checkpoint import Checkpoint
-from .recovery.recovery import StopKind
+from .reading.results import GetResult, GetStatus
+from .recovery.stop_marker import StopKind
 from .service import StorageService
 from .settings import CleaningSettings, FlushDiskType, PullSettings, QuerySettings, StoreSettings
 
@@ -49,12 +49,10 @@ __all__ = [
     "PLACEHOLDER_SIZE",
     "QUEUE_ENTRY",
     "RECORD_HEADS",
-    "Arrival",
-    "Backlogs",
+    "ArrivalListener",
     "BatchConsumeQueue",
     "BatchMessages",
     "BitMapOf",
-    "Checkpoint",
     "Cleaner",
     "CleaningSettings",
     "CleaningStatistics",
@@ -72,8 +70,8 @@ __all__ = [
     "FlushDiskType",
     "GetResult",
     "GetStatus",
-    "IndexAnswer",
     "IndexState",
+    "KeyQueryResult",
     "MessageRejected",
     "MessageStore",
     "Placed",
@@ -81,7 +79,6 @@ __all__ = [
     "PropertyFilter",
     "PullSettings",
     "QuerySettings",
-    "Reader",
     "RecordTemplate",
     "StopKind",
     "StorageService",

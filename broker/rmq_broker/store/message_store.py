@@ -1,52 +1,54 @@
-"""The store as the rest of the broker sees it: put a message, get messages, ask about offsets."""
+"""The message store of one directory: append messages, read them, ask for offsets, flush and close.
+
+It owns the files and their background work. Methods that do not block belong to the event loop's thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
-from rmq_remoting.daemon.atomic_file import replace_file
-
 from .appending.appender import Appender
-from .appending.bit_maps import RecordJudge
+from .appending.bit_maps import BitMapCalculator, BitMapOf
 from .appending.replica import Replica
 from .cleaning.disk_space import DiskUse
 from .directory_lock import DirectoryLock
 from .errors import StoreUnavailable
-from .flushing.flusher import Flusher, Reached
+from .flushing.flusher import Flusher, FlushPosition
 from .flushing.group_commit import Durability, DurabilityListener, GroupCommit
-from .index.index_files import IndexAnswer
+from .index.deferred_calls import CallSoon
+from .index.index_files import KeyQueryResult
 from .index.message_index import MessageIndex
 from .log.commit_log import CommitLog
 from .log.log_records import LogRecords
-from .log.preallocation import LogRoom
-from .queues.consume_queue import ConsumeQueue
+from .log.preallocation import LogPreallocator
 from .queues.consume_queues import ConsumeQueues
-from .queues.extension import ExtUnit
-from .reading.log_ranges import Backlogs, ColdLog
+from .reading.cold_read import ColdRead
+from .reading.log_ranges import ColdLog
 from .reading.property_filter import PropertyFilter
-from .reading.reader import ColdRead, GetResult, Reader
+from .reading.queue_lookups import QueueLookups
+from .reading.reader import Reader
+from .reading.results import GetResult
 from .recovery.checkpoint import Checkpoint
-from .recovery.fine_checkpoint import distrust_written
-from .recovery.queue_state import QueueMarks
-from .recovery.recovery import RecoveryReport, StopKind, boot_id, recover
+from .recovery.fine_checkpoint import invalidate_written
+from .recovery.queue_state import QueueStateFile
+from .recovery.recovery import RecoveryOptions, RecoveryReport, recover
+from .recovery.stop_marker import StopKind, StopMarker
 from .settings import FlushDiskType, PullSettings, QuerySettings, StoreSettings
 from .write_health import WriteHealth
 
 log = logging.getLogger("rmq.store")
 
-# Reasons against accepting messages that are the store's own.
+# A cause of refusing messages.
 _CLOSED: Final = "closed"
 _INDEX_RETRY_SECONDS: Final = 5.0
 
 
-class MessageStore:
-    """Owns the files of one store directory. What does not block belongs to the loop's thread."""
+class MessageStore(QueueLookups):
+    """Life: `open`, `start` in an event loop, and `stop`; `close` at any time leaves it as after a crash."""
 
     def __init__(
         self,
@@ -56,51 +58,66 @@ class MessageStore:
         clock: Callable[[], float] = time.time,
         *,
         is_batch: Callable[[str], bool] = lambda topic: False,
+        bit_map_of: BitMapOf | None = None,
+        call_soon: CallSoon | None = None,
     ) -> None:
-        """`is_batch` tells which topics store batches as wholes (attribute `queue.type=BatchCQ`)."""
+        """`is_batch` tells which topics store batches as wholes (attribute `queue.type=BatchCQ`).
+
+        `bit_map_of` calculates the messages' bit maps of consumer filters for `consumequeue_ext`.
+        `call_soon`, an event loop's, lets index entries be made after the answers to producers.
+        """
         root = settings.store_path_root_dir
+        is_sync = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._settings = settings
-        self._is_batch = is_batch
         self._lock: DirectoryLock | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._room: LogRoom | None = None
-        self._commits: GroupCommit | None = None
         self._fine_path = settings.fine_checkpoint_path
-        self._abort_path = root / "abort"
-        self._boot_path = root / "rmq_boot_id"
-        self._marks = QueueMarks(root / "rmq_queues.json")
+        self._stop_marker = StopMarker(root)
+        self._queue_state = QueueStateFile(root / "rmq_queues.json")
         self._checkpoint = Checkpoint()
         self.health = WriteHealth()
         self.health.refuse(_CLOSED, "the store is closed")
-        self.commit_log = CommitLog(settings.commit_log_dir, settings.mapped_file_size_commit_log)
-        self.judge = RecordJudge(self.commit_log)
-        self.queues = ConsumeQueues(
+        self._preallocator = LogPreallocator(touch=not is_sync)
+        commit_log = CommitLog(
+            settings.commit_log_dir, settings.mapped_file_size_commit_log, self._preallocator.request
+        )
+        has_bit_maps = bit_map_of is not None and settings.enable_consume_queue_ext
+        queues = ConsumeQueues(
             settings.consume_queue_dir,
             settings.consume_queue_file_bytes,
             is_batch=is_batch,
             batch_file_bytes=settings.batch_consume_queue_file_bytes,
             ext_file_bytes=settings.mapped_file_size_consume_queue_ext,
-            judge=self.judge if settings.enable_consume_queue_ext else None,
+            bit_map_of=BitMapCalculator(commit_log, bit_map_of) if has_bit_maps and bit_map_of else None,
         )
+        super().__init__(commit_log, queues, Reader(commit_log, pull_settings), is_batch)
         self._replica: Replica | None = None
         self.records = LogRecords(self.commit_log, lambda: self.entries_end)
-        self.index = MessageIndex(settings, query_settings, self.records, clock)
-        self.appender = Appender(self.commit_log, self.index, self.health, clock)
-        self.put = self.appender.put
-        self.put_batch = self.appender.put_batch
-        self.put_unit = self.appender.put_unit
-        self.reader = Reader(self.commit_log, pull_settings)
-        self.recovery: RecoveryReport | None = None
-        self.all_is_flushed = False  # after `stop`: whether it left everything on the disk
+        self.index = MessageIndex(settings, query_settings, self.records, clock, call_soon)
         self._flusher = Flusher(
             self.commit_log,
             self.queues,
             self._checkpoint,
             settings,
             self.health,
-            self._reached,
+            self._flush_position,
             lambda: self.index.flushed_timestamp_ms,
         )
+        # Messages that wait for a flush; None with asynchronous flushing.
+        self.commits: GroupCommit | None = None
+        if is_sync:
+            self.commits = GroupCommit(
+                self._flusher.flush_log,
+                timeout_ms=lambda: settings.sync_flush_timeout_ms,
+                on_flushed=self._log_flushed,
+            )
+        request_flush = None if self.commits is None else self.commits.request
+        self.appender = Appender(self.commit_log, self.index, self.health, clock, request_flush)
+        self.put = self.appender.put
+        self.put_batch = self.appender.put_batch
+        self.put_unit = self.appender.put_unit
+        self.recovery: RecoveryReport | None = None
+        self.all_is_flushed = False  # after `stop`: whether everything was flushed
 
     # --- life ---
 
@@ -110,49 +127,45 @@ class MessageStore:
         root.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(root)
         try:
-            self._open(root)
+            self._open()
         except BaseException:
             self.close()
             raise
 
-    def _open(self, root: Path) -> None:
-        stop = self._how_it_stopped()
+    def _open(self) -> None:
+        stop = self._stop_marker.stop_kind()
         loaded = Checkpoint.load(self._settings.checkpoint_path)
         for name in loaded.__slots__:
             setattr(self._checkpoint, name, getattr(loaded, name))
         self.commit_log.load()
         self.queues.load()
-        self._marks.load()
-        lacks_entries = self._marks.lacks_entries(
-            self.queues, self._checkpoint, after_clean_stop=stop is StopKind.CLEAN
+        self._queue_state.load()
+        is_clean = stop is StopKind.CLEAN
+        lacks_entries = self._queue_state.lacks_entries(
+            self.queues, self._checkpoint, after_clean_stop=is_clean
         )
-        self.recovery = recover(
-            self.commit_log,
-            self.queues,
-            self._checkpoint,
-            stop,
+        options = RecoveryOptions(
             fine_path=self._fine_path,
-            deleted=self._marks.deleted,
+            deleted=self._queue_state.deleted,
             rebuild=lacks_entries,
             check_crc=self._settings.check_crc_on_recover,
-            levels=self._settings.delay_levels,
+            delay_levels=self._settings.delay_levels,
         )
-        self._marks.settle(self.commit_log.max_offset)
+        self.recovery = recover(self.commit_log, self.queues, self._checkpoint, stop, options)
+        self._queue_state.limit_deletions(self.commit_log.max_offset)
         self._flusher.opened(self.recovery.fine)
         self.appender.last_timestamp_ms = max(
             self._checkpoint.log_timestamp_ms, self.recovery.last_timestamp_ms
         )
         self.index.open(
-            after_clean_stop=stop is StopKind.CLEAN,
+            after_clean_stop=is_clean,
             same_boot=stop is StopKind.PROCESS_KILLED,
             checkpoint_index_ms=self._checkpoint.index_timestamp_ms,
         )
-        # On disk before the first message: after a power cut nobody may take what is there for whole.
-        replace_file(self._boot_path, boot_id().encode())
-        replace_file(self._abort_path, str(os.getpid()).encode())
+        self._stop_marker.running()
         log.info(
-            "store %s opened after a %s: log %d-%d, %d records read",
-            root,
+            "store opened path=%s last_stop=%r log=%d-%d records_read=%d",
+            self._settings.store_path_root_dir,
             stop.value,
             self.commit_log.min_offset,
             self.commit_log.max_offset,
@@ -161,50 +174,39 @@ class MessageStore:
         self.health.allow(_CLOSED)
 
     def start(self) -> None:
-        """Begin to flush, in the background or for each message, and to make room ahead in the log."""
-        settings = self._settings
-        is_sync = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._room = LogRoom(self.commit_log, touch=not is_sync)
-        self.commit_log.room_is_made_by(self._room.ask)
-        if is_sync:
-            self._commits = GroupCommit(
-                self._flusher.flush_log,
-                timeout_ms=lambda: settings.sync_flush_timeout_ms,
-                on_flushed=self.appender.flushed,
-            )
-            self.appender.enter_when_flushed(self._commits.request)
+        """Begin to flush, in the background or for each message, and to preallocate the log."""
+        self._preallocator.start()
+        if self.commits is not None:
+            self.commits.start()
         loop = asyncio.get_running_loop()
-        self.index.put_behind_answers(loop.call_soon)
         self._tasks = [
             loop.create_task(self._run_flusher(), name="store-flush"),
             loop.create_task(self._run_index(), name="store-index"),
         ]
 
     async def stop(self) -> None:
-        """Flush all, leave the directory as after a clean stop. Raises OSError where it cannot be flushed."""
+        """Flush everything and mark the directory as cleanly stopped. Raises OSError if a flush fails."""
         self.health.refuse(_CLOSED, "the store is closed")
         tasks = self._cancel_tasks()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._lock is None:
             return
-        self.index.put_behind_answers(None)
-        if self._commits is not None:
-            await self._commits.stop()
-        self._stop_making_room()
+        if self.commits is not None:
+            await self.commits.stop()
+        self.index.put_deferred()
+        self._preallocator.close()
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._finish)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Let the files go without the marks of a clean stop."""
+        """Close the files without the marks of a clean stop."""
         self.health.refuse(_CLOSED, "the store is closed")
         self._cancel_tasks()
-        if self._commits is not None:
-            self.appender.enter_when_flushed(None)
-            self._commits.close()
-            self._commits = None
-        self._stop_making_room()
+        if self.commits is not None:
+            self.commits.close()
+        self._preallocator.close()
         self._flusher.close()
         self.index.close()
         self.commit_log.close()
@@ -220,67 +222,51 @@ class MessageStore:
         return tasks
 
     async def _run_flusher(self) -> None:
-        """Flush; when that has failed, have the next start know even if this process is killed."""
+        """Flush. After a failure correct `rmq_checkpoint`, in case this process is killed."""
         await self._flusher.run()
         if self._flusher.failure is not None:
-            await asyncio.get_running_loop().run_in_executor(None, distrust_written, self._fine_path)
+            await asyncio.get_running_loop().run_in_executor(None, invalidate_written, self._fine_path)
 
     async def _run_index(self) -> None:
-        """Let the index catch up and make its files; what fails there hinders no message."""
+        """Let the index catch up and create its files; messages are stored even if that fails."""
         while True:
             try:
                 await self.index.run()
             except Exception:
-                log.exception("the index's background work failed, it begins again")
+                log.exception("index task failed; restarted in %.0f s", _INDEX_RETRY_SECONDS)
                 await asyncio.sleep(_INDEX_RETRY_SECONDS)
 
-    def _stop_making_room(self) -> None:
-        if self._room is not None:
-            self.commit_log.room_is_made_by(None)
-            self._room.close()
-            self._room = None
+    def _log_flushed(self, offset: int) -> None:
+        self.appender.flushed(offset)
 
-    def _reached(self) -> Reached:
-        return Reached(self.appender.last_timestamp_ms, self.entries_end)
-
-    def _how_it_stopped(self) -> StopKind:
-        if not self._abort_path.exists():
-            return StopKind.CLEAN
-        boot = boot_id()
-        if boot and _read_text(self._boot_path) == boot:
-            return StopKind.PROCESS_KILLED
-        return StopKind.MACHINE_CRASHED
+    def _flush_position(self) -> FlushPosition:
+        return FlushPosition(self.appender.last_timestamp_ms, self.entries_end)
 
     def _finish(self) -> None:
         if self._flusher.failure is not None:
-            log.error("the store is left as after a crash: flushing failed: %s", self._flusher.failure)
-            distrust_written(self._fine_path)
+            log.error("store left as after a crash, because a flush failed cause=%s", self._flusher.failure)
+            invalidate_written(self._fine_path)
             return
         self.index.flush()
         self._flusher.flush()
         self.commit_log.drop_next()
-        # Another broker may write here before this one does again: then it would say too little.
+        # Another broker may append here before this one does again; the file's offsets would be too low then.
         self._fine_path.unlink(missing_ok=True)
-        self._marks.stopped(self.queues, self._checkpoint, self.commit_log.min_offset)
-        self._abort_path.unlink(missing_ok=True)
+        self._queue_state.save_ends(self.queues, self._checkpoint, self.commit_log.min_offset)
+        self._stop_marker.stopped()
         self.all_is_flushed = True
 
     # --- writing ---
 
     @property
     def unavailable_reason(self) -> str | None:
-        """Why nothing can be written, or None."""
+        """Why messages are refused; None if they are accepted."""
         return self.health.refusal
 
     @property
     def flushes_each_message(self) -> bool:
-        """Whether a message is to be on the disk before its sender hears of it."""
-        return self._commits is not None
-
-    @property
-    def commits(self) -> GroupCommit | None:
-        """Who waits for the disk; None with asynchronous flushing, and while the store is closed."""
-        return self._commits
+        """Whether flushing is synchronous: a message is on disk before its producer is answered."""
+        return self.commits is not None and self.commits.is_running
 
     def when_flushed(self, listener: DurabilityListener) -> None:
         """Call `listener` when the wait for the newest message's flush ends.
@@ -288,8 +274,8 @@ class MessageStore:
         Only with `flushes_each_message`. The call comes in a later iteration of the event loop, with what is
         known of the message on disk then.
         """
-        assert self._commits is not None
-        self._commits.when_flushed(self.commit_log.max_offset, listener)
+        assert self.commits is not None
+        self.commits.when_flushed(self.commit_log.max_offset, listener)
 
     def flushed(self) -> asyncio.Future[Durability]:
         """Return a future of what `when_flushed` would tell; only with `flushes_each_message`."""
@@ -303,7 +289,7 @@ class MessageStore:
         return future
 
     def append_data(self, offset: int, data: bytes) -> None:
-        """Append bytes that stand at `offset` in another broker's log, where this one has to end.
+        """Append bytes that stand at `offset` of another broker's log, where this log has to end.
 
         Raises StoreUnavailable, ValueError, OSError.
         """
@@ -314,22 +300,38 @@ class MessageStore:
                 self.commit_log,
                 self.queues,
                 self.index,
-                self._arrived,
+                self.appender.notify_arrival,
                 self._settings.delay_levels,
             )
         self._replica.append(offset, data)
 
     @property
     def entries_end(self) -> int:
-        """Up to here in the log every message is in its queue and in the index."""
+        """The log offset up to which every message has its entries in its queue and in the index."""
         return self.appender.entries_end if self._replica is None else self._replica.entries_end
 
-    # --- reading ---
+    @property
+    def flushed_offset(self) -> int:
+        """The log offset up to which the log is on disk."""
+        return self.commit_log.flushed_offset
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Remove the queues of topics; their messages stay until their log files are deleted.
+
+        Raises OSError.
+        """
+        written_to = [name for name in names if self.queues.of_topic(name)]
+        if written_to:
+            self._queue_state.note_deleted(written_to, self.commit_log.max_offset)
+        for name in written_to:
+            self.queues.delete_topic(name)
+
+    # --- reading messages ---
 
     def get(
         self, topic: str, queue_id: int, offset: int, max_count: int, tags_codes: frozenset[int] | None
     ) -> GetResult:
-        """Messages of a queue from `offset` on; waits for the disk where it has to."""
+        """Return messages of a queue from `offset` on; blocks if they have to be read from disk."""
         return self.reader.get(self.queues.get(topic, queue_id), offset, max_count, tags_codes)
 
     def get_now(
@@ -342,124 +344,57 @@ class MessageStore:
         max_bytes: int = 0,
         properties: PropertyFilter | None = None,
     ) -> GetResult | ColdRead:
-        """As `get`, without waiting for a disk: what is not in memory comes back as a read for a thread.
+        """Return messages of a queue from `offset` on, without blocking; see Reader.get_now.
 
-        `max_bytes`: what the client says it takes, 0 where it says nothing. `properties`: a filter besides
-        the tags.
+        What is not in memory comes back as a `ColdRead`, to be run in a thread.
         """
         queue = self.queues.get(topic, queue_id)
         return self.reader.get_now(queue, offset, max_count, tags_codes, max_bytes, properties)
 
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """The first offset of a queue; 0 where nothing has been stored yet."""
-        queue = self.queues.get(topic, queue_id)
-        return 0 if queue is None else queue.min_offset
-
-    def reported_min_offset(self, topic: str, queue_id: int) -> int:
-        """What clients are told to be the first offset: -1 where a topic of batches has nothing yet."""
-        queue = self.queues.get(topic, queue_id)
-        if queue is None:
-            return -1 if self._is_batch(topic) else 0
-        return queue.reported_min_offset
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset that the next message of a queue gets."""
-        queue = self.queues.get(topic, queue_id)
-        return 0 if queue is None else queue.max_offset
-
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
-        """The first message stored at or after a time; `upper`: the last one stored at or before it.
-
-        The end of the queue (lower) or its beginning (upper) where there is none.
-        """
-        queue = self.queues.get(topic, queue_id)
-        if queue is None:
-            return 0
-        return queue.offset_by_time(timestamp_ms, self.commit_log.store_timestamp, upper=upper)
-
-    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When a message was stored, in ms; -1 if it is not there."""
-        queue = self.queues.get(topic, queue_id)
-        return -1 if queue is None else self._store_time(queue, queue_offset)
-
-    def earliest_store_time(self, topic: str, queue_id: int) -> int:
-        """When the first message of a queue was stored, in ms; -1 if it is empty."""
-        queue = self.queues.get(topic, queue_id)
-        return -1 if queue is None else self._store_time(queue, queue.min_offset)
-
-    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a message is young enough to be in memory still, by estimate."""
-        queue = self.queues.get(topic, queue_id)
-        entry = None if queue is None else queue.entry(queue_offset)
-        return entry is not None and self.reader.is_recent(entry[0])
-
-    def queue_entries(
-        self, topic: str, queue_id: int, offset: int, max_count: int
-    ) -> list[tuple[int, int, int]] | None:
-        """Physical offset, size and tags code of messages from `offset` on; None: there is no such queue.
-
-        Raises OSError; blocks.
-        """
-        queue = self.queues.get(topic, queue_id)
-        if queue is None:
-            return None
-        return queue.entries(offset, max_count)
-
-    def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
-        """What stands at an address in a queue's extension files. Raises OSError; blocks."""
-        queue = self.queues.get(topic, queue_id)
-        return None if queue is None or queue.ext is None else queue.ext.unit(address)
-
-    # --- looking up ---
-
-    def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> IndexAnswer:
-        """Where messages lie that may have the key, newest first; see MessageIndex.query."""
+    def query_by_key(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> KeyQueryResult:
+        """Return where messages are that may have the key, newest first; see MessageIndex.query."""
         return self.index.query(topic, key, max_count, begin_ms, end_ms)
 
     def record_now(self, physical_offset: int, *, entered: bool = True, known_size: int = 0) -> bytes | None:
-        """As `record_at`, on the loop; without `entered` also of what is not on the disk and in a queue yet.
+        """Return the record at a physical offset, as `record_at`, without blocking.
 
-        `known_size`: of a record that is known to be there. Raises ColdData where it would have to wait for
-        the disk, OSError.
+        `entered` off: also a record that is not flushed yet, and in no queue. `known_size`: the size of a
+        record that is known to be there. Raises OSError, and ColdData if the record is not in memory.
         """
         if not 0 <= physical_offset < (self.entries_end if entered else self.commit_log.max_offset):
             return None
         return self.reader.record_now(physical_offset, known_size)
 
-    def cold_log(self) -> ColdLog:
-        """Return a reader of the commit log for one pass in a thread; its reads block."""
-        return ColdLog(self.commit_log.files, Backlogs())
-
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The record that begins at a physical offset; None where no sound one does.
+        """Return the record that begins at a physical offset; None if no valid one does.
 
         Raises OSError; blocks.
         """
         return self.records.raw_record(physical_offset)
 
+    def cold_log(self) -> ColdLog:
+        """Return a reader of the commit log for one pass in a thread; its reads block."""
+        return ColdLog(self.commit_log.files)
+
+    # --- the log ---
+
     @property
     def dispatch_behind_bytes(self) -> int:
-        """How much of the log has no entries in its queues yet; the index is asked itself."""
+        """How many bytes of the log have no queue entries yet; the index has a figure of its own."""
         return self.commit_log.max_offset - self.entries_end
 
     def min_phy_offset(self) -> int:
-        """Where the log begins."""
+        """Return where the log begins."""
         return self.commit_log.min_offset
 
     def max_phy_offset(self) -> int:
-        """Where the log ends."""
+        """Return where the log ends."""
         return self.commit_log.max_offset
 
-    def delete_topics(self, names: Sequence[str]) -> None:
-        """Remove the queues of topics; their messages go with the log files. Raises OSError."""
-        written_to = [name for name in names if self.queues.of_topic(name)]
-        if written_to:
-            self._marks.topics_deleted(written_to, self.commit_log.max_offset)
-        for name in written_to:
-            self.queues.delete_topic(name)
-
     def runtime_info(self) -> dict[str, str]:
-        """What the admin tools show of a store (Apache RocketMQ 5.3.3, getRuntimeInfo of the store)."""
+        """Return the figures that admin tools show of a store (Apache RocketMQ 5.3.3, getRuntimeInfo)."""
         used_ratio = DiskUse.of(self._settings.store_path_root_dir).ratio
         return {
             "commitLogMinOffset": str(self.commit_log.min_offset),
@@ -472,18 +407,3 @@ class MessageStore:
             "earliestMessageTimeStamp": str(self.commit_log.store_timestamp(self.commit_log.min_offset)),
             "flushBehindBytes": str(self.commit_log.unflushed_bytes),
         }
-
-    def _arrived(self, queue: ConsumeQueue) -> None:
-        """Tell whoever is told of arrivals now."""
-        self.appender.on_arrival(queue)
-
-    def _store_time(self, queue: ConsumeQueue, offset: int) -> int:
-        entry = queue.entry(offset)
-        return -1 if entry is None else self.commit_log.store_timestamp(entry[0])
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except FileNotFoundError:
-        return ""

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from rmq_remoting.daemon.tasks import TaskSupervisor
+
+from .appending.bit_maps import BitMapOf
 from .cleaning.cleaner import Cleaner
 from .cleaning.disk_space import DiskSpace
 from .message_store import MessageStore
-from .recovery.recovery import StopKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rmq_remoting.daemon.tasks import TaskSupervisor
-
-    from .appending.bit_maps import BitMapOf
-    from .settings import PullSettings, QuerySettings, StoreSettings
+from .recovery.stop_marker import StopKind
+from .settings import PullSettings, QuerySettings, StoreSettings
 
 
 class StorageService:
-    """Storage of one broker; belongs to the loop."""
+    """Storage of one broker, created in its running event loop."""
 
     def __init__(
         self,
@@ -31,8 +27,14 @@ class StorageService:
         bit_map_of: BitMapOf,
     ) -> None:
         """`is_batch` returns whether a topic stores batches as wholes, `bit_map_of` which filters match."""
-        self.store = MessageStore(settings, pull_settings, query_settings, is_batch=is_batch)
-        self.store.judge.bit_map_of = bit_map_of
+        self.store = MessageStore(
+            settings,
+            pull_settings,
+            query_settings,
+            is_batch=is_batch,
+            bit_map_of=bit_map_of,
+            call_soon=asyncio.get_running_loop().call_soon,
+        )
         self.disk = DiskSpace(settings, self.store.health)
         self.cleaner = Cleaner(
             self.store.commit_log, self.store.queues, (self.store.index,), self.disk, settings

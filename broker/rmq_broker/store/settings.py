@@ -29,7 +29,7 @@ from rmq_remoting.daemon.settings import (
 )
 
 from .delay_levels import DEFAULT_DELAY_LEVEL_TEXT, DelayLevels
-from .queues.batch_consume_queue import UNIT_BYTES
+from .queues.batch_consume_queue import BATCH_ENTRY_BYTES
 from .queues.consume_queue import QUEUE_ENTRY_BYTES
 
 
@@ -231,7 +231,7 @@ class StoreSettings(CleaningSettings):
         13_800_000,
         "mapperFileSizeBatchConsumeQueue",
         "Size of a batch consume queue file, rounded up to whole entries of 46 bytes.",
-        minimum=UNIT_BYTES,
+        minimum=BATCH_ENTRY_BYTES,
     )
     enable_consume_queue_ext: JavaBoolean = setting(
         False,
@@ -351,7 +351,7 @@ class StoreSettings(CleaningSettings):
     @property
     def batch_consume_queue_file_bytes(self) -> int:
         """Size of one file of a queue of batches: whole entries."""
-        return _rounded_up(self.mapped_file_size_batch_consume_queue, UNIT_BYTES)
+        return _rounded_up(self.mapped_file_size_batch_consume_queue, BATCH_ENTRY_BYTES)
 
 
 def _rounded_up(size: int, unit: int) -> int:

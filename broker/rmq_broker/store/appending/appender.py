@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..index.message_index import MessageIndex
 
 # Called with the queue of each message or batch, as soon as consumers can read it.
-Arrival = Callable[[ConsumeQueue], None]
+ArrivalListener = Callable[[ConsumeQueue], None]
 
 
 class Placed(NamedTuple):
@@ -69,19 +69,24 @@ class Appender:
         index: MessageIndex,
         health: WriteHealth,
         clock: Callable[[], float] = time.time,
+        request_flush: Callable[[], bool] | None = None,
     ) -> None:
+        """`request_flush`: given with synchronous flushing, asks for a flush of the log.
+
+        If it returns True, a message's entries are made in `flushed`. If it returns False (no flush follows,
+        because the store has not been started), they are made at once.
+        """
         self._log = commit_log
         self._index = index
         self._health = health
         self._clock = clock
         self._largest_record_bytes = commit_log.largest_record_bytes
-        # With synchronous flushing: what is not entered yet, and whom to ask for a flush.
-        self._unflushed: deque[_Unflushed] = deque()
-        self._ask_for_flush: Callable[[], None] | None = None
+        self._request_flush = request_flush
+        self._unflushed: deque[_Unflushed] = deque()  # messages without entries, in the order of the log
         self.last_timestamp_ms = 0  # when the newest message was stored
         self.puts_failed = 0
-        # Called with the queue after each append; set by whoever wakes consumers.
-        self.on_arrival: Arrival = lambda queue: None
+        self._arrival_listeners: tuple[ArrivalListener, ...] = ()
+        self._on_arrival = _call_all(())
 
     # --- one message ---
 
@@ -113,7 +118,7 @@ class Appender:
         if size > self._largest_record_bytes:
             raise MessageRejected(self._too_large("message" if messages == 1 else "batch", size))
         try:
-            file = self._log.room_for(size)
+            file = self._log.file_for_append(size)
         except OSError as error:
             raise self._disk_error(error) from error
         position = file.wrote
@@ -138,9 +143,9 @@ class Appender:
         if unique_key is None:
             unique_key = find_property(properties, b"UNIQ_KEY") or b""
         keys = (find_property(properties, b"KEYS") or b"") if b"KEYS\x01" in properties else b""
-        if self._ask_for_flush is None:
+        if self._request_flush is None or not self._request_flush():
             queue.put(physical_offset, size, tags_code, now_ms, messages)
-            self.on_arrival(queue)  # first: who waits for the message does not wait for its index entry
+            self._on_arrival(queue)  # first: who waits for the message does not wait for its index entry
             self._index.put(queue.topic, unique_key, keys, physical_offset, now_ms)
         else:
             queue.next_offset += messages
@@ -178,7 +183,7 @@ class Appender:
         if total > self._largest_record_bytes:
             raise MessageRejected(self._too_large("batch", total))
         try:
-            file = self._log.room_for(total)
+            file = self._log.file_for_append(total)
         except OSError as error:
             raise self._disk_error(error) from error
         begin = file.wrote
@@ -189,7 +194,7 @@ class Appender:
         file.append(packed.records)
         self.last_timestamp_ms = now_ms
         keyed = messages if has_keys or not unique_key else None
-        if self._ask_for_flush is None:
+        if self._request_flush is None or not self._request_flush():
             self._enter_batch(queue, packed, unique_key, keyed, now_ms)
         else:
             queue.next_offset += count
@@ -202,7 +207,7 @@ class Appender:
     ) -> None:
         """The same three steps stand in `put`: a call there costs as much as one of them."""
         queue.put(*entry)
-        self.on_arrival(queue)
+        self._on_arrival(queue)
         self._index.put(queue.topic, unique_key, keys, entry[0], entry[3])
 
     def _enter_batch(
@@ -215,7 +220,7 @@ class Appender:
     ) -> None:
         """`keyed`: the messages, None where all have the unique key and no other."""
         queue.put_many(packed.entries)
-        self.on_arrival(queue)
+        self._on_arrival(queue)
         if keyed is None:
             self._index.put_batch(queue.topic, unique_key, packed.entries, timestamp_ms)
         else:
@@ -263,11 +268,24 @@ class Appender:
             messages=count,
         )
 
-    # --- synchronous flushing ---
+    # --- arrivals ---
 
-    def enter_when_flushed(self, ask_for_flush: Callable[[], None] | None) -> None:
-        """From now on messages are entered in `flushed` only, and a flush is asked for after each append."""
-        self._ask_for_flush = ask_for_flush
+    def add_arrival_listener(self, listener: ArrivalListener) -> None:
+        """Call `listener` for each message or batch, after the listeners added before it."""
+        if listener not in self._arrival_listeners:
+            self._arrival_listeners += (listener,)
+            self._on_arrival = _call_all(self._arrival_listeners)
+
+    def remove_arrival_listener(self, listener: ArrivalListener) -> None:
+        """Call `listener` no longer."""
+        self._arrival_listeners = tuple(each for each in self._arrival_listeners if each != listener)
+        self._on_arrival = _call_all(self._arrival_listeners)
+
+    def notify_arrival(self, queue: ConsumeQueue) -> None:
+        """Tell the listeners of a message that was appended by other means."""
+        self._on_arrival(queue)
+
+    # --- synchronous flushing ---
 
     def flushed(self, offset: int) -> None:
         """The log is on the disk up to `offset`: enter what was appended before it."""
@@ -276,9 +294,7 @@ class Appender:
             unflushed.popleft().enter()
 
     def _enter_later(self, begin: int, size: int, enter: Callable[[], None]) -> None:
-        assert self._ask_for_flush is not None
         self._unflushed.append(_Unflushed(begin + size, begin, enter))
-        self._ask_for_flush()
 
     @property
     def entries_end(self) -> int:
@@ -300,3 +316,15 @@ class Appender:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             return StoreUnavailable(f"too many files are open; raise ulimit -n: {error}")
         return StoreUnavailable(f"no file for the message can be made in {self._log.folder}: {error}")
+
+
+def _call_all(listeners: tuple[ArrivalListener, ...]) -> ArrivalListener:
+    """Return one function for all listeners: with a single listener, an append costs one call."""
+    if len(listeners) == 1:
+        return listeners[0]
+
+    def call_all(queue: ConsumeQueue) -> None:
+        for listener in listeners:
+            listener(queue)
+
+    return call_all

@@ -1,29 +1,30 @@
-"""Bit maps of messages, made when they are entered into their queue (CommitLogDispatcherCalcBitMap)."""
+"""Bit maps of consumer filters, calculated when a message is entered into its queue.
+
+(Apache RocketMQ 5.3.3, CommitLogDispatcherCalcBitMap.)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from ..log.commit_log import CommitLog
 from ..log.record import properties_of, store_timestamp_at
-from ..queues.ext_writer import Judgement
+from ..queues.ext_writer import MessageBitMap
 
-if TYPE_CHECKING:
-    from ..log.commit_log import CommitLog
-
-# The filters that take a message of a topic with such properties, as a bit map; None: nobody filters it.
+# Returns the bit map of the filters that take a message; None if nobody filters its topic. The arguments are
+# the topic, and a function that reads the message's raw properties.
 BitMapOf = Callable[[str, Callable[[], bytes]], bytes | None]
 
 
-class RecordJudge:
-    """Judges messages by what stands in the log. Without `bit_map_of` none gets a map."""
+class BitMapCalculator:
+    """Calculates the bit maps of messages from their records in the commit log."""
 
-    def __init__(self, commit_log: CommitLog) -> None:
-        self.bit_map_of: BitMapOf = lambda topic, properties: None
+    def __init__(self, commit_log: CommitLog, bit_map_of: BitMapOf) -> None:
+        self._bit_map_of = bit_map_of
         self._log = commit_log
 
-    def __call__(self, topic: str, physical_offset: int, size: int) -> Judgement | None:
-        """What is to stand in the queue's extension files."""
+    def __call__(self, topic: str, physical_offset: int, size: int) -> MessageBitMap | None:
+        """Return what the queue's extension files hold of a message; None if nobody filters its topic."""
         record = b""
 
         def properties() -> bytes:
@@ -31,5 +32,7 @@ class RecordJudge:
             record = self._log.read(physical_offset, size) or b""
             return properties_of(record, 0, size)
 
-        bit_map = self.bit_map_of(topic, properties)
-        return Judgement(store_timestamp_at(record, 0), bit_map) if bit_map is not None and record else None
+        bit_map = self._bit_map_of(topic, properties)
+        return (
+            MessageBitMap(store_timestamp_at(record, 0), bit_map) if bit_map is not None and record else None
+        )

@@ -1,6 +1,6 @@
-"""Synchronous flushing: one flush answers everybody who waits for it.
+"""Group commit for synchronous flushing: one flush of the log serves all messages appended before it.
 
-What is appended while a flush is under way waits for the next one: the slower the disk, the larger the groups
+Messages that are appended during a flush wait for the next one: the slower the disk, the larger the groups
 (Apache RocketMQ 5.3.3, GroupCommitService).
 """
 
@@ -14,10 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from .flusher import LogFlush
+from typing import Final
 
 log = logging.getLogger("rmq.store.flush")
 
@@ -27,7 +24,7 @@ _CLOSE_SECONDS: Final = 10.0
 class Durability(Enum):
     """What is known of a message on disk when the wait for its flush ends.
 
-    FLUSHED    it is on disk
+    FLUSHED    the message is on disk
     TIMED_OUT  the flush is still running: the message may be on disk later
     FAILED     the flush failed: the message may be on disk or not
     """
@@ -43,49 +40,60 @@ DurabilityListener = Callable[[Durability], None]
 
 @dataclass(slots=True)
 class CommitStatistics:
-    """Plain counters for metrics; they belong to the loop."""
+    """Plain counters for metrics; they belong to the event loop's thread."""
 
     flushes: int = 0
-    answered: int = 0  # once they were on the disk
+    answered: int = 0  # waits that ended with FLUSHED
     timed_out: int = 0
     failed: int = 0
 
 
 class GroupCommit:
-    """Flushes when asked to, in a thread of its own; `request` and `wait` belong to the loop's thread."""
+    """Flushes on request, in a thread of its own, from `start` until `stop` or `close`.
+
+    `request` and `when_flushed` belong to the event loop's thread.
+    """
 
     def __init__(
         self,
-        flush: LogFlush,
+        flush: Callable[[], int],
         *,
         timeout_ms: Callable[[], int],
         on_flushed: Callable[[int], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`timeout_ms`: how long an answer waits at most. `on_flushed` is told, on the loop, how far the log
-        is on the disk.
+        """`flush` blocks and returns the log offset up to which the log is on disk; it may raise.
+
+        `timeout_ms` returns how long a wait lasts at most. `on_flushed` is called on the event loop with the
+        offset that a flush returned, before the listeners.
         """
         self._flush = flush
         self._timeout_ms = timeout_ms
         self._on_flushed = on_flushed
         self._clock = clock
-        self._loop = asyncio.get_running_loop()
-        # By the offset that they wait for, which is also by the time that they came.
+        # Log offset, end of the wait and listener; ordered by offset, which is also the order of time.
         self._waiting: deque[tuple[int, float, DurabilityListener]] = deque()
         self._requested = False
-        self._flushed_to = 0  # as far as the loop was told
+        self._flushed_to = 0  # as far as the event loop knows
         self._wake = threading.Semaphore(0)
-        self._stopping = False
-        self.statistics = CommitStatistics()
         self._timer: asyncio.TimerHandle | None = None
+        self._thread: threading.Thread | None = None
+        self.is_running = False
+        self.statistics = CommitStatistics()
+
+    def start(self) -> None:
+        """Start the thread; in a running event loop, once."""
+        self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="store-group-commit", daemon=True)
+        self.is_running = True
         self._thread.start()
 
-    def request(self) -> None:
-        """Flush what was appended until the end of this iteration of the loop."""
-        if not self._requested:
+    def request(self) -> bool:
+        """Have all that is appended by the end of this loop iteration flushed; False: not running."""
+        if not self._requested and self.is_running:
             self._requested = True
             self._loop.call_soon(self._start_flush)
+        return self.is_running
 
     def when_flushed(self, offset: int, listener: DurabilityListener) -> None:
         """Call `listener` once the log is on disk up to `offset`, the end of the log's newest record.
@@ -97,33 +105,34 @@ class GroupCommit:
         if self._timer is None:
             self._set_timer()
         if offset <= self._flushed_to:
-            self._loop.call_soon(self._settle_flushed)
+            self._loop.call_soon(self._complete_flushed)
         else:
             self.request()
 
     @property
     def waiting(self) -> int:
-        """How many answers wait for the disk now."""
+        """Number of listeners that wait for a flush now."""
         return len(self._waiting)
 
     async def stop(self) -> None:
-        """Flush a last time, answer all who wait, end the thread."""
-        self._stopping = True
+        """Flush a last time, call all listeners, end the thread."""
+        self.is_running = False
         self._wake.release()
-        await self._loop.run_in_executor(None, self._thread.join, _CLOSE_SECONDS)
-        await asyncio.sleep(0)  # what the thread has told last
+        if self._thread is not None:
+            await self._loop.run_in_executor(None, self._thread.join, _CLOSE_SECONDS)
+            await asyncio.sleep(0)  # the results that the thread sent last
         self.close()
 
     def close(self) -> None:
-        """End without another flush: who waits still is told so."""
-        self._stopping = True
+        """End without another flush; listeners that still wait get TIMED_OUT."""
+        self.is_running = False
         self._wake.release()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._settle(len(self._waiting), Durability.TIMED_OUT)
+        self._complete(len(self._waiting), Durability.TIMED_OUT)
 
-    # --- on the loop ---
+    # --- on the event loop ---
 
     def _start_flush(self) -> None:
         self._requested = False
@@ -133,33 +142,35 @@ class GroupCommit:
         self.statistics.flushes += 1
         self._on_flushed(offset)
         self._flushed_to = max(self._flushed_to, offset)
-        self._settle_flushed()
+        self._complete_flushed()
 
-    def _settle_flushed(self) -> None:
-        """Answer those whose wait is over."""
+    def _complete_flushed(self) -> None:
+        """Call the listeners whose part of the log is on disk."""
         count = 0
         for entry in self._waiting:
             if entry[0] > self._flushed_to:
                 break
             count += 1
-        self._settle(count, Durability.FLUSHED)
+        self._complete(count, Durability.FLUSHED)
 
     def _failed(self) -> None:
-        self._settle(len(self._waiting), Durability.FAILED)
+        self._complete(len(self._waiting), Durability.FAILED)
 
-    def _settle(self, count: int, end: Durability) -> None:
-        """Answer the first `count` of those who wait."""
-        self._count(count, end)
+    def _complete(self, count: int, durability: Durability) -> None:
+        """Call the first `count` listeners."""
+        self._count(count, durability)
         for _ in range(count):
             listener = self._waiting.popleft()[2]
             try:
-                listener(end)
-            except Exception:  # the others are still to be called
-                log.exception("durability listener failed listener=%r durability=%s", listener, end.name)
+                listener(durability)
+            except Exception:  # the other listeners are still to be called
+                log.exception(
+                    "durability listener failed listener=%r durability=%s", listener, durability.name
+                )
 
-    def _count(self, count: int, end: Durability) -> None:
+    def _count(self, count: int, durability: Durability) -> None:
         statistics = self.statistics
-        match end:
+        match durability:
             case Durability.FLUSHED:
                 statistics.answered += count
             case Durability.TIMED_OUT:
@@ -168,9 +179,9 @@ class GroupCommit:
                 statistics.failed += count
 
     def _set_timer(self) -> None:
-        """Look again when the time of the one who waits longest is up."""
+        """Set the timer for the wait that ends first."""
         self._timer = None
-        if self._waiting and not self._stopping:
+        if self._waiting and self.is_running:
             in_seconds = max(0.0, self._waiting[0][1] - self._clock())
             self._timer = self._loop.call_later(in_seconds, self._time_up)
 
@@ -182,8 +193,12 @@ class GroupCommit:
                 break
             count += 1
         if count:
-            log.warning("%d sends are answered before they are on the disk: the flush takes too long", count)
-        self._settle(count, Durability.TIMED_OUT)
+            log.warning(
+                "flush timed out sends=%d timeout_ms=%d; answered before they are on disk",
+                count,
+                self._timeout_ms(),
+            )
+        self._complete(count, Durability.TIMED_OUT)
         self._set_timer()
 
     # --- in the thread ---
@@ -191,19 +206,20 @@ class GroupCommit:
     def _run(self) -> None:
         while True:
             self._wake.acquire()
-            while self._wake.acquire(blocking=False):  # one flush for all who asked by now
+            while self._wake.acquire(blocking=False):  # one flush for all requests made by now
                 pass
-            last = self._stopping
+            is_last = not self.is_running
             try:
-                told = self._tell(self._flushed, self._flush())
-            except Exception:  # the flush has logged it, and accepts nothing from now on
-                told = self._tell(self._failed)
-            if last or not told:
+                is_sent = self._send(self._flushed, self._flush())
+            except Exception:  # the flush has logged the error, and messages are refused from now on
+                is_sent = self._send(self._failed)
+            if is_last or not is_sent:
                 return
 
-    def _tell(self, what: Callable[..., None], *arguments: object) -> bool:
+    def _send(self, function: Callable[..., None], *arguments: object) -> bool:
+        """Have the event loop call a function; False where the loop is closed."""
         try:
-            self._loop.call_soon_threadsafe(what, *arguments)
-        except RuntimeError:  # the loop is closed
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
             return False
         return True

@@ -28,7 +28,7 @@ _SPARE_AHEAD_ENTRIES: Final = 4 * ENTRY_STEP
 
 
 @dataclass(frozen=True, slots=True)
-class IndexAnswer:
+class KeyQueryResult:
     """Physical offsets, newest first, and how far the index goes: the last message in it, and its time."""
 
     offsets: list[int]
@@ -314,7 +314,7 @@ class IndexFiles:
         """Entries in all files."""
         return sum([file.count - 1 for file in list(self.files)])
 
-    def look_up(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> IndexAnswer:
+    def look_up(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
         """Messages of a topic by key, newest first, stored in a time range (both ends included)."""
         files = list(self.files)
         found: list[int] = []
@@ -325,5 +325,5 @@ class IndexFiles:
             if file.begin_timestamp_ms < begin_ms or len(found) >= limit:
                 break
         if not files:
-            return IndexAnswer(found, 0, 0)
-        return IndexAnswer(found, files[-1].end_timestamp_ms, files[-1].end_offset)
+            return KeyQueryResult(found, 0, 0)
+        return KeyQueryResult(found, files[-1].end_timestamp_ms, files[-1].end_offset)

@@ -19,11 +19,11 @@ from typing import Final
 
 from ..settings import QuerySettings, StoreSettings
 from .catch_up import MAX_PAUSE_S, IndexCatchUp, LogRecords
-from .deferred_calls import BehindAnswers, CallSoon
+from .deferred_calls import CallSoon, DeferredCalls
 from .index_file import PLACE_BYTES, IndexFile, offset_of
-from .index_files import IndexAnswer, IndexFiles
+from .index_files import IndexFiles, KeyQueryResult
 from .keys import KeyHasher
-from .progress_file import IndexMark
+from .progress_file import IndexProgressFile
 
 log = logging.getLogger("rmq.store")
 
@@ -74,15 +74,15 @@ class MessageIndex:
     """
 
     __slots__ = (
-        "_behind_answers",
         "_catch_up",
+        "_deferred",
         "_file",
         "_files",
         "_flush_failure",
         "_hasher",
         "_live_from",
         "_log",
-        "_mark",
+        "_progress",
         "_query_settings",
         "_state",
         "_thread_lock",
@@ -97,15 +97,20 @@ class MessageIndex:
         query_settings: QuerySettings,
         log_records: LogRecords,
         clock: Callable[[], float] = time.time,
+        call_soon: CallSoon | None = None,
     ) -> None:
+        """`call_soon`, an event loop's: entries are made after the answers that the loop is writing.
+
+        No producer waits for them then. None: they are made within `put`.
+        """
         self._query_settings = query_settings
         self._log = log_records
         self._files = IndexFiles(
             settings.index_dir, settings.max_hash_slot_num, settings.max_index_num, clock
         )
-        self._mark = IndexMark(settings.store_path_root_dir / "rmq_index.json")
+        self._progress = IndexProgressFile(settings.store_path_root_dir / "rmq_index.json")
         self._catch_up = IndexCatchUp(log_records, self._enter)
-        self._behind_answers = BehindAnswers()
+        self._deferred = DeferredCalls(call_soon)
         self._hasher = KeyHasher()
         self._unique_key_hash = self._hasher.unique_key
         self._state = IndexState.CATCHING_UP if settings.message_index_enable else IndexState.OFF
@@ -130,9 +135,9 @@ class MessageIndex:
             flushed_ms=None if after_clean_stop else checkpoint_index_ms,
             drop_newer=not after_clean_stop and not same_boot,
         )
-        self._mark.load()
-        complete_to = self._mark.complete_to
-        missing = self._mark.first_missing(self._files.files, self._log.min_offset)
+        self._progress.load()
+        complete_to = self._progress.complete_to
+        missing = self._progress.first_missing(self._files.files, self._log.min_offset)
         if missing is not None:
             self._files.drop_from(missing, f"{missing} is gone or lacks entries")
             complete_to = 0
@@ -141,8 +146,8 @@ class MessageIndex:
             self._resume(complete_to)
         else:
             self._take_back_and_resume(complete_to)
-        if self._catch_up.position < self._mark.complete_to:
-            self._save_mark_or_forget()  # what comes behind it now has not been looked at
+        if self._catch_up.position < self._progress.complete_to:
+            self._save_progress_or_forget()  # what comes behind it now has not been looked at
         self._make_ready()
         log.info(
             "index: %d files, %s, complete up to %d of %d",
@@ -221,26 +226,26 @@ class MessageIndex:
                 self._start_again_after(error)
                 raise
             self._files.seal_full()
-            await self._save_mark()
-        elif self.end_offset - self._mark.complete_to >= _MARK_EVERY_BYTES:
-            await self._save_mark()
+            await self._save_progress()
+        elif self.end_offset - self._progress.complete_to >= _MARK_EVERY_BYTES:
+            await self._save_progress()
 
-    async def _save_mark(self) -> None:
-        self._note_mark()
-        await self._in_thread(self._mark.save)
+    async def _save_progress(self) -> None:
+        self._note_progress()
+        await self._in_thread(self._progress.save)
 
-    def _note_mark(self) -> None:
-        self._behind_answers.make()  # the mark counts them
+    def _note_progress(self) -> None:
+        self._deferred.run()  # the mark counts them
         self._files.write_header()
-        self._mark.set(self._files.files, self.end_offset)
+        self._progress.set(self._files.files, self.end_offset)
 
-    def _save_mark_or_forget(self) -> None:
+    def _save_progress_or_forget(self) -> None:
         try:
-            self._note_mark()
-            self._mark.save()
+            self._note_progress()
+            self._progress.save()
         except OSError as error:
             log.warning("how far the index goes cannot be written down: %s", error)
-            self._mark.forget()
+            self._progress.forget()
 
     async def _in_thread(self, function: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._locked, function)
@@ -275,7 +280,7 @@ class MessageIndex:
                 self._files.flush_all()
             except OSError as error:
                 self._start_again_after(error)
-            self._save_mark_or_forget()
+            self._save_progress_or_forget()
 
     def catch_up(self, budget_s: float = math.inf) -> bool:
         """Catch up in one go, where there is no loop to be kept free; True once the log's end is reached.
@@ -299,7 +304,7 @@ class MessageIndex:
     def delete_all(self) -> None:
         """Remove all files, and begin again at the log's first message. Raises OSError."""
         self._files.delete_all()
-        self._mark.forget()
+        self._progress.forget()
         self._resume(0)
         if self._state is not IndexState.OFF:
             self._state = IndexState.CATCHING_UP
@@ -336,7 +341,7 @@ class MessageIndex:
         """
         self._flush_failure = error
         self._files.drop_unflushed(f"flushing failed: {error}")
-        self._mark.forget()
+        self._progress.forget()
         self._flush_failure = None
         self._take_back_and_resume(0)
         if self._state is IndexState.LIVE:
@@ -345,12 +350,9 @@ class MessageIndex:
 
     # --- putting ---
 
-    def put_behind_answers(self, call_soon: CallSoon | None) -> None:
-        """From now on make entries in this, a loop's `call_soon`: no producer waits for them.
-
-        None: with each message, as in the beginning.
-        """
-        self._behind_answers.use(call_soon)
+    def put_deferred(self) -> None:
+        """Make the entries that were put and are not made yet."""
+        self._deferred.run()
 
     def put(
         self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
@@ -359,7 +361,7 @@ class MessageIndex:
 
         Both are as in the properties; empty where there is none. Messages come in the order of the log.
         """
-        self._behind_answers.add(self._put_now, topic, unique_key, keys, physical_offset, store_timestamp_ms)
+        self._deferred.add(self._put_now, topic, unique_key, keys, physical_offset, store_timestamp_ms)
 
     def _put_now(
         self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
@@ -376,7 +378,7 @@ class MessageIndex:
 
         `places`: their consume queue entries, 20 bytes each, which begin with the physical offset.
         """
-        self._behind_answers.add(self._put_batch_now, topic, unique_key, places, store_timestamp_ms)
+        self._deferred.add(self._put_batch_now, topic, unique_key, places, store_timestamp_ms)
 
     def _put_batch_now(self, topic: str, unique_key: bytes, places: bytes, store_timestamp_ms: int) -> None:
         if self._state is not IndexState.LIVE or offset_of(places, 0) < self._live_from:
@@ -421,7 +423,7 @@ class MessageIndex:
 
     # --- reading ---
 
-    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> IndexAnswer:
+    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
         """Messages by key or unique key, newest first, `maxMsgsNumBatch` at most; from any thread.
 
         Keys with the same hash are found too: whoever reads the messages compares their keys.

@@ -14,7 +14,7 @@ from .index_file import IndexFile
 log = logging.getLogger("rmq.store")
 
 
-class IndexMark:
+class IndexProgressFile:
     """In a file: `{"complete_to": log offset, "files": [[name, offset of the last message], ...]}`.
 
     A message without keys leaves no trace in the index: only this file tells that it has been looked at. And

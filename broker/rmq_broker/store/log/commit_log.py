@@ -20,6 +20,10 @@ from .record import BLANK_BYTES, MIN_RECORD_BYTES, RecordSummary, pack_blank, pa
 _RESERVE_STEP_BYTES: Final = 32 * 1024 * 1024
 
 
+# Called on the appending thread with the log and its last file; has to return at once.
+Preallocate = Callable[["CommitLog", MappedFile], None]
+
+
 class CommitLog:
     """Appended to by one thread; what has been appended can be read at once.
 
@@ -27,10 +31,10 @@ class CommitLog:
     """
 
     __slots__ = (
-        "_ask_for_room",
         "_file_bytes",
         "_first_start",
         "_next",
+        "_preallocate",
         "_preparing",
         "current",
         "entries_flushed_to",
@@ -38,11 +42,12 @@ class CommitLog:
         "folder",
     )
 
-    def __init__(self, folder: Path, file_bytes: int) -> None:
+    def __init__(self, folder: Path, file_bytes: int, preallocate: Preallocate | None = None) -> None:
+        """`preallocate` is called, often, when the appends come close to the end of the reserved space."""
         self.folder = folder
         self._file_bytes = file_bytes
         self._first_start = 0
-        self._ask_for_room: Callable[[MappedFile], None] | None = None
+        self._preallocate = preallocate
         self._next: MappedFile | None = None  # made ahead, behind the current one
         self._preparing = Lock()
         # Up to here queue entries are on the disk; kept by who flushes them.
@@ -83,7 +88,7 @@ class CommitLog:
         """What fits a file, beside the blank that ends it."""
         return self._file_bytes - BLANK_BYTES
 
-    def room_for(self, size: int) -> MappedFile:
+    def file_for_append(self, size: int) -> MappedFile:
         """The file that takes `size` bytes at its `wrote` position. Raises OSError where the disk is full.
 
         `size` is `largest_record_bytes` at most.
@@ -102,11 +107,11 @@ class CommitLog:
             self._go_on_in(next_file)
             file = next_file
         until = file.wrote + size
-        if until > file.more_room_at:
+        if until > file.preallocate_at:
             if until > file.reserved:
                 file.reserve(until)
-            if self._ask_for_room is not None:
-                self._ask_for_room(file)
+            if self._preallocate is not None:
+                self._preallocate(self, file)
         return file
 
     # --- as bytes: what a master sends and a replica appends ---
@@ -251,10 +256,6 @@ class CommitLog:
 
     # --- room ahead ---
 
-    def room_is_made_by(self, ask: Callable[[MappedFile], None] | None) -> None:
-        """Whom to ask where room ahead of the end runs short; asked often, it has to return at once."""
-        self._ask_for_room = ask
-
     def prepare_next(self, file: MappedFile, room: Callable[[MappedFile], None]) -> None:
         """Make the file behind `file`, with `room`, in a thread, while `file` is written. Raises OSError."""
         with self._preparing:
@@ -284,7 +285,7 @@ class CommitLog:
         """A file with room in it, or none at all. Raises OSError."""
         file = MappedFile(self.folder / file_name(start), self._file_bytes, step_bytes=_RESERVE_STEP_BYTES)
         # One of that name may be left of an attempt that failed: its name may not be on the disk either.
-        file.distrust()
+        file.mark_unflushed()
         try:
             room(file)
         except OSError:

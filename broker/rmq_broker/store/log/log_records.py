@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from .commit_log import CommitLog
-from .record import MIN_RECORD_BYTES, RecordSummary, ScanEnd, next_record, parse_record
-from .record_walk import walk_records
+from .record import MIN_RECORD_BYTES, RecordSummary, parse_record
+from .record_walk import ScanEnd, next_record, walk_records
 
 log = logging.getLogger("rmq.store")
 

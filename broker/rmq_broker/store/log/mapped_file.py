@@ -39,8 +39,8 @@ class MappedFile:
         "descriptor",
         "flushed",
         "map",
-        "more_room_at",
         "path",
+        "preallocate_at",
         "reserved",
         "size",
         "start",
@@ -56,7 +56,7 @@ class MappedFile:
         self.wrote = 0
         self.flushed = 0
         self.reserved = 0
-        self.more_room_at = 0  # who appends beyond this position asks for more room ahead
+        self.preallocate_at = 0  # who appends beyond this position asks for more room ahead
         self._reserving = Lock()
         self.descriptor = descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -124,8 +124,8 @@ class MappedFile:
         _sync_folders(self.path)
         self._is_new = False
 
-    def distrust(self) -> None:
-        """After a crash nobody knows what of it is on the disk, its name included: flush it all again."""
+    def mark_unflushed(self) -> None:
+        """Have the next flush write everything, the file's name included: none of it may be on disk."""
         self.flushed = 0
         self._is_new = True
 

@@ -1,8 +1,8 @@
-"""Room ahead of the log's end, made in a thread: an append never waits for the file system to make some.
+"""Space ahead of the log's end, allocated in a thread: no append waits for the file system to allocate it.
 
-Files of the log are large, and space for them is not for nothing: a new file's first pages take milliseconds
-to be written, and each page after that microseconds. Here the next megabytes are written with zeros before
-the appends get there, and the next file is made while the last part of the current one is filled.
+Commit log files are large, and allocating them costs time: the first pages of a new file take milliseconds
+to be written, and each later page microseconds. The preallocator writes zeros to the next megabytes before
+the appends reach them, and creates the next file while the last part of the current one is being filled.
 """
 
 from __future__ import annotations
@@ -16,70 +16,86 @@ from typing import Final
 from .commit_log import CommitLog
 from .mapped_file import MappedFile
 
-log = logging.getLogger("rmq.store.room")
+log = logging.getLogger("rmq.store.preallocation")
 
 _AHEAD_BYTES: Final = 16 * 1024 * 1024
-_FULL_DISK_PAUSE_SECONDS: Final = 1.0
+_PAUSE_AFTER_FAILURE_SECONDS: Final = 1.0
 
 
-class LogRoom:
-    """Keeps the log's appends in reserved, touched space. `ask` is the loop's, the rest runs in a thread."""
+class LogPreallocator:
+    """Keeps reserved, touched space ahead of a log's appends, from `start` to `close`.
+
+    `request` belongs to the appending thread; the work is done in a thread of its own.
+    """
 
     def __init__(
         self,
-        commit_log: CommitLog,
         *,
         touch: bool,
         ahead_bytes: int = _AHEAD_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`touch`: write zeros ahead; else only reserve the space.
+        """`touch`: write zeros ahead; otherwise only reserve the space.
 
-        What is flushed at once must not be touched before: the file system writes the touched megabytes out
-        with the first bytes in them.
+        With synchronous flushing the space must not be touched: the file system would write the touched
+        megabytes to disk together with the first messages in them.
         """
-        self._log = commit_log
         self._touch = touch
         self._ahead_bytes = ahead_bytes
         self._clock = clock
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="store-room")
-        self._under_way = False
+        self._executor: ThreadPoolExecutor | None = None  # while started
+        self._is_busy = False
         self._not_before = 0.0
 
-    def ask(self, file: MappedFile) -> None:
-        """The appends come close to the end of the room."""
-        if self._under_way or self._clock() < self._not_before:
+    def start(self) -> None:
+        """Begin to answer requests."""
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="store-preallocation")
+
+    def request(self, commit_log: CommitLog, file: MappedFile) -> None:
+        """Allocate space behind the appends to `file`, the last file of the log; returns at once."""
+        if self._executor is None or self._is_busy or self._clock() < self._not_before:
             return
-        self._under_way = True
-        self._executor.submit(self._make, file)
+        self._is_busy = True
+        self._executor.submit(self._allocate, commit_log, file)
 
     def close(self) -> None:
-        """End the thread; what it has begun it ends."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        """Finish the allocation that is running, and end the thread."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=True, cancel_futures=True)
+            self._is_busy = False
 
-    def _make(self, file: MappedFile) -> None:
+    # --- in the thread ---
+
+    def _allocate(self, commit_log: CommitLog, file: MappedFile) -> None:
         try:
             self._reserve(file, max(file.wrote, file.reserved - self._ahead_bytes) + 2 * self._ahead_bytes)
             if file.reserved >= file.size:
-                self._log.prepare_next(file, self._first_room)
-                file.more_room_at = file.size
+                commit_log.prepare_next(file, self._allocate_first)
+                file.preallocate_at = file.size
             else:
-                file.more_room_at = file.reserved - self._ahead_bytes
+                file.preallocate_at = file.reserved - self._ahead_bytes
         except OSError as error:
-            # Not the place to refuse anything: an append that finds no room does, and says so.
-            log.warning("no room can be made ahead in the commit log: %s", error)
-            self._not_before = self._clock() + _FULL_DISK_PAUSE_SECONDS
+            # Refusing messages is up to the append that finds no space.
+            log.warning(
+                "preallocation failed file=%s cause=%s; tried again in %.0f s",
+                file.path,
+                error,
+                _PAUSE_AFTER_FAILURE_SECONDS,
+            )
+            self._not_before = self._clock() + _PAUSE_AFTER_FAILURE_SECONDS
         except Exception:
-            log.exception("no room is made ahead in the commit log")  # nobody asks what became of this task
-            self._not_before = self._clock() + _FULL_DISK_PAUSE_SECONDS
+            # Nobody looks at this task's result.
+            log.exception("preallocation failed file=%s", file.path)
+            self._not_before = self._clock() + _PAUSE_AFTER_FAILURE_SECONDS
         finally:
-            self._under_way = False
+            self._is_busy = False
 
-    def _first_room(self, file: MappedFile) -> None:
+    def _allocate_first(self, file: MappedFile) -> None:
+        """Allocate space in a new file; the first append beyond it requests more."""
         file.sync_name()
         self._reserve(file, self._ahead_bytes)
-        # Whoever appends to it first asks for more.
-        file.more_room_at = file.reserved - self._ahead_bytes
+        file.preallocate_at = file.reserved - self._ahead_bytes
 
     def _reserve(self, file: MappedFile, until: int) -> None:
         if self._touch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from mmap import mmap
 from struct import Struct
 from struct import error as StructError
@@ -19,8 +20,6 @@ from rmq_remoting.sys_flags import MessageSysFlag
 MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
 MAGIC_BLANK: Final = -875286124
-_MAGICS: Final = frozenset((MAGIC_V1, MAGIC_V2))
-_MAGIC_BEGIN: Final = b"\xda\xa3\x20"
 MIN_RECORD_BYTES: Final = 91
 BLANK_BYTES: Final = 8  # what has to stay free behind the last record of a file
 MAX_PROPERTIES_BYTES: Final = 32767
@@ -181,8 +180,6 @@ class RecordSummary:
     properties: bytes
 
 
-_SUMMARY_HEAD: Final = Struct(">iiiiiqqi")
-_unpack_head: Final = _SUMMARY_HEAD.unpack_from
 _unpack_int32: Final = Struct(">i").unpack_from
 _unpack_int64: Final = Struct(">q").unpack_from
 _unpack_uint16: Final = Struct(">H").unpack_from
@@ -215,90 +212,85 @@ def properties_of(data: bytes, position: int, size: int) -> bytes:
         return b""
 
 
-class ScanEnd:
-    """How a scan of a file ended: at a blank record (the file is full), or at the end of what is valid."""
-
-    __slots__ = ("is_full", "position")
-
-    def __init__(self) -> None:
-        self.is_full = False
-        self.position = 0
-
-
-def next_record(data: mmap, position: int, file_start: int, until: int) -> int | None:
-    """Where the first valid record begins between `position` and `until`; None where there is none."""
-    while (magic_at := data.find(_MAGIC_BEGIN, position + 4, until)) >= 0:
-        position = magic_at - 4
-        if parse_record(data, position, file_start) is not None:
-            return position
-        position += 1
-    return None
+# size, magic, crc, queue id, (flag), queue offset, physical offset, sys flag, (born time, born host),
+# store time, (store host, reconsume times, prepared transaction offset), body length; by the bits of the sys
+# flag that make the born host and the store host an IPv6 address.
+_SUMMARY_HEADS: Final = tuple(
+    Struct(f">iiii4xqqi{8 + born}xq{store + 12}xi") for store in (8, 20) for born in (8, 20)
+)
+_SUMMARY_UNPACKERS: Final = tuple((head.unpack_from, head.size) for head in _SUMMARY_HEADS)
+_LOW_BYTE_OF_SYS_FLAG_AT: Final = 39
+_HOSTS_SHIFT: Final = 4  # of the two bits in the sys flag
+# Lengths of topic and properties, and the two texts.
+_MAX_BYTES_BEHIND_BODY: Final = 2 + 0xFFFF + 2 + 0xFFFF
 
 
 def parse_record(
     data: mmap | bytes, position: int, file_start: int, *, check_crc: bool = True
 ) -> RecordSummary | None:
-    """The record that begins at `position`; None where there is no valid one.
+    """Return the record that begins at `position`; None if there is no valid one.
 
-    A record counts as valid if its lengths agree with each other, it says the physical offset that it is at,
-    its topic and queue can be a folder's, and its body has the CRC that it names.
+    A record is valid if
+
+    - its lengths agree with each other,
+    - the physical offset in it is that of its place,
+    - its topic and queue can be the names of folders,
+    - its body has the CRC that it names, and so has the whole record, if it names one. With `check_crc`
+      off, neither is compared.
     """
     limit = len(data)
-    if position < 0 or position + _SUMMARY_HEAD.size > limit:
+    if position < 0 or position + MIN_RECORD_BYTES > limit:
         return None
-    size, magic, crc, queue_id, _, queue_offset, physical_offset, sys_flag = _unpack_head(data, position)
-    if magic not in _MAGICS or size < MIN_RECORD_BYTES or position + size > limit:
+    unpack_head, head_bytes = _SUMMARY_UNPACKERS[
+        data[position + _LOW_BYTE_OF_SYS_FLAG_AT] >> _HOSTS_SHIFT & 3
+    ]
+    body_at = position + head_bytes
+    if body_at > limit:
         return None
-    if physical_offset != file_start + position or queue_id < 0 or queue_offset < 0:
-        return None
-    born = 20 if sys_flag & MessageSysFlag.BORN_HOST_V6 else 8
-    store = 20 if sys_flag & MessageSysFlag.STORE_HOST_V6 else 8
-    store_time_at = position + 48 + born
-    body_length_at = store_time_at + 8 + store + 12
-    stop = position + size
-    if body_length_at + 4 > stop:
-        return None
-    (store_timestamp_ms,) = _unpack_int64(data, store_time_at)
-    (body_length,) = _unpack_int32(data, body_length_at)
-    body_at = body_length_at + 4
-    topic_at = body_at + body_length
-    if body_length < 0 or topic_at + 3 > stop:
-        return None
-    if check_crc and body_length and _crc32(data[body_at:topic_at]) & 0x7FFFFFFF != crc:
+    size, magic, crc, queue_id, queue_offset, physical_offset, sys_flag, store_ms, body_length = unpack_head(
+        data, position
+    )
+    if physical_offset != file_start + position:
         return None
     if magic == MAGIC_V1:
-        topic_length, topic_at = data[topic_at], topic_at + 1
+        topic_at = 1
+    elif magic == MAGIC_V2:
+        topic_at = 2
     else:
-        (topic_length,), topic_at = _unpack_uint16(data, topic_at), topic_at + 2
-    properties_at = topic_at + topic_length + 2
-    if properties_at > stop:
         return None
-    (properties_length,) = _unpack_uint16(data, properties_at - 2)
-    if properties_at + properties_length != stop:
+    body_end, stop = body_at + body_length, position + size
+    if not body_at <= body_end < stop <= limit or stop - body_end > _MAX_BYTES_BEHIND_BODY:
         return None
-    topic = _topic(data[topic_at : properties_at - 2])
+    if size < MIN_RECORD_BYTES or queue_id < 0 or queue_offset < 0:
+        return None
+    if check_crc and body_length and _crc32(data[body_at:body_end]) & 0x7FFFFFFF != crc:
+        return None
+    rest = data[body_end:stop]  # topic length, topic, properties length, properties
+    topic_end = 1 + rest[0] if topic_at == 1 else 2 + int.from_bytes(rest[:2], "big")
+    properties_at = topic_end + 2
+    if properties_at + int.from_bytes(rest[topic_end:properties_at], "big") != len(rest):
+        return None
+    topic = _topic(rest[topic_at:topic_end])
     if topic is None:
         return None
-    if check_crc and properties_length >= CRC_PROPERTY_BYTES:
-        crc_at = stop - CRC_PROPERTY_BYTES
-        if data[crc_at : crc_at + len(_CRC_NAME)] == _CRC_NAME and data[crc_at:stop] != crc_property(
-            data[position:crc_at]
-        ):
-            return None
-    return RecordSummary(
-        physical_offset,
-        size,
-        topic,
-        queue_id,
-        queue_offset,
-        sys_flag,
-        store_timestamp_ms,
-        data[properties_at:stop],
-    )
+    properties = rest[properties_at:]
+    has_crc = check_crc and properties.startswith(_CRC_NAME, -CRC_PROPERTY_BYTES)
+    if has_crc and not _is_crc_right(data, position, stop, properties):
+        return None
+    return RecordSummary(physical_offset, size, topic, queue_id, queue_offset, sys_flag, store_ms, properties)
 
 
+def _is_crc_right(data: mmap | bytes, position: int, stop: int, properties: bytes) -> bool:
+    """Whether the CRC of the record from `position` to `stop` is right, which ends its properties."""
+    if len(properties) < CRC_PROPERTY_BYTES:  # too short to hold a CRC: its name begins a longer property
+        return True
+    crc_at = stop - CRC_PROPERTY_BYTES
+    return properties[-CRC_PROPERTY_BYTES:] == crc_property(data[position:crc_at])
+
+
+@lru_cache(maxsize=4096)
 def _topic(raw: bytes) -> str | None:
-    """A topic's name, or None for what cannot be one: it becomes the name of a folder."""
+    """Return a topic's name; None for bytes that cannot name a topic, which becomes the name of a folder."""
     if not raw or b"/" in raw or b"\0" in raw or raw in (b".", b".."):
         return None
     try:

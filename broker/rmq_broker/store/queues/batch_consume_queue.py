@@ -13,16 +13,16 @@ from typing import ClassVar, Final, NamedTuple
 
 from .consume_queue import QUEUE_ENTRY, ConsumeQueue, Entry
 
-UNIT: Final = Struct(">qiqqqhii")
-UNIT_BYTES: Final = UNIT.size
+BATCH_ENTRY: Final = Struct(">qiqqqhii")
+BATCH_ENTRY_BYTES: Final = BATCH_ENTRY.size
 LARGEST_BATCH: Final = 32767
 _NOT_COMPACTED: Final = -1
-_pack_unit: Final = UNIT.pack
+_pack_batch_entry: Final = BATCH_ENTRY.pack
 # Reads the units of a range of positions; None: they are not in memory now.
 _Read = Callable[[int, int], bytes | None]
 
 
-class Unit(NamedTuple):
+class BatchEntry(NamedTuple):
     """Some messages that are one record."""
 
     physical_offset: int
@@ -38,10 +38,10 @@ class Unit(NamedTuple):
         return self.base_offset + self.messages
 
 
-def iter_units(raw: bytes) -> Iterator[Unit]:
+def iter_batch_entries(raw: bytes) -> Iterator[BatchEntry]:
     """The units of what `read` gave."""
-    for fields in UNIT.iter_unpack(raw):
-        yield Unit(*fields[:6])
+    for fields in BATCH_ENTRY.iter_unpack(raw):
+        yield BatchEntry(*fields[:6])
 
 
 class _Cold(Exception):
@@ -51,7 +51,7 @@ class _Cold(Exception):
 class BatchConsumeQueue(ConsumeQueue):
     """A consume queue whose entries hold several offsets: they are found by search, and gaps take no room."""
 
-    entry_bytes: ClassVar[int] = UNIT_BYTES
+    entry_bytes: ClassVar[int] = BATCH_ENTRY_BYTES
     size_setting: ClassVar[str] = "mapperFileSizeBatchConsumeQueue"
     is_batch: ClassVar[bool] = True
 
@@ -69,13 +69,13 @@ class BatchConsumeQueue(ConsumeQueue):
     ) -> None:
         """Append one entry for so many messages."""
         base = self.max_offset
-        self._tail += _pack_unit(
+        self._tail += _pack_batch_entry(
             physical_offset, size, tags_code, store_timestamp_ms, base, messages, _NOT_COMPACTED, 0
         )
         self.max_offset = offset = base + messages
         self.next_offset = max(self.next_offset, offset)
-        if not self._has_news:
-            self._tell_news()
+        if not self._is_noted:
+            self._note_unwritten()
 
     def put_many(self, entries: bytes, store_timestamp_ms: int = 0) -> None:
         """Append entries of 20 bytes, each of one message."""
@@ -89,7 +89,7 @@ class BatchConsumeQueue(ConsumeQueue):
         if not self.min_offset <= offset < self.max_offset:
             return b""
         position = self._position_of(offset)
-        return self._read(position, min(position + count * UNIT_BYTES, self._end))
+        return self._read(position, min(position + count * BATCH_ENTRY_BYTES, self._end))
 
     def read_now(self, offset: int, count: int) -> bytes | None:
         """As `read`; None where it would have to wait for a disk."""
@@ -99,16 +99,16 @@ class BatchConsumeQueue(ConsumeQueue):
             position = self._position_of(offset, self._read_now)
         except _Cold:
             return None
-        return self._read_now(position, min(position + count * UNIT_BYTES, self._end))
+        return self._read_now(position, min(position + count * BATCH_ENTRY_BYTES, self._end))
 
-    def unit(self, offset: int) -> Unit | None:
+    def batch_entry(self, offset: int) -> BatchEntry | None:
         """The one that holds a message; None where there is none. Raises OSError; blocks."""
-        unit = next(iter_units(self.read(offset, 1)), None)
+        unit = next(iter_batch_entries(self.read(offset, 1)), None)
         return unit if unit is not None and unit.base_offset <= offset < unit.end_offset else None
 
     def entry(self, offset: int) -> Entry | None:
         """Physical offset, size and tags code of the record that holds a message; None: there is none."""
-        unit = self.unit(offset)
+        unit = self.batch_entry(offset)
         return None if unit is None else unit[:3]
 
     def entries(self, offset: int, max_count: int) -> list[Entry]:
@@ -121,7 +121,7 @@ class BatchConsumeQueue(ConsumeQueue):
         found: list[Entry] = []
         while offset < end:
             begin = offset
-            for unit in iter_units(self.read(offset, end - offset)):
+            for unit in iter_batch_entries(self.read(offset, end - offset)):
                 messages = min(unit.end_offset, end) - max(unit.base_offset, offset)
                 found += [unit[:3]] * messages
                 offset = max(offset, min(unit.end_offset, end))
@@ -131,15 +131,15 @@ class BatchConsumeQueue(ConsumeQueue):
 
     def first_of_entry(self, offset: int) -> int:
         """The first message of the record that holds a message."""
-        unit = self.unit(offset)
+        unit = self.batch_entry(offset)
         return offset if unit is None else unit.base_offset
 
     def next_message(self, offset: int) -> int:
         """The first offset from `offset` on that has an entry: a gap is passed over."""
-        for unit in iter_units(self.read(offset, 2)):
+        for unit in iter_batch_entries(self.read(offset, 2)):
             if unit.end_offset > offset:
                 return max(offset, unit.base_offset)
-        unit_behind = self._unit_at(self._position_of(offset) + UNIT_BYTES, self._read)
+        unit_behind = self._entry_at(self._position_of(offset) + BATCH_ENTRY_BYTES, self._read)
         return offset if unit_behind is None else max(offset, unit_behind.base_offset)
 
     def offset_by_time(
@@ -157,8 +157,8 @@ class BatchConsumeQueue(ConsumeQueue):
         wanted = timestamp_ms + 1 if upper else timestamp_ms
         position = self._search(begin, self._read, lambda unit: unit.store_timestamp_ms < wanted)
         if upper:
-            position -= UNIT_BYTES
-        unit = self._unit_at(min(max(position, begin), self._end - UNIT_BYTES), self._read)
+            position -= BATCH_ENTRY_BYTES
+        unit = self._entry_at(min(max(position, begin), self._end - BATCH_ENTRY_BYTES), self._read)
         return -1 if unit is None else max(self.min_offset, unit.base_offset)
 
     # --- correcting, while the store is opened ---
@@ -169,9 +169,9 @@ class BatchConsumeQueue(ConsumeQueue):
             self._restart_at(offset)
         elif offset < self.max_offset:
             position = self._position_of(offset)
-            unit = self._unit_at(position, self._read)
+            unit = self._entry_at(position, self._read)
             behind = unit is not None and unit.end_offset <= offset
-            self._cut_to(position + UNIT_BYTES if behind else position)
+            self._cut_to(position + BATCH_ENTRY_BYTES if behind else position)
             self.max_offset = self.next_offset = offset
 
     def fill_gap(self, offset: int) -> None:
@@ -185,11 +185,13 @@ class BatchConsumeQueue(ConsumeQueue):
 
     def _loaded(self, first: bytes) -> None:
         self._end_changed()
-        unit = Unit(*UNIT.unpack(first)[:6]) if first else self._unit_at(self._begin, self._read)
+        unit = (
+            BatchEntry(*BATCH_ENTRY.unpack(first)[:6]) if first else self._entry_at(self._begin, self._read)
+        )
         self.min_offset = self.max_offset if unit is None else unit.base_offset
 
     def _end_changed(self) -> None:
-        last = self._unit_at(self._end - UNIT_BYTES, self._read)
+        last = self._entry_at(self._end - BATCH_ENTRY_BYTES, self._read)
         self.max_offset = self.next_offset = 0 if last is None else last.end_offset
         self.min_offset = min(self.min_offset, self.max_offset)
 
@@ -206,33 +208,33 @@ class BatchConsumeQueue(ConsumeQueue):
         """Of the last unit that begins at or before `offset`, or of the first unit."""
         read = self._read if read is None else read
         begin = self._first_in_memory()
-        first = self._unit_at(begin, read)
+        first = self._entry_at(begin, read)
         if first is None or first.base_offset > offset:
             begin = self._begin
         position = self._search(begin, read, lambda unit: unit.base_offset <= offset)
-        return max(begin, position - UNIT_BYTES)
+        return max(begin, position - BATCH_ENTRY_BYTES)
 
     def _first_in_memory(self) -> int:
         """Where the first whole unit is that is in memory, or the first one at all."""
-        behind = self._tail_begin + UNIT_BYTES - 1
-        return max(self._begin, behind - behind % UNIT_BYTES)
+        behind = self._tail_begin + BATCH_ENTRY_BYTES - 1
+        return max(self._begin, behind - behind % BATCH_ENTRY_BYTES)
 
-    def _search(self, begin: int, read: _Read, is_before: Callable[[Unit], bool]) -> int:
+    def _search(self, begin: int, read: _Read, is_before: Callable[[BatchEntry], bool]) -> int:
         """The position of the first unit from `begin` on that is not before, or the end."""
-        low, high = begin // UNIT_BYTES, self._end // UNIT_BYTES
+        low, high = begin // BATCH_ENTRY_BYTES, self._end // BATCH_ENTRY_BYTES
         while low < high:
             middle = (low + high) // 2
-            unit = self._unit_at(middle * UNIT_BYTES, read)
+            unit = self._entry_at(middle * BATCH_ENTRY_BYTES, read)
             if unit is not None and is_before(unit):
                 low = middle + 1
             else:
                 high = middle
-        return low * UNIT_BYTES
+        return low * BATCH_ENTRY_BYTES
 
-    def _unit_at(self, position: int, read: _Read) -> Unit | None:
+    def _entry_at(self, position: int, read: _Read) -> BatchEntry | None:
         if not self._begin <= position < self._end:
             return None
-        raw = read(position, position + UNIT_BYTES)
+        raw = read(position, position + BATCH_ENTRY_BYTES)
         if raw is None:
             raise _Cold
-        return Unit(*UNIT.unpack(raw)[:6]) if raw else None
+        return BatchEntry(*BATCH_ENTRY.unpack(raw)[:6]) if raw else None

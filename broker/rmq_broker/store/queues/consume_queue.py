@@ -11,10 +11,10 @@ from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Final
 
-from .descriptors import QueueSupport
 from .entry_file import PLACEHOLDER_SIZE
 from .entry_files import EntryFiles
 from .extension import ConsumeQueueExt, is_ext_address
+from .queue_resources import QueueResources
 
 __all__ = ["PLACEHOLDER_SIZE", "QUEUE_ENTRY", "QUEUE_ENTRY_BYTES", "ConsumeQueue", "Entry"]
 
@@ -48,9 +48,9 @@ class ConsumeQueue(EntryFiles):
         topic: str,
         queue_id: int,
         file_bytes: int,
-        support: QueueSupport | None = None,
+        resources: QueueResources | None = None,
     ) -> None:
-        super().__init__(folder, file_bytes, support)
+        super().__init__(folder, file_bytes, resources)
         self.topic = topic
         self.queue_id = queue_id
         self.min_offset = 0
@@ -73,8 +73,8 @@ class ConsumeQueue(EntryFiles):
         self.max_offset = offset = self.max_offset + 1
         if offset > self.next_offset:  # noqa: PLR1730 (max() takes as long as all the rest)
             self.next_offset = offset
-        if not self._has_news:
-            self._tell_news()
+        if not self._is_noted:
+            self._note_unwritten()
 
     def put_many(self, entries: bytes) -> None:
         """Append entries that are packed one behind the other."""
@@ -82,8 +82,8 @@ class ConsumeQueue(EntryFiles):
         self.max_offset = offset = self.max_offset + len(entries) // QUEUE_ENTRY_BYTES
         if offset > self.next_offset:  # noqa: PLR1730 (max() takes as long as all the rest)
             self.next_offset = offset
-        if not self._has_news:
-            self._tell_news()
+        if not self._is_noted:
+            self._note_unwritten()
 
     # --- reading ---
 

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from .batch_consume_queue import UNIT_BYTES, BatchConsumeQueue
+from .batch_consume_queue import BATCH_ENTRY_BYTES, BatchConsumeQueue
 from .consume_queue import ConsumeQueue
-from .descriptors import DEFAULT_DESCRIPTORS, QueueSupport
-from .ext_writer import ExtendedConsumeQueue, Judge
+from .descriptors import DEFAULT_DESCRIPTORS
+from .extended_consume_queue import BitMapLookup, ExtendedConsumeQueue
 from .extension import ConsumeQueueExt
+from .queue_resources import QueueResources
 
 log = logging.getLogger("rmq.store")
 
-_DEFAULT_BATCH_FILE_BYTES: Final = 300_000 * UNIT_BYTES
+_DEFAULT_BATCH_FILE_BYTES: Final = 300_000 * BATCH_ENTRY_BYTES
 _DEFAULT_EXT_FILE_BYTES: Final = 48 * 1024 * 1024
 
 
@@ -31,7 +32,7 @@ class ConsumeQueues:
         is_batch: Callable[[str], bool] = lambda topic: False,
         batch_file_bytes: int = _DEFAULT_BATCH_FILE_BYTES,
         ext_file_bytes: int = _DEFAULT_EXT_FILE_BYTES,
-        judge: Judge | None = None,
+        bit_map_of: BitMapLookup | None = None,
         descriptors: int = DEFAULT_DESCRIPTORS,
     ) -> None:
         """`is_batch` tells which topics have the attribute `queue.type=BatchCQ`; `judge`: who makes the bit
@@ -45,8 +46,8 @@ class ConsumeQueues:
         self._batch_file_bytes = batch_file_bytes
         self._ext_folder = folder.parent / "consumequeue_ext"
         self._ext_file_bytes = ext_file_bytes
-        self._judge = judge
-        self._support = QueueSupport(descriptors)
+        self._bit_map_of = bit_map_of
+        self._resources = QueueResources(descriptors)
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._count = 0
 
@@ -64,7 +65,7 @@ class ConsumeQueues:
             queue = self.get(topic, queue_id)
             if queue is not None:
                 folder = self._ext_folder / topic / str(queue_id)
-                queue.ext = ConsumeQueueExt(folder, self._ext_file_bytes, self._support)
+                queue.ext = ConsumeQueueExt(folder, self._ext_file_bytes, self._resources)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it has ever been written to."""
@@ -81,18 +82,18 @@ class ConsumeQueues:
         if is_batch:
             folder = f"{self._batch_folder}/{topic}/{queue_id}"
             queue: ConsumeQueue = BatchConsumeQueue(
-                folder, topic, queue_id, self._batch_file_bytes, self._support
+                folder, topic, queue_id, self._batch_file_bytes, self._resources
             )
         else:
             folder = f"{self._folder}/{topic}/{queue_id}"
-            if self._judge is None:
-                queue = ConsumeQueue(folder, topic, queue_id, self._file_bytes, self._support)
+            if self._bit_map_of is None:
+                queue = ConsumeQueue(folder, topic, queue_id, self._file_bytes, self._resources)
             else:
-                ext = (self._ext_folder / topic / str(queue_id), self._ext_file_bytes, self._judge)
-                queue = ExtendedConsumeQueue(folder, topic, queue_id, self._file_bytes, self._support, ext)
+                ext = (self._ext_folder / topic / str(queue_id), self._ext_file_bytes, self._bit_map_of)
+                queue = ExtendedConsumeQueue(folder, topic, queue_id, self._file_bytes, self._resources, ext)
         self._by_topic.setdefault(topic, {})[queue_id] = queue
         self._count += 1
-        self._support.share_memory(self._count)
+        self._resources.share_memory(self._count)
         return queue
 
     def of_topic(self, topic: str) -> dict[int, ConsumeQueue]:
@@ -112,18 +113,18 @@ class ConsumeQueues:
     @property
     def unwritten_bytes(self) -> int:
         """What is in memory alone; grows while the files cannot be written."""
-        return sum(queue.unwritten_bytes for queue in set(self._support.with_news))
+        return sum(queue.unwritten_bytes for queue in set(self._resources.unwritten))
 
     def write_out(self) -> None:
         """Put what was appended into the files.
 
         Raises OSError where a queue's cannot be written: they stay in memory, those of others are written.
         """
-        with_news = self._support.with_news
+        unwritten = self._resources.unwritten
         failure: OSError | None = None
-        for _ in range(len(with_news)):
+        for _ in range(len(unwritten)):
             try:
-                with_news.popleft().write_out()
+                unwritten.popleft().write_out()
             except OSError as error:
                 failure = error
         if failure is not None:
@@ -134,7 +135,7 @@ class ConsumeQueues:
 
         Raises OSError: some of it may be on the disk then or never get there, a second try would not tell.
         """
-        self._support.flush_files(self._folder)
+        self._resources.flush_files(self._folder)
 
     # --- life ---
 
@@ -159,9 +160,9 @@ class ConsumeQueues:
             queue.close()
         self._by_topic.clear()
         self._count = 0
-        self._support.with_news.clear()
-        self._support.to_flush.clear()
-        self._support.descriptors.close()
+        self._resources.unwritten.clear()
+        self._resources.to_flush.clear()
+        self._resources.descriptors.close()
 
 
 def _queue_folders(root: Path) -> Iterator[tuple[str, int]]:

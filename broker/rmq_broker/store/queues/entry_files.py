@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from ..log.mapped_file import file_name, list_files
-from .descriptors import OpenFile, QueueSupport, read_without_waiting
+from .descriptors import OpenFile, read_without_waiting
 from .entry_file import PLACEHOLDER_SIZE, Place, file_starts, place_of, truncate, used_part, wipe
+from .queue_resources import QueueResources
 
 log = logging.getLogger("rmq.store")
 
@@ -38,8 +39,8 @@ class EntryFiles:
         "_file_bytes",
         "_flushed",
         "_folder",
-        "_has_news",
-        "_support",
+        "_is_noted",
+        "_resources",
         "_tail",
         "_tail_begin",
         "_token",
@@ -47,17 +48,17 @@ class EntryFiles:
         "lost_files",
     )
 
-    def __init__(self, folder: Path | str, file_bytes: int, support: QueueSupport | None = None) -> None:
+    def __init__(self, folder: Path | str, file_bytes: int, resources: QueueResources | None = None) -> None:
         self.lost_files = False  # a file between others is missing: the queue has to be built again
         self._folder = str(folder)  # many of these in memory: a Path takes five times as much
         self._file_bytes = file_bytes
-        self._support = QueueSupport() if support is None else support
+        self._resources = QueueResources() if resources is None else resources
         self._begin = 0  # of the first file
         self._tail = bytearray()  # what is from `_tail_begin` on: the newest entries, written out or not
         self._tail_begin = 0
         self._written = 0  # up to here everything is in the files
         self._flushed = 0  # up to here everything is on the disk
-        self._has_news = False
+        self._is_noted = False
         self._token = object()
 
     def load(self) -> None:
@@ -87,27 +88,27 @@ class EntryFiles:
     @property
     def unwritten_bytes(self) -> int:
         """What is in memory alone."""
-        with self._support.memory:
+        with self._resources.memory:
             return self._tail_begin + len(self._tail) - self._written
 
     def write_out(self) -> None:
         """Put what was appended into the files. Raises OSError: it stays in memory, to be tried again."""
-        support = self._support
-        with support.files:
-            self._has_news = False
+        resources = self._resources
+        with resources.files:
+            self._is_noted = False
             try:
                 while (part := self._unwritten_part()) is not None:
-                    support.to_flush[self] = None
+                    resources.to_flush[self] = None
                     self._write(*part)
             except OSError:
-                self._tell_news()
+                self._note_unwritten()
                 raise
             self._trim()
 
     def flush(self) -> None:
         """Write out, and wait until it is on the disk. Raises OSError; blocks."""
         self.write_out()
-        self._support.flush_files(Path(self._folder))
+        self._resources.flush_files(Path(self._folder))
 
     def flush_files(self) -> None:
         """Wait until what was written out is on the disk. Raises OSError; blocks."""
@@ -116,7 +117,7 @@ class EntryFiles:
         for file_start in range(start - start % self._file_bytes, written, self._file_bytes):
             with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                 OpenFile(self._path(file_start)).flush()
-        with self._support.files:
+        with self._resources.files:
             if token is self._token:
                 self._flushed = max(written, self._flushed)
 
@@ -135,16 +136,16 @@ class EntryFiles:
         while (last := self._last_message()) is not None and not self._is_within(last, log_end):
             self._drop_last_entries(last, log_end)
 
-    def distrust(self) -> None:
-        """After a crash: nothing behind the last entry is one, and what is there may not be on the disk."""
-        with self._support.files:
+    def reset_after_crash(self) -> None:
+        """After a crash: clear the bytes behind the last entry, and have the next flush write everything."""
+        with self._resources.files:
             in_file = self._written % self._file_bytes
             if in_file or self._written == self._begin:
                 with contextlib.suppress(FileNotFoundError):
                     wipe(self._path(self._written - in_file), in_file, self._file_bytes)
             if self._written > self._begin:
                 self._flushed = self._begin
-                self._support.to_flush[self] = None
+                self._resources.to_flush[self] = None
                 self._names_are_new()
 
     # --- cleaning ---
@@ -171,7 +172,7 @@ class EntryFiles:
 
     def close(self) -> None:
         """Let the files go; what was not written out is forgotten."""
-        self._support.descriptors.forget(self._token)
+        self._resources.descriptors.forget(self._token)
         self._set_end(self._written, b"", self._written)
 
     def delete(self) -> None:
@@ -197,12 +198,12 @@ class EntryFiles:
 
     @property
     def _end(self) -> int:
-        with self._support.memory:
+        with self._resources.memory:
             return self._tail_begin + len(self._tail)
 
-    def _tell_news(self) -> None:
-        self._has_news = True
-        self._support.with_news.append(self)
+    def _note_unwritten(self) -> None:
+        self._is_noted = True
+        self._resources.unwritten.append(self)
 
     def _read(self, position: int, end: int) -> bytes:
         """The entries of a range that stand in one file, fewer where only a part is there.
@@ -215,7 +216,7 @@ class EntryFiles:
             return in_memory
         try:
             start, length = self._in_file(position, end)
-            file = self._support.descriptors.open((self._token, start), self._path(start))
+            file = self._resources.descriptors.open((self._token, start), self._path(start))
         except FileNotFoundError:
             return b""  # removed meanwhile
         found = file.read(position - start, length)
@@ -227,20 +228,20 @@ class EntryFiles:
         in_memory = self._read_memory(position, end)
         if in_memory is not None:
             return in_memory
-        support = self._support
+        resources = self._resources
         start, length = self._in_file(position, end)
-        file = support.descriptors.get((self._token, start))
+        file = resources.descriptors.get((self._token, start))
         if file is None:
             return None
-        if support.reads_without_waiting:
+        if resources.reads_without_waiting:
             try:
                 return read_without_waiting(file, position - start, length)
             except NotImplementedError:
-                support.reads_without_waiting = False
+                resources.reads_without_waiting = False
         return self._read(position, end)
 
     def _read_memory(self, position: int, end: int) -> bytes | None:
-        with self._support.memory:
+        with self._resources.memory:
             begin = self._tail_begin
             return bytes(self._tail[position - begin : end - begin]) if position >= begin else None
 
@@ -256,9 +257,9 @@ class EntryFiles:
 
     def _cut_to(self, position: int) -> None:
         """Drop what is from `position` on; the first file stays, as it tells where the queue goes on."""
-        with self._support.files:
+        with self._resources.files:
             if position >= self._written:
-                with self._support.memory:
+                with self._resources.memory:
                     del self._tail[position - self._tail_begin :]
             else:
                 self._forget_open_files()
@@ -274,7 +275,7 @@ class EntryFiles:
 
     def _remove_all(self, position: int, tail: bytes = b"") -> None:
         """Remove all files; the queue begins in the file of `position`, with `tail` in front of it."""
-        with self._support.files:
+        with self._resources.files:
             self._forget_open_files()
             for path in list_files(Path(self._folder)):
                 path.unlink(missing_ok=True)
@@ -288,7 +289,7 @@ class EntryFiles:
 
     def _unwritten_part(self) -> tuple[int, bytearray] | None:
         """What goes into one file, and its position."""
-        with self._support.memory:
+        with self._resources.memory:
             begin, position = self._tail_begin, self._written
             end = min(begin + len(self._tail), position - position % self._file_bytes + self._file_bytes)
             end = min(end, position + _WRITE_BYTES)
@@ -310,7 +311,7 @@ class EntryFiles:
     def _names_are_new(self) -> None:
         """Names of files and folders may not be on the disk."""
         folder = Path(self._folder)
-        self._support.new_folders.update((folder, *list(folder.parents)[:3]))
+        self._resources.new_folders.update((folder, *list(folder.parents)[:3]))
 
     def _open_to_write(self, path: str) -> OpenFile:
         try:
@@ -321,9 +322,9 @@ class EntryFiles:
 
     def _trim(self) -> None:
         """Let go what is in the files, but for the newest entries: who keeps up reads no file."""
-        support = self._support
-        with support.memory:
-            excess = self._written - self._tail_begin - support.kept_bytes
+        resources = self._resources
+        with resources.memory:
+            excess = self._written - self._tail_begin - resources.kept_bytes
             if excess > 0:
                 self._tail_begin += excess
                 del self._tail[:excess]
@@ -342,16 +343,16 @@ class EntryFiles:
         self._set_end(begin, tail, position)
 
     def _set_end(self, begin: int, tail: bytes, written: int) -> None:
-        with self._support.memory:
+        with self._resources.memory:
             self._tail_begin, self._tail, self._written = begin, bytearray(tail), written
 
     def _forget_open_files(self) -> None:
-        self._support.descriptors.forget(self._token)
+        self._resources.descriptors.forget(self._token)
         self._token = object()
 
     def _remove_file(self, start: int) -> None:
         Path(self._path(start)).unlink(missing_ok=True)
-        self._support.descriptors.discard((self._token, start))
+        self._resources.descriptors.discard((self._token, start))
 
     def _last_message(self) -> int | None:
         """Where the last entry is that is no placeholder; None where there is none."""

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ..log.mapped_file import file_name, list_files
-from .descriptors import QueueSupport
+from .queue_resources import QueueResources
 
 # int16 size, int64 tags code, int64 store time, int16 length of the bit map, bit map
 EXT_UNIT: Final = Struct(">hqqh")
@@ -40,12 +40,12 @@ class ExtUnit(NamedTuple):
 class ConsumeQueueExt:
     """The extension files of one queue; for any thread."""
 
-    __slots__ = ("_file_bytes", "_folder", "_support")
+    __slots__ = ("_file_bytes", "_folder", "_resources")
 
-    def __init__(self, folder: Path, file_bytes: int, support: QueueSupport) -> None:
+    def __init__(self, folder: Path, file_bytes: int, resources: QueueResources) -> None:
         self._folder = folder
         self._file_bytes = file_bytes
-        self._support = support
+        self._resources = resources
 
     def tags_code(self, address: int) -> int | None:
         """The tags code that stands at an address, None where there is no unit. Raises OSError; blocks."""
@@ -57,7 +57,7 @@ class ConsumeQueueExt:
         position = address - ADDRESS_OF_0
         start = position - position % self._file_bytes
         try:
-            file = self._support.descriptors.open((self, start), self._folder / file_name(start))
+            file = self._resources.descriptors.open((self, start), self._folder / file_name(start))
         except FileNotFoundError:
             return None
         raw = file.read(position - start, EXT_UNIT.size + _USUAL_MAP_BYTES)
@@ -77,12 +77,12 @@ class ConsumeQueueExt:
         gone = [path for path in list_files(self._folder) if int(path.name) + self._file_bytes < position]
         for path in gone:
             path.unlink(missing_ok=True)
-            self._support.descriptors.discard((self, int(path.name)))
+            self._resources.descriptors.discard((self, int(path.name)))
         return len(gone)
 
     def delete(self) -> None:
         """Remove all files and their folder. Raises OSError."""
-        self._support.descriptors.forget(self)
+        self._resources.descriptors.forget(self)
         for path in list_files(self._folder):
             path.unlink(missing_ok=True)
         if self._folder.is_dir() and not any(self._folder.iterdir()):

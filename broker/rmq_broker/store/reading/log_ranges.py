@@ -1,7 +1,7 @@
-"""Ranges of the log: on the loop only what is in memory, in a thread whatever is there.
+"""Reading ranges of the commit log: from memory on the event loop, from disk in a thread.
 
-Nobody waits on the loop for a disk. `preadv` with RWF_NOWAIT tells exactly whether a range is in the page
-cache. The memory map does not, and a page that is missing there holds the whole interpreter until it is read.
+The event loop never waits for a disk. `preadv` with RWF_NOWAIT tells exactly whether a range is in the page
+cache. A memory map does not: an access to a missing page blocks the whole interpreter until it is read.
 """
 
 from __future__ import annotations
@@ -10,36 +10,38 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from threading import Lock
+from typing import Final, NamedTuple
 
+from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
+
+from ..log.commit_log import CommitLog
 from ..log.mapped_file import MappedFile, file_at
-
-if TYPE_CHECKING:
-    from ..log.commit_log import CommitLog
 
 log = logging.getLogger("rmq.store")
 
 Preadv = Callable[[int, Sequence[memoryview], int, int], int]
-# Gives the bytes of a range of the log (offset, size), good until the next call; None: they are not there.
+# Returns the bytes of a range of the log (offset, size), valid until the next call; None: they do not exist.
 ReadRange = Callable[[int, int], bytes | memoryview | None]
 
 _SCRATCH_BYTES: Final = 256 * 1024
-# One read of 16 KiB too much costs as much as another read: 0.7 µs in memory, and less than a disk's.
+# Reading 16 KiB too much costs as much as one more read: 0.7 µs from memory, and less than that from disk.
 _SMALL_GAP_BYTES: Final = 16 * 1024
-# Who reads through a backlog finds so much of it in memory after each read from the disk.
+# How much a consumer that reads through a backlog finds in memory after each read from disk.
 _AHEAD_BYTES: Final = 1024 * 1024
-_REMEMBERED_BACKLOGS: Final = 1000
+_MAX_QUEUES: Final = 1000
 _NO_NOWAIT: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class ColdData(Exception):
-    """Some of what was asked for is not in memory: it has to be read in a thread."""
+    """A part of the data is not in memory: it has to be read in a thread."""
 
 
 class WarmLog:
-    """Reads what is in memory, on the loop.
+    """Reads data that is in memory, on the event loop.
 
-    `is_exact` ends where the file system does not know RWF_NOWAIT (tmpfs does not): reads may wait there.
+    `is_exact` becomes False if the file system does not support RWF_NOWAIT (tmpfs does not): then reads may
+    block.
     """
 
     def __init__(self, commit_log: CommitLog, preadv: Preadv = os.preadv) -> None:
@@ -50,9 +52,9 @@ class WarmLog:
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
 
     def read(self, offset: int, size: int) -> memoryview | None:
-        """The bytes of a range within one file, good until the next call; None where they are not there.
+        """Return the bytes of a range within one file, valid until the next call; None: they do not exist.
 
-        Raises ColdData, OSError.
+        Raises OSError, and ColdData if a part of the range is not in memory.
         """
         found = _find(self._log.files, offset, size)
         if found is None:
@@ -66,8 +68,7 @@ class WarmLog:
             if not self.is_exact or error.errno not in _NO_NOWAIT:
                 raise
             log.info(
-                "the log's file system cannot tell what is in memory (%s): old messages are read in threads",
-                error,
+                "no RWF_NOWAIT on the log's file system cause=%s; old messages are read in threads", error
             )
             self.is_exact, self._flags = False, 0
             return self.read(offset, size)
@@ -77,32 +78,32 @@ class WarmLog:
 
 
 class ColdLog:
-    """Reads from the disk, in a thread.
+    """Reads from disk, in a thread.
 
-    It holds the files that were there when it was made: one that is removed meanwhile can be read to the end.
+    It keeps the files that exist when it is created: a file that is removed later remains readable.
     """
 
-    def __init__(self, files: Sequence[MappedFile], backlogs: Backlogs) -> None:
+    def __init__(self, files: Sequence[MappedFile], sequential_reads: SequentialReads | None = None) -> None:
         self.bytes_read = 0
         self._files = tuple(files)
-        self._backlogs = backlogs
+        self._sequential_reads = sequential_reads
 
     def read(self, offset: int, size: int) -> bytes | None:
-        """The bytes of a range within one file; None where they are not there. Raises OSError; blocks."""
+        """Return the bytes of a range within one file; None: they do not exist. Raises OSError; blocks."""
         file = _find(self._files, offset, size)
         if file is None:
             return None
         descriptor, position = file.descriptor, offset - file.start
         if descriptor < 0:
             return None  # the store has been closed
-        # What is read ahead is decided here: the system's own way may be MiBs, for one message.
+        # `read_ahead` decides what is read ahead: the system itself might read MiBs for one message.
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         data = os.pread(descriptor, size, position)
         self.bytes_read += len(data)
         return data if len(data) == size else None
 
     def expect(self, ranges: Sequence[Sequence[int]]) -> None:
-        """Have the system begin with all these (offset, size, ...): it reads them at once, not in turn."""
+        """Have the system begin to read all these ranges (offset, size, ...) at once instead of in turn."""
         groups = list(_groups(ranges))
         if len(groups) == 1:
             return
@@ -112,13 +113,14 @@ class ColdLog:
             if file is not None and file.descriptor >= 0:
                 os.posix_fadvise(file.descriptor, group.begin - file.start, size, os.POSIX_FADV_WILLNEED)
 
-    def read_ahead(self, backlog: object, begin: int, end: int) -> None:
-        """Have the system read what follows `end`, where this backlog has been read up to `begin` before.
+    def read_ahead(self, queue: object, begin: int, end: int) -> None:
+        """Have the system read the part after `end`, if the queue's last read ended near `begin`.
 
-        What has been read is left to the system's page cache, where pages that were read once go first.
-        Dropping them here would have them read again: several groups, and all queues of a topic, share them.
+        Pages that were read stay in the system's page cache, which evicts pages that were used once first.
+        Dropping them here would make others read them again: several groups, and all queues of a topic,
+        share them.
         """
-        if not self._backlogs.goes_on(backlog, begin, end):
+        if self._sequential_reads is None or not self._sequential_reads.note(queue, begin, end):
             return
         file = _find(self._files, end, 0)
         if file is None or file.descriptor < 0:
@@ -128,64 +130,70 @@ class ColdLog:
             os.posix_fadvise(file.descriptor, end - file.start, length, os.POSIX_FADV_WILLNEED)
 
 
-class Backlogs:
-    """Where queues were read from the disk last: hints, so that several threads may use it."""
+class SequentialReads:
+    """Detects queues that are read in order from disk; for any thread."""
 
     def __init__(self) -> None:
-        self._ends: dict[object, int] = {}
+        self._ends: BoundedCache[object, int] = BoundedCache(
+            "sequential_reads",
+            max_entries=_MAX_QUEUES,
+            max_bytes=_MAX_QUEUES * ENTRY_OVERHEAD_BYTES,
+            size_of=lambda queue, end: ENTRY_OVERHEAD_BYTES,
+        )
+        self._lock = Lock()
 
-    def goes_on(self, backlog: object, begin: int, end: int) -> bool:
-        """Whether a read of these log offsets goes on near where the one before it ended."""
-        before = self._ends.get(backlog)
-        if before is None and len(self._ends) >= _REMEMBERED_BACKLOGS:
-            self._ends.clear()
-        self._ends[backlog] = end
+    def note(self, queue: object, begin: int, end: int) -> bool:
+        """Note a read of these log offsets, and tell whether it begins near the end of the one before it."""
+        with self._lock:
+            before = self._ends.get(queue)
+            self._ends.put(queue, end)
         return before is not None and 0 <= begin - before <= 2 * _AHEAD_BYTES
 
 
 def read_records(ranges: Sequence[Sequence[int]], read: ReadRange) -> tuple[bytes, list[int]]:
-    """The records at these (offset, size, ...), ascending, and the indexes of those that are there.
+    """Return the records at these (offset, size, ...), ascending, and the indexes of those that exist.
 
-    Neighbours are read as one range. Raises as `read` does.
+    Adjacent records are read as one range. Raises as `read` does.
     """
     parts: list[bytes] = []
-    there: list[int] = []
+    found: list[int] = []
     for group in _groups(ranges):
         first, until = group.first, group.until
         whole = read(group.begin, group.end - group.begin)
         if whole is not None:
             view, origin = memoryview(whole), group.begin
             parts.append(b"".join([view[begin - origin : end - origin] for begin, end in group.runs]))
-            there += range(first, until)
+            found += range(first, until)
         elif until - first > 1:
-            # Some of them have been removed, or they stand in two files.
+            # Some of the records have been removed, or they are in two files.
             for index in range(first, until):
                 record = read(ranges[index][0], ranges[index][1])
                 if record is not None:
                     parts.append(bytes(record))
-                    there.append(index)
-    return parts[0] if len(parts) == 1 else b"".join(parts), there
+                    found.append(index)
+    return parts[0] if len(parts) == 1 else b"".join(parts), found
 
 
-def iter_stretches(
+def iter_log_ranges(
     ranges: Sequence[Sequence[int]], read: ReadRange
 ) -> Iterator[tuple[int, bytes | None, Sequence[Sequence[int]]]]:
-    """The records at these (offset, size, ...), ascending: stretches of the log, and what of them is in each.
+    """Iterate over the records at these (offset, size, ...), ascending, in ranges of the log.
 
-    A stretch is its offset, its bytes and the ranges in it; the bytes are None where one record is not there.
-    Neighbours are read together, but not more than may turn out not to be needed. Raises as `read` does.
+    Yields each range's offset, its bytes, and the records in it. The bytes are None for a record that does
+    not exist. Adjacent records are read together, up to a size that bounds unneeded reads. Raises as `read`
+    does.
     """
     start, total = 0, 0
     for index, each in enumerate(ranges):
         if index > start and total + each[1] > _SCRATCH_BYTES:
-            yield from _stretches(ranges[start:index], read)
+            yield from _read_groups(ranges[start:index], read)
             start, total = index, 0
         total += each[1]
     if ranges:
-        yield from _stretches(ranges[start:], read)
+        yield from _read_groups(ranges[start:], read)
 
 
-def _stretches(
+def _read_groups(
     ranges: Sequence[Sequence[int]], read: ReadRange
 ) -> Iterator[tuple[int, bytes | None, Sequence[Sequence[int]]]]:
     for group in _groups(ranges):
@@ -194,14 +202,14 @@ def _stretches(
         if whole is not None:
             yield group.begin, bytes(whole), members
             continue
-        # Some of them have been removed, or they stand in two files.
+        # Some of the records have been removed, or they are in two files.
         for each in members:
             record = read(each[0], each[1])
             yield each[0], None if record is None else bytes(record), (each,)
 
 
 class _Group(NamedTuple):
-    """Ranges that are worth one read, and where in the log they stand: `runs` has neighbours as one."""
+    """Records worth one read, by index, and their range of the log; `runs`: ranges of adjacent records."""
 
     first: int
     until: int
@@ -231,6 +239,6 @@ def _groups(ranges: Sequence[Sequence[int]]) -> Iterator[_Group]:
 
 
 def _find(files: Sequence[MappedFile], offset: int, size: int) -> MappedFile | None:
-    """The file that all of a range is written in."""
+    """The file that holds all of a range, as far as it is written."""
     file = file_at(files, offset)
     return file if file is not None and offset + size <= file.start + file.wrote else None

@@ -1,4 +1,4 @@
-"""Choosing messages by their properties: what the entries of a queue do not tell, so that each is read."""
+"""Filtering messages by their properties, which queue entries do not hold: each message's record is read."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ..log.record import properties_of
-from ..queues.batch_consume_queue import Unit, iter_units
+from ..queues.batch_consume_queue import BatchEntry, iter_batch_entries
 from ..queues.consume_queue import QUEUE_ENTRY, ConsumeQueue, Entry
 from ..queues.entry_file import PLACEHOLDER_SIZE
 from ..queues.extension import is_ext_address
-from .log_ranges import ColdData, ReadRange, iter_stretches
+from .log_ranges import ColdData, ReadRange, iter_log_ranges
 
-# What one read looks through at most, however little of it is wanted: reading it takes a fraction of a
-# millisecond, and the loop waits for it.
-_MOST_BYTES: Final = 1024 * 1024
-# So many comparisons are a few milliseconds.
-_MOST_TESTS: Final = 4000
+# One read tests at most so many bytes of records, however few of them are wanted. Reading them takes a
+# fraction of a millisecond, during which the event loop is blocked.
+_MAX_BYTES: Final = 1024 * 1024
+# So many comparisons take a few milliseconds.
+_MAX_TESTS: Final = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyFilter:
-    """Which messages a read takes, by their raw property bytes. Filters of one name are taken for equal.
+    """Which messages a read takes, by their raw property bytes. Filters of the same name are equal.
 
-    `tests` is about how many comparisons one message costs. `may_match` says by a message's store time (ms)
-    and bit map whether it has to be looked at. Both functions are called in any thread.
+    `tests` is the approximate number of comparisons that one message costs. `may_match` tells by a message's
+    store time (ms) and bit map whether the message has to be tested. Any thread may call both functions.
     """
 
     name: str
@@ -35,13 +35,16 @@ class PropertyFilter:
 
     @property
     def most_messages(self) -> int:
-        """So many are looked at in one read at most."""
-        return max(1, _MOST_TESTS // max(1, self.tests))
+        """The number of messages that one read tests at most."""
+        return max(1, _MAX_TESTS // max(1, self.tests))
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much is given at most; `messages` is what was asked for, which only the first record may exceed."""
+class FilterLimits:
+    """How much a read returns at most.
+
+    `messages` is the number that the client asked for; only the first record may exceed it.
+    """
 
     messages: int
     count: int
@@ -49,107 +52,114 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Picked:
-    """The records that are wanted, as one; of the entries `looked_at` were looked at, from the first on."""
+class FilteredRecords:
+    """The wanted records, one after the other, and the number of messages in them.
+
+    `tested` is the number of entries, from the first on, whose messages were tested. `any_exists` tells
+    whether at least one of those messages is still in the log.
+    """
 
     body: bytes
     count: int
-    looked_at: int
-    any_there: bool
+    tested: int
+    any_exists: bool
 
 
-class Stretch(NamedTuple):
-    """Entries of a queue in a row, the offset of each, and the offset behind the last."""
+class EntryRange(NamedTuple):
+    """Consecutive entries of a queue, the offset of each, and the offset after the last."""
 
-    entries: Sequence[Entry | Unit]
+    entries: Sequence[Entry | BatchEntry]
     offsets: Sequence[int]
     end: int
 
     @classmethod
-    def of(cls, queue: ConsumeQueue, raw: bytes, offset: int) -> Stretch:
-        """What was read of a queue from an offset on."""
+    def of(cls, queue: ConsumeQueue, raw: bytes, offset: int) -> EntryRange:
+        """Unpack the entries that were read of a queue from an offset on."""
         if queue.is_batch:
-            # What ends before the offset stands before a gap.
-            units = [unit for unit in iter_units(raw) if unit.end_offset > offset]
-            return cls(units, [unit.base_offset for unit in units], units[-1].end_offset if units else offset)
-        entries = list(QUEUE_ENTRY.iter_unpack(raw))
-        end = offset + len(entries)
-        return cls(entries, range(offset, end), end)
+            # An entry that ends before the offset stands before a gap.
+            entries = [entry for entry in iter_batch_entries(raw) if entry.end_offset > offset]
+            end = entries[-1].end_offset if entries else offset
+            return cls(entries, [entry.base_offset for entry in entries], end)
+        plain = list(QUEUE_ENTRY.iter_unpack(raw))
+        end = offset + len(plain)
+        return cls(plain, range(offset, end), end)
 
 
 def may_match(queue: ConsumeQueue, tags_code: int, wanted: PropertyFilter) -> bool:
-    """Whether a message has to be looked at, by the bit map of its entry. Raises OSError; blocks."""
+    """Whether a message has to be tested, by the bit map of its entry. Raises OSError; blocks."""
     if wanted.may_match is None or queue.ext is None or not is_ext_address(tags_code):
         return True
     unit = queue.ext.unit(tags_code)
     return unit is None or wanted.may_match(unit.store_timestamp_ms, unit.bit_map)
 
 
-def within_reason(entries: Sequence[Entry | Unit]) -> int:
-    """How many of these entries are looked at in one read: as many as their sizes allow."""
+def within_budget(entries: Sequence[Entry | BatchEntry]) -> int:
+    """Return how many of these entries one read tests, by the sum of their records' sizes."""
     total = 0
     for index, entry in enumerate(entries):
         total += 0 if entry[1] == PLACEHOLDER_SIZE else entry[1]
-        if total > _MOST_BYTES and index:
+        if total > _MAX_BYTES and index:
             return index
     return len(entries)
 
 
-def pick(entries: Sequence[Entry | Unit], read: ReadRange, wanted: PropertyFilter, limits: Limits) -> Picked:
-    """The records of the entries that the filter takes, as far as the limits go.
+def filter_records(
+    entries: Sequence[Entry | BatchEntry], read: ReadRange, wanted: PropertyFilter, limits: FilterLimits
+) -> FilteredRecords:
+    """Read the records of the entries and return those that the filter takes, up to the limits.
 
-    Raises ColdData where the first of them would have to be read from the disk and `read` may not; OSError.
+    Raises OSError, and ColdData if the first record is not in memory and `read` may not block.
     """
-    picked = _Picking(limits)
+    filtering = _Filtering(limits)
     try:
-        for begin, stretch, members in iter_stretches(entries, read):
-            if stretch is None:
-                picked.looked_at += 1  # removed from the log meanwhile, or never there
-            elif not picked.go_through(begin, stretch, members, wanted.matches):
+        for begin, records, members in iter_log_ranges(entries, read):
+            if records is None:
+                filtering.tested += 1  # removed from the log meanwhile, or a placeholder
+            elif not filtering.test(begin, records, members, wanted.matches):
                 break
     except ColdData:
-        if not picked.looked_at:
+        if not filtering.tested:
             raise
-    return Picked(b"".join(picked.parts), picked.count, picked.looked_at, picked.any_there)
+    return FilteredRecords(b"".join(filtering.parts), filtering.count, filtering.tested, filtering.any_exists)
 
 
-class _Picking:
-    """What has been picked so far."""
+class _Filtering:
+    """The records found so far."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: FilterLimits) -> None:
         self.parts: list[bytes] = []
         self.count = 0
-        self.looked_at = 0
-        self.any_there = False
+        self.tested = 0
+        self.any_exists = False
         self._size_bytes = 0
         self._limits = limits
 
-    def go_through(
+    def test(
         self,
         begin: int,
-        stretch: bytes,
+        records: bytes,
         entries: Sequence[Sequence[int]],
         matches: Callable[[bytes], bool],
     ) -> bool:
-        """Look at the records of a stretch of the log; False where the limits end it."""
-        self.any_there = True
+        """Test the records of a range of the log; False if a limit ends the read."""
+        self.any_exists = True
         for entry in entries:
             if self.parts and self._is_enough(entry):
                 return False
-            self.looked_at += 1
+            self.tested += 1
             position, size = entry[0] - begin, entry[1]
-            if matches(properties_of(stretch, position, size)):
-                self.parts.append(stretch[position : position + size])
+            if matches(properties_of(records, position, size)):
+                self.parts.append(records[position : position + size])
                 self._size_bytes += size
                 self.count += _messages_of(entry)
         return True
 
     def _is_enough(self, entry: Sequence[int]) -> bool:
-        """Whether this record would be too much. One is always given, however large it is."""
+        """Whether this record would exceed a limit. One record is always returned, however large it is."""
         limits = self._limits
         full = self.count + _messages_of(entry) > limits.messages or self.count >= limits.count
         return full or self._size_bytes + entry[1] > limits.size_bytes
 
 
 def _messages_of(entry: Sequence[int]) -> int:
-    return entry.messages if isinstance(entry, Unit) else 1
+    return entry.messages if isinstance(entry, BatchEntry) else 1

@@ -1,4 +1,4 @@
-"""Which of a queue's entries have a tag, without looking at each: rare tags cost little."""
+"""Finding a queue's entries by tag without unpacking each entry: rare tags cost little."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from typing import Final
 
 from ..queues.consume_queue import QUEUE_ENTRY
 
-# A hash has 32 bits and its sign: other first bytes are those of addresses in the queue's extension files.
+# A hash has 32 bits and a sign. Any other first byte is that of an address in the queue's extension files.
 _FIRST_BYTES_OF_HASHES: Final = b"\x00\xff"
 _CODE: Final = Struct(">q")
 _CODE_AT: Final = QUEUE_ENTRY.size - _CODE.size
 
 
 def has_hashes_alone(raw: bytes) -> bool:
-    """Whether every one of these packed entries has its tags' hash, and none an address of it."""
+    """Whether each of these packed entries holds the hash of its tags, and none an address."""
     return not raw[_CODE_AT :: QUEUE_ENTRY.size].translate(None, _FIRST_BYTES_OF_HASHES)
 
 
 def find_tagged(raw: bytes, tags_codes: frozenset[int], most: int) -> list[int]:
-    """The first `most` of these packed entries, by index, with one of the hashes; all have hashes alone."""
+    """Return the indexes of the first `most` packed entries with one of the hashes.
+
+    All entries hold hashes.
+    """
     found: list[int] = []
     for code in _packed(tags_codes):
         found += _find(raw.find, code, most)
@@ -35,7 +38,7 @@ def _find(find: Callable[[bytes, int], int], code: bytes, most: int) -> list[int
     position = find(code, _CODE_AT)
     while position >= 0 and len(found) < most:
         index, behind = divmod(position - _CODE_AT, QUEUE_ENTRY.size)
-        if behind:  # these bytes are parts of others
+        if behind:  # the bytes are not a whole tags code
             position = find(code, position + QUEUE_ENTRY.size - behind)
         else:
             found.append(index)

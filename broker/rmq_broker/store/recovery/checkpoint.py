@@ -1,4 +1,4 @@
-"""The store checkpoint: times up to which log, queues and index are on the disk.
+"""The store checkpoint: the times up to which log, queues and index are on disk.
 
 Apache RocketMQ 5.3.3, StoreCheckpoint: a file of 4,096 bytes that begins with five int64 values.
 """
@@ -22,7 +22,7 @@ _LATEST_MS: Final = 1 << 43  # in the 23rd century
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Times are store timestamps in ms."""
+    """Store timestamps in ms, and two offsets that this broker keeps but does not use."""
 
     log_timestamp_ms: int = 0
     queue_timestamp_ms: int = 0
@@ -32,27 +32,27 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
-        """What the file says; all zero where there is none, or none that is whole.
+        """Return the file's content; all zero if the file is missing or damaged.
 
-        It has no checksum: times that cannot be tell of damage. Those far in the future would vouch for what
-        nobody knows to be on the disk.
+        The file has no checksum, so impossible times count as damage. A time far in the future would declare
+        messages to be on disk that may not be.
         """
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             return cls()
         if len(data) < _VALUES.size:
-            log.warning("%s has %d bytes and is left out of account", path, len(data))
+            log.warning("damaged file ignored path=%s size_bytes=%d", path, len(data))
             return cls()
         loaded = cls(*_VALUES.unpack_from(data))
         times = (loaded.log_timestamp_ms, loaded.queue_timestamp_ms, loaded.index_timestamp_ms)
         if not all(0 <= time_ms <= _LATEST_MS for time_ms in times):
-            log.warning("%s is damaged and left out of account: it says the times %s", path, times)
+            log.warning("damaged file ignored path=%s times_ms=%s", path, times)
             return cls()
         return loaded
 
     def save(self, path: Path) -> None:
-        """Write the file and wait until it is on the disk; blocks."""
+        """Write the file and fsync it. Raises OSError; blocks."""
         values = _VALUES.pack(
             self.log_timestamp_ms,
             self.queue_timestamp_ms,
@@ -71,5 +71,5 @@ class Checkpoint:
 
     @property
     def safe_timestamp_ms(self) -> int:
-        """Everything stored before this time is on the disk, in the log and in the queues."""
+        """Every message stored before this time is on disk, in the log and in its queue."""
         return min(self.log_timestamp_ms, self.queue_timestamp_ms) - _SAFETY_MS

@@ -1,7 +1,7 @@
-"""How far the queues' files go, as an offset in the log: `rmq_checkpoint`, which Apache's broker ignores.
+"""The file `rmq_checkpoint`: log offsets up to which queue entries are in their files.
 
-Apache's checkpoint holds times, which lead to the file of the log that is to be read again; this leads to the
-record.
+Apache's broker ignores it. Apache's checkpoint holds times, which lead recovery to a commit log file. These
+offsets lead to a record.
 """
 
 from __future__ import annotations
@@ -23,32 +23,37 @@ _MAGIC: Final = b"RMQ1"
 
 @dataclass(frozen=True, slots=True)
 class FineCheckpoint:
-    """Offsets in the log, each the end of a record."""
+    """Offsets in the log, each the end of a record.
 
-    written: int  # every message before it has its queue entry in the file: good after a crash of the process
-    flushed: int  # log and entries before it are on the disk: good after a crash of the machine
+    written  every message before it has its entry in a queue's file: valid after a crash of the process
+    flushed  log and entries before it are on disk: valid after a crash of the machine
+    """
+
+    written: int
+    flushed: int
 
     @classmethod
     def load(cls, path: Path) -> FineCheckpoint | None:
-        """What the file says; None where there is none, or none that is whole."""
+        """Return the file's content; None if the file is missing or damaged."""
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             return None
         if len(data) != _CONTENT.size + _CRC.size:
-            log.warning("%s has %d bytes and is left out of account", path, len(data))
+            log.warning("damaged file ignored path=%s size_bytes=%d", path, len(data))
             return None
         magic, written, flushed = _CONTENT.unpack_from(data)
         (crc,) = _CRC.unpack_from(data, _CONTENT.size)
         if magic != _MAGIC or crc != zlib.crc32(data[: _CONTENT.size]):
-            log.warning("%s is damaged and left out of account", path)
+            log.warning("damaged file ignored path=%s cause=checksum", path)
             return None
         return cls(written, flushed)
 
     def save(self, path: Path, *, durable: bool) -> None:
-        """Write the file; `durable`: and wait until it is on the disk. Raises OSError.
+        """Write the file; with `durable` also fsync it. Raises OSError.
 
-        In place: so few bytes of one block are written as a whole, and what is not shows in the CRC.
+        The file is written in place: so few bytes of one block are written as a whole, and the CRC shows it
+        if they were not.
         """
         content = _CONTENT.pack(_MAGIC, self.written, self.flushed)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -60,15 +65,19 @@ class FineCheckpoint:
             os.close(descriptor)
 
 
-def distrust_written(path: Path) -> None:
-    """After a failed flush: from now on the file says of nothing that it was written but what was flushed.
+def invalidate_written(path: Path) -> None:
+    """Lower `written` to `flushed`, after a failed flush; blocks.
 
-    The kernel drops pages that it could not write, in the same boot as well: the next start has to make all
-    entries anew that are not known to be on the disk. A file that cannot be written is logged; blocks.
+    The kernel drops pages that it could not write, also within one boot. The next start has to rebuild all
+    entries that are not known to be on disk. If the file cannot be written, that is logged.
     """
     try:
         known = FineCheckpoint.load(path)
         if known is not None:
             FineCheckpoint(min(known.written, known.flushed), known.flushed).save(path, durable=True)
     except OSError as error:
-        log.error("%s is not true any more, remove it before the next start: %s", path, error)
+        log.error(
+            "rmq_checkpoint outdated, not corrected path=%s cause=%s; remove it before the next start",
+            path,
+            error,
+        )

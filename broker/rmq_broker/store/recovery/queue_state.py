@@ -1,7 +1,7 @@
-"""What this broker remembers of its queues beside their files: where they ended, and which were deleted.
+"""The file `rmq_queues.json`: where queues ended at the last clean stop, and which topics were deleted.
 
-Without it nobody would notice that a queue lost its files, but where the log's newest messages tell of it;
-and when queues are built again out of the log, deleted topics would come back.
+Without it, a queue whose files got lost would be noticed only if the log's newest messages belong to it. And
+deleted topics would reappear when queues are rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from .checkpoint import Checkpoint
 log = logging.getLogger("rmq.store")
 
 
-class QueueMarks:
-    """In a file: `{"checkpoint": [log time, queue time], "ends": {topic: {queue id: next offset}},
+class QueueStateFile:
+    """Content: `{"checkpoint": [log time, queue time], "ends": {topic: {queue id: next offset}},
     "deleted": {topic: end of the log then}}`, the first two as of the last clean stop.
+
+    Apache's broker ignores the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,11 +34,11 @@ class QueueMarks:
 
     @property
     def deleted(self) -> Mapping[str, int]:
-        """Deleted topics: what stands in the log before so many bytes is none of theirs any more."""
+        """Deleted topics, and the log's end at that time: messages before it belong to no queue any more."""
         return self._deleted
 
     def load(self) -> None:
-        """Read the file; one that cannot be read counts as missing."""
+        """Read the file; an unreadable file counts as missing."""
         try:
             content = json.loads(self._path.read_bytes())
             checkpoint = [int(time) for time in content["checkpoint"]]
@@ -48,15 +50,15 @@ class QueueMarks:
         except FileNotFoundError:
             return
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("%s cannot be read, and is left out of account: %r", self._path, error)
+            log.warning("unreadable file ignored path=%s cause=%r", self._path, error)
             return
         self._checkpoint, self._ends, self._deleted = checkpoint, ends, deleted
 
     def lacks_entries(self, queues: ConsumeQueues, checkpoint: Checkpoint, *, after_clean_stop: bool) -> bool:
-        """Whether a queue goes less far than it did at the last clean stop.
+        """Whether a queue ends earlier than it did at the last clean stop.
 
-        After a clean stop with another checkpoint another broker has been here, and may have deleted topics:
-        the ends say nothing then.
+        A clean stop with another checkpoint was that of another broker, which may have deleted topics. The
+        ends in the file mean nothing then.
         """
         if after_clean_stop and self._checkpoint != _times(checkpoint):
             return False
@@ -69,22 +71,25 @@ class QueueMarks:
                     return True
         return False
 
-    def settle(self, log_end: int) -> None:
-        """The log ends here now: what comes behind is of no topic deleted before. Raises OSError."""
-        settled = {topic: min(end, log_end) for topic, end in self._deleted.items()}
-        if settled != self._deleted:
-            self._deleted = settled
+    def limit_deletions(self, log_end: int) -> None:
+        """Limit deletions to the log's present end: later messages belong to topics created again.
+
+        Raises OSError.
+        """
+        limited = {topic: min(end, log_end) for topic, end in self._deleted.items()}
+        if limited != self._deleted:
+            self._deleted = limited
             self._save()
 
-    def topics_deleted(self, topics: Sequence[str], log_end: int) -> None:
-        """Topics are about to be deleted. Raises OSError; blocks for a file's writing."""
+    def note_deleted(self, topics: Sequence[str], log_end: int) -> None:
+        """Persist that topics are about to be deleted. Raises OSError; blocks."""
         for topic in topics:
             self._ends.pop(topic, None)
             self._deleted[topic] = log_end
         self._save()
 
-    def stopped(self, queues: ConsumeQueues, checkpoint: Checkpoint, log_begin: int) -> None:
-        """Write down how far the queues go, at a clean stop. Raises OSError; blocks."""
+    def save_ends(self, queues: ConsumeQueues, checkpoint: Checkpoint, log_begin: int) -> None:
+        """Persist where the queues end, at a clean stop. Raises OSError; blocks."""
         self._checkpoint = _times(checkpoint)
         self._ends = {}
         for queue in queues:

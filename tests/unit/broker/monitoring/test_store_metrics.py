@@ -15,7 +15,7 @@ from rmq_remoting.daemon.exposition import Labels, Number
 from tests.unit.broker.parts import START_MS, broker_settings
 from tests.unit.broker.parts import Clock as ClockMs
 from tests.unit.broker.store.fake_disk import FakeDisk
-from tests.unit.broker.store.parts import Clock, fill, put
+from tests.unit.broker.store.parts import Clock, fill, hold_flushes, put
 
 _LOG_FILE_BYTES = 64 * 1024
 
@@ -72,7 +72,7 @@ def test_what_is_behind(observed: _Observed) -> None:
 
 
 def test_what_waits_for_a_flush_has_no_entries(observed: _Observed) -> None:
-    observed.store.appender.enter_when_flushed(lambda: None)
+    hold_flushes(observed.store)
     fill(observed.store, 10)
     end = observed.store.commit_log.max_offset
     assert observed.value("rocketmq_storage_dispatch_behind_bytes") == end

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.pop.peeking import Peek, Peeking
-from rmq_broker.store.api import ColdRead, Reader
+from rmq_broker.store.api import ColdRead
+from rmq_broker.store.reading.reader import Reader
 from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, messages_of, pop_broker
 
 

@@ -10,8 +10,8 @@ from rmq_broker.delivery.arrivals import Arrivals
 from rmq_broker.delivery.waiting_requests import STILL_WAITING, TICK_SECONDS, Look, LookResult
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.polls import Polls
-from rmq_broker.store.api import Arrival, ConsumeQueue
-from rmq_broker.store.queues.descriptors import QueueSupport
+from rmq_broker.store.api import ArrivalListener, ConsumeQueue
+from rmq_broker.store.queues.queue_resources import QueueResources
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.dispatch import Answer, HeldAnswer
 from tests.support.waiting import loop_passes
@@ -26,11 +26,28 @@ def _always(queue: ConsumeQueue) -> None:
     pass
 
 
+class _Source:
+    """Tells listeners of messages, as a store does."""
+
+    def __init__(self) -> None:
+        self.listeners: list[ArrivalListener] = []
+
+    def add_arrival_listener(self, listener: ArrivalListener) -> None:
+        self.listeners.append(listener)
+
+    def remove_arrival_listener(self, listener: ArrivalListener) -> None:
+        self.listeners.remove(listener)
+
+    def arrived(self, queue: ConsumeQueue) -> None:
+        for listener in self.listeners.copy():
+            listener(queue)
+
+
 class _Polls(Polls):
     def __init__(self, *, newest_first: bool = False, **keys: object) -> None:
         self.seconds = 1000.0
-        self.on_arrival: Arrival
-        arrivals = Arrivals(self, _always)
+        self.source = _Source()
+        arrivals = Arrivals(self.source, _always)
         super().__init__(broker_settings(**keys), arrivals, lambda: self.seconds, newest_first=newest_first)
         self.looked: list[str] = []
         self.found: set[str] = set()
@@ -47,21 +64,21 @@ class _Polls(Polls):
     async def message(self, topic: str = "T", queue_id: int = 0) -> list[str]:
         """Let a message arrive; return the names of the pops that looked."""
         self.looked.clear()
-        self.on_arrival(ConsumeQueue("folder", topic, queue_id, 20_000, QueueSupport()))
+        self.source.arrived(ConsumeQueue("folder", topic, queue_id, 20_000, QueueResources()))
         await loop_passes()
         return self.looked
 
 
 async def test_arrivals_are_listened_to_only_while_a_pop_waits() -> None:
     polls = _Polls()
-    assert polls.on_arrival is _always
+    assert polls.source.listeners == [_always]
     peers = [Peer(), Peer()]
     for peer in peers:
         polls.wait("a", peer=peer)
     polls.connection_closed(peers[0].connection)
-    assert polls.on_arrival is not _always
+    assert len(polls.source.listeners) == 2
     polls.connection_closed(peers[1].connection)
-    assert polls.on_arrival is _always
+    assert polls.source.listeners == [_always]
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

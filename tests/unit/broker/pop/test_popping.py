@@ -12,7 +12,8 @@ import pytest
 
 from rmq_broker.pop.check_point import QueueKey
 from rmq_broker.pop.popping import Pop
-from rmq_broker.store.api import Reader, StoreUnavailable
+from rmq_broker.store.api import StoreUnavailable
+from rmq_broker.store.reading.reader import Reader
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.topic import TopicConfig
 from rmq_remoting.codes import ResponseCode

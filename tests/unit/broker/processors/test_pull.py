@@ -25,7 +25,8 @@ from rmq_broker.pulling.held_pulls import HeldPulls
 from rmq_broker.pulling.holding import PullHolding
 from rmq_broker.pulling.reading import PullReading
 from rmq_broker.statistics.broker_statistics import BrokerStatistics
-from rmq_broker.store.api import ColdLog, MessageStore, Reader, RecordTemplate, pack_host
+from rmq_broker.store.api import ColdLog, MessageStore, RecordTemplate, pack_host
+from rmq_broker.store.reading.reader import Reader
 from rmq_broker.topics.table import TopicTable
 from rmq_remoting.bodies.group import SubscriptionGroupConfig
 from rmq_remoting.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
@@ -65,7 +66,7 @@ class _Broker:
         self.store = MessageStore(settings, settings, settings, time.time)
         self.store.open()
         self.held = HeldPulls(lambda: self.seconds)
-        self.store.appender.on_arrival = self.held.arrived
+        self.store.appender.add_arrival_listener(self.held.arrived)
         self.tier = PoolTier("pull_cold", threads=2, capacity=3, max_wait_ms=5000)
         broadcast = BroadcastOffsets(self.offsets, self.consumers, self.store, settings, Clock())
         filters = message_filters(self.consumers, settings)
@@ -181,7 +182,7 @@ async def test_the_settings_of_the_moment_count(broker: _Broker) -> None:
 
 async def test_at_the_end_of_its_time_a_pull_gets_what_has_come_unnoticed(broker: _Broker) -> None:
     result = broker.pull(pull("T", suspend_ms=15_000))
-    broker.store.appender.on_arrival = lambda queue: None
+    broker.store.appender.remove_arrival_listener(broker.held.arrived)
     broker.put()
 
     await broker.seconds_until_answered(_held(result))

@@ -8,7 +8,7 @@ import pytest
 
 from rmq_broker.processors import query
 from rmq_broker.processors.query import QueryProcessor
-from rmq_broker.store.api import IndexAnswer
+from rmq_broker.store.api import KeyQueryResult
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
 from rmq_remoting.errors import CommandError, HeaderError
@@ -26,10 +26,12 @@ class _Lookup:
         self.index = {("T", "k"): [200, 100, 0]}
         self.asked: list[tuple[str, str, int, int, int]] = []
 
-    def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> IndexAnswer:
+    def query_by_key(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> KeyQueryResult:
         self.asked.append((topic, key, max_count, begin_ms, end_ms))
         offsets = self.index.get((topic, key), [])[:max_count]
-        return IndexAnswer(offsets, last_timestamp_ms=1_700_000_000_000, last_offset=200)
+        return KeyQueryResult(offsets, last_timestamp_ms=1_700_000_000_000, last_offset=200)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         return self.records.get(physical_offset)

@@ -10,7 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rmq_broker.store.appending.bit_maps import BitMapOf
 from rmq_broker.store.appending.record_batch import BatchMessages
+from rmq_broker.store.index.deferred_calls import CallSoon
 from rmq_broker.store.log.record import MAGIC_BLANK, RecordTemplate, pack_host
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.consume_queue import PLACEHOLDER_SIZE, QUEUE_ENTRY
@@ -43,6 +45,8 @@ def new_store(
     log_file_bytes: int = LOG_FILE_BYTES,
     queue_file_bytes: int = QUEUE_FILE_BYTES,
     clock: Clock | None = None,
+    bit_map_of: BitMapOf | None = None,
+    call_soon: CallSoon | None = None,
     **keys: object,
 ) -> MessageStore:
     """A store that is not open yet."""
@@ -52,10 +56,22 @@ def new_store(
         mappedFileSizeConsumeQueue=queue_file_bytes,
         **({"maxHashSlotNum": 1000, "maxIndexNum": 5000} | keys),
     )
-    return MessageStore(settings, settings, settings, Clock() if clock is None else clock)
+    return MessageStore(
+        settings,
+        settings,
+        settings,
+        Clock() if clock is None else clock,
+        bit_map_of=bit_map_of,
+        call_soon=call_soon,
+    )
 
 
-def opened(root: Path, *, clock: Clock | None = None, **sizes: int) -> MessageStore:
+def hold_flushes(store: MessageStore) -> None:
+    """Let messages wait for `store.appender.flushed`, as with SYNC_FLUSH and a slow disk."""
+    store.appender._request_flush = lambda: True
+
+
+def opened(root: Path, *, clock: Clock | None = None, **sizes: Any) -> MessageStore:
     """An open store. A machine may stop at any time: close it, or leave it to `close_all`."""
     store = new_store(root, clock=clock, **sizes)
     store.open()

@@ -62,7 +62,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _fill(store, 0, MESSAGES // 2)
     store._flusher.flush()
     store.index.flush()
-    store._marks.stopped(store.queues, store._checkpoint, 0)
+    store._queue_state.save_ends(store.queues, store._checkpoint, 0)
     _fill(store, MESSAGES // 2, MESSAGES)
     store._flusher.flush()
     copy_of(root, roots / "left")

@@ -17,7 +17,7 @@ import pytest
 
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery.checkpoint import Checkpoint
-from rmq_broker.store.recovery.recovery import StopKind
+from rmq_broker.store.recovery.stop_marker import StopKind
 from rmq_remoting.message_codec import decode_stored_message
 from tests.support.golden import DATA, json_file
 from tests.unit.broker.store.parts import content_of, opened, put

@@ -14,8 +14,8 @@ import pytest
 
 from rmq_broker.store.errors import StoreUnavailable
 from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.recovery.fine_checkpoint import FineCheckpoint, distrust_written
-from rmq_broker.store.recovery.recovery import StopKind
+from rmq_broker.store.recovery.fine_checkpoint import FineCheckpoint, invalidate_written
+from rmq_broker.store.recovery.stop_marker import StopKind
 from rmq_broker.store_tool.verify import verify
 from tests.support.waiting import until
 from tests.unit.broker.store.parts import bodies, check_agreement, fill, new_store, opened, overwrite, put
@@ -157,16 +157,16 @@ async def test_a_flush_that_found_no_space_is_not_tried_again(tmp_path: Path, di
     check_whole(tmp_path, 22)
 
 
-def test_what_is_written_is_distrusted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_written_is_lowered_to_flushed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "rmq_checkpoint"
-    distrust_written(path)
+    invalidate_written(path)
     assert not path.exists()
     FineCheckpoint(300, 200).save(path, durable=False)
-    distrust_written(path)
+    invalidate_written(path)
     assert FineCheckpoint.load(path) == FineCheckpoint(200, 200)
     path.unlink()
     path.mkdir()
-    distrust_written(path)
+    invalidate_written(path)
     assert "remove it before the next start" in caplog.text
 
 
@@ -208,10 +208,10 @@ async def test_checkpoints_that_cannot_be_written(
     await until(lambda: disk.failures > 5)
     fill(store, MESSAGES)
     assert store.unavailable_reason is None
-    assert caplog.text.count("checkpoint cannot be written now") == 1
+    assert caplog.text.count("checkpoint not written") == 1
     disk.failing.clear()
     await until(lambda: _flushed(tmp_path) == store.max_phy_offset())
-    assert "checkpoint can be written again" in caplog.text
+    assert "checkpoint written again" in caplog.text
     store.close()
     store = opened(tmp_path)
     await store.stop()

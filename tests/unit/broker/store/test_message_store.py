@@ -12,7 +12,7 @@ import pytest
 from rmq_broker.store.errors import StoreDamaged, StoreUnavailable
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.consume_queue import ConsumeQueue
-from rmq_broker.store.reading.reader import GetStatus
+from rmq_broker.store.reading.results import GetStatus
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.store.parts import (
     Clock,
@@ -67,7 +67,7 @@ def test_arrivals_are_told(tmp_path: Path) -> None:
     def note(queue: ConsumeQueue) -> None:
         arrived.append((queue.topic, queue.queue_id, queue.max_offset))
 
-    store.appender.on_arrival = note
+    store.appender.add_arrival_listener(note)
     put(store)
     put_batch(store, [b"a", b"b"], "TopicB", 3)
     assert arrived == [("TopicA", 0, 1), ("TopicB", 3, 2)]

@@ -22,7 +22,7 @@ from rmq_broker.store.cleaning.cleaner import Cleaner
 from rmq_broker.store.cleaning.disk_space import DiskLevel, DiskSpace
 from rmq_broker.store.errors import MessageRejected
 from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.reading.reader import GetStatus
+from rmq_broker.store.reading.results import GetStatus
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
 from tests.support.flush_calls import FlushCall, intercepted_flushes

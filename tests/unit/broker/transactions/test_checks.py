@@ -12,6 +12,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 from rmq_remoting.message_codec import decode_messages
 from tests.unit.broker.delivery.parts import inner
+from tests.unit.broker.store.parts import hold_flushes
 from tests.unit.broker.transactions.parts import (
     COMMIT,
     GIVEN_UP,
@@ -212,7 +213,7 @@ async def test_what_is_not_in_memory_is_read_in_a_thread(
 
 async def test_what_is_not_on_the_disk_yet_is_asked_about_as_well(broker: Transacting) -> None:
     producer = broker.join()
-    broker.store.appender.enter_when_flushed(lambda: None)  # as with SYNC_FLUSH, and a disk that is slow
+    hold_flushes(broker.store)
     broker.send()
 
     await broker.check_after(6)
@@ -227,7 +228,7 @@ async def test_what_can_only_be_read_once_it_is_on_the_disk_waits_for_that(
     broker: Transacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = broker.join()
-    broker.store.appender.enter_when_flushed(lambda: None)
+    hold_flushes(broker.store)
     broker.send()
     monkeypatch.setattr(broker.store, "record_now", _cold)
 

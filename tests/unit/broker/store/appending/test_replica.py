@@ -68,7 +68,7 @@ def test_the_same_log_makes_the_same_queues(tmp_path: Path, most: int) -> None:
 def test_a_record_is_entered_when_all_of_it_is_there(tmp_path: Path) -> None:
     source, target = opened(tmp_path / "a"), opened(tmp_path / "b")
     arrived: list[ConsumeQueue] = []
-    target.appender.on_arrival = arrived.append
+    target.appender.add_arrival_listener(arrived.append)
     put(source, b"first")
     put(source, b"second")
     end = source.commit_log.max_offset

@@ -59,7 +59,7 @@ class Store:
         self.log = CommitLog(folder, FILE_BYTES)
         self.log.load()
         for _ in range(6):
-            file = self.log.room_for(FILE_BYTES - 8)
+            file = self.log.file_for_append(FILE_BYTES - 8)
             file.map[: FILE_BYTES - 8] = b"x" * (FILE_BYTES - 8)
             file.wrote = FILE_BYTES - 8
         self.log.flush()

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.store.errors import StoreUnavailable
-from rmq_broker.store.flushing.flusher import Reached
+from rmq_broker.store.flushing.flusher import FlushPosition
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery.checkpoint import Checkpoint
-from rmq_broker.store.recovery.recovery import StopKind
+from rmq_broker.store.recovery.stop_marker import StopKind
 from tests.support.waiting import until
 from tests.unit.broker.store.parts import Clock, check_agreement, fill, new_store, opened, put, put_batch
 
@@ -80,14 +80,14 @@ async def test_an_idle_store_writes_nothing(
 ) -> None:
     store = started(tmp_path)
     passes = 0
-    flush = store._flusher._flush_what_is_due
+    flush = store._flusher._flush_due
 
-    def counted(reached: Reached) -> None:
+    def counted(reached: FlushPosition) -> None:
         nonlocal passes
         flush(reached)
         passes += 1
 
-    monkeypatch.setattr(store._flusher, "_flush_what_is_due", counted)
+    monkeypatch.setattr(store._flusher, "_flush_due", counted)
     put(store)
     await until(lambda: checkpoint_of(tmp_path).queue_timestamp_ms > 0)
     passes = 0
@@ -240,7 +240,7 @@ def test_queues_that_take_long_to_write_out_are_written_less_often(
         written.clear()
         end = now + seconds
         while now < end:
-            flusher._flush_what_is_due(Reached(0, 0))
+            flusher._flush_due(FlushPosition(0, 0))
             now = round(now + 0.5, 3)
         return list(written)
 

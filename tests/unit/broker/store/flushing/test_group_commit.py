@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rmq_broker.store.flushing.flusher import LogFlush
 from rmq_broker.store.flushing.group_commit import CommitStatistics, Durability, GroupCommit
+from rmq_broker.store.flushing.log_flush import LogFlush
 from rmq_broker.store.log.commit_log import CommitLog
 from rmq_broker.store.write_health import WriteHealth
 from tests.support.waiting import loop_passes, until
@@ -52,6 +52,7 @@ class Parts:
             on_flushed=self.told.append,
             clock=lambda: self.now,
         )
+        self.commits.start()
 
     def append(self, size: int = 10) -> asyncio.Future[Durability]:
         """Append to the log; the future tells how the wait for the flush of that ended."""
@@ -73,6 +74,7 @@ async def new_parts() -> AsyncIterator[Parts]:
     finally:
         parts.log.gate.set()
         parts.commits.close()
+        assert parts.commits._thread is not None
         parts.commits._thread.join(10)
 
 
@@ -191,6 +193,7 @@ async def test_a_stop_flushes_a_last_time() -> None:
         parts.log.gate.set()
         await stopping
         assert [first.result(), second.result()] == [Durability.FLUSHED, Durability.FLUSHED]
+        assert parts.commits._thread is not None
         assert not parts.commits._thread.is_alive()
 
 

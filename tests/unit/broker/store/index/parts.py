@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rmq_broker.store.index.index_file import IndexFile
-from rmq_broker.store.index.index_files import IndexAnswer
+from rmq_broker.store.index.index_files import KeyQueryResult
 from rmq_broker.store.index.message_index import MessageIndex
 from rmq_broker.store.log.record import RecordSummary
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
@@ -120,7 +120,7 @@ def places(offsets: Iterable[int]) -> bytes:
 
 def answer(
     index: MessageIndex, key: str, *, begin: int = 0, end: int = EVER, limit: int = 1000
-) -> IndexAnswer:
+) -> KeyQueryResult:
     return index.query("T", key, limit, begin, end)
 
 

@@ -37,22 +37,31 @@ class Later:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> MessageStore:
-    store = opened(tmp_path)
+def later() -> Later:
+    return Later()
+
+
+@pytest.fixture
+def store(tmp_path: Path, later: Later) -> MessageStore:
+    """A store whose index entries are made when `later` runs; its index has a file."""
+    store = new_store(tmp_path, call_soon=later)
+    store.open()
     put_key(store, "first")
-    assert store.index.catch_up()  # it has a file now
+    later.run()
+    assert store.index.catch_up()
     return store
 
 
-def test_without_a_loop_with_each_message(store: MessageStore) -> None:
+def test_without_an_event_loop_entries_are_made_with_each_message(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    put_key(store, "first")
+    assert store.index.catch_up()
     put_key(store, "a")
     assert found(store, "a") == 1
     store.close()
 
 
-def test_one_call_for_all_messages_of_an_iteration(store: MessageStore) -> None:
-    later = Later()
-    store.index.put_behind_answers(later)
+def test_one_call_for_all_messages_of_an_iteration(store: MessageStore, later: Later) -> None:
     for _ in range(3):
         put_key(store, "a")
     put_batch(store, [b"x", b"y"])
@@ -66,9 +75,10 @@ def test_one_call_for_all_messages_of_an_iteration(store: MessageStore) -> None:
     store.close()
 
 
-def test_an_error_keeps_the_others_from_nothing(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    later, plain = Later(), store.index._put_now
-    store.index.put_behind_answers(later)
+def test_an_error_keeps_no_other_entry_from_being_made(
+    store: MessageStore, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = store.index._put_now
     keys = iter([RuntimeError("a defect"), None, None])
 
     def put_or_fail(*entry: object) -> None:
@@ -100,9 +110,7 @@ async def test_a_stop_makes_what_is_left(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_the_catch_up_has_entered_is_not_entered_again(store: MessageStore) -> None:
-    later = Later()
-    store.index.put_behind_answers(later)
+def test_what_the_catch_up_has_entered_is_not_entered_again(store: MessageStore, later: Later) -> None:
     put_key(store, "a")
     store.index.delete_all()  # everything again from the log, which has the message
     assert store.index.catch_up()
@@ -111,12 +119,10 @@ def test_what_the_catch_up_has_entered_is_not_entered_again(store: MessageStore)
     store.close()
 
 
-def test_the_mark_counts_no_message_that_is_not_entered(store: MessageStore) -> None:
-    later = Later()
-    store.index.put_behind_answers(later)
+def test_the_mark_counts_no_message_that_is_not_entered(store: MessageStore, later: Later) -> None:
     put_key(store, "a")
-    store.index._note_mark()
-    assert store.index._mark.complete_to == store.commit_log.max_offset
+    store.index._note_progress()
+    assert store.index._progress.complete_to == store.commit_log.max_offset
     assert found(store, "a") == 1
     later.run()
     assert found(store, "a") == 1

@@ -12,8 +12,8 @@ import pytest
 
 from rmq_broker.store.index.index_file import IndexFile
 from rmq_broker.store.index.message_index import IndexState, MessageIndex
-from rmq_broker.store.log.record import RecordSummary, ScanEnd
-from rmq_broker.store.log.record_walk import walk_records
+from rmq_broker.store.log.record import RecordSummary
+from rmq_broker.store.log.record_walk import ScanEnd, walk_records
 from rmq_broker.store.recovery.checkpoint import Checkpoint
 from tests.support.golden import json_file
 from tests.support.golden_store import NAMES, SETTINGS, look_ups, unpack

@@ -226,7 +226,7 @@ def test_flushed_offset(tmp_path: Path) -> None:
     assert (commit_log.min_offset, commit_log.max_offset, commit_log.flushed_offset) == (0, 0, 0)
     assert commit_log.flush() == 0
     for _ in range(3):
-        file = commit_log.room_for(40_000)
+        file = commit_log.file_for_append(40_000)
         file.map[file.wrote : file.wrote + 40_000] = b"x" * 40_000
         file.wrote += 40_000
     assert (commit_log.max_offset, commit_log.flushed_offset) == (2 * LOG_FILE_BYTES + 40_000, 0)

@@ -12,7 +12,7 @@ import pytest
 from rmq_broker.store.log import commit_log, record
 from rmq_broker.store.log.commit_log import CommitLog
 from rmq_broker.store.log.mapped_file import MappedFile, list_files
-from rmq_broker.store.log.preallocation import LogRoom
+from rmq_broker.store.log.preallocation import LogPreallocator
 from tests.support.waiting import until
 
 FILE_BYTES = 256 * 1024
@@ -22,21 +22,20 @@ AHEAD_BYTES = 32 * 1024
 class Parts:
     def __init__(self, folder: Path, *, touch: bool = True) -> None:
         self.now = 0.0
-        self.log = CommitLog(folder, FILE_BYTES)
+        self.preallocator = LogPreallocator(touch=touch, ahead_bytes=AHEAD_BYTES, clock=lambda: self.now)
+        self.preallocator.start()
+        self.log = CommitLog(folder, FILE_BYTES, self.preallocator.request)
         self.log.load()
-        self.room = LogRoom(self.log, touch=touch, ahead_bytes=AHEAD_BYTES, clock=lambda: self.now)
-        self.log.room_is_made_by(self.room.ask)
         self.folder = folder
 
     def append(self, size: int, byte: bytes = b"x") -> MappedFile:
-        file = self.log.room_for(size)
+        file = self.log.file_for_append(size)
         file.map[file.wrote : file.wrote + size] = byte * size
         file.wrote += size
         return file
 
     def close(self) -> None:
-        self.log.room_is_made_by(None)
-        self.room.close()
+        self.preallocator.close()
         self.log.close()
 
 
@@ -49,12 +48,12 @@ def parts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Parts]:
 
 async def test_there_is_room_behind_what_is_appended(parts: Parts) -> None:
     file = parts.append(1000)
-    await until(lambda: file.more_room_at)
+    await until(lambda: file.preallocate_at)
     assert file.reserved >= 1000 + AHEAD_BYTES
-    assert file.more_room_at == file.reserved - AHEAD_BYTES
+    assert file.preallocate_at == file.reserved - AHEAD_BYTES
     assert file.path.stat().st_blocks * 512 >= file.reserved
     reserved = file.reserved
-    parts.append(file.more_room_at - file.wrote)  # up to the mark: nobody is asked
+    parts.append(file.preallocate_at - file.wrote)  # up to the mark: nobody is asked
     assert file.reserved == reserved
     parts.append(1)
     await until(lambda: file.reserved > reserved)
@@ -62,7 +61,7 @@ async def test_there_is_room_behind_what_is_appended(parts: Parts) -> None:
 
 async def test_the_next_file_is_there_before_the_last_is_full(parts: Parts) -> None:
     first = parts.append(FILE_BYTES - AHEAD_BYTES)
-    await until(lambda: first.more_room_at == FILE_BYTES)
+    await until(lambda: first.preallocate_at == FILE_BYTES)
     names = [path.name for path in list_files(parts.folder)]
     assert names == [f"{0:020d}", f"{FILE_BYTES:020d}"]
     assert parts.log.files == [first]
@@ -74,8 +73,8 @@ async def test_the_next_file_is_there_before_the_last_is_full(parts: Parts) -> N
 
 async def test_what_was_made_ahead_and_not_needed_goes(parts: Parts) -> None:
     file = parts.append(FILE_BYTES - AHEAD_BYTES)
-    await until(lambda: file.more_room_at == FILE_BYTES)
-    parts.room.close()
+    await until(lambda: file.preallocate_at == FILE_BYTES)
+    parts.preallocator.close()
     parts.log.drop_next()
     assert [path.name for path in list_files(parts.folder)] == [f"{0:020d}"]
 
@@ -88,14 +87,14 @@ async def test_appends_that_outrun_it_lose_nothing(parts: Parts) -> None:
         byte = bytes((1 + number % 255,))
         file = parts.append(size, byte)
         appended.append((file.start + file.wrote - size, size, byte))
-    parts.room.close()
+    parts.preallocator.close()
     assert all(parts.log.read(offset, size) == byte * size for offset, size, byte in appended)
     assert parts.log.files[-1].start >= 3 * FILE_BYTES
 
 
 async def test_the_next_file_is_not_made_twice(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by the thread either, when the append that had to make it is about to go on in it."""
-    parts.log.room_is_made_by(None)
+    parts.preallocator.close()
     appended: list[tuple[int, bytes]] = []
 
     def append(byte: bytes) -> None:
@@ -127,34 +126,34 @@ async def test_a_full_disk_is_left_to_the_append(parts: Parts, monkeypatch: pyte
         raise full
 
     file = parts.append(1000)
-    await until(lambda: file.more_room_at)
+    await until(lambda: file.preallocate_at)
     with monkeypatch.context() as patch:
         patch.setattr(MappedFile, "touch", fail)
         patch.setattr(MappedFile, "reserve", fail)
-        begin = file.more_room_at
+        begin = file.preallocate_at
         for _ in range(3):
-            parts.append(file.more_room_at - file.wrote + 1)
+            parts.append(file.preallocate_at - file.wrote + 1)
             await until(lambda: tries)
-        await until(lambda: not parts.room._under_way)
-        assert (tries, file.more_room_at) == (1, begin)  # it pauses, appends go on
+        await until(lambda: not parts.preallocator._is_busy)
+        assert (tries, file.preallocate_at) == (1, begin)  # it pauses, appends go on
     parts.now = 2.0
     parts.append(1)
-    await until(lambda: file.more_room_at > begin)
+    await until(lambda: file.preallocate_at > begin)
 
 
 async def test_what_nobody_expected_is_told(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(room: LogRoom, file: MappedFile, until: int) -> None:
+    def fail(preallocator: LogPreallocator, file: MappedFile, until: int) -> None:
         raise ValueError("mmap closed or invalid")
 
     with monkeypatch.context() as patch:
-        patch.setattr(LogRoom, "_reserve", fail)
+        patch.setattr(LogPreallocator, "_reserve", fail)
         file = parts.append(1000)
         await until(lambda: "mmap closed or invalid" in caplog.text)
     parts.now = 2.0
     parts.append(1)
-    await until(lambda: file.more_room_at)
+    await until(lambda: file.preallocate_at)
 
 
 async def test_the_name_of_what_could_neither_be_synced_nor_removed(
@@ -173,8 +172,8 @@ async def test_the_name_of_what_could_neither_be_synced_nor_removed(
         patch.setattr(MappedFile, "sync_name", fail)
         patch.setattr(MappedFile, "delete", fail)
         parts.append(FILE_BYTES - AHEAD_BYTES)
-        await until(lambda: tries == 2 and not parts.room._under_way)
-    parts.log.room_is_made_by(None)
+        await until(lambda: tries == 2 and not parts.preallocator._is_busy)
+    parts.preallocator.close()
     assert len(list_files(parts.folder)) == 2
     parts.append(2 * AHEAD_BYTES)
     fsync = os.fsync

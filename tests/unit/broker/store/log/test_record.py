@@ -11,15 +11,13 @@ import pytest
 from rmq_broker.store.log.record import (
     MAGIC_BLANK,
     RecordTemplate,
-    ScanEnd,
     crc_property,
-    next_record,
     pack_blank,
     pack_host,
     parse_record,
     store_timestamp_at,
 )
-from rmq_broker.store.log.record_walk import walk_records
+from rmq_broker.store.log.record_walk import ScanEnd, next_record, walk_records
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_codec import decode_stored_message, encode_stored_message
 from rmq_remoting.message_properties import encode_properties

@@ -9,12 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq_broker.store.log.mapped_file import file_name
-from rmq_broker.store.queues.batch_consume_queue import UNIT, UNIT_BYTES, BatchConsumeQueue, Unit, iter_units
+from rmq_broker.store.queues.batch_consume_queue import (
+    BATCH_ENTRY,
+    BATCH_ENTRY_BYTES,
+    BatchConsumeQueue,
+    BatchEntry,
+    iter_batch_entries,
+)
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
-from rmq_broker.store.queues.descriptors import QueueSupport
+from rmq_broker.store.queues.queue_resources import QueueResources
 
 PER_FILE = 10
-FILE_BYTES = PER_FILE * UNIT_BYTES
+FILE_BYTES = PER_FILE * BATCH_ENTRY_BYTES
 # Messages of each record; record n is at n * 1000, 500 bytes long, stored at 10 * n.
 BATCHES = [1, 5, 1, 1, 30, 2] * 5
 ENDS = [sum(BATCHES[: n + 1]) for n in range(len(BATCHES))]
@@ -26,9 +32,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def new_queue(folder: Path, kept_bytes: int = 1 << 14) -> BatchConsumeQueue:
-    support = QueueSupport()
-    support.kept_bytes = kept_bytes
-    return BatchConsumeQueue(folder, "TopicA", 0, FILE_BYTES, support)
+    resources = QueueResources()
+    resources.kept_bytes = kept_bytes
+    return BatchConsumeQueue(folder, "TopicA", 0, FILE_BYTES, resources)
 
 
 def filled(folder: Path, kept_bytes: int = 1 << 14) -> BatchConsumeQueue:
@@ -45,8 +51,8 @@ def loaded(folder: Path) -> BatchConsumeQueue:
     return queue
 
 
-def expected(number: int) -> Unit:
-    return Unit(number * 1000, 500, 7, number * 10, ENDS[number] - BATCHES[number], BATCHES[number])
+def expected(number: int) -> BatchEntry:
+    return BatchEntry(number * 1000, 500, 7, number * 10, ENDS[number] - BATCHES[number], BATCHES[number])
 
 
 def record_of(offset: int) -> int:
@@ -64,12 +70,12 @@ def test_the_layout(folder: Path) -> None:
     queue.write_out()
     raw = (folder / file_name(0)).read_bytes()
     assert len(raw) == FILE_BYTES
-    assert raw[:UNIT_BYTES].hex() == (
+    assert raw[:BATCH_ENTRY_BYTES].hex() == (
         "0000000000000001" "00000002" "0000000000000003" "0000000000000004" "0000000000000000"
         "0006" "ffffffff" "00000000"
     )  # fmt: skip
-    assert UNIT.unpack_from(raw, UNIT_BYTES) == (10, 20, -30, 40, 6, 1, -1, 0)
-    assert not any(raw[2 * UNIT_BYTES :])
+    assert BATCH_ENTRY.unpack_from(raw, BATCH_ENTRY_BYTES) == (10, 20, -30, 40, 6, 1, -1, 0)
+    assert not any(raw[2 * BATCH_ENTRY_BYTES :])
 
 
 def test_a_new_queue(folder: Path) -> None:
@@ -77,7 +83,7 @@ def test_a_new_queue(folder: Path) -> None:
     assert offsets(queue) == (0, 0, 0)
     assert queue.reported_min_offset == -1
     assert queue.is_empty and queue.is_batch
-    assert queue.unit(0) is None
+    assert queue.batch_entry(0) is None
     assert queue.entry(0) is queue.last_entry() is None
     assert queue.read(0, 1) == queue.read_now(0, 1) == b""
     assert queue.offset_by_time(5, lambda place: 0) == -1
@@ -86,7 +92,7 @@ def test_a_new_queue(folder: Path) -> None:
     assert (queue.reported_min_offset, queue.max_offset) == (0, 1)
 
 
-@pytest.mark.parametrize("kept_bytes", [0, 3 * UNIT_BYTES, 1 << 14])
+@pytest.mark.parametrize("kept_bytes", [0, 3 * BATCH_ENTRY_BYTES, 1 << 14])
 def test_every_message_is_found(folder: Path, kept_bytes: int) -> None:
     queue = filled(folder, kept_bytes)
     for candidate in (queue, loaded(folder)):
@@ -95,16 +101,16 @@ def test_every_message_is_found(folder: Path, kept_bytes: int) -> None:
         for offset in range(ENDS[-1]):
             number = record_of(offset)
             unit = expected(number)
-            assert candidate.unit(offset) == unit
+            assert candidate.batch_entry(offset) == unit
             assert candidate.entry(offset) == unit[:3]
             assert candidate.first_of_entry(offset) == unit.base_offset
             assert candidate.next_message(offset) == offset
-            found = list(iter_units(candidate.read(offset, 4)))
+            found = list(iter_batch_entries(candidate.read(offset, 4)))
             in_file = min(4, PER_FILE - number % PER_FILE)
             assert found == [expected(n) for n in range(number, number + in_file)]
         assert candidate.last_entry() == (29_000, 500, 7)
         for beyond in (-1, ENDS[-1], ENDS[-1] + 5):
-            assert candidate.unit(beyond) is None
+            assert candidate.batch_entry(beyond) is None
             assert candidate.read(beyond, 4) == b""
 
 
@@ -131,7 +137,10 @@ def test_reading_without_waiting(folder: Path) -> None:
 def test_entries_of_single_messages(folder: Path) -> None:
     queue = new_queue(folder)
     queue.put_many(QUEUE_ENTRY.pack(0, 100, 1) + QUEUE_ENTRY.pack(100, 100, 2), 77)
-    assert [queue.unit(0), queue.unit(1)] == [Unit(0, 100, 1, 77, 0, 1), Unit(100, 100, 2, 77, 1, 1)]
+    assert [queue.batch_entry(0), queue.batch_entry(1)] == [
+        BatchEntry(0, 100, 1, 77, 0, 1),
+        BatchEntry(100, 100, 2, 77, 1, 1),
+    ]
 
 
 def test_offsets_given_ahead(folder: Path) -> None:
@@ -176,7 +185,7 @@ def test_cutting_what_is_not_in_the_log(folder: Path, kept: int) -> None:
         end = ENDS[kept - 1] if kept else 0
         assert (queue.max_offset, queue.next_offset) == (end, end)
         queue.put(kept * 1000, 10, 1, 2, 3)
-        assert queue.unit(end + 2) == Unit(kept * 1000, 10, 1, 2, end, 3)
+        assert queue.batch_entry(end + 2) == BatchEntry(kept * 1000, 10, 1, 2, end, 3)
         queue.write_out()
         queue.close()
         queue = loaded(folder)
@@ -190,9 +199,9 @@ def test_cutting_at_an_offset(folder: Path) -> None:
         queue.cut_at(offset)
         assert (queue.max_offset, queue.next_offset) == (offset, offset)
         queue.put(77, 77, 77, 77, 2)
-        assert queue.unit(offset + 1) == Unit(77, 77, 77, 77, offset, 2)
+        assert queue.batch_entry(offset + 1) == BatchEntry(77, 77, 77, 77, offset, 2)
         first = expected(record_of(offset)).base_offset
-        assert queue.unit(first - 1) == expected(record_of(first - 1))
+        assert queue.batch_entry(first - 1) == expected(record_of(first - 1))
         queue.delete()
 
 
@@ -206,11 +215,11 @@ def test_a_queue_may_begin_anywhere_and_have_gaps(folder: Path) -> None:
     queue.write_out()
     for candidate in (queue, loaded(folder)):
         assert offsets(candidate) == (1000, 2005, 2005)
-        assert candidate.unit(1005) is None
+        assert candidate.batch_entry(1005) is None
         assert candidate.entry(1999) is None
         assert candidate.next_message(1002) == 1002
         assert candidate.next_message(1005) == candidate.next_message(1999) == 2000
-        assert [unit.base_offset for unit in iter_units(candidate.read(1500, 9))] == [1000, 2000]
+        assert [unit.base_offset for unit in iter_batch_entries(candidate.read(1500, 9))] == [1000, 2000]
     assert (folder / file_name(0)).stat().st_size == FILE_BYTES
 
 
@@ -241,19 +250,21 @@ def test_deleting(folder: Path) -> None:
 def test_look_up_agrees_with_a_list(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Any batches and gaps, any part of them in memory."""
     folder = tmp_path_factory.mktemp("queue") / "T" / "0"
-    queue = new_queue(folder, data.draw(st.integers(0, 5)) * UNIT_BYTES + data.draw(st.integers(0, 45)))
-    units: list[Unit] = []
+    queue = new_queue(
+        folder, data.draw(st.integers(0, 5)) * BATCH_ENTRY_BYTES + data.draw(st.integers(0, 45))
+    )
+    units: list[BatchEntry] = []
     for number in range(data.draw(st.integers(1, 40))):
         if data.draw(st.integers(0, 5)) == 0:
             queue.fill_gap(queue.max_offset + data.draw(st.integers(1, 4)))
-        unit = Unit(number * 100, 100, 0, number // 3, queue.max_offset, data.draw(st.integers(1, 6)))
+        unit = BatchEntry(number * 100, 100, 0, number // 3, queue.max_offset, data.draw(st.integers(1, 6)))
         queue.put(*unit[:4], unit.messages)
         units.append(unit)
         if data.draw(st.integers(0, 9)) == 0:
             queue.write_out()
     for offset in range(queue.max_offset + 1):
         holding = [unit for unit in units if unit.base_offset <= offset < unit.end_offset]
-        assert queue.unit(offset) == (holding[0] if holding else None)
+        assert queue.batch_entry(offset) == (holding[0] if holding else None)
         if queue.min_offset <= offset < queue.max_offset:
             following = min(unit.base_offset for unit in units if unit.end_offset > offset)
             assert queue.next_message(offset) == max(offset, following)

@@ -187,7 +187,7 @@ def test_pages_that_were_not_written(folder: Path, holes: list[int]) -> None:
         path.write_bytes(content)
         queue = loaded(folder)
         queue.cut(log_end)
-        queue.distrust()
+        queue.reset_after_crash()
         assert queue.max_offset <= log_end // 100
         last = queue.last_entry()
         assert last is None or last == ((queue.max_offset - 1) * 100, 100, queue.max_offset - 1)

@@ -10,8 +10,8 @@ from unittest import mock
 
 import pytest
 
-from rmq_broker.store.queues import descriptors
-from rmq_broker.store.queues.batch_consume_queue import UNIT_BYTES, BatchConsumeQueue
+from rmq_broker.store.queues import queue_resources
+from rmq_broker.store.queues.batch_consume_queue import BATCH_ENTRY_BYTES, BatchConsumeQueue
 from rmq_broker.store.queues.consume_queues import ConsumeQueues
 from tests.unit.broker.store.parts import open_files_of_process
 
@@ -22,7 +22,7 @@ def new_queues(root: Path, **options: Any) -> ConsumeQueues:
         root / "consumequeue",
         6000,
         is_batch=lambda topic: topic.startswith("B"),
-        batch_file_bytes=100 * UNIT_BYTES,
+        batch_file_bytes=100 * BATCH_ENTRY_BYTES,
         **options,
     )
 
@@ -82,12 +82,12 @@ def test_a_queue_of_another_kind_than_its_topic(tmp_path: Path, caplog: pytest.L
     queues.get_or_create("Single", 0).put(0, 100, 0)
     queues.close()
     queues = ConsumeQueues(
-        tmp_path / "consumequeue", 6000, is_batch=lambda topic: True, batch_file_bytes=100 * UNIT_BYTES
+        tmp_path / "consumequeue", 6000, is_batch=lambda topic: True, batch_file_bytes=100 * BATCH_ENTRY_BYTES
     )
     queues.load()
     assert {queue.topic: queue.is_batch for queue in queues} == {"Batches": True, "Single": False}
     assert not caplog.text
-    queues = ConsumeQueues(tmp_path / "consumequeue", 6000, batch_file_bytes=100 * UNIT_BYTES)
+    queues = ConsumeQueues(tmp_path / "consumequeue", 6000, batch_file_bytes=100 * BATCH_ENTRY_BYTES)
     queues.load()
     assert {queue.topic: queue.is_batch for queue in queues} == {"Batches": True, "Single": False}
     assert "Batches/0 has queues of batches, but the topic is not of that type" in caplog.text
@@ -165,7 +165,7 @@ def test_many_files_are_flushed_at_once(tmp_path: Path, monkeypatch: pytest.Monk
         flushed.append(folder)
         return True
 
-    monkeypatch.setattr(descriptors, "flush_file_system", flush_all)
+    monkeypatch.setattr(queue_resources, "flush_file_system", flush_all)
     queues = new_queues(tmp_path)
     fill(queues, topics=5)
     queues.write_out()

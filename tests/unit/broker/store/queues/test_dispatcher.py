@@ -10,7 +10,7 @@ import pytest
 from rmq_broker.store.delay_levels import DelayLevels
 from rmq_broker.store.log.commit_log import CommitLog
 from rmq_broker.store.log.record import RecordSummary
-from rmq_broker.store.queues.batch_consume_queue import BatchConsumeQueue, Unit
+from rmq_broker.store.queues.batch_consume_queue import BatchConsumeQueue, BatchEntry
 from rmq_broker.store.queues.consume_queues import ConsumeQueues
 from rmq_broker.store.queues.dispatcher import Dispatcher, messages_in, tags_code_of
 from rmq_remoting.java_hash import tags_code
@@ -147,11 +147,13 @@ def batches(tmp_path: Path) -> Iterator[ConsumeQueues]:
     queues.close()
 
 
-def units(queues: ConsumeQueues) -> list[Unit | None]:
+def units(queues: ConsumeQueues) -> list[BatchEntry | None]:
     queue = queues.get("TopicA", 0)
     assert isinstance(queue, BatchConsumeQueue)
     return [
-        queue.unit(offset) for offset in range(queue.max_offset) if queue.first_of_entry(offset) == offset
+        queue.batch_entry(offset)
+        for offset in range(queue.max_offset)
+        if queue.first_of_entry(offset) == offset
     ]
 
 
@@ -162,9 +164,9 @@ def test_batches_that_are_one_record(batches: ConsumeQueues, tmp_path: Path) -> 
     dispatch(record(6, 200, b"INNER_NUM\x012\x02INNER_BASE\x016\x02", sys_flag=BATCH))
     code = tags_code("TagA")
     assert units(batches) == [
-        Unit(0, 100, code, STORED_MS, 0, 5),
-        Unit(100, 100, code, STORED_MS, 5, 1),
-        Unit(200, 100, 0, STORED_MS, 6, 2),
+        BatchEntry(0, 100, code, STORED_MS, 0, 5),
+        BatchEntry(100, 100, code, STORED_MS, 5, 1),
+        BatchEntry(200, 100, 0, STORED_MS, 6, 2),
     ]
 
 

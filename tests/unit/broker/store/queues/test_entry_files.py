@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rmq_broker.store.log.mapped_file import file_name
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY, QUEUE_ENTRY_BYTES, ConsumeQueue
-from rmq_broker.store.queues.descriptors import QueueSupport
+from rmq_broker.store.queues.queue_resources import QueueResources
 from tests.unit.broker.store.parts import open_files_of_process
 
 PER_FILE = 300
@@ -30,8 +30,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "consumequeue" / "TopicA" / "0"
 
 
-def filled(folder: Path, messages: int, support: QueueSupport | None = None) -> ConsumeQueue:
-    queue = ConsumeQueue(folder, "TopicA", 0, FILE_BYTES, support)
+def filled(folder: Path, messages: int, resources: QueueResources | None = None) -> ConsumeQueue:
+    queue = ConsumeQueue(folder, "TopicA", 0, FILE_BYTES, resources)
     add(queue, messages)
     return queue
 
@@ -87,24 +87,24 @@ def test_what_was_written_out_is_there_after_a_kill(folder: Path) -> None:
 
 
 def test_memory_is_bounded_and_files_are_read(folder: Path) -> None:
-    support = QueueSupport()
-    queue = filled(folder, 10_000, support)
+    resources = QueueResources()
+    queue = filled(folder, 10_000, resources)
     queue.write_out()
-    assert len(queue._tail) <= support.kept_bytes
+    assert len(queue._tail) <= resources.kept_bytes
     assert entries(queue) == expected(10_000)
     in_files = 10_000 * QUEUE_ENTRY_BYTES - len(queue._tail)
-    assert len(support.descriptors) == in_files // FILE_BYTES + 1
+    assert len(resources.descriptors) == in_files // FILE_BYTES + 1
     queue.close()
-    assert len(support.descriptors) == 0
+    assert len(resources.descriptors) == 0
 
 
 def test_many_queues_keep_less_each() -> None:
-    support = QueueSupport()
-    alone = support.kept_bytes
-    support.share_memory(20_000)
-    assert support.kept_bytes * 20_000 <= 32 << 20
-    support.share_memory(10)
-    assert support.kept_bytes == alone >= 4096
+    resources = QueueResources()
+    alone = resources.kept_bytes
+    resources.share_memory(20_000)
+    assert resources.kept_bytes * 20_000 <= 32 << 20
+    resources.share_memory(10)
+    assert resources.kept_bytes == alone >= 4096
 
 
 def test_writing_out_again_writes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def test_what_a_crash_left_is_flushed(folder: Path, synced: list[str]) -> None:
     queue = loaded(folder)
     queue.flush()
     assert synced == []
-    queue.distrust()
+    queue.reset_after_crash()
     queue.flush()
     assert synced[:2] == [f"/TopicA/0/{file_name(0)}", f"/TopicA/0/{file_name(FILE_BYTES)}"]
     assert synced[2:4] == ["/TopicA/0", "/TopicA"]
@@ -259,9 +259,9 @@ def test_a_queue_deleted_while_it_waits_for_its_flush(folder: Path, synced: list
 @pytest.fixture
 def written(folder: Path) -> Iterator[ConsumeQueue]:
     """A queue of 2,000 entries, of which 100 are in memory."""
-    support = QueueSupport()
-    support.kept_bytes = 100 * QUEUE_ENTRY_BYTES
-    queue = filled(folder, 2000, support)
+    resources = QueueResources()
+    resources.kept_bytes = 100 * QUEUE_ENTRY_BYTES
+    queue = filled(folder, 2000, resources)
     queue.write_out()
     yield queue
     queue.close()
@@ -345,16 +345,16 @@ def test_what_is_not_written_yet_is_never_deleted(folder: Path) -> None:
 
 
 def test_a_file_that_goes_while_it_is_read(folder: Path) -> None:
-    support = QueueSupport()
-    support.kept_bytes = 0
-    queue = filled(folder, 1000, support)
+    resources = QueueResources()
+    resources.kept_bytes = 0
+    queue = filled(folder, 1000, resources)
     queue.write_out()
     assert queue.read(0, 1)
-    open_files = len(support.descriptors)
+    open_files = len(resources.descriptors)
     (folder / file_name(FILE_BYTES)).unlink()
     assert queue.read(300, 1) == b""
     queue.delete_before(50_000)
-    assert len(support.descriptors) == open_files - 1  # a deleted file is not kept open
+    assert len(resources.descriptors) == open_files - 1  # a deleted file is not kept open
     queue.close()
 
 
@@ -362,9 +362,9 @@ def test_a_file_that_goes_while_it_is_read(folder: Path) -> None:
 
 
 def test_appending_while_it_is_written_out_and_read(folder: Path) -> None:
-    support = QueueSupport(descriptors=2)
-    support.kept_bytes = 50 * QUEUE_ENTRY_BYTES
-    queue = ConsumeQueue(folder, "TopicA", 0, FILE_BYTES, support)
+    resources = QueueResources(descriptors=2)
+    resources.kept_bytes = 50 * QUEUE_ENTRY_BYTES
+    queue = ConsumeQueue(folder, "TopicA", 0, FILE_BYTES, resources)
     done = threading.Event()
     failures: list[object] = []
 
@@ -391,7 +391,7 @@ def test_appending_while_it_is_written_out_and_read(folder: Path) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert len(support.descriptors) <= 2
+    assert len(resources.descriptors) <= 2
     queue.write_out()
     queue.close()
     assert entries(loaded(folder)) == expected(20_000)
@@ -406,8 +406,8 @@ class EntryFilesMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="queue-"))
-        self.support = QueueSupport(descriptors=2)
-        self.support.kept_bytes = 3 * QUEUE_ENTRY_BYTES
+        self.resources = QueueResources(descriptors=2)
+        self.resources.kept_bytes = 3 * QUEUE_ENTRY_BYTES
         self.queue = self._new()
         self.places: list[int] = []  # by offset, from `base` on; -1 in a gap
         self.base = 0
@@ -419,7 +419,7 @@ class EntryFilesMachine(RuleBasedStateMachine):
         shutil.rmtree(self.root)
 
     def _new(self) -> ConsumeQueue:
-        return ConsumeQueue(self.root / "T" / "0", "T", 0, 5 * QUEUE_ENTRY_BYTES, self.support)
+        return ConsumeQueue(self.root / "T" / "0", "T", 0, 5 * QUEUE_ENTRY_BYTES, self.resources)
 
     @property
     def end(self) -> int:
@@ -528,7 +528,7 @@ class EntryFilesMachine(RuleBasedStateMachine):
             self.queue.cut_at(end)
         if end == self.base:  # without a message only the log tells where it begins
             self.queue.fill_gap(end)
-        self.queue.distrust()
+        self.queue.reset_after_crash()
         kept = [place for place in self.places[self.first - self.base : end - self.base] if place >= 0]
         self.queue.advance_min(kept[0] if kept else self.log_end)
 

@@ -10,9 +10,9 @@ import pytest
 
 from rmq_broker.store.queues.consume_queue import PLACEHOLDER_SIZE, QUEUE_ENTRY, ConsumeQueue
 from rmq_broker.store.queues.consume_queues import ConsumeQueues
-from rmq_broker.store.queues.descriptors import QueueSupport
-from rmq_broker.store.queues.ext_writer import ExtWriter, Judgement
+from rmq_broker.store.queues.ext_writer import ExtWriter, MessageBitMap
 from rmq_broker.store.queues.extension import ConsumeQueueExt, is_ext_address
+from rmq_broker.store.queues.queue_resources import QueueResources
 
 _FILE_BYTES = 100
 _ADDRESS_OF_0 = -(1 << 63)
@@ -24,11 +24,14 @@ def _files(folder: Path) -> dict[str, int]:
 
 def test_units_are_read_back_and_files_follow_one_another(tmp_path: Path) -> None:
     """Units of 30 bytes: three fit into 100, with the mark of the end and its room behind them."""
-    support = QueueSupport()
-    writer, ext = ExtWriter(tmp_path, _FILE_BYTES, support), ConsumeQueueExt(tmp_path, _FILE_BYTES, support)
+    resources = QueueResources()
+    writer, ext = (
+        ExtWriter(tmp_path, _FILE_BYTES, resources),
+        ConsumeQueueExt(tmp_path, _FILE_BYTES, resources),
+    )
     addresses = []
     for number in range(7):
-        address = writer.append(-number, Judgement(1_700_000_000_000 + number, bytes([number]) * 10))
+        address = writer.append(-number, MessageBitMap(1_700_000_000_000 + number, bytes([number]) * 10))
         assert address is not None and is_ext_address(address)
         addresses.append(address - _ADDRESS_OF_0)
         assert ext.unit(address) == (-number, 1_700_000_000_000 + number, bytes([number]) * 10)
@@ -40,32 +43,32 @@ def test_units_are_read_back_and_files_follow_one_another(tmp_path: Path) -> Non
 
 
 def test_long_maps(tmp_path: Path) -> None:
-    support = QueueSupport()
-    writer, ext = ExtWriter(tmp_path, 4096, support), ConsumeQueueExt(tmp_path, 4096, support)
-    address = writer.append(5, Judgement(7, b"m" * 1000))
+    resources = QueueResources()
+    writer, ext = ExtWriter(tmp_path, 4096, resources), ConsumeQueueExt(tmp_path, 4096, resources)
+    address = writer.append(5, MessageBitMap(7, b"m" * 1000))
     assert address is not None
     assert ext.unit(address) == (5, 7, b"m" * 1000)
-    assert writer.append(5, Judgement(7, b"m" * 4090)) is None
+    assert writer.append(5, MessageBitMap(7, b"m" * 4090)) is None
 
 
 def test_another_run_begins_another_file(tmp_path: Path) -> None:
     for run in range(3):
-        address = ExtWriter(tmp_path, _FILE_BYTES, QueueSupport()).append(run, Judgement(1, b""))
+        address = ExtWriter(tmp_path, _FILE_BYTES, QueueResources()).append(run, MessageBitMap(1, b""))
         assert address == _ADDRESS_OF_0 + run * _FILE_BYTES
-    ext = ConsumeQueueExt(tmp_path, _FILE_BYTES, QueueSupport())
+    ext = ConsumeQueueExt(tmp_path, _FILE_BYTES, QueueResources())
     assert [ext.tags_code(_ADDRESS_OF_0 + run * _FILE_BYTES) for run in range(3)] == [0, 1, 2]
 
 
 class _Judge:
     """Judges messages at even offsets of the log."""
 
-    def __call__(self, topic: str, physical_offset: int, size: int) -> Judgement | None:
+    def __call__(self, topic: str, physical_offset: int, size: int) -> MessageBitMap | None:
         assert size != PLACEHOLDER_SIZE
-        return None if physical_offset % 2 else Judgement(physical_offset, b"map")
+        return None if physical_offset % 2 else MessageBitMap(physical_offset, b"map")
 
 
 def _queues(tmp_path: Path) -> ConsumeQueues:
-    return ConsumeQueues(tmp_path / "consumequeue", 2000, ext_file_bytes=_FILE_BYTES, judge=_Judge())
+    return ConsumeQueues(tmp_path / "consumequeue", 2000, ext_file_bytes=_FILE_BYTES, bit_map_of=_Judge())
 
 
 def _codes(queue: ConsumeQueue) -> list[tuple[bool, int | None]]:
@@ -103,22 +106,22 @@ def test_a_queue_with_judged_messages(tmp_path: Path) -> None:
     queues.close(write_out=False)
 
 
-def test_a_message_that_cannot_be_judged_is_entered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def fail(topic: str, physical_offset: int, size: int) -> Judgement | None:
+def test_a_message_whose_bit_map_fails_is_entered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(topic: str, physical_offset: int, size: int) -> MessageBitMap | None:
         raise RecursionError("too deep")
 
-    queues = ConsumeQueues(tmp_path / "consumequeue", 2000, ext_file_bytes=_FILE_BYTES, judge=fail)
+    queues = ConsumeQueues(tmp_path / "consumequeue", 2000, ext_file_bytes=_FILE_BYTES, bit_map_of=fail)
     queue = queues.get_or_create("T", 0)
     queue.put(10, 100, 70)
     queue.put_many(QUEUE_ENTRY.pack(110, 100, 77))
     assert _codes(queue) == [(False, 70), (False, 77)]
-    assert "the message at 10 gets no bit map" in caplog.text
+    assert "bit map failed topic=T queue=0 log_offset=10" in caplog.text
     queues.close(write_out=False)
 
 
 def test_topics_of_batches_have_none(tmp_path: Path) -> None:
     queues = ConsumeQueues(
-        tmp_path / "consumequeue", 2000, is_batch=lambda topic: topic == "B", judge=_Judge()
+        tmp_path / "consumequeue", 2000, is_batch=lambda topic: topic == "B", bit_map_of=_Judge()
     )
     queue = queues.get_or_create("B", 0)
     queue.put(10, 100, 7, 1, 3)

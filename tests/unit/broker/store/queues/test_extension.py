@@ -9,8 +9,8 @@ import pytest
 
 from rmq_broker.store.log.mapped_file import file_name
 from rmq_broker.store.queues.consume_queues import ConsumeQueues
-from rmq_broker.store.queues.descriptors import QueueSupport
 from rmq_broker.store.queues.extension import ConsumeQueueExt, is_ext_address
+from rmq_broker.store.queues.queue_resources import QueueResources
 
 FILE_BYTES = 100
 ADDRESS_OF_0 = -(1 << 63)
@@ -52,14 +52,14 @@ def test_addresses(code: int, is_address: bool) -> None:
 
 
 def test_the_tags_code_behind_an_address(folder: Path) -> None:
-    ext = ConsumeQueueExt(folder, FILE_BYTES, QueueSupport())
+    ext = ConsumeQueueExt(folder, FILE_BYTES, QueueResources())
     expected = {0: 11, 20: -12, 100: 13, 160: 13, 200: 17}
     assert {position: ext.tags_code(ADDRESS_OF_0 + position) for position in expected} == expected
 
 
 @pytest.mark.parametrize("position", [48, 180, 220, 290, 300, 1 << 40])
 def test_an_address_without_a_unit(folder: Path, position: int) -> None:
-    assert ConsumeQueueExt(folder, FILE_BYTES, QueueSupport()).tags_code(ADDRESS_OF_0 + position) is None
+    assert ConsumeQueueExt(folder, FILE_BYTES, QueueResources()).tags_code(ADDRESS_OF_0 + position) is None
 
 
 @pytest.fixture

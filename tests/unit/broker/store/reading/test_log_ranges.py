@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from rmq_broker.store.message_store import MessageStore
-from rmq_broker.store.reading.log_ranges import Backlogs, ColdData, ColdLog, Preadv, WarmLog, read_records
+from rmq_broker.store.reading.log_ranges import (
+    ColdData,
+    ColdLog,
+    Preadv,
+    SequentialReads,
+    WarmLog,
+    read_records,
+)
 from tests.unit.broker.store.parts import fill, log_file, opened
 
 _MEBIBYTE = 1024 * 1024
@@ -54,7 +61,7 @@ def _ranges(store: MessageStore, count: int = 900) -> list[tuple[int, int]]:
 
 
 def test_every_range_reads_as_it_was_written(store: MessageStore) -> None:
-    warm, cold = WarmLog(store.commit_log), ColdLog(store.commit_log.files, Backlogs())
+    warm, cold = WarmLog(store.commit_log), ColdLog(store.commit_log.files, SequentialReads())
     for offset, size in _ranges(store):
         written = store.commit_log.read(offset, size)
         assert written is not None
@@ -86,7 +93,7 @@ def test_what_is_not_in_the_log_is_none(store: MessageStore) -> None:
     file_bytes = store.commit_log.files[0].size
     for read in (
         WarmLog(store.commit_log, _always_cold).read,
-        ColdLog(store.commit_log.files, Backlogs()).read,
+        ColdLog(store.commit_log.files, SequentialReads()).read,
     ):
         assert read(end - 10, 11) is None
         assert read(end + file_bytes, 1) is None
@@ -118,17 +125,17 @@ def test_an_error_of_the_disk_is_no_sign_of_cold_data(store: MessageStore) -> No
 def test_a_file_that_is_removed_meanwhile_can_be_read_to_the_end(store: MessageStore, tmp_path: Path) -> None:
     offset, size = _ranges(store, 1)[0]
     written = store.commit_log.read(offset, size)
-    cold = ColdLog(store.commit_log.files, Backlogs())
+    cold = ColdLog(store.commit_log.files, SequentialReads())
     store.commit_log.remove_oldest()
     log_file(tmp_path).unlink()
     assert WarmLog(store.commit_log).read(offset, size) is None
-    assert ColdLog(store.commit_log.files, Backlogs()).read(offset, size) is None
+    assert ColdLog(store.commit_log.files, SequentialReads()).read(offset, size) is None
     assert cold.read(offset, size) == written
     store.close()
 
 
 def test_of_a_closed_store_nothing_is_read(store: MessageStore) -> None:
-    cold = ColdLog(store.commit_log.files, Backlogs())
+    cold = ColdLog(store.commit_log.files, SequentialReads())
     store.close()
     assert cold.read(0, 100) is None
     cold.read_ahead("T", 0, 100)
@@ -148,7 +155,7 @@ def test_what_the_disk_holds_is_read_from_it(tmp_path: Path) -> None:
     store.close()
     _drop_pages(log_file(tmp_path))
     store = _opened_cold(tmp_path)
-    warm, cold = WarmLog(store.commit_log), ColdLog(store.commit_log.files, Backlogs())
+    warm, cold = WarmLog(store.commit_log), ColdLog(store.commit_log.files, SequentialReads())
     try:
         warm.read(*ranges[0])
     except ColdData:
@@ -234,21 +241,21 @@ def test_of_neighbours_that_are_not_all_there_the_others_are_given() -> None:
 
 
 def test_only_who_reads_on_reads_ahead() -> None:
-    backlogs = Backlogs()
-    assert not backlogs.goes_on("a", 0, 1000)
-    assert backlogs.goes_on("a", 1000, 2000)
-    assert backlogs.goes_on("a", 2000 + 2 * _MEBIBYTE, 3 * _MEBIBYTE)
-    assert not backlogs.goes_on("b", 3 * _MEBIBYTE, 3 * _MEBIBYTE + 10)
-    assert not backlogs.goes_on("a", 6 * _MEBIBYTE, 6 * _MEBIBYTE + 10)  # far behind
-    assert not backlogs.goes_on("a", 0, 10)  # from the beginning again
+    reads = SequentialReads()
+    assert not reads.note("a", 0, 1000)
+    assert reads.note("a", 1000, 2000)
+    assert reads.note("a", 2000 + 2 * _MEBIBYTE, 3 * _MEBIBYTE)
+    assert not reads.note("b", 3 * _MEBIBYTE, 3 * _MEBIBYTE + 10)
+    assert not reads.note("a", 6 * _MEBIBYTE, 6 * _MEBIBYTE + 10)  # far behind
+    assert not reads.note("a", 0, 10)  # from the beginning again
 
 
-def test_remembered_backlogs_are_bounded() -> None:
-    backlogs = Backlogs()
+def test_remembered_reads_are_bounded() -> None:
+    reads = SequentialReads()
     for number in range(2500):
-        backlogs.goes_on(number, 0, 10)
-    assert len(backlogs._ends) <= 1000
-    assert backlogs.goes_on(2499, 10, 20)
+        reads.note(number, 0, 10)
+    assert len(reads._ends) <= 1000
+    assert reads.note(2499, 10, 20)
 
 
 def test_read_ahead_stays_within_what_is_written(
@@ -261,7 +268,7 @@ def test_read_ahead_stays_within_what_is_written(
         advised.append((position, length))
 
     monkeypatch.setattr(os, "posix_fadvise", fadvise)
-    cold = ColdLog(store.commit_log.files, Backlogs())
+    cold = ColdLog(store.commit_log.files, SequentialReads())
     last = store.commit_log.files[-1]
     end = last.start + last.wrote
     cold.read_ahead("a", 0, 1000)
@@ -279,7 +286,7 @@ def test_ranges_far_from_each_other_are_asked_for_at_once(
     monkeypatch.setattr(
         os, "posix_fadvise", lambda _, position, length, advice: advised.append((position, length))
     )
-    cold = ColdLog(store.commit_log.files, Backlogs())
+    cold = ColdLog(store.commit_log.files, SequentialReads())
     second = store.commit_log.files[1].start
     cold.expect([(1000, 100), (1200, 100)])
     assert advised == []

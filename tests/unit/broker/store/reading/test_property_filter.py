@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from rmq_broker.store.log.record import properties_of
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.consume_queue import ConsumeQueue
+from rmq_broker.store.reading.cold_read import ColdRead
 from rmq_broker.store.reading.property_filter import PropertyFilter
-from rmq_broker.store.reading.reader import ColdRead, GetResult, GetStatus, Reader
+from rmq_broker.store.reading.reader import Reader
+from rmq_broker.store.reading.results import GetResult, GetStatus
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
 from tests.support.golden import json_lines
 from tests.unit.broker.parts import broker_settings
-from tests.unit.broker.store.parts import fill, log_file, opened, put
+from tests.unit.broker.store.parts import fill, log_file, new_store, opened, put
 
 _LARGE = 1 << 20
 
@@ -194,8 +196,13 @@ def test_a_gap_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_bit_maps_spare_reading_what_is_cold(tmp_path: Path) -> None:
-    store = opened(tmp_path, log_file_bytes=_LARGE, enableConsumeQueueExt=True)
-    store.judge.bit_map_of = lambda topic, properties: b"R" if b"red" in properties() else b"-"
+    store = new_store(
+        tmp_path,
+        log_file_bytes=_LARGE,
+        bit_map_of=lambda topic, properties: b"R" if b"red" in properties() else b"-",
+        enableConsumeQueueExt=True,
+    )
+    store.open()
     _put(store, *["red", "blue", "blue"] * 20)
     looked_at: list[bytes] = []
 

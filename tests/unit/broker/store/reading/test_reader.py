@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,8 +18,10 @@ from hypothesis import strategies as st
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.batch_consume_queue import BatchConsumeQueue
 from rmq_broker.store.queues.consume_queue import ConsumeQueue
+from rmq_broker.store.reading.cold_read import ColdRead
 from rmq_broker.store.reading.log_ranges import ColdData, Preadv
-from rmq_broker.store.reading.reader import ColdRead, GetResult, GetStatus, Reader, ReadStatistics
+from rmq_broker.store.reading.reader import Reader
+from rmq_broker.store.reading.results import GetResult, GetStatus, ReadStatistics
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
 from tests.unit.broker.parts import broker_settings
@@ -36,7 +39,7 @@ def offsets_of(result: GetResult) -> list[int]:
     return [message.queue_offset for message in decode_messages(result.body)]
 
 
-def with_messages(tmp_path: Path, count: int, size: int = 10, **keys: int) -> MessageStore:
+def with_messages(tmp_path: Path, count: int, size: int = 10, **keys: Any) -> MessageStore:
     store = new_store(tmp_path, log_file_bytes=LARGE, clock=Clock(), **keys)
     store.open()
     for number in range(count):
@@ -481,7 +484,7 @@ def test_a_tags_code_in_an_extension_file_is_looked_up_in_a_thread(tmp_path: Pat
     entry = queue.entry(0)
     assert entry is not None
     queue.put(entry[0], entry[1], address)
-    store.appender.on_arrival(queue)
+    store.appender.notify_arrival(queue)
     codes = {address: 7}
     queue.ext = SimpleNamespace(tags_code=codes.get)  # type: ignore[assignment]
 

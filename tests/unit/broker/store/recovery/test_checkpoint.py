@@ -42,7 +42,7 @@ def test_times_that_cannot_be_vouch_for_nothing(
     setattr(checkpoint, field, time_ms)
     checkpoint.save(path)
     assert Checkpoint.load(path) == Checkpoint()
-    assert f"{path} is damaged" in caplog.text and str(time_ms) in caplog.text
+    assert f"damaged file ignored path={path}" in caplog.text and str(time_ms) in caplog.text
 
 
 def test_the_safe_time_is_the_older_one_less_3_seconds() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rmq_broker.store.queues.consume_queues import ConsumeQueues
 from rmq_broker.store.recovery.checkpoint import Checkpoint
-from rmq_broker.store.recovery.queue_state import QueueMarks
+from rmq_broker.store.recovery.queue_state import QueueStateFile
 
 CHECKPOINT = Checkpoint(log_timestamp_ms=10, queue_timestamp_ms=20)
 
@@ -23,18 +23,18 @@ def queues_with(folder: Path, **messages: int) -> ConsumeQueues:
     return queues
 
 
-def loaded(path: Path) -> QueueMarks:
-    marks = QueueMarks(path)
-    marks.load()
-    return marks
+def loaded(path: Path) -> QueueStateFile:
+    state = QueueStateFile(path)
+    state.load()
+    return state
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Of a file that a clean stop with TopicA 5 and Thème 3 wrote."""
-    path = tmp_path / "marks.json"
+    path = tmp_path / "rmq_queues.json"
     queues = queues_with(tmp_path / "before", TopicA=5, Thème=3, Empty=0)
-    QueueMarks(path).stopped(queues, CHECKPOINT, 0)
+    QueueStateFile(path).save_ends(queues, CHECKPOINT, 0)
     queues.close()
     return path
 
@@ -52,32 +52,32 @@ def path(tmp_path: Path) -> Path:
 )
 def test_queues_that_lack_entries(tmp_path: Path, path: Path, found: dict[str, int], lacking: bool) -> None:
     queues = queues_with(tmp_path / "after", **found)
-    marks = loaded(path)
-    assert marks.lacks_entries(queues, CHECKPOINT, after_clean_stop=True) is lacking
+    state = loaded(path)
+    assert state.lacks_entries(queues, CHECKPOINT, after_clean_stop=True) is lacking
     other = Checkpoint(log_timestamp_ms=11, queue_timestamp_ms=20)
-    assert marks.lacks_entries(queues, other, after_clean_stop=False) is lacking
-    assert marks.lacks_entries(queues, other, after_clean_stop=True) is False  # another broker was here
+    assert state.lacks_entries(queues, other, after_clean_stop=False) is lacking
+    assert state.lacks_entries(queues, other, after_clean_stop=True) is False  # another broker was here
     queues.close()
 
 
 def test_deleted_topics_lack_nothing(tmp_path: Path, path: Path) -> None:
-    marks = loaded(path)
-    marks.topics_deleted(["TopicA", "Unknown"], 700)
+    state = loaded(path)
+    state.note_deleted(["TopicA", "Unknown"], 700)
     queues = queues_with(tmp_path / "after", Thème=3)
-    for again in (marks, loaded(path)):
+    for again in (state, loaded(path)):
         assert not again.lacks_entries(queues, CHECKPOINT, after_clean_stop=True)
         assert again.deleted == {"TopicA": 700, "Unknown": 700}
-    loaded(path).topics_deleted(["TopicA"], 900)
+    loaded(path).note_deleted(["TopicA"], 900)
     assert loaded(path).deleted == {"TopicA": 900, "Unknown": 700}
     queues.close()
 
 
 def test_deleted_topics_are_forgotten_with_their_messages(tmp_path: Path, path: Path) -> None:
-    marks = loaded(path)
-    marks.topics_deleted(["Old"], 500)
-    marks.topics_deleted(["New"], 900)
+    state = loaded(path)
+    state.note_deleted(["Old"], 500)
+    state.note_deleted(["New"], 900)
     queues = queues_with(tmp_path / "after")
-    marks.stopped(queues, CHECKPOINT, 500)
+    state.save_ends(queues, CHECKPOINT, 500)
     assert loaded(path).deleted == {"New": 900}
 
 
@@ -99,15 +99,15 @@ def test_deleted_topics_are_forgotten_with_their_messages(tmp_path: Path, path: 
 def test_a_damaged_file_says_nothing(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "marks.json"
+    path = tmp_path / "rmq_queues.json"
     path.write_bytes(content)
-    marks = loaded(path)
-    assert not marks.lacks_entries(queues_with(tmp_path / "q"), CHECKPOINT, after_clean_stop=False)
-    assert marks.deleted == {}
-    assert "cannot be read, and is left out of account" in caplog.text
+    state = loaded(path)
+    assert not state.lacks_entries(queues_with(tmp_path / "q"), CHECKPOINT, after_clean_stop=False)
+    assert state.deleted == {}
+    assert "unreadable file ignored" in caplog.text
 
 
 def test_a_missing_file_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    marks = loaded(tmp_path / "marks.json")
-    assert not marks.lacks_entries(queues_with(tmp_path / "q"), Checkpoint(), after_clean_stop=True)
+    state = loaded(tmp_path / "rmq_queues.json")
+    assert not state.lacks_entries(queues_with(tmp_path / "q"), Checkpoint(), after_clean_stop=True)
     assert not caplog.text

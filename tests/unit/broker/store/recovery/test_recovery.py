@@ -13,7 +13,8 @@ from rmq_broker.store.log.mapped_file import file_name
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.recovery.checkpoint import Checkpoint
-from rmq_broker.store.recovery.recovery import RecoveryReport, StopKind
+from rmq_broker.store.recovery.recovery import RecoveryReport
+from rmq_broker.store.recovery.stop_marker import StopKind
 from tests.unit.broker.store.parts import (
     Clock,
     bodies,

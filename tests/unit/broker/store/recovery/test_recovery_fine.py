@@ -17,7 +17,8 @@ from rmq_broker.store.log.mapped_file import file_name
 from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.recovery.checkpoint import Checkpoint
 from rmq_broker.store.recovery.fine_checkpoint import FineCheckpoint
-from rmq_broker.store.recovery.recovery import RecoveryReport, StopKind
+from rmq_broker.store.recovery.recovery import RecoveryReport
+from rmq_broker.store.recovery.stop_marker import StopKind
 from tests.unit.broker.store.parts import (
     Clock,
     bodies,
@@ -289,7 +290,7 @@ def test_a_recovery_that_is_cut_short(
     store = opened(tmp_path)
     fill(store, 900, topics=3)
     written(store, flushed=True)
-    store._marks.stopped(store.queues, Checkpoint(), 0)
+    store._queue_state.save_ends(store.queues, Checkpoint(), 0)
     killed(store)
     if first is StopKind.CLEAN:
         stopped_cleanly(tmp_path)

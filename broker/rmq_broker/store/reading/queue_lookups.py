@@ -1,0 +1,90 @@
+"""Offsets and times of queues, by topic and queue id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..log.commit_log import CommitLog
+from ..queues.consume_queue import ConsumeQueue
+from ..queues.consume_queues import ConsumeQueues
+from ..queues.extension import ExtUnit
+from .reader import Reader
+
+
+class QueueLookups:
+    """The part of the message store that tells where queues begin and end, and when messages were stored."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        reader: Reader,
+        is_batch: Callable[[str], bool],
+    ) -> None:
+        """`is_batch` tells which topics store batches as wholes."""
+        self.commit_log = commit_log
+        self.queues = queues
+        self.reader = reader
+        self._is_batch = is_batch
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset of a queue; 0 before its first message."""
+        queue = self.queues.get(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def reported_min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset as clients are told: -1 for a topic of batches before its first message."""
+        queue = self.queues.get(topic, queue_id)
+        if queue is None:
+            return -1 if self._is_batch(topic) else 0
+        return queue.reported_min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset that the next message of a queue gets."""
+        queue = self.queues.get(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
+        """Return the offset of the first message stored at or after a time, else the end of the queue.
+
+        `upper`: of the last message stored at or before it, else the beginning. Raises OSError; blocks.
+        """
+        queue = self.queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue.offset_by_time(timestamp_ms, self.commit_log.store_timestamp, upper=upper)
+
+    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return when a message was stored, in ms; -1 if it is not there. Raises OSError; blocks."""
+        queue = self.queues.get(topic, queue_id)
+        return -1 if queue is None else self._store_time(queue, queue_offset)
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        """Return when the first message of a queue was stored, in ms; -1 if it is empty."""
+        queue = self.queues.get(topic, queue_id)
+        return -1 if queue is None else self._store_time(queue, queue.min_offset)
+
+    def _store_time(self, queue: ConsumeQueue, offset: int) -> int:
+        entry = queue.entry(offset)
+        return -1 if entry is None else self.commit_log.store_timestamp(entry[0])
+
+    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Estimate whether a message is still in memory, by its distance from the log's end."""
+        queue = self.queues.get(topic, queue_id)
+        entry = None if queue is None else queue.entry(queue_offset)
+        return entry is not None and self.reader.is_recent(entry[0])
+
+    def queue_entries(
+        self, topic: str, queue_id: int, offset: int, max_count: int
+    ) -> list[tuple[int, int, int]] | None:
+        """Return physical offset, size and tags code of messages from `offset` on; None: no such queue.
+
+        Raises OSError; blocks.
+        """
+        queue = self.queues.get(topic, queue_id)
+        return None if queue is None else queue.entries(offset, max_count)
+
+    def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
+        """Return the unit at an address of a queue's extension files. Raises OSError; blocks."""
+        queue = self.queues.get(topic, queue_id)
+        return None if queue is None or queue.ext is None else queue.ext.unit(address)

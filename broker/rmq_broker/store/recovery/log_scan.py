@@ -1,0 +1,81 @@
+"""Reading the commit log from a start point on: its records, damage on the way, and its end.
+
+The log ends at the first record that is not valid. Damage before the offset up to which everything was
+certainly written does not end the log: it is logged and skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from ..log.commit_log import CommitLog
+from ..log.mapped_file import PAGE_BYTES, MappedFile
+from ..log.record import BLANK_BYTES, RecordSummary
+from ..log.record_walk import ScanEnd, next_record, walk_records
+from .start_point import StartPoint
+from .stop_marker import StopKind
+
+log = logging.getLogger("rmq.store.recovery")
+
+
+class LogScan:
+    """Iterates over the valid records once; afterwards `log_end` is the offset behind the last of them."""
+
+    def __init__(self, commit_log: CommitLog, start: StartPoint, stop: StopKind, *, check_crc: bool) -> None:
+        self._log = commit_log
+        self._start = start
+        self._stop = stop
+        self._check_crc = check_crc
+        self.log_end = start.begin
+        self.records_read = 0
+        self.last_timestamp_ms = 0
+
+    def __iter__(self) -> Iterator[RecordSummary]:
+        for file in self._log.files:
+            position: int | None = max(0, self._start.begin - file.start)
+            while position is not None and position < file.size:
+                end = ScanEnd()
+                for record in walk_records(file.map, position, file.start, end, check_crc=self._check_crc):
+                    if b"\0" in record.properties and self._is_torn(file, record):
+                        end.position = record.physical_offset - file.start
+                        break
+                    self.records_read += 1
+                    self.last_timestamp_ms = record.store_timestamp_ms
+                    yield record
+                self.log_end = file.start + end.position
+                if end.is_full:
+                    self.log_end = file.start + file.size
+                    break
+                if self.log_end >= self._start.certain_end:
+                    return
+                position = self._behind_damage(file, end.position)
+
+    def _is_torn(self, file: MappedFile, record: RecordSummary) -> bool:
+        """Whether a record that looks valid lacks a page of its properties, which no checksum covers.
+
+        After a crash of the machine any page may be missing, that is, zero. After a crash of the process
+        there is no such record, because a record's beginning is written last.
+        """
+        end = record.physical_offset + record.size - file.start
+        if file.start + end <= self._start.certain_end or self._stop is not StopKind.MACHINE_CRASHED:
+            return False
+        begin = end - len(record.properties)
+        for page in range(begin - begin % PAGE_BYTES, end, PAGE_BYTES):
+            # A page that the properties share with the bytes before them was written.
+            if page >= begin and not any(record.properties[page - begin : page - begin + PAGE_BYTES]):
+                return True
+        return False
+
+    def _behind_damage(self, file: MappedFile, position: int) -> int | None:
+        """The position of the next record of a file behind damage; None: there is none in this file."""
+        # A record may begin at `certain_end`.
+        until = min(file.size, self._start.certain_end - file.start + BLANK_BYTES)
+        found = next_record(file.map, position + 1, file.start, until)
+        log.error(
+            "the commit log is damaged at %d (file %s): the messages up to %s are lost",
+            file.start + position,
+            file.path.name,
+            "the end of the file" if found is None else file.start + found,
+        )
+        return found
