@@ -162,8 +162,8 @@ class Broker:
     async def _stop_services(self) -> None:
         """Stop each service, the highest first; a file that cannot be written keeps no other from closing.
 
-        What may be written of a service depends on what has been flushed of the commit log: so some of it
-        is written when the store has been closed.
+        Some state may only be written up to the part of the commit log that has been flushed. It is written
+        after the store is closed.
         """
         services, supervisor = self.services, self._supervisor
         if self._is_loaded:

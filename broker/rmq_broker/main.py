@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from rmq_remoting.daemon.lifecycle import Daemon
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
-# A thread that computes (topic statistics, an admin's list) is asked to let the loop go on after this long.
+# How long a computing thread (topic statistics, lists for an admin) may keep the loop waiting.
 _SWITCH_SECONDS: Final = 0.0005
 _DEFAULT_NAMESRV_PORT: Final = 9876
 
 
 def main() -> int:
-    """Run the command; the exit code."""
+    """Run the command; return the exit code."""
     return run_command(_command)
 
 
@@ -46,29 +46,31 @@ def _command(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("rmq-broker", "RocketMQ broker: stores messages and hands them out.")
+    parser = command_parser("rmq-broker", "RocketMQ broker: stores messages and delivers them to consumers.")
     parser.add_argument(
         "-n", "--namesrv", metavar="HOST:PORT[;...]", help="name servers to register with (namesrvAddr)"
     )
     parser.add_argument("--store", metavar="DIR", help="folder of the store (storePathRootDir)")
     parser.add_argument(
-        "--standalone", action="store_true", help="run a name server in this process, too: for tests, laptops"
+        "--standalone",
+        action="store_true",
+        help="also run a name server in this process, for tests and laptops",
     )
     parser.add_argument(
         "--namesrv-port",
         metavar="PORT",
         type=int,
         default=_DEFAULT_NAMESRV_PORT,
-        help="port of that name server (9876 by default; 0: any free port)",
+        help="port of this name server (default 9876; 0: any free port)",
     )
     parser.add_argument(
-        "--print-processors", action="store_true", help="print which request runs in which tier, and end"
+        "--print-processors", action="store_true", help="print the tier of each request code and exit"
     )
     return parser
 
 
 def _print_processors(configuration: Configuration[BrokerSettings]) -> None:
-    import asyncio  # noqa: PLC0415 (what serving needs is imported only now: --help is quick)
+    import asyncio  # noqa: PLC0415 (imported late: --help is fast)
 
     from rmq_remoting.daemon.processor_listing import processor_listing  # noqa: PLC0415
 
@@ -90,7 +92,7 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
     for note in configuration.notes:
         logging.getLogger("rmq.broker").warning("%s", note)
     if "RMQ_CRASH_POINT" in os.environ:
-        from .store.crash_points import install  # noqa: PLC0415 (tests alone have it)
+        from .store.crash_points import install  # noqa: PLC0415 (for crash tests only)
 
         install(os.environ)
     configuration.on_change(lambda _: set_log_level(settings.log_level))
@@ -103,7 +105,7 @@ def _serve(configuration: Configuration[BrokerSettings], namesrv_port: int | Non
         return await build_standalone(configuration, supervisor, namesrv_port)
 
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # What has been loaded until now stays: the cycle collector need not look at it again.
+    # Exempt the modules loaded so far from garbage collection: they live as long as the process.
     gc.collect()
     gc.freeze()
     return run_daemon(build, stop_timeout_seconds=settings.shutdown_wait_seconds)

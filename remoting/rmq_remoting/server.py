@@ -60,6 +60,11 @@ class RemotingServer:
         """Listen on a socket from `bind_socket`, which belongs to the server from now on. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._stopped = False
+        try:
+            bound.listen(self._backlog)  # uvloop's create_server does not raise where this fails
+        except OSError:
+            bound.close()
+            raise
         self._server = await loop.create_server(self._accept, sock=bound, backlog=self._backlog)
         self._sweeper = loop.call_later(self._sweep_seconds, self._close_idle)
         return self.port

@@ -58,7 +58,7 @@ async def test_the_processor_table_can_be_printed() -> None:
     assert "LITE_PULL_MESSAGE" in lines["361"]
 
 
-async def test_bad_settings_are_all_named_with_what_was_probably_meant(tmp_path: Path) -> None:
+async def test_all_bad_settings_are_named_with_suggestions(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("brokerNmae=b\nlistenPort=70000\nflushDiskType=SYNC_FLUSHY\n")
 
@@ -72,7 +72,7 @@ async def test_bad_settings_are_all_named_with_what_was_probably_meant(tmp_path:
     assert "Traceback" not in done.stderr
 
 
-async def test_what_is_taken_already_keeps_a_broker_from_starting(tmp_path: Path) -> None:
+async def test_a_port_or_store_in_use_prevents_the_start(tmp_path: Path) -> None:
     port = free_broker_port()
     async with OwnBroker("", port=port, home=tmp_path / "first") as first:
         common = [
@@ -104,7 +104,7 @@ async def test_what_is_taken_already_keeps_a_broker_from_starting(tmp_path: Path
     assert not (tmp_path / "second" / "abort").exists()
 
 
-async def test_a_port_that_is_taken_leaves_no_socket_behind(tmp_path: Path) -> None:
+async def test_a_port_in_use_leaves_no_socket_behind(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         taken.listen()
@@ -150,9 +150,7 @@ async def silent_address() -> AsyncIterator[str]:
         writer.transport.abort()
 
 
-async def test_name_servers_that_do_not_answer_do_not_hold_up_the_start(
-    tmp_path: Path, silent_address: str
-) -> None:
+async def test_silent_name_servers_do_not_delay_the_start(tmp_path: Path, silent_address: str) -> None:
     addresses = f"{silent_address};{LOOPBACK}:1;192.0.2.1:9876"
     began = time.monotonic()
     async with running_broker(tmp_path, namesrvAddr=addresses, readyWaitMillis=300) as broker:
@@ -167,7 +165,7 @@ async def test_name_servers_that_do_not_answer_do_not_hold_up_the_start(
     assert time.monotonic() - began < 3.0
 
 
-async def test_topics_can_be_found_as_soon_as_they_are_made_and_no_more_after_the_stop(
+async def test_routes_exist_from_the_creation_of_a_topic_until_the_stop(
     tmp_path: Path,
 ) -> None:
     async with running_namesrv(tmp_path) as namesrv, raw_client(namesrv.port) as clients:
@@ -225,7 +223,7 @@ async def test_two_brokers_of_one_name_report_each_other(
             await until(lambda: len(logged("registered with")) == 2)
 
 
-async def test_a_standalone_broker_brings_its_name_server_along(tmp_path: Path) -> None:
+async def test_a_standalone_broker_starts_its_own_name_server(tmp_path: Path) -> None:
     supervisor = TaskSupervisor(lambda name, error: None)
     both = await build_standalone(broker_configuration(tmp_path), supervisor, namesrv_port=0)
     try:
@@ -255,7 +253,7 @@ async def test_a_broker_that_acts_for_its_master_sends_heartbeats(tmp_path: Path
 # --- stop and start again ---
 
 
-async def test_what_was_known_is_known_after_a_restart(tmp_path: Path) -> None:
+async def test_state_survives_a_restart(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker, broker.client() as client:
         await client.ask(create_topic("T", 7))
         for number in range(10):
@@ -280,7 +278,7 @@ async def test_what_was_known_is_known_after_a_restart(tmp_path: Path) -> None:
     assert fastjson.loads((tmp_path / "store" / "config" / "consumerOffset.json").read_bytes())
 
 
-async def test_a_file_that_cannot_be_written_does_not_keep_the_store_from_closing(
+async def test_a_failed_write_of_a_file_does_not_prevent_the_store_from_closing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = RunningBroker(broker_configuration(tmp_path))
@@ -303,7 +301,7 @@ async def test_a_file_that_cannot_be_written_does_not_keep_the_store_from_closin
     assert not (tmp_path / "store" / "abort").exists()
 
 
-async def test_a_store_that_could_not_be_opened_is_left_as_it_was_found(
+async def test_a_store_that_could_not_be_opened_is_left_untouched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mark of the crash before stays: the next start has to know of it."""
@@ -325,9 +323,7 @@ async def test_a_store_that_could_not_be_opened_is_left_as_it_was_found(
     assert abort.exists()
 
 
-async def test_a_stop_in_the_middle_of_the_recovery_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_during_recovery_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_broker(tmp_path) as broker, broker.client() as client:
         sent(await client.ask(send("T")))
     broker = RunningBroker(broker_configuration(tmp_path))
@@ -356,7 +352,7 @@ async def test_a_stop_in_the_middle_of_the_recovery_waits_for_it(
         assert broker.store.max_offset("T", 0) == 1
 
 
-async def test_a_request_that_waits_for_the_disk_is_answered_before_the_broker_ends(
+async def test_a_request_that_waits_for_a_write_is_answered_before_the_broker_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_broker(tmp_path) as broker, broker.client() as client:
@@ -378,7 +374,7 @@ async def test_a_request_that_waits_for_the_disk_is_answered_before_the_broker_e
     assert [(answer.opaque, answer.code) for answer in answers] == [(command.opaque, ResponseCode.SUCCESS)]
 
 
-async def test_sigterm_in_the_middle_of_sends_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+async def test_sigterm_during_sends_loses_no_acknowledged_message(tmp_path: Path) -> None:
     async with OwnBroker("", home=tmp_path) as broker:
         async with Load(broker.port, connections=4, topics=3) as load:
             await load.until_acknowledged(2000)

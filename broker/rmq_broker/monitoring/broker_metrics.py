@@ -1,6 +1,6 @@
-"""The broker's metrics: Apache's names and labels (5.3.3, BrokerMetricsManager) out of plain integers.
+"""The broker's metrics, with the names and labels of Apache RocketMQ 5.3.3 (BrokerMetricsManager).
 
-What belongs to any daemon (loop lag, memory, tiers, connections) comes from `rmq_remoting.daemon`.
+`rmq_remoting.daemon` has the metrics of every daemon: loop lag, memory, tiers, connections.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LAST_VERSION: Final = 611  # V5_9_9
 
 
 class BrokerMetrics:
-    """Gathers the broker's collectors and those of any daemon, and serves them where the settings say so."""
+    """The broker's collectors and those of every daemon, served over HTTP if the settings enable it."""
 
     def __init__(
         self, settings: BrokerSettings, supervisor: TaskSupervisor, collectors: Iterable[Collector]
@@ -74,7 +74,7 @@ class BrokerMetrics:
         self.port: int | None = None
 
     async def start(self) -> None:
-        """Measure and serve."""
+        """Start the probes and the HTTP server."""
         for probe in self._probes:
             probe.start()
         if self._settings.metrics_enabled:
@@ -82,7 +82,7 @@ class BrokerMetrics:
             self.port = await self._server.start(host, self._settings.metrics_port)
 
     async def stop(self) -> None:
-        """End both."""
+        """Stop them."""
         for probe in self._probes:
             probe.stop()
         await self._server.stop()
@@ -90,7 +90,7 @@ class BrokerMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the broker's own metrics are made of."""
+    """The parts of the broker that its metrics are collected from."""
 
     settings: BrokerSettings
     topics: TopicTable
@@ -107,13 +107,13 @@ class Observed:
 
 
 class BrokerCollector:
-    """Topics, groups, messages, clients. (The store: `store_metrics.py`.)"""
+    """Metrics of topics, groups, messages and clients. (Of the store: `store_metrics.py`.)"""
 
     def __init__(self, observed: Observed) -> None:
         self._observed = observed
 
     def collect(self) -> Iterable[Family]:
-        """All families of the broker proper."""
+        """Return all metric families of the broker itself."""
         yield from self._numbers()
         yield from self._messages()
         yield from self._clients()
@@ -126,12 +126,12 @@ class BrokerCollector:
         for name, meaning, value in (
             (
                 "rocketmq_broker_permission",
-                "Permission bits of the observed.",
+                "Permission bits of the broker.",
                 observed.settings.broker_permission,
             ),
             ("rocketmq_topic_number", "Topics.", len(observed.topics)),
             ("rocketmq_consumer_group_number", "Consumer groups.", len(observed.groups)),
-            ("rmq_held_pulls", "Pulls that wait for a message.", observed.held_pulls.count),
+            ("rmq_held_pulls", "Held pulls.", observed.held_pulls.count),
         ):
             yield Family(name, "gauge", meaning, [((), value)])
 
@@ -183,7 +183,7 @@ class BrokerCollector:
         yield Family(
             "rmq_messages_filtered_total",
             "counter",
-            "Messages that a group's filter has kept from it.",
+            "Messages skipped by a group's filter.",
             [(keys[key], group.filtered_messages) for key, group in groups.items()],
             out_labels,
         )
@@ -222,30 +222,30 @@ class BrokerCollector:
         )
 
     def _order(self) -> Iterator[Family]:
-        """Locked queues, and groups whose members do not want the same."""
+        """Locked queues, and groups whose members have different subscriptions."""
         observed = self._observed
         groups = {group.name: group.consistency.variants for group in observed.consumers.groups()}
         yield Family(
             "rmq_queue_locks",
             "gauge",
-            "Queues that ordered consumers have locked, by group.",
+            "Queues locked by orderly consumers, by group.",
             [((name,), count) for name, count in observed.queue_locks.counts().items()],
             ("consumer_group",),
         )
         yield Family(
             "rmq_group_subscription_variants",
             "gauge",
-            "Different subscriptions within a group, of groups with more than one: they lose messages.",
+            "Different subscriptions within a group, if more than one: such a group loses messages.",
             [((name,), variants) for name, variants in groups.items() if variants > 1],
             ("consumer_group",),
         )
 
     def _tiers(self) -> Iterator[Family]:
-        """Apache's name for how many requests wait for a processor."""
+        """Waiting requests by tier, under Apache's name."""
         yield Family(
             "rocketmq_processor_watermark",
             "gauge",
-            "Requests that wait for their processor, or for what it waits for; held pulls are not counted.",
+            "Requests that wait for their processor or for its result; held pulls are not counted.",
             [
                 ((tier.name,), 0 if tier.name in HOLDING_TIERS else tier.statistics.waiting)
                 for tier in self._observed.tiers
@@ -254,7 +254,7 @@ class BrokerCollector:
         )
 
     def _lag(self) -> Iterator[Family]:
-        """What each group with committed offsets has not consumed yet, and how much of it is in its hands."""
+        """Lag of each group with committed offsets, and how much of it is in flight."""
         observed = self._observed
         max_offset, popped = observed.store.max_offset, observed.in_flight.by_group()
         lags: list[tuple[tuple[str, ...], int]] = []
@@ -269,14 +269,14 @@ class BrokerCollector:
                 end = max_offset(topic, queue_id)
                 behind += max(0, end - offset)
                 waiting += max(0, end - max(offset, pulled.get(queue_id, NO_OFFSET)))
-            labels, in_hands = self._out_labels(group, topic), popped.get((group, topic), 0)
-            lags.append((labels, behind + in_hands))
-            in_flight.append((labels, behind - waiting + in_hands))
+            labels, unacknowledged = self._out_labels(group, topic), popped.get((group, topic), 0)
+            lags.append((labels, behind + unacknowledged))
+            in_flight.append((labels, behind - waiting + unacknowledged))
             ready.append((labels, waiting))
         for name, meaning, values in (
-            ("lag", "Messages stored that a group has not consumed yet.", lags),
-            ("inflight", "Those of them that it has been given.", in_flight),
-            ("ready", "Those of them that it has not been given yet.", ready),
+            ("lag", "Stored messages that a group has not acknowledged or committed.", lags),
+            ("inflight", "Messages of the lag that are in flight.", in_flight),
+            ("ready", "Messages of the lag that are not delivered yet.", ready),
         ):
             label_names = ("topic", "consumer_group", "is_retry", "is_system")
             yield Family(f"rocketmq_consumer_{name}_messages", "gauge", meaning, values, label_names)
@@ -291,7 +291,7 @@ def _by_type(
     system: Mapping[str, str],
     counts: Callable[[TopicStatistics], tuple[int, int]],
 ) -> list[tuple[tuple[str, ...], int]]:
-    """Series by topic and kind of message; `counts` gives all, and those of them that are delayed."""
+    """Return series by topic and kind of message; `counts` returns all messages and the delayed ones."""
     series: list[tuple[tuple[str, ...], int]] = []
     for name, topic in topics.items():
         total, delayed = counts(topic)
@@ -304,7 +304,7 @@ def _by_type(
 
 
 def _version_text(version: int) -> str:
-    """A client's version as Apache's labels have it, e.g. `v5_3_3`; below version 4 the bare number."""
+    """Return a client's version as in Apache's labels, e.g. `v5_3_3`; below version 4 the bare number."""
     if version > _LAST_VERSION:
         return "higher_version"
     if version < _FIRST_REGULAR_VERSION:

@@ -1,4 +1,4 @@
-"""Metrics of what is delivered later or again.
+"""Metrics of delayed delivery and redelivery.
 
 Names are Apache's where it has one (RocketMQ 5.3.3, BrokerMetricsManager), else they begin with `rmq_`.
 """
@@ -21,7 +21,7 @@ _LABELS: Final = ("consumer_group", "topic", "is_system")
 
 
 class DeliveryCollector:
-    """Delayed messages, messages that came back, dead letters."""
+    """Delayed messages, messages sent back, dead letters."""
 
     def __init__(
         self, delayed: DelayedMessages, statistics: BrokerStatistics, system_topics: SystemTopics
@@ -31,16 +31,16 @@ class DeliveryCollector:
         self._system_topics = system_topics
 
     def collect(self) -> Iterable[Family]:
-        """All families of delivery."""
+        """Return all metric families of delivery."""
         yield from self._delays()
-        yield from self._returns()
+        yield from self._redeliveries()
 
     def _delays(self) -> Iterator[Family]:
         delayed = self._delayed
         yield Family(
             "rmq_delayed_messages",
             "gauge",
-            "Delayed messages that wait, by delay level.",
+            "Waiting delayed messages, by delay level.",
             [((str(level),), count) for level, count in delayed.waiting().items()],
             ("level",),
         )
@@ -51,31 +51,31 @@ class DeliveryCollector:
         )
         yield counter(
             "rmq_delayed_messages_lost_total",
-            "Delayed messages that could not be read, or belong nowhere; the log says which.",
+            "Delayed messages that could not be read or name no valid topic; the log tells each.",
             delayed.lost,
         )
         yield gauge(
             "rmq_delayed_messages_overdue_seconds",
-            "For how long the delayed message that waits longest has been due.",
+            "Time for which the most overdue delayed message has been due.",
             delayed.overdue_ms() / 1000,
         )
         yield Family(
             "rmq_delayed_messages_lateness_milliseconds",
             "histogram",
-            "How much later than due delayed messages were delivered.",
+            "Lateness of delivered delayed messages.",
             [((), delayed.lateness_ms)],
         )
 
-    def _returns(self) -> Iterator[Family]:
+    def _redeliveries(self) -> Iterator[Family]:
         for name, meaning, counts in (
             (
                 "rmq_messages_sent_back_total",
-                "Messages that a group could not consume and that were stored for it again.",
+                "Messages that a group sent back and that are redelivered to it.",
                 self._statistics.sent_back,
             ),
             (
                 "rocketmq_send_to_dlq_messages_total",
-                "Messages that went to a group's dead letters.",
+                "Messages moved to a group's dead letter topic.",
                 self._statistics.dead_letters,
             ),
         ):

@@ -1,8 +1,8 @@
-"""What request 28 tells of a broker, for `mqadmin`, the exporter and the dashboard.
+"""The runtime information that request 28 returns to `mqadmin`, the exporter and the dashboard.
 
 Keys are those of Apache RocketMQ 5.3.3 (AdminBrokerProcessor.prepareRuntimeInfo, StoreStatsService,
-DefaultMessageStore.getRuntimeInfo): tools parse them, so each is there also where the broker has nothing to
-say about it yet.
+DefaultMessageStore.getRuntimeInfo): tools parse them, so every key is
+present, even without a figure behind it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _VERSION_TEXT: Final = "V5_3_3"
 
-# Figures of what does not exist here (the transient pool), or is not measured (rates of timers).
+# Figures of features that do not exist here (the transient pool) or are not measured (rates of timers).
 _NOT_THERE: Final = {
     "dispatchMaxBuffer": "0",
     "getMessageEntireTimeMax": "0",
@@ -35,14 +35,14 @@ _NOT_THERE: Final = {
     "timerDequeueTps": "0.0",
     "remainTransientStoreBufferNumbs": str(2**31 - 1),
 }
-# What the store says instead, where it can.
+# Replaced by the store's own figures once it has them.
 _STORE_DEFAULTS: Final = {
     "dispatchBehindBytes": "0",
     "pageCacheLockTimeMills": "0",
     "earliestMessageTimeStamp": "-1",
     "flushBehindBytes": "0",
 }
-# Apache's pools by the tier that does their work here.
+# Prefixes of Apache's keys for its thread pools, by the tier that does the work here.
 _TIER_PREFIXES: Final = {
     "send": "sendThreadPoolQueue",
     "pull": "pullThreadPoolQueue",
@@ -50,19 +50,19 @@ _TIER_PREFIXES: Final = {
     "query": "queryThreadPoolQueue",
     "ack": "ackThreadPoolQueue",
 }
-# Apache's keys for it have no common beginning.
+# Apache's keys for this one have no common prefix.
 _TRANSACTION_TIER: Final = "transaction"
 
 
 class StoreFigures(Protocol):
-    """The store, as far as it is needed here."""
+    """The store, as far as runtime information needs it."""
 
     def runtime_info(self) -> dict[str, str]:
         """Return the store's figures by Apache's keys."""
 
 
 class RuntimeInfo:
-    """Gathers the figures; reads only."""
+    """Collects the figures; only reads."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class RuntimeInfo:
         delay_positions: Callable[[], dict[int, tuple[int, int]]] = dict,
         timer_info: Callable[[], dict[str, str]] = dict,
     ) -> None:
-        """`delay_positions`: by delay level, how far its messages are delivered, and how far they go.
+        """`delay_positions` returns, by delay level, the next offset to deliver and the end of the queue.
 
-        `timer_info`: figures of timed messages.
+        `timer_info` returns the figures of timed messages.
         """
         self._statistics = statistics
         self._store = store
@@ -87,7 +87,7 @@ class RuntimeInfo:
         self._timer_info = timer_info
 
     def collect(self) -> dict[str, str]:
-        """Key to figure. Asks the file system for its free space."""
+        """Return all figures by key. Asks the file system for its free space."""
         store = _STORE_DEFAULTS | self._store.runtime_info()
         return {
             **_NOT_THERE,
@@ -106,9 +106,9 @@ class RuntimeInfo:
         }
 
     def _disk_ratios(self) -> dict[str, str]:
-        """How full the disks of log and queues are, each by itself; as they decide about cleaning."""
+        """Usage of the disks of log and queues, each by itself, as it decides about the deletion of files."""
         log_use, queue_use = self._disk.log_use, self._disk.queue_use
-        if log_use is None or queue_use is None:  # nobody has looked yet: the store's own figures
+        if log_use is None or queue_use is None:  # not measured yet: the store's own figures stand
             return {}
         log_ratio = f"{log_use.ratio:.4f}"
         return {
@@ -118,7 +118,7 @@ class RuntimeInfo:
         }
 
     def _delay_levels(self) -> dict[str, str]:
-        """Of each delay level in use: the next offset to be delivered, the end of its queue."""
+        """By delay level in use: the next offset to deliver, and the end of its queue."""
         return {
             f"scheduleMessageOffset_{level}": f"{offset},{end}"
             for level, (offset, end) in self._delay_positions().items()
@@ -133,7 +133,7 @@ class RuntimeInfo:
             waiting = tier.statistics.waiting if tier and name not in HOLDING_TIERS else 0
             figures[f"{prefix}Size"] = str(waiting)
             figures[f"{prefix}Capacity"] = str(tier.capacity if tier else 0)
-            # A request that has waited too long is refused when its turn comes: there is no head to look at.
+            # A late request is refused when its turn comes, so the head of the queue is not known.
             figures[f"{prefix}HeadWaitTimeMills"] = "0"
         ends = tiers.get(_TRANSACTION_TIER)
         figures["EndTransactionQueueSize"] = str(ends.statistics.waiting if ends else 0)
@@ -147,7 +147,7 @@ class RuntimeInfo:
 
 
 def _readable_bytes(count: int) -> str:
-    """As MixAll.humanReadableByteCount of Apache, e.g. `1.5 GiB`."""
+    """Format a size as Apache's MixAll.humanReadableByteCount does, e.g. `1.5 GiB`."""
     if count < 1024:
         return f"{count} B"
     size = float(count)

@@ -22,7 +22,7 @@ _APACHES_VALUES: Final = ("local", "disk")
 
 
 class StoreCollector:
-    """How much is stored, what is behind, what is deleted, and whether messages are accepted."""
+    """Size, flush lag, reads, index, disks and deleted files of the store."""
 
     def __init__(
         self, store: MessageStore, disk: DiskSpace, cleaning: CleaningStatistics, now_ms: ClockMs
@@ -31,10 +31,10 @@ class StoreCollector:
         self._disk = disk
         self._cleaning = cleaning
         self._now_ms = now_ms
-        self._oldest = (-1, -1)  # where the log began, and when its first message was stored
+        self._oldest = (-1, -1)  # begin of the log, and the store time of its first message
 
     def collect(self) -> Iterable[Family]:
-        """All families of the store."""
+        """Return all metric families of the store."""
         yield from self._apaches()
         yield from self._writing()
         yield from self._flushing()
@@ -43,7 +43,7 @@ class StoreCollector:
         yield from self._disks()
         yield from self._cleaned()
 
-    # --- what Apache's broker has too ---
+    # --- metrics of Apache's broker ---
 
     def _apaches(self) -> Iterator[Family]:
         store = self._store
@@ -51,7 +51,7 @@ class StoreCollector:
         yield _apaches("rocketmq_storage_size_bytes", "Bytes of the commit log.", size_bytes)
         yield _apaches(
             "rocketmq_storage_flush_behind_bytes",
-            "Bytes of the commit log that are not on the disk yet.",
+            "Bytes of the commit log that are not flushed yet.",
             store.commit_log.unflushed_bytes,
         )
         yield _apaches(
@@ -68,7 +68,7 @@ class StoreCollector:
             )
 
     def _oldest_ms(self) -> int:
-        """When the log's first message was stored. Looked up once for each file that the log begins with."""
+        """Store time of the log's first message, read once for each file that the log begins with."""
         begin, stored_ms = self._oldest
         if stored_ms <= 0 or begin != self._store.min_phy_offset():
             begin = self._store.min_phy_offset()
@@ -82,32 +82,36 @@ class StoreCollector:
         store = self._store
         yield gauge(
             "rmq_store_refuses_writes",
-            "1 while no messages are accepted; why, the log says, and the answer to a send.",
+            "1 while messages are refused; the log and the responses to sends tell the cause.",
             store.health.refusal is not None,
         )
         yield counter(
             "rmq_store_puts_failed_total",
-            "Messages and batches that found no room in the commit log.",
+            "Messages and batches that failed because the commit log had no room.",
             store.appender.puts_failed,
         )
         yield gauge(
             "rmq_store_queue_unwritten_bytes",
-            "Queue entries that are in memory alone, bytes; made again from the log after a crash.",
+            "Bytes of queue entries not written yet; after a crash they are rebuilt from the log.",
             store.queues.unwritten_bytes,
         )
 
     def _flushing(self) -> Iterator[Family]:
-        """Synchronous flushing; all of it is 0 without."""
+        """Metrics of synchronous flushing; 0 with asynchronous flushing."""
         commits = self._store.commits
         statistics = CommitStatistics() if commits is None else commits.statistics
         yield gauge(
             "rmq_store_flush_waiting",
-            "Sends that wait for the disk.",
+            "Sends that wait for a flush.",
             0 if commits is None else commits.waiting,
         )
         for name, meaning, value in (
-            ("flush_groups", "Flushes that were waited for; each answers all who wait.", statistics.flushes),
-            ("flush_answered", "Sends answered once they were on the disk.", statistics.answered),
+            (
+                "flush_groups",
+                "Synchronous flushes; each answers all sends that wait for it.",
+                statistics.flushes,
+            ),
+            ("flush_answered", "Sends answered after their flush.", statistics.answered),
             ("flush_timeouts", "Sends answered FLUSH_DISK_TIMEOUT.", statistics.timed_out),
             ("flush_failures", "Sends whose flush failed.", statistics.failed),
         ):
@@ -119,12 +123,12 @@ class StoreCollector:
         statistics = self._store.reader.statistics
         yield counter(
             "rmq_store_cold_reads_total",
-            "Reads for consumers that had to wait for a disk.",
+            "Reads for consumers that had to read from disk.",
             statistics.cold_reads,
         )
         yield counter(
             "rmq_store_cold_read_bytes_total",
-            "What those have read of the commit log.",
+            "Bytes of the commit log read by them.",
             statistics.cold_bytes,
         )
 
@@ -133,23 +137,25 @@ class StoreCollector:
         yield Family(
             "rmq_store_index_state",
             "gauge",
-            "1 for the state that the index is in: off, catching up with the log, or live.",
+            "1 for the current state of the index: off, catching up with the log, or live.",
             [((state.name.lower(),), state is statistics.state) for state in IndexState],
             ("state",),
         )
-        # An index that is switched off is behind by all of the log: nothing to be alarmed at.
+        # An index that is switched off lags by the whole log, which is no reason for an alarm.
         is_off = statistics.state is IndexState.OFF
         yield gauge(
             "rmq_store_index_behind_bytes",
-            "Bytes of the commit log whose messages are not found by key yet.",
+            "Bytes of the commit log whose messages are not in the index yet.",
             0 if is_off else statistics.behind_bytes,
         )
         yield gauge(
             "rmq_store_index_failing", "1 while the index cannot be written.", statistics.failure is not None
         )
         yield gauge("rmq_store_index_files", "Index files.", statistics.files)
-        yield gauge("rmq_store_index_entries", "Entries in them.", statistics.entries)
-        yield gauge("rmq_store_index_size_bytes", "Their size, holes included.", statistics.size_bytes)
+        yield gauge("rmq_store_index_entries", "Entries in the index files.", statistics.entries)
+        yield gauge(
+            "rmq_store_index_size_bytes", "Size of the index files, holes included.", statistics.size_bytes
+        )
 
     # --- disks and cleaning ---
 
@@ -167,19 +173,19 @@ class StoreCollector:
         yield Family(
             "rmq_store_disk_available_bytes",
             "gauge",
-            "What is left on the disk.",
+            "Bytes available on the disk.",
             [(labels, use.available_bytes) for labels, use in known],
             ("files",),
         )
         yield gauge(
             "rmq_store_disk_level",
-            "What follows from it: 0 nothing, 1 old files are deleted at any hour, 2 the oldest are whatever "
-            "their age, 3 no messages are accepted.",
+            "Reaction to the disk usage: 0 none, 1 expired files are deleted at any hour, 2 the oldest files "
+            "are deleted whatever their age, 3 messages are refused.",
             int(disk.level),
         )
         yield counter(
             "rmq_store_disk_check_failures_total",
-            "Times that the file system did not tell how full it is.",
+            "Failed queries of the disk usage.",
             disk.failures,
         )
 
@@ -188,7 +194,7 @@ class StoreCollector:
         yield Family(
             "rmq_store_files_deleted_total",
             "counter",
-            "Files deleted because their messages were old, or the disk was full.",
+            "Files deleted because they had expired or the disk was full.",
             [
                 (("log",), cleaning.log_files_deleted),
                 (("queues",), cleaning.queue_files_deleted),
@@ -198,7 +204,7 @@ class StoreCollector:
         )
         yield counter(
             "rmq_store_log_freed_bytes_total",
-            "What the deleted files of the commit log had taken on the disk.",
+            "Bytes of disk space freed by deleting commit log files.",
             cleaning.log_bytes_freed,
         )
         yield counter(
@@ -206,7 +212,7 @@ class StoreCollector:
         )
         yield gauge(
             "rmq_store_cleaning_last_round_timestamp_seconds",
-            "When it was last looked for files to delete; 0 before the first time.",
+            "Time of the last round of deletion; 0 before the first.",
             cleaning.last_round_ms / 1000,
         )
 

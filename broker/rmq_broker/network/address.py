@@ -67,7 +67,7 @@ def bind_ports(settings: BrokerSettings) -> BoundPorts:
 
 
 def port_problem(settings: BrokerSettings, error: OSError) -> StartError:
-    """Return what the operator is told of a port that cannot be used."""
+    """Return the error for the operator of a port that cannot be used."""
     return StartError(
         f"cannot listen on {settings.bind_address}:{settings.listen_port} (and, for sends, "
         f"{settings.fast_listen_port}): {error.strerror}. Is another broker running? listenPort "

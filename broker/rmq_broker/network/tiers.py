@@ -10,19 +10,19 @@ from rmq_remoting.tiers import InlineTier, PoolTier, Tier
 if TYPE_CHECKING:
     from ..settings.tiers import TierSettings
 
-# Without fast failure a request may wait as long as it likes; a day is as long as that.
+# Without fast failure the wait of a request is not limited; a day stands for that.
 _FOREVER_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """The broker's tiers. Inline work takes microseconds; the pools may block."""
+    """The broker's tiers. Inline work takes microseconds; work in a pool may block."""
 
     send: InlineTier
     reply: InlineTier
     pull: InlineTier
     lite_pull: InlineTier
-    pull_cold: PoolTier  # what pulls hand on that is not in memory
+    pull_cold: PoolTier  # pulls pass reads of messages that are not in memory on to it
     ack: InlineTier
     transaction: InlineTier
     heartbeat: InlineTier
@@ -34,7 +34,7 @@ class Tiers:
 
     @classmethod
     def of(cls, settings: TierSettings) -> Tiers:
-        """Tiers with the capacities and waits of the settings."""
+        """Build tiers with the capacities and waits of the settings."""
 
         def wait_ms(limit_ms: int) -> int:
             return limit_ms if settings.broker_fast_failure_enable else _FOREVER_MS
@@ -44,7 +44,7 @@ class Tiers:
 
         return cls(
             send=inline("send", settings.send_queue_capacity, settings.send_max_wait_ms),
-            # BrokerFastFailure does not look after Apache's pool for replies.
+            # Apache's BrokerFastFailure does not watch the pool for replies.
             reply=InlineTier("reply", capacity=settings.reply_queue_capacity, max_wait_ms=_FOREVER_MS),
             pull=inline("pull", settings.pull_queue_capacity, settings.pull_max_wait_ms),
             lite_pull=inline("lite_pull", settings.lite_pull_queue_capacity, settings.lite_pull_max_wait_ms),
@@ -76,7 +76,7 @@ class Tiers:
                 "query",
                 threads=settings.query_threads,
                 capacity=settings.query_queue_capacity,
-                max_wait_ms=_FOREVER_MS,  # BrokerFastFailure does not look after Apache's query pool either
+                max_wait_ms=_FOREVER_MS,  # nor does it watch the query pool
             ),
         )
 

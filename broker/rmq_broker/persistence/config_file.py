@@ -1,8 +1,8 @@
-"""State that is kept in JSON files under `<store>/config`: read at start, written when it has changed.
+"""State in JSON files under `<store>/config`: read at start, written after changes.
 
-A file is replaced as a whole and the content before stays beside it as `.bak`, so that after a crash at any
-moment one of the two can be read (Apache RocketMQ 5.3.3, ConfigManager, has the same two files, but
-overwrites them in place).
+A file is replaced as a whole, and its previous content is kept as `.bak`. After a crash at any moment one of
+the two files can be read. (Apache RocketMQ 5.3.3, ConfigManager, has the same two files, but overwrites them
+in place.)
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from rmq_remoting.errors import BodyError
 
 log = logging.getLogger("rmq.broker.persistence")
 
-# While changes keep coming, a file is written this often at most.
+# Shortest time between two writes of a file that keeps changing.
 _SPACING_SECONDS: Final = 0.2
 _RETRY_SECONDS: Final = 5.0
 
 
 class ConfigFileError(Exception):
-    """A file and its backup cannot be read: starting would lose what they hold."""
+    """Neither a file nor its backup can be read: a start would lose their content."""
 
 
 class _Missing(ConfigFileError):
-    """A file that is not there."""
+    """A file does not exist."""
 
 
 class Persistent(Protocol):
-    """A state's owner, as its file sees it. Both methods belong to the loop's thread."""
+    """State that is kept in a file. Both methods belong to the loop's thread."""
 
     def encode(self) -> bytes:
-        """The whole state as the text of the file."""
+        """Return the whole state as the content of the file."""
 
     def decode(self, content: bytes) -> None:
-        """Take the state over from such a text; raises BodyError and changes nothing if it is damaged."""
+        """Load the state from such content; raises BodyError, with nothing changed, if it is damaged."""
 
 
 class ConfigFile:
-    """Keeps one file in step with its state.
+    """Writes one file after changes of its state.
 
-    The state is encoded on the loop and written in a thread; changes that come while a write is under way
-    are written together after it. A write that fails is logged, counted and tried again.
+    The state is encoded on the loop and written in a thread; changes during a write are
+    written together after it. A failed write is logged, counted and retried.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class ConfigFile:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def load(self) -> bool:
-        """Read the file, or its backup where the file is damaged; False where there is neither.
+        """Read the file, or its backup if the file is damaged; return False if there is neither.
 
-        Blocks on the disk: for the start only. Raises ConfigFileError where neither can be read.
+        For the start only: it blocks on the disk. Raises ConfigFileError if neither can be read.
         """
         backup = self.path.with_name(self.path.name + ".bak")
         problem = self._load_from(self.path)
@@ -81,7 +81,7 @@ class ConfigFile:
             return True
         backup_problem = self._load_from(backup)
         if backup_problem is None:
-            log.warning("%s; its state was read from %s instead", problem, backup.name)
+            log.warning("state read from backup backup=%s cause=%s", backup.name, problem)
             # The damaged file must not become the backup.
             self._keep_backup = False
             return True
@@ -93,7 +93,7 @@ class ConfigFile:
         )
 
     def changed(self) -> None:
-        """The state has changed: write it soon."""
+        """Write the state soon: it has changed."""
         self._changed += 1
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(
@@ -101,7 +101,7 @@ class ConfigFile:
             )
 
     async def save(self) -> None:
-        """Wait until every change so far is on disk. Raises OSError where it cannot be written."""
+        """Wait until every change so far is on disk. Raises OSError if the write fails."""
         if self._on_disk >= self._changed:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -110,7 +110,7 @@ class ConfigFile:
         await future
 
     async def close(self) -> None:
-        """Write what is not on disk yet, and stop. Raises OSError where it cannot be written."""
+        """Write the changes that are not on disk yet, and stop. Raises OSError if the write fails."""
         try:
             await self.save()
         finally:
@@ -119,7 +119,7 @@ class ConfigFile:
                 await asyncio.gather(self._writer, return_exceptions=True)
 
     def _load_from(self, path: Path) -> ConfigFileError | None:
-        """Take the state over from a file; what is wrong with it, or None."""
+        """Load the state from a file; return the error of a file that cannot be used."""
         try:
             content = path.read_bytes()
         except FileNotFoundError:
@@ -151,7 +151,7 @@ class ConfigFile:
         except Exception as error:
             self.failed_writes += 1
             log.error(
-                "cannot write %s, will try again: %s",
+                "file not written, retrying path=%s cause=%s",
                 self.path,
                 error,
                 exc_info=not isinstance(error, OSError),
@@ -172,7 +172,7 @@ class ConfigFile:
             pass
 
     def _answer(self, number: int, error: Exception | None) -> None:
-        """Tell those who wait for a change up to `number`."""
+        """Wake the callers of `save` that wait for changes up to `number`."""
         waiting, self._waiting = self._waiting, []
         for wanted, future in waiting:
             if wanted > number:

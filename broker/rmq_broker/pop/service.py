@@ -100,11 +100,12 @@ class PopService:
         self.orders_file = ConfigFile(settings.config_dir / "consumerOrderInfo.json", self.orders)
         self.modes_file = ConfigFile(settings.config_dir / "messageRequestMode.json", self.modes)
         self._written_revision = 0
-        # What `settle` notes once the log is flushed to there.
+        # Noted by `settle`, and in force once the log is flushed to `_settled_when_flushed_to`.
         self._outstanding_from: int | None = None
         self._included_end: int | None = None
         self._settled_when_flushed_to = 0
-        # How far Apache's revive queues are done with, once the log is on the disk up to there.
+        # Last offsets of Apache's revive queues that were taken over, in force once the log is flushed to
+        # `_handed_over_until`.
         self._handed_over: dict[int, int] = {}
         self._handed_over_until = 0
         self._stopped_at = 0
@@ -116,7 +117,7 @@ class PopService:
     # --- life ---
 
     async def load(self) -> None:
-        """Know what is in consumers' hands. Raises ConfigFileError, OSError."""
+        """Recover messages in flight, their order and request modes. Raises ConfigFileError, OSError."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.orders_file.load)
         await loop.run_in_executor(None, self.modes_file.load)
@@ -142,7 +143,7 @@ class PopService:
             if not self._offsets.has_reset(key.group, key.topic, key.queue_id):
                 self._went_elsewhere(key, self.positions.get(key))
         for point in recovered.left_over:
-            # From now on the journal has them.
+            # From now on they are in the journal.
             self.journal.check_point(point)
             acked = [offset for offset in point.offsets if offset not in point.remaining()]
             if acked:
@@ -156,7 +157,7 @@ class PopService:
         self.positions.started(self.journal.end, self.in_flight.oldest_journal_offset)
         if recovered.points or recovered.left_over:
             log.info(
-                "%d pops are not acknowledged yet (%d entries of the journal read)",
+                "unacknowledged pops recovered pops=%d journal_entries_read=%d",
                 len(self.in_flight),
                 recovered.entries_read,
             )
@@ -168,21 +169,29 @@ class PopService:
         supervisor.every("pop order", self._flush_orders_seconds, self.flush_orders)
 
     async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Stop redelivering; `stop` follows."""
+        """Stop redelivering and committing; `stop` follows.
+
+        A tick while the store closes would commit offsets that `finish` does not see as changed, so that
+        they would not be written.
+        """
         await supervisor.cancel("pop revival")
+        await supervisor.cancel("pops")
 
     async def stop(self) -> None:
-        """Commit what is on the disk, write what is not in the log: `finish` follows. Raises OSError."""
+        """Commit offsets up to the flushed part of the log, and write the files. Raises OSError.
+
+        `finish` follows once the store has been closed.
+        """
         self.settle(self._store.commit_log.flushed_offset)
         self._stopped_at = self.journal.end
         self.flush_orders()
         await asyncio.gather(self.orders_file.close(), self.modes_file.close())
 
     def finish(self, *, all_is_flushed: bool) -> bool:
-        """The store has been closed; commit the rest, if the log is on the disk.
+        """Commit the remaining offsets after the store was closed, provided that the log is flushed.
 
-        Else check points may be lost, and with the offsets behind them nobody would bring the messages back.
-        Tells whether there are new offsets, for their owner to write.
+        Otherwise check points may be lost, and with offsets committed past them their messages would not be
+        redelivered. Returns whether offsets changed, which their owner then writes.
         """
         if not all_is_flushed:
             return False
@@ -195,24 +204,24 @@ class PopService:
         return self._offsets.revision != before
 
     async def modes_saved(self) -> None:
-        """Write the request modes, and wait for it. Raises OSError where they cannot be written."""
+        """Write the request modes and wait until they are on disk. Raises OSError."""
         self.modes_file.changed()
         await self.modes_file.save()
 
-    # --- from time to time ---
+    # --- periodic work ---
 
     def tick(self) -> None:
-        """Every tenth of a second: waiting pops whose time has ended, queues that got free, offsets."""
+        """Expire waiting pops, wake those whose queue was released, commit offsets: every 0.1 s."""
         self.polls.expire()
         self.notifications.expire()
         self.orders.freed(self._free)
         self.settle(self._store.commit_log.flushed_offset)
 
     def settle(self, flushed_offset: int) -> None:
-        """Commit the offsets whose check points are on the disk, and how far the journal is done with.
+        """Commit the offsets whose check points are flushed, and the offset that recovery starts at.
 
-        That, too, counts only once the log is on the disk as it is now: what was acknowledged, or has come
-        back, since the oldest check point stands in it.
+        That offset, too, is committed only once the log is flushed up to its present end: the log holds the
+        acknowledgements and redeliveries since the oldest check point.
         """
         positions = self.positions
         positions.settle(flushed_offset)
@@ -230,16 +239,16 @@ class PopService:
         self._settled_when_flushed_to = self._store.max_phy_offset()
 
     def _settle_handed_over(self, flushed_offset: int) -> None:
-        """What waited in Apache's revive topic is in the journal, and that is on the disk."""
+        """Note that the entries of Apache's revive topic are in the journal, once that is flushed."""
         if self._handed_over and flushed_offset >= self._handed_over_until:
             for queue_id, offset in self._handed_over.items():
                 self.positions.mark_handed_over_done(self._revive_topic, queue_id, offset)
             self._handed_over = {}
 
     def held_from_ms(self) -> int | None:
-        """The time of the timer from which on Apache's broker would have to hand check points over.
+        """Return the timer's time from which on Apache's broker would have to hand over check points.
 
-        None where nothing is in consumers' hands.
+        None if no message is in flight.
         """
         earliest = self.in_flight.earliest_revive_time
         return None if earliest is None else handed_over_at(earliest)
@@ -248,42 +257,42 @@ class PopService:
         return self._settings.flush_consumer_offset_interval_ms / 1000
 
     def flush_orders(self) -> None:
-        """Have `consumerOrderInfo.json` written if there is something new."""
+        """Write `consumerOrderInfo.json` soon if the order has changed."""
         if self.orders.revision != self._written_revision:
             self._written_revision = self.orders.revision
             self.orders_file.changed()
 
     async def orders_saved(self) -> None:
-        """Write what is in hand in order, if that is new, and wait for it. Raises OSError."""
+        """Write the order if it has changed, and wait until it is on disk. Raises OSError."""
         self.flush_orders()
         await self.orders_file.save()
 
-    # --- what others tell ---
+    # --- events ---
 
     def connection_closed(self, connection: Connection) -> None:
-        """A client has gone."""
+        """Drop the waiting requests of a closed connection."""
         self.polls.connection_closed(connection)
         self.notifications.connection_closed(connection)
 
     def release_all(self) -> None:
-        """Answer everybody who waits."""
+        """Answer all waiting requests."""
         self.polls.release_all()
         self.notifications.release_all()
 
     def _free(self, key: QueueKey) -> None:
-        """A queue can be popped in order again."""
+        """Wake the requests for a queue that can be popped in order again."""
         self.polls.wake_queue(key)
         self.notifications.wake_queue(key)
 
     def _was_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A group's offset was set: the journal must not move it on after a crash."""
+        """Note that a group's offset was reset, so that recovery from the journal does not move it on."""
         key = QueueKey(topic, group, queue_id)
         self.positions.forget(key)
         if self.positions.is_journaled(key):
             self._note_reset(Reset(*key, offset, is_pending=True))
 
     def _went_elsewhere(self, key: QueueKey, offset: int) -> None:
-        """A group has taken notice of a reset, or found nothing where it was to go on."""
+        """Note that a group applied a reset, or found no message at its offset and went on elsewhere."""
         self._note_reset(Reset(*key, offset))
         self.positions.note_journaled(key)
 
@@ -291,10 +300,12 @@ class PopService:
         try:
             self.journal.reset(reset, self._settings.broker_name)
         except (StoreUnavailable, MessageRejected) as error:
-            log.warning("this would be forgotten in a crash: %s: %s", reset, error)
+            log.warning(
+                "reset of an offset not persisted reset=%s cause=%s; a crash now would undo it", reset, error
+            )
 
     def _group_removed(self, group: str) -> None:
-        """A group was deleted with its offsets: made again, it begins anew."""
+        """Forget a group that was deleted with its offsets; one of the same name starts anew."""
         points = [point for point in self.in_flight if point.key.group == group]
         for point in points:
             self.in_flight.drop(point)
@@ -305,7 +316,11 @@ class PopService:
             try:
                 self.journal.group_forgotten(group, self._settings.broker_name)
             except (StoreUnavailable, MessageRejected) as error:
-                log.warning("that group %s was deleted would be forgotten in a crash: %s", group, error)
+                log.warning(
+                    "deletion of group not persisted group=%s cause=%s; a crash now would undo it",
+                    group,
+                    error,
+                )
 
     def _topics_changed(self, change: TopicsChanged) -> None:
         removed: Collection[str] = change.removed

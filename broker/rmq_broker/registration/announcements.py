@@ -1,4 +1,4 @@
-"""What name servers are told: the requests of registration, made out of the topics as they are."""
+"""The requests of registration, made from the current topics."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BrokerIdentity:
 
 
 class Announcements:
-    """Makes the requests; shared by all name servers."""
+    """Makes the requests; all name servers share one."""
 
     def __init__(
         self,
@@ -61,19 +61,19 @@ class Announcements:
         self._settings = settings
         self._topic_settings = topic_settings
         self._topics = topics
-        # The last full body: many name servers, and every 30 s, are told the same.
+        # The last full body: several name servers get the same one, every 30 s.
         self._full_key: tuple[object, ...] = ()
         self._full_bodies: asyncio.Future[list[bytes]] | None = None
 
     async def full(self) -> list[RemotingCommand]:
-        """All topics: one request, or several in order where registration is split."""
+        """Return the registration of all topics: one request, or several in order if it is split."""
         settings = self._settings
         compressed = settings.compressed_register
         part_size = settings.split_registration_size if settings.enable_split_registration else 0
         key = (self._topics.version, self._permission, compressed, part_size)
         if self._full_bodies is None or key != self._full_key:
             bodies = self._bodies(self._topics.configs(), part_size)
-            # Thousands of topics take tens of milliseconds: not on the loop.
+            # Encoding thousands of topics takes tens of milliseconds, too long for the loop.
             self._full_bodies = asyncio.get_running_loop().run_in_executor(
                 None, _encode_all, bodies, compressed
             )
@@ -86,7 +86,7 @@ class Announcements:
         return [self._register(body, compressed) for body in encoded]
 
     def changed(self, configs: Iterable[TopicConfig]) -> list[RemotingCommand]:
-        """Only some topics: one incremental registration, or a request for each."""
+        """Return the registration of some topics: one incremental request, or one for each topic."""
         if self._settings.enable_single_topic_register:
             return [self._register_topic(self._permitted(config)) for config in configs]
         compressed = self._settings.compressed_register
@@ -94,7 +94,7 @@ class Announcements:
         return [self._register(body, compressed) for body in _encode_all(bodies, compressed)]
 
     def query_data_version(self) -> RemotingCommand:
-        """322: is what the name server has the newest?"""
+        """Return request 322, which asks whether the name server has the newest topics."""
         identity = self.identity
         header = QueryDataVersionRequestHeader(
             broker_addr=identity.address,
@@ -106,7 +106,7 @@ class Announcements:
         return RemotingCommand.request(RequestCode.QUERY_DATA_VERSION, header.encode(), body)
 
     def heartbeat(self) -> RemotingCommand:
-        """904, or for old name servers the query that does as well: this broker lives."""
+        """Return the heartbeat: request 904, or for old name servers the query 322 that serves as one."""
         if self._settings.compatible_with_old_name_srv:
             return self.query_data_version()
         identity = self.identity
@@ -116,14 +116,14 @@ class Announcements:
         return RemotingCommand.request(RequestCode.BROKER_HEARTBEAT, header.encode())
 
     def query_members(self) -> RemotingCommand:
-        """901: which addresses have this broker's name?"""
+        """Return request 901, which asks for the addresses registered under this broker's name."""
         header = GetBrokerMemberGroupRequestHeader(
             broker_name=self.identity.name, cluster_name=self.identity.cluster
         )
         return RemotingCommand.request(RequestCode.GET_BROKER_MEMBER_GROUP, header.encode())
 
     def unregister(self) -> RemotingCommand:
-        """104: this broker is going."""
+        """Return request 104, which unregisters this broker."""
         identity = self.identity
         header = UnRegisterBrokerRequestHeader(
             broker_addr=identity.address,
@@ -138,7 +138,7 @@ class Announcements:
         return self._topic_settings.broker_permission
 
     def _permitted(self, config: TopicConfig) -> TopicConfig:
-        """The topic as the broker's own permission lets it be."""
+        """Return the topic restricted to the broker's own permission."""
         if self._permission & READ_WRITE == READ_WRITE:
             return config
         return config.model_copy(update={"perm": config.perm & self._permission})
@@ -148,8 +148,8 @@ class Announcements:
         size = part_size or max(1, len(topics))
         parts = [topics[start : start + size] for start in range(0, len(topics), size)]
         version = self._topics.data_version
-        # A name server takes a part for news only if its version differs from the part before; the last one
-        # has the version that the table has.
+        # A name server accepts a part only if its version differs from that of the part before. The last
+        # part has the version of the table.
         return [
             _body(part, _earlier(version, len(parts) - number)) for number, part in enumerate(parts, start=1)
         ]

@@ -36,12 +36,12 @@ __all__ = ["BrokerIdentity", "NameServerLink", "Registrar", "RegistrationIgnored
 log = logging.getLogger("rmq.broker.registration")
 
 _RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
-# More changed topics than that, and the whole table is sent.
+# With more changed topics than this the whole table is registered.
 _MAX_SINGLE_TOPICS: Final = 64
 
 
 class RegistrationRefused(Exception):
-    """A name server answered a registration with an error."""
+    """A name server refused a registration."""
 
 
 class RegistrationIgnored(Exception):
@@ -67,21 +67,21 @@ class NameServerLink:
         self._due: dict[str, TopicConfig] = {}
 
     def topics_changed(self, change: TopicsChanged) -> None:
-        """Topics were created, changed or deleted."""
+        """Register topics that were created, changed or deleted."""
         self._due.update((config.topic_name, config) for config in change.updated)
-        # A deletion shows in a full registration only; a change of nothing is one of the broker itself.
+        # Only a full registration shows a deletion, or a change of the broker itself, which names no topic.
         if change.removed or not change.updated or len(self._due) > _MAX_SINGLE_TOPICS:
             self._all_due = True
         self._wake.set()
 
     def connection_lost(self) -> None:
-        """The name server has forgotten the broker, or is gone itself."""
+        """Register again with everything: the name server dropped the broker, or is gone."""
         self.is_registered = False
         self._all_due = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Register, and register again, until cancelled."""
+        """Register periodically and after changes, until cancelled."""
         failures = 0
         while True:
             self._wake.clear()
@@ -144,17 +144,17 @@ class NameServerLink:
         return self.conflict.other_holder(await self._ask(self._registrar.announcements.query_members()))
 
     async def _takes(self, changed: list[TopicConfig]) -> bool:
-        """Tell the name server of some topics; False where it refuses, as it has forgotten the broker."""
+        """Register some topics; return False if the name server refuses, since it dropped the broker."""
         try:
             for request in self._registrar.announcements.changed(changed):
                 await self._send(request)
         except RegistrationRefused as error:
-            log.info("name server %s is told everything: %s", self.address, error)
+            log.info("registering everything name_server=%s cause=%s", self.address, error)
             return False
         return True
 
     async def _is_outdated(self) -> bool:
-        """Whether the name server needs a full registration."""
+        """Return whether the name server needs a full registration."""
         registrar = self._registrar
         if registrar.settings.force_register:
             return True
@@ -164,7 +164,11 @@ class NameServerLink:
         try:
             return not response.body or DataVersion.decode(response.body) != registrar.topics.data_version
         except BodyError as error:
-            log.warning("name server %s: its data version cannot be read: %s", self.address, error)
+            log.warning(
+                "data version of a name server not readable, registering everything name_server=%s cause=%s",
+                self.address,
+                error,
+            )
             return True
 
     async def _send(self, request: RemotingCommand) -> None:
@@ -186,10 +190,10 @@ class NameServerLink:
         self.failures += 1
         self.is_registered = False
         level = logging.WARNING if is_news else logging.DEBUG
-        log.log(level, "not registered with name server %s, trying again: %s", self.address, error)
+        log.log(level, "not registered with name server %s, retrying: %s", self.address, error)
 
     async def _pause(self, seconds: float, *, interruptible: bool) -> bool:
-        """Wait; whether the whole time has passed. After a failure nothing interrupts."""
+        """Wait; return whether the whole time has passed. After a failure nothing interrupts the wait."""
         if not interruptible:
             await asyncio.sleep(seconds)
             return True
@@ -202,9 +206,9 @@ class NameServerLink:
 
 
 class Registrar:
-    """Keeps all name servers up to date.
+    """The registration with all name servers.
 
-    To be built in the running loop: it has its own connections to the name servers.
+    It must be built in the running loop, since it has its own connections to the name servers.
     """
 
     def __init__(
@@ -219,7 +223,7 @@ class Registrar:
         self.announcements = Announcements(identity, settings, topic_settings, topics)
         self.client = RemotingClient(on_close=self._connection_lost)
         self.links = [NameServerLink(address, self) for address in settings.name_server_addresses]
-        # Where slaves find their master, as the name servers last said.
+        # Address of the master for slaves, from the last response of a name server.
         self.master = RegisterBrokerResponseHeader()
         self._registered = asyncio.Event()
         self._progress = asyncio.Event()
@@ -249,9 +253,9 @@ class Registrar:
         return True
 
     async def announced(self, timeout_seconds: float = 1.0) -> bool:
-        """Wait until every name server that is there knows the topics as they are now.
+        """Wait until the current topics are registered with every name server that can be reached.
 
-        False if one does not in time.
+        Returns False if the time ends first.
         """
         version = self.topics.version
         try:
@@ -264,17 +268,17 @@ class Registrar:
         return True
 
     def heartbeat(self) -> None:
-        """Tell the name servers that this broker lives; nothing unless `enableSlaveActingMaster`.
+        """Send a heartbeat to the name servers if `enableSlaveActingMaster` is on.
 
-        To be called every `brokerHeartbeatInterval`.
+        Must be called every `brokerHeartbeatInterval`.
         """
         if self.settings.enable_slave_acting_master:
             self._tell_all(self.announcements.heartbeat)
 
     async def stop(self) -> None:
-        """Tell the name servers that this broker is going, without waiting for answers.
+        """Unregister from the name servers, without waiting for their responses.
 
-        To be called when `run` has ended.
+        Must be called after `run` has ended.
         """
         self._tell_all(self.announcements.unregister)
         await self.client.stop()
@@ -282,25 +286,25 @@ class Registrar:
     # --- for the links ---
 
     def progressed(self) -> None:
-        """A link has succeeded or failed."""
+        """Note that a link has succeeded or failed."""
         if any(link.is_registered or link.conflict.holder is not None for link in self.links):
             self._registered.set()
         self._progress.set()
 
     def answered(self, address: str, response: RemotingCommand) -> None:
-        """A name server has taken a registration: what it says about masters and order topics counts."""
+        """Take the master and the order topics from a name server's response to a registration."""
         self.master = RegisterBrokerResponseHeader.decode(response.ext_fields)
         if not response.body:
             return
         try:
             self.topics.mark_order_topics(KVTable.decode(response.body).table)
         except BodyError as error:
-            log.warning("name server %s: its order topics cannot be read: %s", address, error)
+            log.warning("order topics of a name server not readable name_server=%s cause=%s", address, error)
 
     # --- inside ---
 
     def _tell_all(self, make: Callable[[], RemotingCommand]) -> None:
-        """Send something one-way to the name servers that are connected."""
+        """Send a one-way request to the connected name servers."""
         for link in self.links:
             connection = self.client.existing(link.address)
             if connection is None:
@@ -308,7 +312,7 @@ class Registrar:
             try:
                 connection.send_oneway(make())
             except RequestError as error:
-                log.info("name server %s was not told: %s", link.address, error)
+                log.info("one-way request not sent name_server=%s cause=%s", link.address, error)
 
     def _topics_changed(self, change: TopicsChanged) -> None:
         for link in self.links:

@@ -1,9 +1,9 @@
-"""What went in and out: plain integers that the hot path increments, sampled once a second.
+"""Counters of stored and delivered messages: plain integers that the hot path increments.
 
-    statistics.of_topic("orders").put_messages += 1      # kept by who sends there: no look-up per message
+    statistics.of_topic("orders").put_messages += 1      # a caller keeps the object: no look-up per message
 
-Totals and rates are made out of these when somebody asks (requests 28 and 315, metrics), in the form of
-Apache RocketMQ 5.3.3's StoreStatsService, BrokerStats and BrokerStatsManager.
+They are sampled once a second. Totals and rates are computed on request (requests 28 and 315, metrics) in the
+form of Apache RocketMQ 5.3.3's StoreStatsService, BrokerStats and BrokerStatsManager.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _RATE_WINDOWS_SECONDS: Final = (10, 60, 600)
 # Upper bounds in bytes of Apache's histogram of message sizes.
 MESSAGE_SIZE_BOUNDS: Final = (1024, 4096, 512 * 1024, 1024 * 1024, 2 * 1024 * 1024, 4 * 1024 * 1024)
 
-# Upper bounds in ms of what the percentiles are counted in (step, how many).
+# Upper bounds in ms of the classes that the percentiles are computed from: (step, number of steps).
 _TIME_STEPS: Final = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9))
 _TIME_BOUNDS: Final = list(accumulate(step for step, times in _TIME_STEPS for _ in range(times)))
-# Lower bounds in ms of the ranges that the distribution is told in, and their names.
+# Lower bounds in ms of the ranges of the distribution, and the names of the ranges.
 _RANGE_BOUNDS: Final = [1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000]
 _RANGE_NAMES: Final = (
     "<=0ms",
@@ -50,9 +50,9 @@ _RANGE_NAMES: Final = (
 
 
 class TopicStatistics:
-    """What was written to one topic; `put_sizes` counts messages by size, see MESSAGE_SIZE_BOUNDS.
+    """Messages stored in one topic; `put_sizes` counts them by size (MESSAGE_SIZE_BOUNDS).
 
-    Of all that, `delayed_...` is what waits to be delivered, or has waited.
+    `delayed_...` counts those among them that were sent with a delay or a time.
     """
 
     __slots__ = ("delayed_bytes", "delayed_messages", "put_bytes", "put_messages", "put_sizes")
@@ -65,12 +65,12 @@ class TopicStatistics:
         self.put_sizes = Histogram(MESSAGE_SIZE_BOUNDS)
 
     def totals(self) -> Totals:
-        """For the time series. A call is a message here, in Apache a request, which may be a batch."""
+        """Return the totals for the time series. A call is a message here; Apache counts requests."""
         return Totals(self.put_messages, self.put_bytes, self.put_messages)
 
 
 class GroupStatistics:
-    """What one group has read of one topic, with how many answers; and what its filter has kept from it."""
+    """Messages of one topic delivered to one group, the responses with them, and messages filtered out."""
 
     __slots__ = ("answers", "filtered_messages", "got_bytes", "got_messages")
 
@@ -81,12 +81,12 @@ class GroupStatistics:
         self.filtered_messages = 0
 
     def totals(self) -> Totals:
-        """For the time series."""
+        """Return the totals for the time series."""
         return Totals(self.got_messages, self.got_bytes, self.answers)
 
 
 class PutTimes:
-    """How long writes took until they were answered, minute by minute."""
+    """Latency of writes, minute by minute."""
 
     def __init__(self) -> None:
         self.max_ms = 0
@@ -104,12 +104,12 @@ class PutTimes:
         self.max_ms = max(self.max_ms, elapsed_ms)
 
     def end_minute(self) -> None:
-        """What was counted so far is now what is told."""
+        """Begin the next minute; `percentile` and `distribution` show the one that ended."""
         self._last_buckets, self._buckets = self._buckets, _empty_buckets()
         self._last_ranges, self._ranges = self._ranges, _empty_ranges()
 
     def percentile(self, share: float) -> float:
-        """Within so many ms the share (0 to 1) of the last minute's writes was answered, interpolated."""
+        """Return the percentile in ms, interpolated, for a share (0 to 1) of the last minute's writes."""
         wanted = int(sum(self._last_buckets) * share)
         passed = 0
         for index, count in enumerate(self._last_buckets[:-1]):
@@ -121,7 +121,7 @@ class PutTimes:
         return float(_TIME_BOUNDS[-1])
 
     def distribution(self) -> str:
-        """The last minute's writes by range, e.g. `[<=0ms]:12 [0~10ms]:3 ...`."""
+        """Return the last minute's writes by range, e.g. `[<=0ms]:12 [0~10ms]:3 ...`."""
         return "".join(
             f"[{name}]:{count} " for name, count in zip(_RANGE_NAMES, self._last_ranges, strict=True)
         )
@@ -144,14 +144,14 @@ class _Sample(NamedTuple):
 
 
 class _DayTotals(NamedTuple):
-    """Messages of clients' topics since the start of the broker, at some midnight."""
+    """Messages of non-system topics since the start of the broker, at some midnight."""
 
     put: int = 0
     got: int = 0
 
 
 class BrokerStatistics:
-    """The counters of one broker. Everything belongs to the loop's thread; others may read."""
+    """The counters of one broker. Everything belongs to the loop's thread; other threads may read."""
 
     def __init__(self, system_topics: Container[str], now_ms: ClockMs) -> None:
         self.started_at_ms = now_ms()
@@ -165,7 +165,7 @@ class BrokerStatistics:
         self.dead_letters = EventCounts(now_ms)
         self.check_points = EventCounts(now_ms)
         self.acknowledgements = EventCounts(now_ms)
-        # By the names that Apache gives their figures, where it has any.
+        # By Apache's names.
         self._events = {
             "SNDBCK_PUT_NUMS": self.sent_back,
             "DLQ_PUT_NUMS": self.dead_letters,
@@ -174,7 +174,7 @@ class BrokerStatistics:
         }
         self._system_topics = system_topics
         self._now_ms = now_ms
-        # What topics that are gone have counted, so that totals never fall.
+        # Counts of deleted topics and groups, so that totals never fall.
         self._gone_topics: dict[bool, TopicStatistics] = {True: TopicStatistics(), False: TopicStatistics()}
         self._gone_groups: dict[bool, GroupStatistics] = {True: GroupStatistics(), False: GroupStatistics()}
         self._samples: deque[_Sample] = deque(maxlen=max(_RATE_WINDOWS_SECONDS) // SAMPLE_SECONDS + 1)
@@ -190,7 +190,7 @@ class BrokerStatistics:
     # --- counting ---
 
     def of_topic(self, topic: str) -> TopicStatistics:
-        """A topic's counters; the same object until the topic is forgotten."""
+        """Return a topic's counters: the same object until `forget_topic`."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicStatistics()
@@ -198,7 +198,7 @@ class BrokerStatistics:
         return found
 
     def of_group(self, group: str, topic: str) -> GroupStatistics:
-        """A group's counters for a topic; the same object until either is forgotten."""
+        """Return a group's counters for a topic: the same object until either is forgotten."""
         found = self.groups.get((group, topic))
         if found is None:
             found = self.groups[group, topic] = GroupStatistics()
@@ -206,7 +206,7 @@ class BrokerStatistics:
         return found
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: its counters go into the totals."""
+        """Add the counters of a deleted topic to the totals, and drop them."""
         counted = self.topics.pop(topic, None)
         self._topic_series.discard(topic)
         if counted is not None:
@@ -218,7 +218,7 @@ class BrokerStatistics:
             events.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
-        """The group was deleted: its counters go into the totals."""
+        """Add the counters of a deleted group to the totals, and drop them."""
         self._forget([key for key in self.groups if key[0] == group])
         for events in self._events.values():
             events.forget_group(group)
@@ -226,7 +226,7 @@ class BrokerStatistics:
     # --- sampling ---
 
     def sample(self) -> None:
-        """Note where the counters are now; to be called every `SAMPLE_SECONDS`."""
+        """Sample the counters; must be called every `SAMPLE_SECONDS`."""
         now_ms = self._now_ms()
         self._sampled += 1
         self._sample_rates(now_ms)
@@ -243,56 +243,56 @@ class BrokerStatistics:
             self._midnight_ms = _next_midnight_ms(now_ms)
             self._yesterday, self._today = self._today, self._client_totals()
 
-    # --- asking ---
+    # --- reading ---
 
     @property
     def put_messages(self) -> int:
-        """Messages written since the start."""
+        """Messages stored since the start."""
         return sum([topic.put_messages for topic in self._all_topics()])
 
     @property
     def put_bytes(self) -> int:
-        """Bytes written since the start."""
+        """Bytes stored since the start."""
         return sum([topic.put_bytes for topic in self._all_topics()])
 
     @property
     def got_messages(self) -> int:
-        """Messages read since the start."""
+        """Messages delivered since the start."""
         counted = [*self.groups.values(), *self._gone_groups.values()]
         return sum([group.got_messages for group in counted])
 
     def topic_put_tps(self, topic: str) -> float:
-        """Messages per second written to a topic in the last minute."""
+        """Return the messages per second stored in a topic in the last minute."""
         series = self._topic_series.find(topic)
         return 0.0 if series is None else series.per_second(self._now_ms())
 
     def group_get_tps(self, group: str, topic: str) -> float:
-        """Messages per second that a group has read of a topic in the last minute."""
+        """Return the messages per second of a topic delivered to a group in the last minute."""
         series = self._group_series.find((group, topic))
         return 0.0 if series is None else series.per_second(self._now_ms())
 
     def topic_series(self, topic: str) -> TimeSeries | None:
-        """What was written to a topic in the last minute, hour and day."""
+        """Return the series of messages stored in a topic."""
         return self._topic_series.find(topic)
 
     def group_series(self, group: str, topic: str) -> TimeSeries | None:
-        """What a group has read of a topic in the last minute, hour and day."""
+        """Return the series of messages of a topic delivered to a group."""
         return self._group_series.find((group, topic))
 
     def event_series(self, name: str, group: str, topic: str) -> TimeSeries | None:
-        """What happened to a group's messages of a topic, by the name that Apache gives it."""
+        """Return the series of an event, by Apache's name for it, for a group and a topic."""
         events = self._events.get(name)
         return None if events is None else events.series(group, topic)
 
     def broker_series(self, name: str) -> TimeSeries | None:
-        """One of the broker's own series, by the name that Apache gives it, e.g. `BROKER_PUT_NUMS`."""
+        """Return a series of the whole broker by Apache's name for it, e.g. `BROKER_PUT_NUMS`."""
         return self._broker_series.get(name)
 
     def runtime_info(self) -> dict[str, str]:
-        """The figures as request 28 tells them; rates over 10, 60 and 600 seconds."""
+        """Return the figures of request 28; rates are over 10, 60 and 600 seconds."""
         put_messages, put_bytes = self.put_messages, self.put_bytes
         client_totals = self._client_totals()
-        # Divisors and, as in Apache, the total itself: tools divide by it.
+        # At least 1, as with Apache: tools divide by it.
         total = max(put_messages, 1)
         put, found = self._rates("put_messages"), self._rates("pulls_found")
         missed, got = self._rates("pulls_missed"), self._rates("got_messages")
@@ -346,7 +346,7 @@ class BrokerStatistics:
         self._samples.append(sample)
 
     def _make_broker_series(self) -> dict[str, TimeSeries]:
-        """Of the broker as a whole; nobody counts its calls, in Apache neither."""
+        """Return the series of the whole broker; as in Apache, they count no calls."""
 
         def series(count: Callable[[], int]) -> TimeSeries:
             return TimeSeries(lambda: Totals(count(), 0, 0), self.started_at_ms)
@@ -361,7 +361,7 @@ class BrokerStatistics:
         }
 
     def _rates(self, counter: str) -> list[float]:
-        """Per second over each window, or over what there is of it."""
+        """Return the rates per second over each window, or over the part of it since the start."""
         samples = list(self._samples)
         last = samples[-1]
         rates: list[float] = []
@@ -385,7 +385,7 @@ def _duration_text(elapsed_ms: int) -> str:
 
 
 def _next_midnight_ms(now_ms: int) -> int:
-    """The next start of a day in the local time zone."""
+    """Return the next start of a day in the local time zone."""
     today = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
     tomorrow = (today + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     return int(tomorrow.astimezone().timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""What happened to messages of a topic in the hands of a group, counted: now, and in the last day."""
+"""Counts of events of one kind, such as messages sent back, by group and topic, with their time series."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ GroupTopic = tuple[str, str]
 
 
 class EventCounts:
-    """One kind of event, by group and topic. Belongs to the loop's thread; others may read."""
+    """One kind of event, by group and topic. Belongs to the loop's thread; other threads may read."""
 
     def __init__(self, now_ms: ClockMs) -> None:
-        self.total = 0  # never falls, whatever is forgotten
+        self.total = 0  # never falls, even when groups or topics are forgotten
         self._now_ms = now_ms
-        # By group and topic: messages, and how many times some were counted.
+        # By group and topic: messages, and calls of `add`.
         self._counts: dict[GroupTopic, list[int]] = {}
         self._series: SeriesTable[GroupTopic] = SeriesTable()
 
     def add(self, group: str, topic: str, messages: int = 1) -> None:
-        """It happened to so many messages at once."""
+        """Count an event of one or several messages."""
         counted = self._counts.get((group, topic))
         if counted is None:
             counted = self._begin((group, topic))
@@ -32,23 +32,23 @@ class EventCounts:
         self.total += messages
 
     def counts(self) -> dict[GroupTopic, int]:
-        """Messages by group and topic."""
+        """Return the messages by group and topic."""
         return {key: counted[0] for key, counted in self._counts.copy().items()}
 
     def series(self, group: str, topic: str) -> TimeSeries | None:
-        """What was counted in the last minute, hour and day."""
+        """Return the time series of a group and topic."""
         return self._series.find((group, topic))
 
     def sample(self, now_ms: int) -> None:
-        """Note where the counts are now; to be called once a second."""
+        """Sample the counts; must be called once a second."""
         self._series.sample(now_ms)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Drop the counts of a deleted topic."""
         self._forget([key for key in self._counts if key[1] == topic])
 
     def forget_group(self, group: str) -> None:
-        """The group was deleted."""
+        """Drop the counts of a deleted group."""
         self._forget([key for key in self._counts if key[0] == group])
 
     def _forget(self, keys: list[GroupTopic]) -> None:

@@ -1,8 +1,8 @@
-"""What counters counted in the last minute, hour and day: samples, few and small.
+"""Time series of counters over the last minute, hour and day, from a few small samples.
 
-Source of the shape: Apache RocketMQ 5.3.3, StatsItem and StatsItemSet. Different from there, a counter's
-first sample is taken when it is made and its last one when somebody asks, so that nobody waits ten seconds
-for a minute's figures and ten minutes for an hour's.
+Source of the shape: Apache RocketMQ 5.3.3, StatsItem and StatsItemSet. Unlike there, a counter's first sample
+is taken at its creation and the last one at each request. So figures of a minute need no wait of ten seconds,
+and figures of an hour no wait of ten minutes.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from array import array
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-# How often a series is sampled, and how many samples make up its three spans.
+# Period of the samples, and the samples of each of the three spans.
 SAMPLE_EVERY_SECONDS: Final = 10
 _HOUR_EVERY: Final = 60
 _DAY_EVERY: Final = 360
 _MINUTE_POINTS: Final = 6
 _HOUR_POINTS: Final = 6
 _DAY_POINTS: Final = 24
-# A rate is over so long at least: one message a moment ago is no hundred a second.
+# Shortest time that a rate is computed over: one message 10 ms ago is not a hundred per second.
 _MIN_RATE_MS: Final = SAMPLE_EVERY_SECONDS * 1000
 
 _POINT: Final = 4  # time, messages, bytes, calls
 
 
 class Totals(NamedTuple):
-    """What a counter has counted since it was made; `calls`: requests, 0 where nobody counts them."""
+    """Totals of a counter since its creation; `calls`: requests, 0 if they are not counted."""
 
     messages: int
     size_bytes: int
@@ -33,7 +33,7 @@ class Totals(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What was counted in a span: the sum, the sum per second, and per call (0 where those are unknown)."""
+    """Figures of a span: the sum, the sum per second, and the sum per call (0 if calls are not counted)."""
 
     sum: int
     per_second: float
@@ -41,9 +41,9 @@ class Span(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """What was counted in up to a minute, an hour and a day before now.
+    """Figures of up to a minute, an hour and a day before now.
 
-    A span begins with a sample: at least 50 s, 50 minutes and 23 hours ago, or when the counter was made.
+    A span begins with a sample: at least 50 s, 50 minutes and 23 hours ago, or at the counter's creation.
     """
 
     minute: Span
@@ -52,12 +52,12 @@ class Spans(NamedTuple):
 
 
 class TimeSeries:
-    """The past of one counter, in at most 1,152 bytes. Sampled by one thread; others may ask."""
+    """The history of one counter, in at most 1,152 bytes. One thread samples it; others may read."""
 
     __slots__ = ("_day", "_hour", "_minute", "_samples", "_totals")
 
     def __init__(self, totals: Callable[[], Totals], now_ms: int) -> None:
-        """`totals` says what has been counted; nothing, when the series is made."""
+        """`totals` returns the totals so far; they are 0 at the creation of the series."""
         self._totals = totals
         self._samples = 0
         self._minute = array("q", (now_ms, 0, 0, 0))
@@ -65,7 +65,7 @@ class TimeSeries:
         self._day = self._minute[:]
 
     def sample(self, now_ms: int) -> None:
-        """Note what has been counted so far; to be called every SAMPLE_EVERY_SECONDS."""
+        """Sample the totals; must be called every SAMPLE_EVERY_SECONDS."""
         point = (now_ms, *self._totals())
         self._samples += 1
         _append(self._minute, point, _MINUTE_POINTS)
@@ -75,15 +75,15 @@ class TimeSeries:
             _append(self._day, point, _DAY_POINTS)
 
     def messages(self, now_ms: int) -> Spans:
-        """Messages that were counted in each span."""
+        """Return the messages of each span."""
         return self._spans(now_ms, 1)
 
     def size_bytes(self, now_ms: int) -> Spans:
-        """Bytes that were counted in each span."""
+        """Return the bytes of each span."""
         return self._spans(now_ms, 2)
 
     def per_second(self, now_ms: int) -> float:
-        """Messages per second of the last minute."""
+        """Return the messages per second of the last minute."""
         return _span(self._minute, (now_ms, *self._totals()), 1).per_second
 
     def _spans(self, now_ms: int, value: int) -> Spans:
@@ -95,26 +95,26 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class SeriesTable(Generic[Key]):
-    """Series by key. A tenth of them is sampled each second, so that many are never many at once."""
+    """Series by key. A tenth of them is sampled each second, to spread the work."""
 
     def __init__(self) -> None:
         self._slices: tuple[dict[Key, TimeSeries], ...] = tuple({} for _ in range(SAMPLE_EVERY_SECONDS))
         self._turn = 0
 
     def add(self, key: Key, totals: Callable[[], Totals], now_ms: int) -> None:
-        """Begin a series; one that is there under the key is forgotten."""
+        """Begin a series; an existing one of that key is replaced."""
         self._slice(key)[key] = TimeSeries(totals, now_ms)
 
     def find(self, key: Key) -> TimeSeries | None:
-        """The series of a key."""
+        """Return the series of a key."""
         return self._slice(key).get(key)
 
     def discard(self, key: Key) -> None:
-        """Forget a key's series, if there is one."""
+        """Drop the series of a key, if there is one."""
         self._slice(key).pop(key, None)
 
     def sample(self, now_ms: int) -> None:
-        """Sample the series whose turn it is; to be called once a second."""
+        """Sample the next tenth of the series; must be called once a second."""
         for series in self._slices[self._turn].values():
             series.sample(now_ms)
         self._turn = (self._turn + 1) % len(self._slices)

@@ -84,18 +84,18 @@ class TimerService:
         if not self.pending.count:
             self.counts.set_waiting({})
             return
-        log.info("%d messages wait for their time", self.pending.count)
+        log.info("timed messages recovered waiting=%d", self.pending.count)
         recovery = self._store.recovery
         if recovery is not None and recovery.stop is not StopKind.CLEAN:
             self._count_again()
 
     def _count_again(self) -> None:
-        """By topic: `timermetrics` says how it was at some moment before the crash. Raises OSError."""
+        """Count by topic after a crash: `timermetrics` is from some moment before it. Raises OSError."""
         pending = self.pending
         first_positions = {slot.time_ms: slot.first for slot in pending.wheel.in_use(pending.read_ms)}
         weights = pending.timer_log.weights_by_topic(first_positions)
         if sum(weight.waiting for weight in weights.values()) != pending.count:
-            log.info("how many messages wait for each topic is not known for certain")
+            log.info("waiting timed messages by topic are uncertain: the timer log is incomplete")
             return
         waiting: Counter[str] = Counter()
         for weight in weights.values():
@@ -109,7 +109,7 @@ class TimerService:
         self.counts.set_waiting(waiting)
 
     def _next_queue_offset(self, newest: Unit | None) -> int:
-        """Where the queue is to be entered from: behind the newest entry of the timer log."""
+        """Return the queue offset to continue at: the one after the newest entry of the timer log."""
         begin = self._store.min_offset(TIMER_TOPIC, TIMER_QUEUE_ID)
         end = self._store.max_offset(TIMER_TOPIC, TIMER_QUEUE_ID)
         offset = self.pending.queue_offset
@@ -134,10 +134,10 @@ class TimerService:
         await supervisor.cancel("write timers")
 
     async def close(self, *, all_is_flushed: bool) -> None:
-        """Leave everything on the disk, if the commit log is. Raises OSError."""
+        """Write everything to disk, provided that the whole commit log is flushed. Raises OSError."""
         try:
             if self._writing is not None:
-                await asyncio.wait([self._writing])  # by whoever was cancelled in the middle of it
+                await asyncio.wait([self._writing])  # a write whose task was cancelled
             if all_is_flushed:
                 await self._write(self._snapshot)
                 await self.timed.leave_off()
@@ -146,14 +146,14 @@ class TimerService:
             self.pending.timer_log.close()
             await self.counts_file.close()
 
-    # --- from time to time ---
+    # --- periodic work ---
 
     def flush_seconds(self) -> float:
-        """How often `flush` is to be called, by the setting in force."""
+        """Return the current period of `flush`."""
         return self._settings.timer_flush_interval_ms / 1000
 
     async def flush(self) -> None:
-        """Bring to the disk what is new, as soon as the commit log is there as far as that goes."""
+        """Write changes to disk once the commit log is flushed as far as they refer to it."""
         if self._snapshot is None and self.pending.has_changed:
             self._snapshot = self._take_snapshot()
         snapshot = self._snapshot
@@ -163,7 +163,7 @@ class TimerService:
             await self._write(snapshot)
         except OSError as error:
             if not self._is_failing:
-                log.error("the timer's files cannot be written, trying again: %s", error)
+                log.error("timer files not written, retrying cause=%s", error)
             self._is_failing = True
         else:
             self._is_failing = False
@@ -186,10 +186,10 @@ class TimerService:
         remove = self.pending.remove_old_files
         removed = await asyncio.get_running_loop().run_in_executor(None, remove, self._store.min_phy_offset)
         if removed:
-            log.info("%d old files of the timer log removed", removed)
+            log.info("old files of the timer log removed files=%d", removed)
 
     async def count_by_time(self) -> None:
-        """Count what waits by when it comes."""
+        """Count the waiting messages by the time until they are due."""
         if not self.pending.count:
             self.distribution = dict.fromkeys(BOUNDS_SECONDS, 0)
             return
@@ -208,14 +208,14 @@ class TimerService:
     def _topics_changed(self, change: TopicsChanged) -> None:
         self.counts.forget_topics(change.removed)
 
-    # --- asking; other threads may ask, too ---
+    # --- reading; other threads may call these, too ---
 
     def read_behind_ms(self) -> int:
-        """For how long the slot whose turn is next has been due."""
+        """Return for how long the next slot to deliver has been due."""
         return max(0, self._now_ms() - self.pending.read_ms - self.pending.wheel.precision_ms)
 
     def runtime_info(self) -> dict[str, str]:
-        """What the admin tools show of it (AdminBrokerProcessor.prepareRuntimeInfo)."""
+        """Return the figures for admin tools (Apache's AdminBrokerProcessor.prepareRuntimeInfo)."""
         return {
             "timerReadBehind": str(self.read_behind_ms() // _MS),
             "timerOffsetBehind": str(self.entering.behind),

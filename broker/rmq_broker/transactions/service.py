@@ -43,7 +43,7 @@ class TransactionService:
         store_host: bytes,
         now_ms: ClockMs,
     ) -> None:
-        """`store_host`: this broker's address, as it stands in records."""
+        """`store_host`: this broker's address as records hold it."""
         self._store = store
         self.halves = HalfMessages()
         self.ops = OpMessages(settings, writer, store, store_host, now_ms)
@@ -58,7 +58,7 @@ class TransactionService:
         self._counts_keeper = HalfCountsKeeper(counts, self._counts_file, settings)
 
     async def load(self) -> None:
-        """Know what is under way. Raises ConfigFileError, OSError."""
+        """Recover the open transactions. Raises ConfigFileError, OSError."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._counts_file.load)
         recovery = Recovery(self._store, self.halves, self.ops)
@@ -66,27 +66,30 @@ class TransactionService:
             self.ops.add(offset)
 
     def start_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Begin what has to be done from time to time."""
+        """Start the background tasks."""
         supervisor.every("transaction checks", self.checks.period_seconds, self.checks.run)
         supervisor.every("transaction ends", self.ops.period_seconds, self.ops.write)
         supervisor.every("transaction progress", LOOK_SECONDS, self.progress.look)
         supervisor.every("transaction counts", self._counts_keeper.period_seconds, self._counts_keeper.write)
 
     async def stop_tasks(self, supervisor: TaskSupervisor) -> None:
-        """Stop asking producers and noting progress; `stop` follows."""
+        """Stop checking transactions and committing progress; `stop` follows."""
         await supervisor.cancel("transaction checks")
         await supervisor.cancel("transaction progress")
 
     async def stop(self) -> None:
-        """Write what is not written yet, while the store is open: `finish` follows. Raises OSError."""
+        """Write the collected ends and the counts while the store is open. Raises OSError.
+
+        `finish` follows once the store has been closed.
+        """
         self.ops.write()
         self.progress.stop()
         await self._counts_keeper.close()
 
     def finish(self, *, all_is_flushed: bool) -> bool:
-        """The store has been closed; commit how far things were, if the commit log is on the disk.
+        """Commit the progress after the store was closed, provided that the log is flushed.
 
-        Else what was noted as ended may be lost, and with a later beginning nobody would be asked about it.
-        Tells whether there are new offsets, for their owner to write.
+        Otherwise the noted ends of transactions may be lost, and with progress committed past them these
+        transactions would not be checked again. Returns whether offsets changed, which their owner writes.
         """
         return all_is_flushed and self.progress.finish()

@@ -29,7 +29,7 @@ class _Run:
         return code, printed.out, printed.err
 
 
-def test_shorthands_stand_for_settings(run: _Run, tmp_path: Path) -> None:
+def test_short_options_set_settings(run: _Run, tmp_path: Path) -> None:
     code, out, _ = run("--print-config", "-n", "10.0.0.1:9876;10.0.0.2:9876", "--store", str(tmp_path))
 
     assert code == 0
@@ -38,7 +38,7 @@ def test_shorthands_stand_for_settings(run: _Run, tmp_path: Path) -> None:
     assert f"storePathRootDir={tmp_path}" in lines
 
 
-def test_a_later_setting_counts_over_the_file(run: _Run, tmp_path: Path) -> None:
+def test_an_option_overrides_the_file(run: _Run, tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=of-the-file\nmaxMessageSize=1000\n")
 
@@ -61,9 +61,7 @@ def test_a_later_setting_counts_over_the_file(run: _Run, tmp_path: Path) -> None
         (["-c", "no/such/file"], "no/such/file: cannot be read"),
     ],
 )
-def test_bad_settings_end_it_with_2_and_a_line_that_says_why(
-    run: _Run, arguments: list[str], said: str
-) -> None:
+def test_bad_settings_exit_with_2_and_name_the_cause(run: _Run, arguments: list[str], said: str) -> None:
     code, out, err = run("--print-config", *arguments)
     assert (code, out) == (2, "")
     assert said in err

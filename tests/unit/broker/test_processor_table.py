@@ -18,13 +18,13 @@ _CODES = {
 }
 
 
-async def test_every_code_that_is_asked_for_is_answered(tmp_path: Path) -> None:
+async def test_required_request_codes_are_registered(tmp_path: Path) -> None:
     dispatcher = await build_dispatcher(broker_configuration(tmp_path))
     assert {row.code for row in dispatcher.registrations()} >= _CODES
     assert not (tmp_path / "store").exists()
 
 
-async def test_what_reads_from_disk_or_writes_long_bodies_runs_in_a_pool(tmp_path: Path) -> None:
+async def test_processors_that_read_from_disk_or_encode_long_bodies_run_in_a_pool(tmp_path: Path) -> None:
     dispatcher = await build_dispatcher(broker_configuration(tmp_path))
     pooled = {row.code for row in dispatcher.registrations() if isinstance(row.tier, PoolTier)}
     assert {

@@ -78,7 +78,7 @@ def _families(broker: Observed) -> dict[str, Family]:
     return {family.name: family for family in BrokerCollector(broker).collect()}
 
 
-def test_the_lag_is_what_groups_have_not_committed(broker: Observed) -> None:
+def test_the_lag_is_the_uncommitted_messages(broker: Observed) -> None:
     for group in ("CG", "CID_RMQ_SYS_X"):
         broker.groups.update(SubscriptionGroupConfig(group_name=group))
     queue = broker.store.queues.get_or_create("T", 1)
@@ -98,7 +98,7 @@ def test_the_lag_is_what_groups_have_not_committed(broker: Observed) -> None:
     }
 
 
-def test_what_groups_have_in_their_hands_is_told_apart(broker: Observed) -> None:
+def test_messages_in_flight_are_told_apart(broker: Observed) -> None:
     broker.groups.update(SubscriptionGroupConfig(group_name="CG"))
     for topic in ("T", "P"):
         broker.store.queues.get_or_create(topic, 0).max_offset = 10
@@ -136,7 +136,7 @@ def test_counters_of_topics_and_groups_become_series(broker: Observed) -> None:
     assert dict(families["rmq_messages_filtered_total"].series) == {("T", "CG", "false", "false"): 7}
 
 
-def test_delayed_messages_are_a_kind_of_their_own(broker: Observed) -> None:
+def test_delayed_messages_have_a_message_type_of_their_own(broker: Observed) -> None:
     for name, messages, delayed in (("SCHEDULE_TOPIC_XXXX", 2, 2), ("T", 5, 2)):
         topic = broker.statistics.of_topic(name)
         topic.put_messages, topic.put_bytes = messages, messages * 100
@@ -155,7 +155,7 @@ def test_delayed_messages_are_a_kind_of_their_own(broker: Observed) -> None:
     }
 
 
-async def test_locked_queues_and_groups_that_disagree(broker: Observed) -> None:
+async def test_locked_queues_and_groups_with_different_subscriptions(broker: Observed) -> None:
     broker.queue_locks.lock("CG", [MessageQueue("T", "broker-a", queue_id) for queue_id in range(3)], "c1")
     for group, client_id, topic in (("CG", "c1", "T"), ("CG", "c2", "U"), ("Agrees", "c3", "T")):
         data = ConsumerData(group_name=group, subscription_data_set=[SubscriptionData(topic=topic)])

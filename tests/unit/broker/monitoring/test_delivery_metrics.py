@@ -1,4 +1,4 @@
-"""The metrics of what is delivered later or again."""
+"""The metrics of delayed delivery and redelivery."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_delayed_messages(delivery: Delivery) -> None:
     assert getattr(lateness, "total", None) == 1000
 
 
-def test_what_came_back(delivery: Delivery) -> None:
+def test_sent_back_messages_and_dead_letters(delivery: Delivery) -> None:
     delivery.topics.update(TopicConfig(topic_name="T"))
     delivery.retries.count("g", "T", is_dead_letter=False)
     delivery.retries.count("g", "T", is_dead_letter=True)

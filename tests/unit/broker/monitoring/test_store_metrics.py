@@ -58,7 +58,7 @@ def observed(tmp_path: Path) -> Iterator[_Observed]:
     observed.store.close()
 
 
-def test_what_is_behind(observed: _Observed) -> None:
+def test_flush_and_dispatch_lag(observed: _Observed) -> None:
     fill(observed.store, 10)
     end = observed.store.commit_log.max_offset
     assert observed.value("rocketmq_storage_size_bytes") == end
@@ -71,7 +71,7 @@ def test_what_is_behind(observed: _Observed) -> None:
     assert observed.value("rmq_store_queue_unwritten_bytes") == 0
 
 
-def test_what_waits_for_a_flush_has_no_entries(observed: _Observed) -> None:
+def test_unflushed_messages_have_no_entries(observed: _Observed) -> None:
     hold_flushes(observed.store)
     fill(observed.store, 10)
     end = observed.store.commit_log.max_offset
@@ -104,7 +104,7 @@ def test_refused_writes(observed: _Observed) -> None:
     assert observed.value("rmq_store_puts_failed_total") == 2
 
 
-async def test_who_waits_for_the_disk(tmp_path: Path) -> None:
+async def test_sends_that_wait_for_a_flush(tmp_path: Path) -> None:
     observed = _Observed(tmp_path, flushDiskType="SYNC_FLUSH")
     observed.store.open()
     observed.store.start()
@@ -156,7 +156,7 @@ def test_the_index(observed: _Observed) -> None:
     assert observed.value("rmq_store_index_failing") == 1
 
 
-def test_an_index_that_is_switched_off_is_not_behind(tmp_path: Path) -> None:
+def test_an_index_that_is_switched_off_has_no_lag(tmp_path: Path) -> None:
     observed = _Observed(tmp_path, messageIndexEnable=False)
     observed.store.open()
     put(observed.store)

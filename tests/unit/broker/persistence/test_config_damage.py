@@ -72,7 +72,7 @@ def test_the_backup_is_used(tmp_path: Path, name: str, damage: str, caplog: pyte
     path.with_name(f"{name}.bak").write_bytes(_content(name))
     with caplog.at_level(logging.WARNING):
         assert _loaded(path) == _whole(name)
-    assert f"read from {name}.bak" in caplog.text and str(path) in caplog.text
+    assert f"read from backup backup={name}.bak" in caplog.text and str(path) in caplog.text
 
 
 @each_file
@@ -83,7 +83,7 @@ def test_the_backup_of_a_missing_file_is_used(tmp_path: Path, name: str) -> None
 
 @each_file
 @each_damage
-def test_a_damaged_backup_hurts_nobody(tmp_path: Path, name: str, damage: str) -> None:
+def test_a_damaged_backup_beside_a_good_file_is_ignored(tmp_path: Path, name: str, damage: str) -> None:
     path = tmp_path / name
     path.write_bytes(_content(name))
     path.with_name(f"{name}.bak").write_bytes(_DAMAGES[damage](_content(name)))
@@ -93,10 +93,10 @@ def test_a_damaged_backup_hurts_nobody(tmp_path: Path, name: str, damage: str) -
 @each_file
 @each_damage
 @pytest.mark.parametrize("has_backup", [True, False])
-def test_where_neither_can_be_read_the_start_is_refused(
+def test_without_a_readable_file_or_backup_the_start_is_refused(
     tmp_path: Path, name: str, damage: str, has_backup: bool
 ) -> None:
-    """Both are named, with what is wrong and what to do, and stay as they are; nothing is half taken over."""
+    """The error names both files, the damage and the remedy; neither the files nor the state change."""
     path, damaged = tmp_path / name, _DAMAGES[damage](_content(name))
     path.write_bytes(damaged)
     if has_backup:
@@ -112,7 +112,7 @@ def test_where_neither_can_be_read_the_start_is_refused(
 
 
 @each_file
-def test_torn_anywhere(name: str) -> None:
+def test_a_file_torn_at_any_byte_is_replaced_by_its_backup(name: str) -> None:
     """No beginning of a file is taken for a whole one."""
     content = _content(name).rstrip()
     for length in range(0, len(content), max(1, len(content) // 300)):
@@ -121,7 +121,7 @@ def test_torn_anywhere(name: str) -> None:
 
 
 @each_file
-def test_any_garbled_byte_is_read_or_refused(name: str) -> None:
+def test_a_file_with_any_garbled_byte_is_read_or_refused(name: str) -> None:
     """There is no checksum: another digit is another number. But nothing else than BodyError ever comes."""
     content, chance = _content(name), random.Random(2)
     refused = 0

@@ -36,7 +36,7 @@ def _loaded(path: Path) -> str:
     return note.text
 
 
-async def test_what_is_written_is_read_again_and_the_content_before_is_kept(tmp_path: Path) -> None:
+async def test_written_state_is_read_back_and_the_previous_content_is_kept(tmp_path: Path) -> None:
     note, path = Note("first"), tmp_path / "config" / "note.json"
     file = ConfigFile(path, note)
     assert not file.load()
@@ -50,7 +50,7 @@ async def test_what_is_written_is_read_again_and_the_content_before_is_kept(tmp_
     assert not list(path.parent.glob("*.tmp"))
 
 
-async def test_changes_while_a_write_is_under_way_are_written_together(tmp_path: Path) -> None:
+async def test_changes_during_a_write_are_written_together(tmp_path: Path) -> None:
     note = Note("0")
     file = ConfigFile(tmp_path / "note.json", note)
     for number in range(1, 51):
@@ -63,7 +63,7 @@ async def test_changes_while_a_write_is_under_way_are_written_together(tmp_path:
     assert note.encodings <= 3
 
 
-async def test_nothing_is_written_where_nothing_has_changed(tmp_path: Path) -> None:
+async def test_unchanged_state_is_not_written(tmp_path: Path) -> None:
     file = ConfigFile(tmp_path / "note.json", Note())
     await file.save()
     await file.close()
@@ -71,7 +71,7 @@ async def test_nothing_is_written_where_nothing_has_changed(tmp_path: Path) -> N
 
 
 @pytest.mark.virtual_time
-async def test_ceaseless_changes_are_written_now_and_then(tmp_path: Path) -> None:
+async def test_continuous_changes_are_written_at_intervals(tmp_path: Path) -> None:
     note = Note("x")
     file = ConfigFile(tmp_path / "note.json", note, spacing_seconds=1.0)
     for _ in range(100):
@@ -93,7 +93,7 @@ async def test_a_damaged_file_is_read_from_its_backup(
     with caplog.at_level(logging.WARNING):
         assert file.load()
     assert note.text == "from the backup"
-    assert "note.json" in caplog.text and "read from note.json.bak" in caplog.text
+    assert "note.json" in caplog.text and "read from backup backup=note.json.bak" in caplog.text
     # The next write must not put the damaged content in the place of the good backup.
     note.text = "new"
     file.changed()
@@ -110,7 +110,7 @@ def test_a_missing_file_is_read_from_its_backup(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("main", "backup"), [("damaged", "damaged"), ("damaged", None), ("", None), ("", "")]
 )
-def test_where_neither_can_be_read_the_start_is_refused(
+def test_without_a_readable_file_or_backup_the_start_is_refused(
     tmp_path: Path, main: str, backup: str | None
 ) -> None:
     path = tmp_path / "note.json"
@@ -121,7 +121,7 @@ def test_where_neither_can_be_read_the_start_is_refused(
         ConfigFile(path, Note()).load()
 
 
-async def test_a_write_that_fails_is_told_counted_and_tried_again(
+async def test_a_failed_write_is_logged_counted_and_retried(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "config"
@@ -133,14 +133,14 @@ async def test_a_write_that_fails_is_told_counted_and_tried_again(
         with pytest.raises(OSError):
             await file.save()
     assert file.failed_writes >= 1
-    assert "cannot write" in caplog.text
+    assert "file not written, retrying" in caplog.text
     folder.unlink()
     await file.save()
     assert _loaded(file.path) == "text"
     await file.close()
 
 
-async def test_a_state_that_cannot_be_encoded_leaves_nobody_waiting(
+async def test_a_state_that_cannot_be_encoded_fails_the_waiting_saves(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Note):

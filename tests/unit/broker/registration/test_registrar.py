@@ -167,7 +167,7 @@ async def test_everything_is_registered_and_unregistered() -> None:
 
 
 @pytest.mark.parametrize("keys", [{}, {"compressedRegister": "true"}])
-async def test_a_changed_topic_is_told_at_once_and_alone(keys: dict[str, str]) -> None:
+async def test_a_changed_topic_is_registered_at_once_and_alone(keys: dict[str, str]) -> None:
     async with _name_server() as name_server, _broker(name_server.address, **keys) as broker:
         await broker.registrar.wait_registered(5)
         broker.topics.update_all([(_topic("A"), {}), (_topic("B", perm=4), {})])
@@ -178,7 +178,7 @@ async def test_a_changed_topic_is_told_at_once_and_alone(keys: dict[str, str]) -
         assert wrapper.topic_config_table["B"] == broker.topics.get("B")
 
 
-async def test_a_changed_topic_can_be_told_by_a_request_of_its_own() -> None:
+async def test_a_changed_topic_can_be_registered_by_request_of_its_own() -> None:
     async with (
         _name_server() as name_server,
         _broker(name_server.address, enableSingleTopicRegister="true") as broker,
@@ -192,7 +192,7 @@ async def test_a_changed_topic_can_be_told_by_a_request_of_its_own() -> None:
         assert (queues.broker_name, queues.perm, queues.write_queue_nums) == ("broker-a", 4, 3)
 
 
-async def test_changes_while_a_registration_is_under_way_go_together() -> None:
+async def test_changes_during_a_registration_are_sent_together() -> None:
     async with _name_server() as name_server, _broker(name_server.address) as broker:
         await broker.registrar.wait_registered(5)
         for number in range(20):
@@ -203,7 +203,7 @@ async def test_changes_while_a_registration_is_under_way_go_together() -> None:
 
 
 @pytest.mark.parametrize("why", ["deleted", "many", "broker's permission"])
-async def test_what_needs_a_full_registration(why: str) -> None:
+async def test_changes_that_need_a_full_registration(why: str) -> None:
     async with _name_server() as name_server, _broker(name_server.address) as broker:
         broker.topics.update(_topic("A"))
         await broker.registrar.wait_registered(5)
@@ -222,7 +222,7 @@ async def test_what_needs_a_full_registration(why: str) -> None:
         assert table["TBW102"].perm == (4 if why == "broker's permission" else 7)
 
 
-async def test_dead_and_hanging_name_servers_delay_nobody() -> None:
+async def test_dead_and_hanging_name_servers_do_not_delay_others() -> None:
     async with _name_server() as hanging, _name_server() as name_server:
         hanging.silent = True
         dead = f"127.0.0.1:{free_port()}"
@@ -245,7 +245,7 @@ async def test_without_a_name_server_there_is_no_registration() -> None:
         assert await broker.registrar.announced()
 
 
-async def test_a_name_server_that_comes_back_is_told_everything() -> None:
+async def test_a_restarted_name_server_gets_a_full_registration() -> None:
     async with _name_server() as first, _broker(first.address) as broker:
         await broker.registrar.wait_registered(5)
         broker.topics.update(_topic("A"))
@@ -256,7 +256,7 @@ async def test_a_name_server_that_comes_back_is_told_everything() -> None:
             assert "A" in second.tables()[0] and len(second.tables()[0]) == len(broker.topics)
 
 
-async def test_a_lost_connection_is_made_again_at_once() -> None:
+async def test_a_lost_connection_is_reconnected_at_once() -> None:
     async with _name_server() as name_server, _broker(name_server.address) as broker:
         await broker.registrar.wait_registered(5)
         for connection in list(name_server.server.connections):
@@ -265,7 +265,7 @@ async def test_a_lost_connection_is_made_again_at_once() -> None:
         assert name_server.tables()[0] == name_server.tables()[1]
 
 
-async def test_a_refused_registration_is_tried_again() -> None:
+async def test_a_refused_registration_is_retried() -> None:
     async with _name_server() as name_server:
         name_server.refusals = 1
         async with _broker(name_server.address) as broker:
@@ -279,7 +279,7 @@ async def test_a_refused_registration_is_tried_again() -> None:
             assert len(name_server.tables()[3]) == len(broker.topics)
 
 
-async def test_order_topics_of_the_name_server_count() -> None:
+async def test_order_topics_are_taken_from_the_name_server() -> None:
     async with _name_server() as name_server:
         name_server.order_topics = {"A": "broker-a:4", "Unknown": "broker-a:4"}
         broker = _Broker(name_server.address)
@@ -305,7 +305,7 @@ async def test_registration_is_repeated_every_thirty_seconds() -> None:
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("newest", [True, False])
-async def test_without_force_only_what_is_outdated_is_registered(newest: bool) -> None:
+async def test_without_force_only_outdated_name_servers_get_a_registration(newest: bool) -> None:
     keys = {"forceRegister": "false"}
     async with _name_server() as name_server, _broker(name_server.address, **keys) as broker:
         await broker.registrar.wait_registered(5)
@@ -329,7 +329,7 @@ async def test_registration_in_parts() -> None:
         assert versions[-1] == broker.topics.data_version.counter
 
 
-async def test_heartbeats_where_they_are_wanted() -> None:
+async def test_heartbeats_are_sent_if_enabled() -> None:
     async with _name_server() as name_server:
         async with _broker(name_server.address) as broker:
             await broker.registrar.wait_registered(5)

@@ -93,12 +93,12 @@ def test_a_master_has_id_0() -> None:
         ({"listenPort": "7000", "fastListenPort": "0", "haListenPort": "8000"}, (7000, 0, 8000)),
     ],
 )
-def test_ports_follow_the_listen_port(given: dict[str, str], ports: tuple[int, int, int]) -> None:
+def test_ports_are_derived_from_the_listen_port(given: dict[str, str], ports: tuple[int, int, int]) -> None:
     settings = _load(*given.items()).settings
     assert (settings.listen_port, settings.fast_listen_port, settings.ha_listen_port) == ports
 
 
-def test_folders_follow_the_root() -> None:
+def test_folders_are_derived_from_the_root() -> None:
     store = StoreSettings(store_path_root_dir=Path("/data"))
     assert store.commit_log_dir == Path("/data/commitlog")
     assert store.consume_queue_dir == Path("/data/consumequeue")
@@ -113,7 +113,7 @@ def test_consume_queue_files_hold_whole_entries() -> None:
 
 
 @pytest.mark.parametrize(("given", "in_force"), [("1000", 10_000), ("30000", 30_000), ("90000", 60_000)])
-def test_the_registration_period_is_taken_into_apaches_bounds(given: str, in_force: int) -> None:
+def test_the_registration_period_is_bounded_as_with_apache(given: str, in_force: int) -> None:
     assert _load(("registerNameServerPeriod", given)).settings.registration_period_ms == in_force
 
 
@@ -133,7 +133,7 @@ def test_name_servers_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
     assert _load(("namesrvAddr", "other:1")).settings.name_server_addresses == ["other:1"]
 
 
-def test_water_marks_must_be_in_order() -> None:
+def test_the_low_watermark_must_be_below_the_high_one() -> None:
     assert "writeBufferLowWaterMark=9000000" in _refusal(("writeBufferLowWaterMark", "9000000"))
     assert _load(("writeBufferHighWaterMark", "65536")).settings.write_low_bytes == 16384
 
@@ -143,7 +143,7 @@ def test_metrics_labels_are_pairs() -> None:
     assert settings.metrics_extra_labels == {"zone": "a", "team": "b"}
 
 
-def test_what_cannot_be_changed_remotely() -> None:
+def test_protected_keys_cannot_be_changed_over_the_network() -> None:
     settings = _load(("configBlackList", "a; b")).settings
     assert settings.protected_keys == {"a", "b", "configBlackList", "brokerConfigPath", "rocketmqHome"}
 
@@ -155,7 +155,7 @@ def test_the_flush_type_needs_a_restart() -> None:
         configuration.update({"flushDiskType": "SYNC_FLUSH"})
 
 
-def test_a_loopback_nobody_asked_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loopback_address_that_was_not_set_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     field = BrokerSettings.model_fields["broker_ip1"]
     monkeypatch.setattr("rmq_remoting.host._route_source", lambda *_: None)
     monkeypatch.setattr("rmq_remoting.host._address_of_host_name", lambda: "127.0.0.1")
@@ -165,10 +165,10 @@ def test_a_loopback_nobody_asked_for_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("text", "hours"), [("04", {4}), ("4; 16;23", {4, 16, 23}), ("00", {0})])
-def test_hours_of_deleting(text: str, hours: set[int]) -> None:
+def test_hours_of_deletion(text: str, hours: set[int]) -> None:
     assert _load(("deleteWhen", text)).settings.delete_hours == hours
 
 
 @pytest.mark.parametrize("text", ["", "24", "4am", "04,16", "04;", "-1"])
-def test_hours_that_are_none(text: str) -> None:
+def test_invalid_hours_of_deletion_are_refused(text: str) -> None:
     assert "deleteWhen" in _refusal(("deleteWhen", text))

@@ -33,7 +33,7 @@ def test_rates_over_ten_sixty_and_six_hundred_seconds() -> None:
     assert info["getTransferredTps"] == "0.0 0.0 0.0"
 
 
-def test_rates_of_a_young_broker_are_over_what_there_is() -> None:
+def test_rates_of_a_young_broker_cover_its_whole_life() -> None:
     clock = Clock()
     statistics = _statistics(clock)
     _pass(statistics, clock, 5, 30)
@@ -105,7 +105,7 @@ def test_days_end_at_midnight_and_leave_system_topics_out() -> None:
     assert told() == ["10", "11", "11", "4", "4", "4"]
 
 
-def test_times_are_told_a_minute_later() -> None:
+def test_latencies_are_shown_after_a_minute() -> None:
     times = PutTimes()
     for elapsed_ms in [0] * 900 + [3] * 80 + [150] * 19 + [30_000]:
         times.add(elapsed_ms)
@@ -122,7 +122,7 @@ def test_times_are_told_a_minute_later() -> None:
     assert times.percentile(1.0) == 10_000.0
 
 
-def test_the_age_is_told_as_apache_does() -> None:
+def test_the_run_time_has_apaches_format() -> None:
     clock = Clock()
     statistics = _statistics(clock)
     clock.pass_seconds(((2 * 24 + 3) * 60 + 4) * 60 + 5)
@@ -169,7 +169,7 @@ def test_series_of_topics_groups_and_the_broker() -> None:
     assert statistics.broker_series("NO_SUCH_NUMS") is None
 
 
-def test_what_is_forgotten_has_no_series() -> None:
+def test_forgotten_topics_and_groups_have_no_series() -> None:
     statistics = _statistics()
     statistics.of_topic("T")
     statistics.of_group("CG", "T")

@@ -1,4 +1,4 @@
-"""What was counted in the last minute, hour and day."""
+"""Time series over the last minute, hour and day."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _run(series: TimeSeries, counter: _Counter, start_s: int, seconds: int, per_
     return start_s + seconds
 
 
-def test_a_young_series_tells_what_there_is() -> None:
+def test_a_young_series_covers_its_whole_life() -> None:
     counter = _Counter()
     series = TimeSeries(counter.totals, 5000)
     nothing = Span(0, 0.0, 0.0)
@@ -46,7 +46,7 @@ def test_a_young_series_tells_what_there_is() -> None:
     assert series.size_bytes(25_000) == (Span(600, 30.0, 600.0),) * 3
 
 
-def test_each_span_forgets_what_is_older() -> None:
+def test_each_span_drops_older_samples() -> None:
     counter = _Counter()
     series = TimeSeries(counter.totals, 0)
     now_s = _run(series, counter, 0, 2 * _HOUR_SECONDS, 10)
@@ -74,7 +74,7 @@ def test_a_series_stays_small() -> None:
     assert sum(map(sys.getsizeof, rings)) < 2500
 
 
-def test_calls_that_nobody_counts_have_no_average() -> None:
+def test_without_counted_calls_there_is_no_average() -> None:
     counter = _Counter()
     series = TimeSeries(counter.totals, 0)
     counter.add(5)

@@ -63,6 +63,11 @@ def command(arguments: Sequence[str]) -> int:
     configure_logs()
 
     async def build(supervisor: TaskSupervisor) -> SmallDaemon:
+        if options.fault == "cannot be built":
+            raise StartError("brokerIP1=nowhere cannot be resolved")
+        if options.fault == "is built slowly":
+            log.info("building")
+            await asyncio.Event().wait()
         return SmallDaemon(supervisor, options.fault)
 
     return run_daemon(build, stop_timeout_seconds=0.3, watchdog_seconds=0.2)

@@ -92,6 +92,23 @@ async def test_a_signal_during_the_start_stops_it_too() -> None:
         assert "in order" in process.said
 
 
+async def test_a_signal_during_the_build_stops_it_too() -> None:
+    async with _running("--fault", "is built slowly") as process:
+        await process.says("building")
+        process.signal(signal.SIGTERM)
+        assert await process.ends() == lifecycle.EXIT_CLEAN
+        assert "stopped before it was ready" in process.said
+        assert "in order" not in process.said, "there was no daemon to be stopped"
+
+
+async def test_a_failed_build_ends_it_with_1() -> None:
+    async with _running("--fault", "cannot be built") as process:
+        assert await process.ends() == lifecycle.EXIT_FAILURE
+        assert "cannot start: brokerIP1=nowhere cannot be resolved" in process.said
+        assert "Traceback" not in process.said
+        assert "in order" not in process.said
+
+
 @pytest.mark.parametrize(
     ("fault", "says", "trace"),
     [
