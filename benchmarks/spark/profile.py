@@ -31,7 +31,7 @@ from pyspark_rocketmq.columns import arrow_schema, columns_of
 from pyspark_rocketmq.decoding import ColumnDecoder
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.ranges import ReadTask
-from pyspark_rocketmq.tasks.connections import Connection, connections
+from pyspark_rocketmq.tasks.connection_pool import Connection, connection_pool
 from pyspark_rocketmq.tasks.fetching import Fetched, RangeFetch
 from pyspark_rocketmq.tasks.task_reading import TaskPartition, TaskSettings, read_task
 from rmq_client.blocking import Admin
@@ -89,7 +89,7 @@ class Reading:
         )
 
     def _fetched(self) -> Iterator[Fetched]:
-        with connections().lease(self.settings.connection) as connection:
+        with connection_pool().lease(self.settings.connection) as connection:
             fetch = self._range_fetch(connection)
 
             async def begin() -> None:
@@ -150,7 +150,7 @@ def show_functions(reading: Reading, part: Callable[[], int], thread: str, funct
     """One round under cProfile, in the thread that decodes or in the one that fetches."""
     profile = cProfile.Profile()
     with (
-        connections().lease(reading.settings.connection) as connection,
+        connection_pool().lease(reading.settings.connection) as connection,
         _profiled_here(profile) if thread == "decode" else _profiled_there(profile, connection),
     ):
         part()
@@ -186,7 +186,7 @@ def profile_queue(chosen: Namespace, namesrv: str, topic: str) -> None:
     measure(part, chosen.rounds)
     if chosen.functions:
         show_functions(reading, part, chosen.thread, chosen.functions)
-    connections().close()
+    connection_pool().close()
 
 
 async def with_own_broker(chosen: Namespace) -> None:

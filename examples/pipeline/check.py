@@ -100,8 +100,8 @@ def keep_alerts(namesrv: str, topic: str, path: Path) -> None:
     path.unlink(missing_ok=True)
     path.touch()
     with Admin(namesrv) as admin:
-        reaches = admin.topic_stats(topic).values()
-    missing = sum(reach.max_offset - reach.min_offset for reach in reaches)
+        observations = admin.topic_stats(topic).values()
+    missing = sum(reach.max_offset - reach.min_offset for reach in observations)
     with PullConsumer(namesrv, group="pipeline-check", consume_from="first") as consumer:
         consumer.assign(consumer.queues(topic))
         while missing > 0:

@@ -95,12 +95,12 @@ class SparkCluster:
 
     async def _alive(self) -> list[dict[str, Any]]:
         try:
-            state = await asyncio.to_thread(self._ask)
+            state = await asyncio.to_thread(self._request)
         except OSError:  # it does not listen yet
             return []
         return [worker for worker in state["workers"] if worker["state"] == "ALIVE"]
 
-    def _ask(self) -> dict[str, Any]:
+    def _request(self) -> dict[str, Any]:
         with urllib.request.urlopen(f"http://{HOST}:{self._page}/json/", timeout=_ANSWER_SECONDS) as answer:
             state: dict[str, Any] = json.load(answer)
             return state

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from .driver.cluster import Cluster
+from .driver.offset_resolution import resolve, selected_queues
 from .driver.planning import plan, ranges_between
-from .driver.resolving import resolve, wanted_queues
 from .errors import OptionError, listed
 from .offsets import QueueOffsets
 from .options import Anchor, AtOffsets, Mode, ReadOptions
@@ -20,7 +20,7 @@ from .tasks.task_reading import TaskPartition, TaskSettings, read_task
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
-    from .driver.pushed_filters import Narrowing
+    from .driver.pushed_filters import PushedFilters
 
 
 class BatchReader(DataSourceReader):
@@ -34,8 +34,10 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One for each task. Raises OptionError, TopicMissing, SourceUnavailable, ClientError."""
         options = self._options
-        with Cluster(self._tasks.connection.namesrv, options.client_settings, options.waits) as cluster:
-            start, end = self._narrowed(cluster, *self._bounds(cluster))
+        with Cluster(
+            self._tasks.connection.namesrv, options.client_settings, options.wait_timeouts
+        ) as cluster:
+            start, end = self._apply_filters(cluster, *self._bounds(cluster))
         return [TaskPartition(task) for task in plan(ranges_between(start, end), options.plan_limits)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -43,21 +45,21 @@ class BatchReader(DataSourceReader):
         if isinstance(partition, TaskPartition):  # else Spark's own for a read without any
             yield from read_task(partition.task, self._tasks)
 
-    def _narrowed(
+    def _apply_filters(
         self, cluster: Cluster, start: QueueOffsets, end: QueueOffsets
     ) -> tuple[QueueOffsets, QueueOffsets]:
         return start, end
 
     def _bounds(self, cluster: Cluster) -> tuple[QueueOffsets, QueueOffsets]:
         options = self._options
-        queues = wanted_queues(cluster, options)
+        queues = selected_queues(cluster, options)
         start = resolve(cluster, queues, options.starting(Mode.BATCH), Anchor.EARLIEST, options.group)
         end = resolve(cluster, queues, options.ending, Anchor.LATEST, options.group, "ending")
         if isinstance(options.ending, AtOffsets):
-            _refuse_beyond(end, cluster.newest(queues))
+            _reject_end_after_newest(end, cluster.newest(queues))
         if not isinstance(options.starting(Mode.BATCH), AtOffsets):
             # Messages may age out between the two questions, and a group may be behind all that is there.
-            end = end.merged({queue: start[queue] for queue in start.beyond(end)})
+            end = end.merged({queue: start[queue] for queue in start.ahead_of(end)})
         return start, end
 
 
@@ -67,26 +69,28 @@ class FilteringBatchReader(BatchReader):
     Brokers give messages by store time as if it only grew in a queue; it does, unless a clock was set back.
     """
 
-    _narrowing: Narrowing | None = None
+    _pushed_filters: PushedFilters | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow what is read; Spark applies all filters itself as well."""
-        from .driver.pushed_filters import Narrowing  # noqa: PLC0415  # PySpark 4.0 has no filters
+        from .driver.pushed_filters import PushedFilters  # noqa: PLC0415  # PySpark 4.0 has no filters
 
-        self._narrowing = narrowing = Narrowing.by(filters)
-        if narrowing.tags is not None and self._options.sub_expression is None:
-            fetch = replace(self._tasks.fetch, expression=narrowing.tags)
+        self._pushed_filters = pushed = PushedFilters.from_spark(filters)
+        if pushed.tags is not None and self._options.sub_expression is None:
+            fetch = replace(self._tasks.fetch, expression=pushed.tags)
             self._tasks = replace(self._tasks, fetch=fetch)
         return filters
 
-    def _narrowed(
+    def _apply_filters(
         self, cluster: Cluster, start: QueueOffsets, end: QueueOffsets
     ) -> tuple[QueueOffsets, QueueOffsets]:
-        return (start, end) if self._narrowing is None else self._narrowing.apply(cluster, start, end)
+        return (
+            (start, end) if self._pushed_filters is None else self._pushed_filters.apply(cluster, start, end)
+        )
 
 
-def _refuse_beyond(end: QueueOffsets, newest: QueueOffsets) -> None:
-    beyond = end.beyond(newest)
+def _reject_end_after_newest(end: QueueOffsets, newest: QueueOffsets) -> None:
+    beyond = end.ahead_of(newest)
     if beyond:
         wrong = listed(f"{queue} to {end[queue]}, which ends at {newest[queue]}" for queue in beyond)
         raise OptionError("endingOffsets", end.to_json(), "where a queue ends, or before that", wrong)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 # As in Apache Spark's Kafka source (JsonUtils): stand-ins in options, never in a checkpoint.
 EARLIEST: Final = -2
 LATEST: Final = -1
-_STAND_INS: Final = {EARLIEST: "earliest", LATEST: "latest"}
+_PLACEHOLDERS: Final = {EARLIEST: "earliest", LATEST: "latest"}
 
 MAX_OFFSET: Final = 2**63 - 1
 MAX_QUEUE_ID: Final = 2**31 - 1
@@ -81,7 +81,7 @@ class QueueOffsets(Mapping[QueueKey, int]):
         """Those of the wanted queues."""
         return QueueOffsets({key: offset for key, offset in self._offsets.items() if wanted(key)})
 
-    def beyond(self, other: Mapping[QueueKey, int]) -> tuple[QueueKey, ...]:
+    def ahead_of(self, other: Mapping[QueueKey, int]) -> tuple[QueueKey, ...]:
         """The queues of both whose offset is higher here. For a checkpoint and the brokers' newest offsets:
         queues that have been set back (made anew, or restored from an older disk)."""
         return tuple(key for key, offset in self._offsets.items() if offset > other.get(key, MAX_OFFSET))
@@ -136,8 +136,10 @@ def by_broker(nested: object) -> Iterator[tuple[str, str, object]]:
 def read_offset(leaf: object, least: int = 0) -> int:
     """An offset out of parsed JSON. Raises ValueError."""
     if type(leaf) is not int or not least <= leaf <= MAX_OFFSET:
-        stand_ins = "".join(f"{number} ({name}), " for number, name in _STAND_INS.items() if number >= least)
-        wanted = f"{stand_ins.rstrip(', ')} or a whole number" if stand_ins else "a whole number"
+        placeholders = "".join(
+            f"{number} ({name}), " for number, name in _PLACEHOLDERS.items() if number >= least
+        )
+        wanted = f"{placeholders.rstrip(', ')} or a whole number" if placeholders else "a whole number"
         raise ValueError(
             f"{shortened(repr(leaf))} is not an offset, which is {wanted} from 0 to {MAX_OFFSET}"
         )

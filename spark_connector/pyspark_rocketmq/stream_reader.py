@@ -94,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _live(self) -> StreamOffsets:
         if self._offsets is None:
             options = self._options
-            cluster = Cluster(self._tasks.connection.namesrv, options.client_settings, options.waits)
+            cluster = Cluster(self._tasks.connection.namesrv, options.client_settings, options.wait_timeouts)
             cluster.open()
             self._cluster = cluster
             self._offsets = StreamOffsets(cluster, options)

@@ -13,7 +13,7 @@ _KEPT_BYTES: Final = 32 * 1024 * 1024
 
 
 @cache
-def settle() -> None:
+def prepare_worker() -> None:
     """To be called by each task; the first one of a process does something.
 
     Spark has the garbage of the whole process collected after every task. What is imported by now stays for

@@ -19,7 +19,7 @@ from rmq_client import Compression, CompressionType, Message, MessageExt, Messag
 from rmq_client.blocking import Producer
 from tests.interop.foreign import JavaClient
 from tests.spark.apache_cluster import ApacheCluster
-from tests.spark.plain_pull import as_rows, pulled, spark_rows
+from tests.spark.sdk_pull import as_rows, pulled, spark_rows
 from tests.spark.test_batch_read import places, read
 from tests.spark.test_stream_read import Pipe, numbered, offsets
 from tests.support import toolchain

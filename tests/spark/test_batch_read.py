@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from rmq_client import Message
-from tests.spark.needs import needs_filters
 from tests.spark.small_cluster import ClusterHands, SmallCluster
+from tests.spark.version_marks import needs_filters
 
 
 def read(spark: SparkSession, cluster: ClusterHands, schema: str | None = None, **options: Any) -> DataFrame:

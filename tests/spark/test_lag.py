@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_rocketmq.lag import LagListener, QueryLag
-from pyspark_rocketmq.lag.asking import StoreTimes
+from pyspark_rocketmq.lag.store_times import StoreTimes
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
 from rmq_client import MessageQueue
@@ -133,8 +133,8 @@ def test_brokers_say_when_messages_were_stored(cluster: SmallCluster, topic: str
 
     try:
         # Behind the queue's end there is nothing yet.
-        assert times.ask([(queue, 0), (queue, 2), (queue, 3)], answered)
-        until_in_thread(lambda: times.ask([], answered))
+        assert times.request([(queue, 0), (queue, 2), (queue, 3)], answered)
+        until_in_thread(lambda: times.request([], answered))
     finally:
         times.close()
     assert answers == {offset: stored_at(cluster, topic, offset) for offset in (0, 2)}

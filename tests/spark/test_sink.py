@@ -17,9 +17,9 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from rmq_client import MessageExt
 from rmq_client.loop_thread import LoopThread
-from tests.spark.needs import needs_stream_sink
-from tests.spark.plain_pull import pulled
+from tests.spark.sdk_pull import pulled
 from tests.spark.small_cluster import SmallCluster
+from tests.spark.version_marks import needs_stream_sink
 from tests.unit.client.fake_cluster import FakeCluster
 
 _LIMIT_BYTES = 65_536

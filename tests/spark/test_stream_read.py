@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rmq_client import NoQueue
-from tests.spark.needs import needs_trigger_limits
 from tests.spark.small_cluster import ClusterHands, SmallCluster
+from tests.spark.version_marks import needs_trigger_limits
 from tests.support.waiting import until_in_thread
 
 Place = tuple[str, int, int]

@@ -26,7 +26,7 @@ _CONNECTOR_BEFORE_LIMITS: Final = (
     "tests/spark/test_batch_read.py",
     "tests/spark/test_stream_read.py",
     "tests/spark/test_sink.py",
-    "tests/spark/places",
+    "tests/spark/deployments",
     # These leave sockets of their own open.
     "-Wignore:unclosed <socket:ResourceWarning",
     "-Wignore::pytest.PytestUnraisableExceptionWarning",

@@ -16,7 +16,7 @@ from rmq_remoting.message_errors import MessageDecodeError
 
 from ..columns import BODY, PropertiesMode, arrow_schema
 from ..errors import BatchTooLarge, RecordDamaged
-from .odd_records import rewrite_odd_records
+from .normalization import normalize_records
 from .records import HEADER, MAX_CHUNK_BYTES, Records, find_records, record_starts
 from .rows import Rows
 
@@ -88,7 +88,7 @@ class ColumnDecoder:
             records = find_records(chunks, decompress=self._decompress)
             seen_to = _highest_offset(records)
             if not records.plain.all():
-                records = rewrite_odd_records(
+                records = normalize_records(
                     records,
                     begin=begin,
                     end=end,

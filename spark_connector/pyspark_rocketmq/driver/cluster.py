@@ -23,13 +23,13 @@ from rmq_remoting.bodies.route import MASTER_BROKER_ID
 
 from ..errors import TopicMissing, listed
 from ..offsets import QueueKey, QueueOffsets
-from ..patience import Patience, Waits, passes
+from ..retries import Backoff, WaitTimeouts, is_transient
 
 log = logging.getLogger("rmq.spark.cluster")
 
 T = TypeVar("T")
 
-_MAX_UNDER_WAY: Final = 64
+_MAX_IN_FLIGHT: Final = 64
 
 # Topics that brokers keep for themselves, or have from their start (Apache RocketMQ 5.3.3, TopicValidator).
 _SYSTEM_TOPICS: Final = frozenset(
@@ -57,13 +57,13 @@ class Cluster:
         self,
         namesrv: str,
         settings: ClientSettings,
-        waits: Waits,
+        wait_timeouts: WaitTimeouts,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock`: seconds that only grow."""
         self._admin = Admin(namesrv, settings=settings)
         self._namesrv = namesrv
-        self._waits = waits
+        self._wait_timeouts = wait_timeouts
         self._clock = clock
 
     def open(self) -> None:
@@ -105,12 +105,12 @@ class Cluster:
         """
         return run(self._queues(list(topics)))
 
-    def queues_known(self, topics: Iterable[str]) -> list[QueueKey]:
+    def queues_with_route(self, topics: Iterable[str]) -> list[QueueKey]:
         """As `queues`, but a topic that has no route now, as no broker offers it, has no queues.
 
         Raises SourceUnavailable, ClientError.
         """
-        return run(self._queues_known(list(topics)))
+        return run(self._queues_with_route(list(topics)))
 
     # --- how far queues reach ---
 
@@ -122,16 +122,18 @@ class Cluster:
         """The offset that the next message of each queue gets. Raises SourceUnavailable, ClientError."""
         return run(self._of_each(queues, self._newest))
 
-    def newest_known(self, queues: Iterable[QueueKey]) -> tuple[QueueOffsets, dict[QueueKey, ClientError]]:
+    def newest_reachable(
+        self, queues: Iterable[QueueKey]
+    ) -> tuple[QueueOffsets, dict[QueueKey, ClientError]]:
         """As `newest`, in one attempt: what could be had, and why the rest could not. Raises ClientError."""
-        return run(self._newest_known(list(queues)))
+        return run(self._newest_reachable(list(queues)))
 
-    def with_master(self, queues: Iterable[QueueKey]) -> list[QueueKey]:
+    def served_by_master(self, queues: Iterable[QueueKey]) -> list[QueueKey]:
         """Those that a master answers for now, not a replica which may be behind. In one attempt.
 
         Raises ClientError.
         """
-        return run(self._with_master(list(queues)))
+        return run(self._served_by_master(list(queues)))
 
     def at_times(self, times_ms: Mapping[QueueKey, int]) -> QueueOffsets:
         """The offset of each queue's first message stored at a time (ms since 1970 UTC) or later.
@@ -170,40 +172,40 @@ class Cluster:
     # --- on the loop ---
 
     async def _topics(self) -> tuple[set[str], list[str]]:
-        info = await self._patiently(self._admin.cluster_info)
+        info = await self._with_retries(self._admin.cluster_info)
         own = {*info.broker_addr_table, *info.cluster_addr_table}
         own |= {f"{cluster}{_REPLY_TOPIC_SUFFIX}" for cluster in info.cluster_addr_table}
-        return own, await self._patiently(self._admin.topics)
+        return own, await self._with_retries(self._admin.topics)
 
     async def _queues(self, topics: list[str]) -> list[QueueKey]:
         routes = [await self._route(topic) for topic in topics]
         return sorted(queue for route in routes for queue in _readable(route))
 
-    async def _queues_known(self, topics: list[str]) -> list[QueueKey]:
-        routes = [await self._patiently(partial(self._route_known, topic)) for topic in topics]
+    async def _queues_with_route(self, topics: list[str]) -> list[QueueKey]:
+        routes = [await self._with_retries(partial(self._route_or_none, topic)) for topic in topics]
         return sorted(queue for route in routes if route is not None for queue in _readable(route))
 
     async def _route(self, topic: str) -> TopicRoute:
         """The route, once there is one. A broker that is being started, and a topic that is being made, take
         some seconds to get into it; without any broker that a topic is missing says nothing about the topic.
         """
-        patience = Patience(self._waits.unavailable_seconds, self._clock)
+        backoff = Backoff(self._wait_timeouts.unavailable_seconds, self._clock)
         missing_since: float | None = None
         while True:
             try:
                 return await self._admin.topic_route(topic)
             except ClientError as error:
-                if not passes(error):
+                if not is_transient(error):
                     raise
                 brokers = await self._brokers() if isinstance(error, TopicNotFound) else []
                 if not brokers:
                     missing_since = None
                 elif missing_since is None:
                     missing_since = self._clock()
-                elif self._clock() - missing_since >= self._waits.topic_seconds:
-                    await self._refuse_missing(topic, self._clock() - missing_since, brokers, error)
-                pause = patience.next_pause(error)
-            await asyncio.sleep(min(pause, self._waits.topic_seconds))
+                elif self._clock() - missing_since >= self._wait_timeouts.topic_seconds:
+                    await self._fail_on_missing(topic, self._clock() - missing_since, brokers, error)
+                pause = backoff.next_pause(error)
+            await asyncio.sleep(min(pause, self._wait_timeouts.topic_seconds))
 
     async def _brokers(self) -> list[str]:
         """The brokers that the name servers know, none where they do not answer."""
@@ -213,7 +215,7 @@ class Cluster:
             log.info("whether brokers are there is not known: %s", unknown)
             return []
 
-    async def _refuse_missing(
+    async def _fail_on_missing(
         self, topic: str, seconds: float, brokers: list[str], error: ClientError
     ) -> None:
         """Raises TopicMissing; not where name servers do not say which topics there are."""
@@ -230,7 +232,7 @@ class Cluster:
             "create the topic; if its brokers are just being started, set topicTimeout to a longer time"
         ) from error
 
-    async def _route_known(self, topic: str) -> TopicRoute | None:
+    async def _route_or_none(self, topic: str) -> TopicRoute | None:
         try:
             return await self._admin.topic_route(topic)
         except TopicNotFound as error:
@@ -243,17 +245,19 @@ class Cluster:
     def _newest(self, queue: QueueKey) -> Awaitable[int]:
         return self._admin.max_offset(_message_queue(queue))
 
-    async def _newest_known(self, queues: list[QueueKey]) -> tuple[QueueOffsets, dict[QueueKey, ClientError]]:
+    async def _newest_reachable(
+        self, queues: list[QueueKey]
+    ) -> tuple[QueueOffsets, dict[QueueKey, ClientError]]:
         known, failed = await _attempt(queues, self._newest)
         return QueueOffsets(known), failed
 
-    async def _with_master(self, queues: list[QueueKey]) -> list[QueueKey]:
+    async def _served_by_master(self, queues: list[QueueKey]) -> list[QueueKey]:
         found: list[QueueKey] = []
         for topic in sorted({queue.topic for queue in queues}):
             try:
                 route = await self._admin.topic_route(topic)
             except ClientError as error:
-                if not passes(error):
+                if not is_transient(error):
                     raise
                 log.info("who answers for topic %s is not known: %s", topic, error)
                 continue
@@ -267,34 +271,34 @@ class Cluster:
         self, queues: Iterable[QueueKey], ask: Callable[[QueueKey], Awaitable[int]]
     ) -> QueueOffsets:
         """What `ask` says of each queue, many side by side; those that fail are asked again together."""
-        patience = Patience(self._waits.unavailable_seconds, self._clock)
+        backoff = Backoff(self._wait_timeouts.unavailable_seconds, self._clock)
         known, failed = await _attempt(queues, ask)
         while failed:
-            await asyncio.sleep(patience.next_pause(next(iter(failed.values()))))
+            await asyncio.sleep(backoff.next_pause(next(iter(failed.values()))))
             for topic in {queue.topic for queue in failed}:
-                await self._queues_known([topic])  # a broker may have come back at another address
+                await self._queues_with_route([topic])  # a broker may have come back at another address
             more, failed = await _attempt(failed, ask)
             known.update(more)
         return QueueOffsets(known)
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        patience = Patience(self._waits.unavailable_seconds, self._clock)
+    async def _with_retries(self, ask: Callable[[], Awaitable[T]]) -> T:
+        backoff = Backoff(self._wait_timeouts.unavailable_seconds, self._clock)
         while True:
             try:
                 return await ask()
             except ClientError as error:
-                if not passes(error):
+                if not is_transient(error):
                     raise
-                await asyncio.sleep(patience.next_pause(error))
+                await asyncio.sleep(backoff.next_pause(error))
 
 
 async def _attempt(
     queues: Iterable[QueueKey],
     ask: Callable[[QueueKey], Awaitable[T]],
-    bears: Callable[[ClientError], bool] = passes,
+    bears: Callable[[ClientError], bool] = is_transient,
 ) -> tuple[dict[QueueKey, T], dict[QueueKey, ClientError]]:
     """Ask about each queue once: the answers, and the errors that `bears` is true of. Raises all others."""
-    room = asyncio.Semaphore(_MAX_UNDER_WAY)
+    room = asyncio.Semaphore(_MAX_IN_FLIGHT)
     answers: dict[QueueKey, T] = {}
     failed: dict[QueueKey, ClientError] = {}
 

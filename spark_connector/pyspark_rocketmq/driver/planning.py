@@ -23,7 +23,7 @@ def ranges_between(start: QueueOffsets, end: QueueOffsets) -> list[QueueRange]:
     its reading begins, so that the checkpoint and nothing else says what of it was read. A queue that only
     `start` has is left alone. Raises BadOffsets for an end before its start.
     """
-    backwards = start.beyond(end)
+    backwards = start.ahead_of(end)
     if backwards:
         wrong = listed(f"{key} from {start[key]} to {end[key]}" for key in backwards)
         raise BadOffsets(f"a batch cannot end before it starts: {wrong}")

@@ -38,20 +38,20 @@ _BY_VALUE: Final = frozenset({"topic", "brokerName", "queueId", "tags"})
 class Bounds:
     """Whole numbers from `least` to before `beyond`; None for no bound."""
 
-    least: int | None = None
-    beyond: int | None = None
+    minimum: int | None = None
+    limit: int | None = None
 
     def at_least(self, number: int) -> None:
         """Not below this one."""
-        self.least = number if self.least is None else max(self.least, number)
+        self.minimum = number if self.minimum is None else max(self.minimum, number)
 
     def before(self, number: int) -> None:
         """Below this one."""
-        self.beyond = number if self.beyond is None else min(self.beyond, number)
+        self.limit = number if self.limit is None else min(self.limit, number)
 
 
 @dataclass(slots=True)
-class Narrowing:
+class PushedFilters:
     """What filters leave: values by column, offsets, and store times in milliseconds since 1970."""
 
     values: dict[str, frozenset[object]] = field(default_factory=dict)
@@ -59,19 +59,19 @@ class Narrowing:
     times_ms: Bounds = field(default_factory=Bounds)
 
     @classmethod
-    def by(cls, filters: Iterable[Filter]) -> Narrowing:
+    def from_spark(cls, filters: Iterable[Filter]) -> PushedFilters:
         """What all of these filters together leave; those of other columns or kinds are passed over."""
-        narrowing = cls()
+        pushed = cls()
         for each in filters:
             if isinstance(each, (EqualTo, EqualNullSafe)):
-                narrowing._admit_values(each.attribute, (each.value,))
+                pushed._restrict_values(each.attribute, (each.value,))
             elif isinstance(each, In):
-                narrowing._admit_values(each.attribute, tuple(each.value))
+                pushed._restrict_values(each.attribute, tuple(each.value))
             if isinstance(each, (EqualTo, EqualNullSafe, GreaterThanOrEqual, GreaterThan)):
-                narrowing._bound_below(each.attribute, each.value, above=isinstance(each, GreaterThan))
+                pushed._bound_below(each.attribute, each.value, above=isinstance(each, GreaterThan))
             if isinstance(each, (EqualTo, EqualNullSafe, LessThanOrEqual, LessThan)):
-                narrowing._bound_above(each.attribute, each.value, below=isinstance(each, LessThan))
-        return narrowing
+                pushed._bound_above(each.attribute, each.value, below=isinstance(each, LessThan))
+        return pushed
 
     @property
     def tags(self) -> str | None:
@@ -81,7 +81,7 @@ class Narrowing:
             return None
         return " || ".join(tags) if all(_PLAIN_TAG.fullmatch(tag) for tag in tags) else None
 
-    def admits(self, queue: QueueKey) -> bool:
+    def matches(self, queue: QueueKey) -> bool:
         """Whether messages of this queue can be wanted."""
         columns = (("topic", queue.topic), ("brokerName", queue.broker), ("queueId", queue.queue_id))
         return all(name not in self.values or value in self.values[name] for name, value in columns)
@@ -90,19 +90,19 @@ class Narrowing:
         self, cluster: Cluster, start: QueueOffsets, end: QueueOffsets
     ) -> tuple[QueueOffsets, QueueOffsets]:
         """The part between two offsets that is left. Raises SourceUnavailable, ClientError."""
-        start, end = start.only(self.admits), end.only(self.admits)
-        times_ms, least, beyond = self.times_ms, self.offsets.least or 0, self.offsets.beyond
-        begin: dict[QueueKey, int] = {queue: max(offset, least) for queue, offset in start.items()}
-        if times_ms.least is not None:
-            found = cluster.at_times(dict.fromkeys(begin, times_ms.least))
+        start, end = start.only(self.matches), end.only(self.matches)
+        times_ms, minimum, limit = self.times_ms, self.offsets.minimum or 0, self.offsets.limit
+        begin: dict[QueueKey, int] = {queue: max(offset, minimum) for queue, offset in start.items()}
+        if times_ms.minimum is not None:
+            found = cluster.at_times(dict.fromkeys(begin, times_ms.minimum))
             begin = {queue: max(offset, found[queue]) for queue, offset in begin.items()}
-        stop = {queue: offset if beyond is None else min(offset, beyond) for queue, offset in end.items()}
-        if times_ms.beyond is not None:
-            found = cluster.at_times(dict.fromkeys(stop, times_ms.beyond))
+        stop = {queue: offset if limit is None else min(offset, limit) for queue, offset in end.items()}
+        if times_ms.limit is not None:
+            found = cluster.at_times(dict.fromkeys(stop, times_ms.limit))
             stop = {queue: min(offset, found[queue]) for queue, offset in stop.items()}
         return QueueOffsets(begin), QueueOffsets({q: max(offset, begin[q]) for q, offset in stop.items()})
 
-    def _admit_values(self, attribute: tuple[str, ...], values: tuple[object, ...]) -> None:
+    def _restrict_values(self, attribute: tuple[str, ...], values: tuple[object, ...]) -> None:
         name = attribute[0]
         if len(attribute) == 1 and name in _BY_VALUE:
             admitted = frozenset(values)

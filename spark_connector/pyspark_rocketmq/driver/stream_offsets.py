@@ -15,10 +15,10 @@ from typing import Final
 from ..errors import DataLoss, SourceUnavailable, listed
 from ..offsets import QueueKey, QueueOffsets
 from ..options import Anchor, Mode, ReadOptions
-from ..patience import Patience
-from .admission import Admission
+from ..retries import Backoff
 from .cluster import Cluster
-from .resolving import resolve, wanted_queues, wanted_queues_known
+from .offset_resolution import resolve, selected_queues, selected_queues_with_route
+from .rate_limit import RateLimiter
 
 log = logging.getLogger("rmq.spark.stream")
 
@@ -40,9 +40,9 @@ class StreamOffsets:
         """`clock`: seconds that only grow; `pause` waits for so many."""
         self._cluster = cluster
         self._options = options
-        self._admission = Admission(options.trigger_limits, clock)
-        self._absent = _Troubles(options.broker_timeout_ms / 1000, clock)
-        self._shrunk = _Troubles(options.broker_timeout_ms / 1000, clock)
+        self._rate_limiter = RateLimiter(options.trigger_limits, clock)
+        self._absent = _ConditionTimers(options.broker_timeout_ms / 1000, clock)
+        self._truncated = _ConditionTimers(options.broker_timeout_ms / 1000, clock)
         self._target: QueueOffsets | None = None
         self._target_is_whole = False
         self._pause = pause
@@ -53,12 +53,12 @@ class StreamOffsets:
     def initial(self) -> QueueOffsets:
         """Where a query without a checkpoint begins. Raises OptionError, SourceUnavailable, ClientError."""
         options = self._options
-        queues = wanted_queues(self._cluster, options)
+        queues = selected_queues(self._cluster, options)
         return resolve(self._cluster, queues, options.starting(Mode.STREAM), Anchor.LATEST, options.group)
 
     def drain(self) -> None:
         """From now on nothing is read that is not there yet. Raises SourceUnavailable, ClientError."""
-        self._target = self._cluster.newest(wanted_queues_known(self._cluster, self._options))
+        self._target = self._cluster.newest(selected_queues_with_route(self._cluster, self._options))
         self._target_is_whole = False
 
     def latest(self, start: QueueOffsets, *, all_available: bool) -> QueueOffsets:
@@ -69,7 +69,7 @@ class StreamOffsets:
         """
         self.commit(start)
         newest = self.newest = self._newest(start)
-        end = self._admission.admit(
+        end = self._rate_limiter.end_of_batch(
             start, newest, all_available=all_available, draining=self._target is not None
         )
         appeared = [queue for queue in newest if queue not in start]
@@ -85,10 +85,10 @@ class StreamOffsets:
         SourceUnavailable, ClientError.
         """
         if not self.newest:
-            self.newest = self._cluster.newest(wanted_queues(self._cluster, self._options))
+            self.newest = self._cluster.newest(selected_queues(self._cluster, self._options))
             return self.newest
         newest = self._newest(self.newest)
-        behind = self.newest.beyond(newest)
+        behind = self.newest.ahead_of(newest)
         self.newest = self.newest.merged({queue: at for queue, at in newest.items() if queue not in behind})
         return self.newest
 
@@ -98,15 +98,16 @@ class StreamOffsets:
         Queues that only `end` has have appeared, and are read from their oldest message on: with `latest`,
         they enter with that offset. Raises DataLoss, SourceUnavailable, ClientError.
         """
-        shrunk = start.beyond(end)
-        self._refuse_shrunk(shrunk, start, end)
-        if shrunk:
+        truncated = start.ahead_of(end)
+        self._fail_on_truncated(truncated, start, end)
+        if truncated:
             log.warning(
-                "these queues hold less than has been read of them, which goes on there: %s", listed(shrunk)
+                "these queues hold less than has been read of them, which goes on there: %s",
+                listed(truncated),
             )
         oldest = self._cluster.oldest(queue for queue in end if queue not in start)
         return start.merged(
-            {queue: end[queue] for queue in shrunk}
+            {queue: end[queue] for queue in truncated}
             | {queue: min(at, end[queue]) for queue, at in oldest.items()}
         )
 
@@ -131,10 +132,10 @@ class StreamOffsets:
                 self._target = self._whole_target(self._target, start)
                 self._target_is_whole = True
             return self._target
-        queues = wanted_queues_known(self._cluster, self._options)
-        newest, failed = self._cluster.newest_known(queues)
+        queues = selected_queues_with_route(self._cluster, self._options)
+        newest, failed = self._cluster.newest_reachable(queues)
         self._check_absent([queue for queue in start if queue not in newest], failed)
-        self._check_shrunk(start, newest)
+        self._check_truncated(start, newest)
         return newest
 
     def _whole_target(self, target: QueueOffsets, start: QueueOffsets) -> QueueOffsets:
@@ -143,21 +144,21 @@ class StreamOffsets:
         Those that are not there, or hold less than was read of them, are waited for. Raises DataLoss,
         SourceUnavailable.
         """
-        patience = Patience(self._options.broker_timeout_ms / 1000, self._clock)
+        backoff = Backoff(self._options.broker_timeout_ms / 1000, self._clock)
         while behind := [queue for queue in start if target.get(queue, -1) < start[queue]]:
-            there = set(wanted_queues_known(self._cluster, self._options))
-            known, failed = self._cluster.newest_known([queue for queue in behind if queue in there])
+            there = set(selected_queues_with_route(self._cluster, self._options))
+            known, failed = self._cluster.newest_reachable([queue for queue in behind if queue in there])
             target = target.merged(known)
             absent = [queue for queue in behind if queue not in known]
-            shrunk = start.beyond(known)
-            if not (absent or shrunk):
+            truncated = start.ahead_of(known)
+            if not (absent or truncated):
                 continue
-            self._refuse_shrunk_master(shrunk, start)
+            self._fail_on_truncated_master(truncated, start)
             try:
-                pause = patience.next_pause(f"not there, or with less than was read of it: {listed(behind)}")
+                pause = backoff.next_pause(f"not there, or with less than was read of it: {listed(behind)}")
             except SourceUnavailable:
-                self._refuse_absent(absent, failed)
-                self._refuse_shrunk(shrunk, start, known)
+                self._fail_on_absent(absent, failed)
+                self._fail_on_truncated(truncated, start, known)
                 log.warning("of these queues nothing is read now: %s", listed(behind))
                 break
             self._pause(pause)
@@ -166,9 +167,9 @@ class StreamOffsets:
     def _check_absent(self, absent: list[QueueKey], failed: Mapping[QueueKey, Exception]) -> None:
         """Raises SourceUnavailable for queues that have not been there for too long."""
         overdue = self._absent.overdue(absent, "these queues are not there and stand still")
-        self._refuse_absent(overdue, failed)
+        self._fail_on_absent(overdue, failed)
 
-    def _refuse_absent(self, overdue: Sequence[QueueKey], failed: Mapping[QueueKey, Exception]) -> None:
+    def _fail_on_absent(self, overdue: Sequence[QueueKey], failed: Mapping[QueueKey, Exception]) -> None:
         unanswered = [queue for queue in overdue if queue in failed]
         if unanswered:
             raise SourceUnavailable(
@@ -181,31 +182,33 @@ class StreamOffsets:
                 "where they are gone for good, set failOnDataLoss to false"
             )
 
-    def _check_shrunk(self, start: QueueOffsets, newest: QueueOffsets) -> None:
+    def _check_truncated(self, start: QueueOffsets, newest: QueueOffsets) -> None:
         """Raises DataLoss for queues that hold less than was read of them.
 
         A replica that answers for its master may be behind, for a while; a master is not. It is believed at
         once, as the queue may have grown past what was read when it is looked at again.
         """
-        shrunk = start.beyond(newest)
-        overdue = self._shrunk.overdue(shrunk, "these queues hold less than has been read of them")
-        self._refuse_shrunk(overdue, start, newest)
-        self._refuse_shrunk_master(shrunk, start)
+        truncated = start.ahead_of(newest)
+        overdue = self._truncated.overdue(truncated, "these queues hold less than has been read of them")
+        self._fail_on_truncated(overdue, start, newest)
+        self._fail_on_truncated_master(truncated, start)
 
-    def _refuse_shrunk_master(self, shrunk: Iterable[QueueKey], start: QueueOffsets) -> None:
+    def _fail_on_truncated_master(self, truncated: Iterable[QueueKey], start: QueueOffsets) -> None:
         """Raises DataLoss for queues whose masters go on saying for a moment that they hold less."""
         if not self._options.fail_on_data_loss:
             return
-        left = self._cluster.with_master(shrunk) if shrunk else []
+        left = self._cluster.served_by_master(truncated) if truncated else []
         since = self._clock()
         known = QueueOffsets()
         while left and self._clock() - since < _MASTER_GRACE_SECONDS:
             self._pause(_MASTER_PAUSE_SECONDS)
-            known, _ = self._cluster.newest_known(self._cluster.with_master(left))
-            left = list(start.beyond(known))
-        self._refuse_shrunk(left, start, known)
+            known, _ = self._cluster.newest_reachable(self._cluster.served_by_master(left))
+            left = list(start.ahead_of(known))
+        self._fail_on_truncated(left, start, known)
 
-    def _refuse_shrunk(self, overdue: Sequence[QueueKey], start: QueueOffsets, newest: QueueOffsets) -> None:
+    def _fail_on_truncated(
+        self, overdue: Sequence[QueueKey], start: QueueOffsets, newest: QueueOffsets
+    ) -> None:
         if overdue and self._options.fail_on_data_loss:
             wrong = listed(
                 f"{queue} was read to {start[queue]} and ends at {newest[queue]}" for queue in overdue
@@ -216,7 +219,7 @@ class StreamOffsets:
             )
 
 
-class _Troubles:
+class _ConditionTimers:
     """Since when queues have been in a trouble that may go over."""
 
     def __init__(self, timeout_seconds: float, clock: Callable[[], float]) -> None:

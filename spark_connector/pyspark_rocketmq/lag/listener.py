@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ..offsets import QueueKey
     from .reports import QueryLag
 
-_ASK_EVERY_SECONDS: Final = 10.0
-_MOST_QUEUES_ASKED: Final = 32
+_REQUEST_INTERVAL_SECONDS: Final = 10.0
+_MAX_QUEUES_REQUESTED: Final = 32
 
 
 class LagListener(StreamingQueryListener):
@@ -64,7 +64,7 @@ class LagListener(StreamingQueryListener):
         self._published: list[Callable[[], None]] = []
         self._store_times = None
         if source_options is not None:
-            from .asking import StoreTimes  # noqa: PLC0415
+            from .store_times import StoreTimes  # noqa: PLC0415
 
             self._store_times = StoreTimes(ReadOptions.for_stream(dict(source_options)))
 
@@ -121,7 +121,7 @@ class LagListener(StreamingQueryListener):
             if run is None:
                 run = self._runs[run_id] = RunLag(str(report.id), run_id, report.name, progress)
             run.progressed(progress, self._clock())
-        self._ask(run)
+        self._request(run)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """A trigger had nothing to do."""
@@ -137,18 +137,18 @@ class LagListener(StreamingQueryListener):
 
     # --- brokers ---
 
-    def _ask(self, run: RunLag) -> None:
+    def _request(self, run: RunLag) -> None:
         store_times, now = self._store_times, self._clock()
         if store_times is None:
             return
         with self._lock:
-            if run.asked_at is not None and now - run.asked_at < _ASK_EVERY_SECONDS:
+            if run.requested_at is not None and now - run.requested_at < _REQUEST_INTERVAL_SECONDS:
                 return
-            wanted = run.vague(_MOST_QUEUES_ASKED)
+            wanted = run.uncertain(_MAX_QUEUES_REQUESTED)
 
-        def answered(queue: QueueKey, offset: int, stored_at: float) -> None:
+        def on_store_time(queue: QueueKey, offset: int, stored_at: float) -> None:
             with self._lock:
-                run.stored(queue, offset, stored_at)
+                run.set_store_time(queue, offset, stored_at)
 
-        if wanted and store_times.ask(wanted, answered):
-            run.asked_at = now
+        if wanted and store_times.request(wanted, on_store_time):
+            run.requested_at = now

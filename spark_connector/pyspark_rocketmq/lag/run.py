@@ -7,12 +7,12 @@ from itertools import groupby
 from typing import Final
 
 from ..offsets import QueueKey
-from .arrivals import Arrivals
+from .arrival_times import ArrivalTimes
 from .progress import Progress
 from .reports import QueryLag, QueueLag, TopicLag
 
 # What is known to so many seconds is not asked for.
-_VAGUE_SECONDS: Final = 10.0
+_UNCERTAIN_SECONDS: Final = 10.0
 
 
 class RunLag:
@@ -23,8 +23,8 @@ class RunLag:
         self.run_id = run_id
         self.name = name
         self.heard_at = 0.0
-        self.asked_at: float | None = None
-        self._arrivals: dict[QueueKey, Arrivals] = {}
+        self.requested_at: float | None = None
+        self._arrivals: dict[QueueKey, ArrivalTimes] = {}
         self._rows = 0
         self._last = first
 
@@ -34,12 +34,12 @@ class RunLag:
         self._last = progress
         self._rows += progress.rows
         # A queue whose broker is away keeps what was known of it.
-        known = {queue: self._arrivals.get(queue) or Arrivals() for queue in progress.ends}
+        known = {queue: self._arrivals.get(queue) or ArrivalTimes() for queue in progress.ends}
         for queue, newest in progress.newest.items():
             if queue in known:
-                known[queue].seen(newest, progress.at)
+                known[queue].observe(newest, progress.at)
         for queue, end in progress.ends.items():
-            known[queue].passed(end)
+            known[queue].forget_before(end)
         self._arrivals = known
 
     def idled(self, triggered_at: float, at: float) -> None:
@@ -49,27 +49,27 @@ class RunLag:
             arrivals = self._arrivals[queue]
             # Of the others there was something: a broker is away, or too little for a batch.
             if arrivals.newest is not None and arrivals.newest <= end:
-                arrivals.nothing_new(triggered_at)
+                arrivals.observe_unchanged(triggered_at)
 
-    def vague(self, most: int) -> list[tuple[QueueKey, int]]:
+    def uncertain(self, most: int) -> list[tuple[QueueKey, int]]:
         """The oldest unread messages whose age is not known well: of the `most` queues furthest behind."""
         wanted = [
             (newest - end, queue, end)
             for queue, end, newest in self._behind()
-            if (arrival := self._arrivals[queue].of_message(end)) is not None
-            and arrival.open_seconds > _VAGUE_SECONDS
+            if (arrival := self._arrivals[queue].arrival_of(end)) is not None
+            and arrival.open_seconds > _UNCERTAIN_SECONDS
         ]
         wanted.sort(reverse=True)
         return [(queue, end) for _, queue, end in wanted[:most]]
 
-    def stored(self, queue: QueueKey, offset: int, at: float) -> None:
+    def set_store_time(self, queue: QueueKey, offset: int, at: float) -> None:
         """A broker says when a message was stored (seconds since 1970 UTC)."""
         arrivals = self._arrivals.get(queue)
         if arrivals is None:  # it has left the query
             return
         # Where the query is past it by now, it still narrows down when the next ones came.
-        arrivals.stored(offset, at)
-        arrivals.passed(self._last.ends[queue])
+        arrivals.set_store_time(offset, at)
+        arrivals.forget_before(self._last.ends[queue])
 
     def report(self, now: float) -> QueryLag:
         """The lag as of the last batch, with ages as of now (seconds since 1970 UTC)."""
@@ -92,7 +92,7 @@ class RunLag:
 
     def _queues(self, now: float) -> Iterable[QueueLag]:
         for queue, end, newest in self._behind():
-            arrival = self._arrivals[queue].of_message(end)
+            arrival = self._arrivals[queue].arrival_of(end)
             if arrival is None:
                 yield QueueLag(queue, 0, 0.0, at_least=False)
             else:

@@ -8,7 +8,7 @@ from .parsing import OptionGroup
 from .positions import Anchor, AtOffsets, AtTimes, Position
 
 
-def refuse_twins(group: OptionGroup, *fields: str) -> None:
+def reject_alternatives(group: OptionGroup, *fields: str) -> None:
     """Only one of these may be given: they say the same thing."""
     given = [field for field in fields if getattr(group, field) is not None]
     if len(given) > 1:
@@ -16,18 +16,18 @@ def refuse_twins(group: OptionGroup, *fields: str) -> None:
         raise OptionError(str(second), None, f"left out, as {first} is given")
 
 
-def refuse_anchor(name: str, position: Position | None, anchor: Anchor, stand_in: int) -> None:
+def reject_anchor(name: str, position: Position | None, anchor: Anchor, placeholder: int) -> None:
     """A batch read would be empty, in all queues or in those that have the stand-in for it."""
     allowed = f"another place: a batch that has {anchor.value} there is empty"
     if position is anchor:
         raise OptionError(name, None, allowed)
     if isinstance(position, AtOffsets):
-        named = [key for key, offset in position.offsets.items() if offset == stand_in]
+        named = [key for key, offset in position.offsets.items() if offset == placeholder]
         if named:
-            raise OptionError(name, None, allowed, f"{stand_in} for {listed(named)}")
+            raise OptionError(name, None, allowed, f"{placeholder} for {listed(named)}")
 
 
-def refuse_backwards(name: str, start: Position | None, end: Position | None) -> None:
+def reject_end_before_start(name: str, start: Position | None, end: Position | None) -> None:
     """In no queue may the end, where it is a number, be before the start."""
     starts, ends = by_queue(start), by_queue(end)
     behind = [key for key in ends if 0 <= ends[key] < starts.get(key, 0)]

@@ -28,12 +28,12 @@ log = logging.getLogger("rmq.spark.options")
 
 # What Spark itself puts among a source's or sink's options: load(path), save(path), start(path), the name
 # and the checkpoint of a streaming query (PySpark 4.3, seen with a source that prints them).
-SPARK_OWN: Final = frozenset({"path", "paths", "queryname", "checkpointlocation"})
+SPARK_RESERVED: Final = frozenset({"path", "paths", "queryname", "checkpointlocation"})
 
 SDK_PREFIX: Final = "rocketmq."
 
 # Stands for the value of an option that nobody is to see.
-NOT_SHOWN: Final = "(not shown)"
+REDACTED: Final = "(not shown)"
 
 
 class Mode(enum.Enum):
@@ -43,7 +43,7 @@ class Mode(enum.Enum):
     STREAM = "stream"
 
 
-class Elsewhere(enum.Enum):
+class OtherMode(enum.Enum):
     """What becomes of an option in a mode that it is not for."""
 
     REFUSED = "refused"
@@ -52,7 +52,7 @@ class Elsewhere(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OptionType:
     """How an option's text becomes its value.
 
     `parse` raises ValueError, with a message where `allowed` does not say it all.
@@ -80,7 +80,7 @@ def option(
     *,
     default_text: str | None = None,
     only: Mode | None = None,
-    elsewhere: Elsewhere = Elsewhere.REFUSED,
+    in_other_mode: OtherMode = OtherMode.REFUSED,
     secret: bool = False,
 ) -> Any:
     """One option; without a default it must be given.
@@ -88,7 +88,7 @@ def option(
     `default_text` is shown in place of a default that depends on other things. `only`: the mode that it is
     for, and `elsewhere` what becomes of it in the other. `secret`: its value is in no message.
     """
-    extra = {"default_text": default_text, "only": only, "elsewhere": elsewhere, "secret": secret}
+    extra = {"default_text": default_text, "only": only, "elsewhere": in_other_mode, "secret": secret}
     return Field(
         default, alias=name, description=meaning, repr=not secret, json_schema_extra=cast(Any, extra)
     )
@@ -107,12 +107,12 @@ class OptionInfo:
     default: str
     required: bool
     only: Mode | None
-    elsewhere: Elsewhere
+    in_other_mode: OtherMode
     secret: bool
 
     def shown(self, text: str | None) -> str | None:
         """A text that was given for it, as messages may have it."""
-        return NOT_SHOWN if self.secret and text is not None else text
+        return REDACTED if self.secret and text is not None else text
 
 
 class OptionGroup(BaseModel):
@@ -123,7 +123,7 @@ class OptionGroup(BaseModel):
     )
 
     # What a model's options are called elsewhere, in lower case, and here.
-    other_names: ClassVar[Mapping[str, str]] = {}
+    foreign_names: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def purpose(cls) -> str:
@@ -143,7 +143,7 @@ class OptionGroup(BaseModel):
     @classmethod
     def read(cls, options: Mapping[str, str], mode: Mode) -> Self:
         """The options as Spark hands them over. Raises OptionError for the first that is wrong."""
-        given = _admitted(cls, options, mode)
+        given = _applicable(cls, options, mode)
         try:
             read = cls.model_validate({info.name: text for info, text in given})
         except ValidationError as error:
@@ -162,7 +162,7 @@ class OptionGroup(BaseModel):
         """
 
 
-def described(model: type[OptionGroup]) -> Iterator[OptionInfo]:
+def option_infos(model: type[OptionGroup]) -> Iterator[OptionInfo]:
     """Every option of a model, group by group in the order of its bases."""
     groups = [cls for cls in model.__mro__ if issubclass(cls, OptionGroup) and cls is not OptionGroup]
     for cls in groups:
@@ -183,7 +183,7 @@ def to_text(value: object) -> str:
 
 def _info(name: str, field: FieldInfo, group: str) -> OptionInfo:
     extra = cast(dict[str, Any], field.json_schema_extra)
-    form = next(item for item in field.metadata if isinstance(item, Form))
+    form = next(item for item in field.metadata if isinstance(item, OptionType))
     required = field.is_required()
     shown = extra["default_text"]
     return OptionInfo(
@@ -196,40 +196,40 @@ def _info(name: str, field: FieldInfo, group: str) -> OptionInfo:
         default=shown if shown is not None else "" if required else to_text(field.default),
         required=required,
         only=extra["only"],
-        elsewhere=extra["elsewhere"],
+        in_other_mode=extra["elsewhere"],
         secret=extra["secret"],
     )
 
 
-def _admitted(
+def _applicable(
     model: type[OptionGroup], options: Mapping[str, str], mode: Mode
 ) -> list[tuple[OptionInfo, str]]:
     """The options of the model that count in this mode. Raises OptionError for others."""
-    known = {info.name.lower(): info for info in described(model)}
+    known = {info.name.lower(): info for info in option_infos(model)}
     admitted: list[tuple[OptionInfo, str]] = []
     for name, text in options.items():
-        if name.lower() in SPARK_OWN:
+        if name.lower() in SPARK_RESERVED:
             continue
         info = known.get(name.lower())
         if info is None:
-            raise UnknownOption(name, _advice(model, name, [info.name for info in known.values()]))
+            raise UnknownOption(name, _suggestion(model, name, [info.name for info in known.values()]))
         if info.only in (None, mode):
             admitted.append((info, text))
-        elif info.elsewhere is Elsewhere.REFUSED:
-            allowed = f"left out: it is for {_where(model, info.only)} only"
+        elif info.in_other_mode is OtherMode.REFUSED:
+            allowed = f"left out: it is for {_mode_text(model, info.only)} only"
             raise OptionError(info.name, info.shown(text), allowed)
         else:
-            log.warning("option %s has no effect in %s", info.name, _where(model, mode))
+            log.warning("option %s has no effect in %s", info.name, _mode_text(model, mode))
     return admitted
 
 
-def _where(model: type[OptionGroup], mode: Mode | None) -> str:
+def _mode_text(model: type[OptionGroup], mode: Mode | None) -> str:
     return f"{model.purpose()} a {mode.value}" if mode else model.purpose()
 
 
-def _advice(model: type[OptionGroup], name: str, known: list[str]) -> str:
-    if name.lower() in model.other_names:
-        return f"here it is {model.other_names[name.lower()]}"
+def _suggestion(model: type[OptionGroup], name: str, known: list[str]) -> str:
+    if name.lower() in model.foreign_names:
+        return f"here it is {model.foreign_names[name.lower()]}"
     if name.lower().startswith(SDK_PREFIX):
         of_sdk = [other for other in known if other.startswith(SDK_PREFIX)]
         return f"settings of the client are {', '.join(of_sdk)}"
@@ -242,7 +242,7 @@ def _advice(model: type[OptionGroup], name: str, known: list[str]) -> str:
 
 def _first_wrong(model: type[OptionGroup], error: ValidationError) -> OptionError:
     wrong = error.errors(include_url=False)[0]
-    info = next(info for info in described(model) if info.name == wrong["loc"][0])
+    info = next(info for info in option_infos(model) if info.name == wrong["loc"][0])
     if wrong["type"] == "missing":
         return OptionError(info.name, None, info.allowed)
     cause = wrong.get("ctx", {}).get("error", wrong["msg"])

@@ -11,9 +11,10 @@ from typing import Annotated, ClassVar, Final
 
 from ..errors import OptionError, listed
 from ..offsets import LATEST, QueueKey
-from ..patience import Waits
-from .checks import by_queue, refuse_anchor, refuse_backwards, refuse_twins
-from .forms import (
+from ..retries import WaitTimeouts
+from .checks import by_queue, reject_alternatives, reject_anchor, reject_end_before_start
+from .limits import DEFAULT_MAX_DELAY_MS, DEFAULT_PACK_RECORDS, MAX_TASKS, PlanLimits, TriggerLimits
+from .option_types import (
     DurationMs,
     ExpressionTypeOption,
     Flag,
@@ -30,8 +31,7 @@ from .forms import (
     PropertiesModeOption,
     whole_number,
 )
-from .limits import DEFAULT_MAX_DELAY_MS, DEFAULT_PACK_RECORDS, MAX_TASKS, PlanLimits, TriggerLimits
-from .parsing import Elsewhere, Mode, OptionGroup, option
+from .parsing import Mode, OptionGroup, OtherMode, option
 from .positions import Anchor, AtTime, Position
 from .sdk_options import SdkOptions
 
@@ -55,7 +55,7 @@ class TopicOptions(OptionGroup):
         super().check(mode)
         if self.subscribe is None and self.subscribe_pattern is None and self.assign is None:
             raise OptionError("subscribe", None, "given, or one of subscribePattern and assign in its place")
-        refuse_twins(self, "subscribe", "subscribe_pattern", "assign")
+        reject_alternatives(self, "subscribe", "subscribe_pattern", "assign")
 
     def wants(self, key: QueueKey) -> bool:
         """Whether the queue is one of those to read."""
@@ -107,18 +107,18 @@ class PositionOptions(OptionGroup):
         """Where reading begins, without a checkpoint."""
         if self.starting_timestamp_ms is not None:
             return AtTime(self.starting_timestamp_ms)
-        unless_given = Anchor.EARLIEST if mode is Mode.BATCH else Anchor.LATEST
-        return self.starting_timestamps or self.starting_offsets or unless_given
+        default = Anchor.EARLIEST if mode is Mode.BATCH else Anchor.LATEST
+        return self.starting_timestamps or self.starting_offsets or default
 
     def check(self, mode: Mode) -> None:
         """Refuse two ways to say one thing, a batch without a fixed place, and an end before the start."""
         super().check(mode)
-        refuse_twins(self, "starting_offsets", "starting_timestamp_ms", "starting_timestamps")
-        refuse_twins(self, "ending_offsets", "ending_timestamp_ms", "ending_timestamps")
+        reject_alternatives(self, "starting_offsets", "starting_timestamp_ms", "starting_timestamps")
+        reject_alternatives(self, "ending_offsets", "ending_timestamp_ms", "ending_timestamps")
         if mode is Mode.BATCH:
-            refuse_anchor("startingOffsets", self.starting_offsets, Anchor.LATEST, LATEST)
-        refuse_backwards("endingOffsets", self.starting_offsets, self.ending_offsets)
-        refuse_backwards("endingOffsetsByTimestamp", self.starting_timestamps, self.ending_timestamps)
+            reject_anchor("startingOffsets", self.starting_offsets, Anchor.LATEST, LATEST)
+        reject_end_before_start("endingOffsets", self.starting_offsets, self.ending_offsets)
+        reject_end_before_start("endingOffsetsByTimestamp", self.starting_timestamps, self.ending_timestamps)
         start_ms, end_ms = self.starting_timestamp_ms, self.ending_timestamp_ms
         if start_ms is not None and end_ms is not None and start_ms > end_ms:
             raise OptionError("endingTimestamp", None, "the time of startingTimestamp, or later")
@@ -133,14 +133,14 @@ class AmountOptions(OptionGroup):
         "each queue with a backlog gets at least one.",
         None,
         only=Mode.STREAM,
-        elsewhere=Elsewhere.IGNORED,
+        in_other_mode=OtherMode.IGNORED,
     )
     min_offsets_per_trigger: MaybeCount = option(
         "minOffsetsPerTrigger",
         "No micro-batch while there are fewer, up to `maxTriggerDelay`. `availableNow` does not wait.",
         None,
         only=Mode.STREAM,
-        elsewhere=Elsewhere.IGNORED,
+        in_other_mode=OtherMode.IGNORED,
     )
     max_trigger_delay_ms: DurationMs = option(
         "maxTriggerDelay",
@@ -148,7 +148,7 @@ class AmountOptions(OptionGroup):
         DEFAULT_MAX_DELAY_MS,
         default_text="15m",
         only=Mode.STREAM,
-        elsewhere=Elsewhere.IGNORED,
+        in_other_mode=OtherMode.IGNORED,
     )
     min_partitions: Annotated[int | None, whole_number(1, MAX_TASKS)] = option(
         "minPartitions", "At least so many tasks: large queues are split. Without it, a task for each.", None
@@ -273,9 +273,9 @@ class FailureOptions(OptionGroup):
     )
 
     @property
-    def waits(self) -> Waits:
+    def wait_timeouts(self) -> WaitTimeouts:
         """How long the driver waits for what is missing."""
-        return Waits(self.broker_timeout_ms / 1000, self.topic_timeout_ms / 1000)
+        return WaitTimeouts(self.broker_timeout_ms / 1000, self.topic_timeout_ms / 1000)
 
 
 class PullOptions(OptionGroup):
@@ -312,7 +312,7 @@ class ReadOptions(
     """Options of reading"""
 
     # Of Spark's Kafka source, and of rocketmq-spark for Spark 2.
-    other_names: ClassVar[Mapping[str, str]] = {
+    foreign_names: ClassVar[Mapping[str, str]] = {
         "kafka.bootstrap.servers": "rocketmq.namesrv.addr",
         "kafka.group.id": "groupId",
         "nameserver": "rocketmq.namesrv.addr",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from .parsing import Elsewhere, OptionInfo, described
+from .parsing import OptionInfo, OtherMode, option_infos
 from .read_options import ReadOptions
 from .write_options import WriteOptions
 
@@ -14,7 +14,7 @@ _TABLE_HEAD = "| option | default | allowed | meaning |\n|---|---|---|---|\n"
 
 def markdown() -> str:
     """All options of reading and of writing, one table per group."""
-    reading, writing = tables(described(ReadOptions)), tables(described(WriteOptions))
+    reading, writing = tables(option_infos(ReadOptions)), tables(option_infos(WriteOptions))
     return f"## Reading\n\n{reading}\n## Writing\n\n{writing}"
 
 
@@ -36,8 +36,8 @@ def _row(info: OptionInfo) -> str:
 def _mode_note(info: OptionInfo) -> str:
     if info.only is None:
         return ""
-    elsewhere = "without effect" if info.elsewhere is Elsewhere.IGNORED else "refused"
-    return f" For {info.only.value} only; {elsewhere} elsewhere."
+    in_other_mode = "without effect" if info.in_other_mode is OtherMode.IGNORED else "refused"
+    return f" For {info.only.value} only; {in_other_mode} elsewhere."
 
 
 def _escaped(cell: str) -> str:

@@ -8,7 +8,7 @@ from rmq_client import ClientSettings, Credentials, TlsSettings
 from rmq_remoting.command import Serialization
 
 from ..errors import OptionError
-from .forms import (
+from .option_types import (
     DurationMs,
     Flag,
     MaybeKey,

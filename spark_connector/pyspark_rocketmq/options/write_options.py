@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final
 
 from ..errors import OptionError
-from .forms import (
+from .option_types import (
     DurationMs,
     GroupName,
     MaybeCompression,
@@ -99,7 +99,7 @@ class WriteOptions(SdkOptions, TargetOptions, SendOptions, WaitOptions):
     """Options of writing"""
 
     # Of Spark's Kafka sink, and of rocketmq-spark for Spark 2.
-    other_names: ClassVar[Mapping[str, str]] = {
+    foreign_names: ClassVar[Mapping[str, str]] = {
         "kafka.bootstrap.servers": "rocketmq.namesrv.addr",
         "nameserver": "rocketmq.namesrv.addr",
         "kafka.compression.type": "compression",

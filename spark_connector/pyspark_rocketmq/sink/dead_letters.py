@@ -32,11 +32,11 @@ from rmq_remoting.message_properties import (
 
 from ..errors import OptionError, RowRefused, shortened
 from . import schema
-from .connection import Mail
 from .encoding import MAX_BODY_BYTES, EncodedRows
-from .parcels import Parcel
-from .properties import not_users
+from .producer_pool import BlockingSender
+from .properties import reserved_names
 from .row_ids import ROW_ID_PROPERTY, TaskId, UniqueKeys
+from .send_requests import SendRequest
 from .settings import SinkSettings
 
 REASON_PROPERTY: Final = "SPARK_REFUSED_BECAUSE"
@@ -45,7 +45,7 @@ REASON_COLUMN: Final = "reason"
 
 
 @dataclass(slots=True)
-class _Letter:
+class _RejectedRow:
     """A refused row: its place in the slice, and why."""
 
     place: int
@@ -55,27 +55,27 @@ class _Letter:
 class DeadLetters:
     """Keeps the refused rows of one task."""
 
-    def __init__(self, settings: SinkSettings, task: TaskId, mail: Mail, unique_keys: UniqueKeys) -> None:
+    def __init__(
+        self, settings: SinkSettings, task: TaskId, sender: BlockingSender, unique_keys: UniqueKeys
+    ) -> None:
         self._topic = settings.dead_letter_topic
         self._file = (
             None if settings.dead_letter_path is None else _DeadLetterFile(settings.dead_letter_path, task)
         )
-        self._mail = mail
+        self._sender = sender
         self._unique_keys = unique_keys
         self.count = 0
 
     def keep(self, batch: Any, encoded: EncodedRows, reasons: dict[int, str]) -> None:
         """Keep rows of a slice; `encoded` was made of `batch`. Raises RowRefused, SourceUnavailable."""
-        letters = [_Letter(place, reason) for place, reason in sorted(reasons.items())]
+        rows = [_RejectedRow(place, reason) for place, reason in sorted(reasons.items())]
         if self._topic is not None:
-            letters = self._send(self._topic, encoded, letters)
-        if letters and self._file is None:
-            raise RowRefused(self._complaint(encoded, letters))
-        if letters and self._file is not None:
-            places = pa.array([letter.place for letter in letters], pa.int64())
-            self._file.add(
-                batch.take(places), encoded.ids.take(places), [letter.reason for letter in letters]
-            )
+            rows = self._send(self._topic, encoded, rows)
+        if rows and self._file is None:
+            raise RowRefused(self._error_text(encoded, rows))
+        if rows and self._file is not None:
+            places = pa.array([row.place for row in rows], pa.int64())
+            self._file.add(batch.take(places), encoded.ids.take(places), [row.reason for row in rows])
         self.count += len(reasons)
 
     def close(self) -> None:
@@ -88,27 +88,27 @@ class DeadLetters:
         if self._file is not None:
             self._file.discard()
 
-    def _send(self, topic: str, encoded: EncodedRows, letters: list[_Letter]) -> list[_Letter]:
-        """Send what a message can hold; the rest, with the reasons that are new."""
-        parcels: list[Parcel] = []
-        rest: list[_Letter] = []
-        for index, letter in enumerate(letters):
+    def _send(self, topic: str, encoded: EncodedRows, rows: list[_RejectedRow]) -> list[_RejectedRow]:
+        """Send the rows that a message can hold; return the others, with their additional reasons."""
+        requests: list[SendRequest] = []
+        rest: list[_RejectedRow] = []
+        for index, row in enumerate(rows):
             try:
-                outgoing = self._message(encoded, letter)
+                outgoing = self._message(encoded, row)
             except MessageEncodeError as error:
-                rest.append(_Letter(letter.place, f"{letter.reason} (no dead letter: {error})"))
+                rest.append(_RejectedRow(row.place, f"{row.reason} (no dead letter: {error})"))
                 continue
-            row = np.array([index], np.int64)
-            parcels.append(Parcel(topic, None, outgoing, row, np.zeros(0, np.int64)))
-        refused = self._mail.deliver(parcels).result()
-        for index, reason in refused.items():
-            letter = letters[index]
-            rest.append(_Letter(letter.place, f"{letter.reason} (refused as a dead letter too: {reason})"))
-        return sorted(rest, key=lambda letter: letter.place)
+            number = np.array([index], np.int64)
+            requests.append(SendRequest(topic, None, outgoing, number, np.zeros(0, np.int64)))
+        rejected = self._sender.send_all(requests).result()
+        for index, reason in rejected.items():
+            row = rows[index]
+            rest.append(_RejectedRow(row.place, f"{row.reason} (refused as a dead letter too: {reason})"))
+        return sorted(rest, key=lambda row: row.place)
 
-    def _message(self, encoded: EncodedRows, letter: _Letter) -> Outgoing:
+    def _message(self, encoded: EncodedRows, row: _RejectedRow) -> Outgoing:
         """Raises MessageEncodeError for what no message can hold."""
-        place, columns = letter.place, encoded.columns
+        place, columns = row.place, encoded.columns
 
         def value(column: str) -> Any:
             return columns[column][place].as_py() if column in columns else None
@@ -119,13 +119,13 @@ class DeadLetters:
         message = Message("", body, tags=value(schema.TAGS), keys=value(schema.KEYS) or ())
         message.sharding_key = value(schema.SHARDING_KEY)
         properties = message.properties
-        left_out = not_users(columns)
+        left_out = reserved_names(columns)
         for name, text in value(schema.PROPERTIES) or ():
             if text is not None and name not in left_out:
                 check_property(name, text)
                 properties[name] = text
         properties[ROW_ID_PROPERTY] = encoded.ids[place].as_py().decode()
-        properties[REASON_PROPERTY] = shortened(letter.reason).replace("\x02", " ")
+        properties[REASON_PROPERTY] = shortened(row.reason).replace("\x02", " ")
         code = int(encoded.topic_codes[place])
         if code >= 0 and (topic := encoded.topics[code].replace("\x02", " ")):
             properties[PROPERTY_DLQ_ORIGIN_TOPIC] = topic
@@ -133,11 +133,11 @@ class DeadLetters:
         return Outgoing(body, encode_properties(properties))
 
     @staticmethod
-    def _complaint(encoded: EncodedRows, letters: list[_Letter]) -> str:
-        first = letters[0]
+    def _error_text(encoded: EncodedRows, rows: list[_RejectedRow]) -> str:
+        first = rows[0]
         code = int(encoded.topic_codes[first.place])
         topic = shortened(repr(encoded.topics[code])) if code >= 0 else "null"
-        others = f" (and {len(letters) - 1} other rows near it)" if len(letters) > 1 else ""
+        others = f" (and {len(rows) - 1} other rows near it)" if len(rows) > 1 else ""
         return (
             f"a row is refused: topic {topic}, row {encoded.ids[first.place].as_py().decode()}, because "
             f"{first.reason}{others}. Correct the rows, or keep such ones with the options deadLetterTopic "

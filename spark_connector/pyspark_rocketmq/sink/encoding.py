@@ -18,7 +18,7 @@ from rmq_remoting.message_properties import MAX_PROPERTIES_BYTES
 
 from . import schema
 from .properties import encode_properties
-from .refusals import Refusals, as_mask
+from .rejected_rows import RejectedRows, as_mask
 from .row_ids import TaskId, UniqueKeys, fixed_width
 from .schema import SinkColumns
 from .settings import SinkSettings
@@ -46,8 +46,8 @@ class EncodedRows:
     items: Any
     bodies: Any
     properties: Any
-    alone: npt.NDArray[np.bool_]
-    refusals: Refusals
+    unbatched: npt.NDArray[np.bool_]
+    rejected: RejectedRows
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,58 +68,58 @@ class RowEncoder:
         """Encode a `pyarrow.RecordBatch`; `first_row` is the number of its first row in the partition."""
         count = batch.num_rows
         columns = {name: batch.column(place) for name, place in self._columns.places.items()}
-        refusals = Refusals()
+        rejected = RejectedRows()
         ids = self._task.rows(first_row, count)
-        topics, topic_codes = self._topics(columns, count, refusals)
-        bodies = self._bodies(columns[schema.BODY], refusals)
-        properties, delayed = encode_properties(columns, ids, self._unique_keys.take(count), refusals)
+        topics, topic_codes = self._topics(columns, count, rejected)
+        bodies = self._bodies(columns[schema.BODY], rejected)
+        properties, delayed = encode_properties(columns, ids, self._unique_keys.take(count), rejected)
         body_sizes, properties_sizes = _sizes(bodies), _sizes(properties)
         properties_limit = MAX_PROPERTIES_BYTES - PROPERTIES_FOR_BROKERS_BYTES
-        refusals.add_where(
+        rejected.add_where(
             properties_sizes > properties_limit,
             f"its properties take more than {properties_limit} bytes: move large values into the body",
         )
         items = pc.binary_join_element_wise(
             _heads(body_sizes, properties_sizes), bodies, _lengths(properties_sizes), properties, b""
         )
-        alone = delayed | (body_sizes >= self._settings.compress_from_bytes)
-        alone |= body_sizes + properties_sizes + _FIXED_ITEM_BYTES > self._settings.batch_bytes
+        unbatched = delayed | (body_sizes >= self._settings.compress_from_bytes)
+        unbatched |= body_sizes + properties_sizes + _FIXED_ITEM_BYTES > self._settings.batch_bytes
         for code, topic in enumerate(topics):
             if topic.startswith(_RETRY_PREFIX):
-                alone |= topic_codes == code
-        return EncodedRows(columns, ids, topics, topic_codes, items, bodies, properties, alone, refusals)
+                unbatched |= topic_codes == code
+        return EncodedRows(columns, ids, topics, topic_codes, items, bodies, properties, unbatched, rejected)
 
     def _topics(
-        self, columns: dict[str, Any], count: int, refusals: Refusals
+        self, columns: dict[str, Any], count: int, rejected: RejectedRows
     ) -> tuple[list[str], npt.NDArray[np.int64]]:
         if self._settings.topic is not None:
             return [self._settings.topic], np.zeros(count, np.int64)
-        return coded(columns[schema.TOPIC], refusals, "its topic is null")
+        return dictionary_codes(columns[schema.TOPIC], rejected, "its topic is null")
 
     @staticmethod
-    def _bodies(column: Any, refusals: Refusals) -> Any:
+    def _bodies(column: Any, rejected: RejectedRows) -> Any:
         raw = column.cast(pa.binary())
-        refusals.add_where(as_mask(raw.is_null()), "its body is null: brokers take no message without one")
+        rejected.add_where(as_mask(raw.is_null()), "its body is null: brokers take no message without one")
         raw = raw.fill_null(b"") if raw.null_count else raw
         sizes = _sizes(raw)
-        refusals.add_where(sizes == 0, "its body is empty: brokers take no message without one")
+        rejected.add_where(sizes == 0, "its body is empty: brokers take no message without one")
         for row in np.flatnonzero(sizes > MAX_BODY_BYTES):
-            refusals.add(
+            rejected.add(
                 [int(row)], f"its body has {sizes[row]} bytes, what RocketMQ can carry is {MAX_BODY_BYTES}"
             )
         return raw
 
 
-def coded(
-    column: Any, refusals: Refusals | None = None, null_reason: str = ""
+def dictionary_codes(
+    column: Any, rejected: RejectedRows | None = None, null_reason: str = ""
 ) -> tuple[list[str], npt.NDArray[np.int64]]:
     """The different texts of a column, and for each row its place among them; -1 for null."""
     encoded = column.cast(pa.string()).dictionary_encode()
     codes: npt.NDArray[np.int64] = (
         encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     )
-    if refusals is not None:
-        refusals.add_where(codes < 0, null_reason)
+    if rejected is not None:
+        rejected.add_where(codes < 0, null_reason)
     return encoded.dictionary.to_pylist(), codes
 
 

@@ -24,7 +24,7 @@ from rmq_remoting.message_properties import (
 )
 
 from . import schema
-from .refusals import Refusals, as_mask
+from .rejected_rows import RejectedRows, as_mask
 from .row_ids import ROW_ID_PROPERTY
 
 _EMPTY: Final = pa.scalar(b"", pa.binary())
@@ -33,7 +33,7 @@ _EQUALS: Final = b"\x01"
 
 
 def encode_properties(
-    columns: dict[str, Any], ids: Any, unique_keys: Any, refusals: Refusals
+    columns: dict[str, Any], ids: Any, unique_keys: Any, rejected: RejectedRows
 ) -> tuple[Any, Any]:
     """All properties of each row, as an Arrow array of binary, and a mask of the delayed rows.
 
@@ -42,15 +42,15 @@ def encode_properties(
     """
     parts: list[Any] = []
     if schema.PROPERTIES in columns:
-        parts.append(_user_properties(columns, refusals))
+        parts.append(_user_properties(columns, rejected))
     if schema.TAGS in columns:
-        parts.append(_text(PROPERTY_TAGS, columns[schema.TAGS], refusals))
+        parts.append(_text(PROPERTY_TAGS, columns[schema.TAGS], rejected))
     if schema.KEYS in columns:
-        parts.append(_text(PROPERTY_KEYS, _keys(columns[schema.KEYS], refusals), refusals))
+        parts.append(_text(PROPERTY_KEYS, _keys(columns[schema.KEYS], rejected), rejected))
     if schema.SHARDING_KEY in columns:
-        parts.append(_text(PROPERTY_SHARDING_KEY, columns[schema.SHARDING_KEY], refusals))
+        parts.append(_text(PROPERTY_SHARDING_KEY, columns[schema.SHARDING_KEY], rejected))
     delayed = np.zeros(len(ids), np.bool_)
-    delay = _delay(columns, refusals)
+    delay = _delay(columns, rejected)
     if delay is not None:
         name, numbers = delay
         delayed = as_mask(numbers.is_valid())
@@ -66,10 +66,10 @@ def _property(name: str, values: Any) -> Any:
     return joined.fill_null(b"") if values.null_count else joined
 
 
-def _text(name: str, values: Any, refusals: Refusals) -> Any:
+def _text(name: str, values: Any, rejected: RejectedRows) -> Any:
     """One property out of texts; an empty one is none."""
     raw = values.cast(pa.binary())
-    refusals.add_where(
+    rejected.add_where(
         as_mask(pc.match_substring(values, "\x02")),
         f"its {name} hold the character \\x02, which ends a property",
     )
@@ -77,7 +77,7 @@ def _text(name: str, values: Any, refusals: Refusals) -> Any:
     return _property(name, pc.if_else(empty, pa.scalar(None, pa.binary()), raw))
 
 
-def _keys(column: Any, refusals: Refusals) -> Any:
+def _keys(column: Any, rejected: RejectedRows) -> Any:
     """Keys as one text with spaces between."""
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         return column
@@ -86,12 +86,12 @@ def _keys(column: Any, refusals: Refusals) -> Any:
     unusable = spaced | as_mask(pc.equal(pc.binary_length(flat), 0)) | as_mask(flat.is_null())
     if unusable.any():
         rows = pc.list_parent_indices(column).to_numpy()[unusable]
-        refusals.add(rows, "one of its keys is null or empty, or holds a space, which separates keys")
+        rejected.add(rows, "one of its keys is null or empty, or holds a space, which separates keys")
     # Arrow joins no lists whose elements are declared as never null.
     return pc.binary_join(column.cast(pa.list_(pa.string())), " ")
 
 
-def _user_properties(columns: dict[str, Any], refusals: Refusals) -> Any:
+def _user_properties(columns: dict[str, Any], rejected: RejectedRows) -> Any:
     """The map of each row, without what RocketMQ itself says: rows that were read can be written again."""
     maps = columns[schema.PROPERTIES]
     count = len(maps)
@@ -101,9 +101,9 @@ def _user_properties(columns: dict[str, Any], refusals: Refusals) -> Any:
         return pa.array([b""] * count, pa.binary())
     names, values = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
     names, values = names.cast(pa.string()), values.cast(pa.string())
-    left_out = pc.is_in(names, value_set=pa.array(sorted(not_users(columns))))
+    left_out = pc.is_in(names, value_set=pa.array(sorted(reserved_names(columns))))
     left_out = pc.or_(left_out, values.is_null())
-    _refuse_bad(names, values, as_mask(left_out), offsets - first, refusals)
+    _reject_unencodable(names, values, as_mask(left_out), offsets - first, rejected)
     texts = pc.binary_join_element_wise(names.cast(pa.binary()), values.cast(pa.binary()), _EQUALS)
     texts = pc.binary_join_element_wise(texts, _END, b"")
     entries = pc.if_else(left_out, _EMPTY, texts)
@@ -115,7 +115,7 @@ def _user_properties(columns: dict[str, Any], refusals: Refusals) -> Any:
     return pc.if_else(maps.is_valid(), joined, _EMPTY) if maps.null_count else joined
 
 
-def not_users(columns: dict[str, Any]) -> frozenset[str]:
+def reserved_names(columns: dict[str, Any]) -> frozenset[str]:
     """Names that are not taken from the map; tags and keys are, unless they have a column."""
     names = RESERVED_NAMES | {PROPERTY_CLUSTER, ROW_ID_PROPERTY}
     for name, column in ((PROPERTY_TAGS, schema.TAGS), (PROPERTY_KEYS, schema.KEYS)):
@@ -126,25 +126,25 @@ def not_users(columns: dict[str, Any]) -> frozenset[str]:
     return names
 
 
-def _refuse_bad(names: Any, values: Any, left_out: Any, offsets: Any, refusals: Refusals) -> None:
+def _reject_unencodable(names: Any, values: Any, left_out: Any, offsets: Any, rejected: RejectedRows) -> None:
     """Refuse rows with a property that would not be read back as it is."""
     bad_name = as_mask(pc.match_substring_regex(names, "^$|\x01|\x02"))
     bad_value = as_mask(pc.match_substring(values, "\x02")) | as_mask(pc.equal(pc.binary_length(values), 0))
     for entry in np.flatnonzero((bad_name | bad_value) & ~left_out):
         row = int(np.searchsorted(offsets, entry, side="right")) - 1
         name = names[int(entry)].as_py()
-        refusals.add(
+        rejected.add(
             [row],
             f"property {name!r}: a name or value is empty, or holds \\x01 (in names) or \\x02, which "
             "separate properties",
         )
 
 
-def _delay(columns: dict[str, Any], refusals: Refusals) -> tuple[str, Any] | None:
+def _delay(columns: dict[str, Any], rejected: RejectedRows) -> tuple[str, Any] | None:
     """The property for the delay and its numbers, null where there is none."""
     if schema.DELAY_TIME_LEVEL in columns:
         levels = columns[schema.DELAY_TIME_LEVEL].cast(pa.int64())
-        refusals.add_where(as_mask(pc.less(levels, 0)), f"its {schema.DELAY_TIME_LEVEL} is below 0")
+        rejected.add_where(as_mask(pc.less(levels, 0)), f"its {schema.DELAY_TIME_LEVEL} is below 0")
         return PROPERTY_DELAY_TIME_LEVEL, _positive(levels)
     if schema.DELIVER_TIMESTAMP in columns:
         times = columns[schema.DELIVER_TIMESTAMP]
@@ -152,7 +152,7 @@ def _delay(columns: dict[str, Any], refusals: Refusals) -> tuple[str, Any] | Non
             # Rounded down: floor_temporal would look at time zones, and the division at signs.
             times = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
         times = times.cast(pa.int64())
-        refusals.add_where(as_mask(pc.less(times, 0)), f"its {schema.DELIVER_TIMESTAMP} is before 1970")
+        rejected.add_where(as_mask(pc.less(times, 0)), f"its {schema.DELIVER_TIMESTAMP} is before 1970")
         return PROPERTY_TIMER_DELIVER_MS, _positive(times)
     return None
 

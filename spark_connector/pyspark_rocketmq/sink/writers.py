@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..spark_versions import DataSourceStreamArrowWriter
-from ..worker_process import settle
+from ..worker_process import prepare_worker
 from .row_ids import TaskId
 from .schema import SinkColumns
 from .settings import SinkSettings
@@ -52,11 +52,11 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver: all is written."""
-        _tell("write", self._write_id, messages)
+        _log_commit("write", self._write_id, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver: tasks failed."""
-        _tell_of_abort("write", self._write_id, messages)
+        _log_abort("write", self._write_id, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -74,26 +74,26 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: all of a micro-batch is written."""
-        _tell("micro-batch", batchId, messages)
+        _log_commit("micro-batch", batchId, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: tasks of a micro-batch failed."""
-        _tell_of_abort("micro-batch", batchId, messages)
+        _log_abort("micro-batch", batchId, messages)
 
 
 def _write(columns: SinkColumns, settings: SinkSettings, task: TaskId, batches: Iterator[Any]) -> SinkCommit:
     # Here and not above: the driver needs none of it, and imports take time.
-    from .connection import connections  # noqa: PLC0415
     from .dead_letters import DeadLetters  # noqa: PLC0415
     from .encoding import RowEncoder  # noqa: PLC0415
-    from .task import TaskWriter  # noqa: PLC0415
+    from .producer_pool import producer_pool  # noqa: PLC0415
+    from .task_writer import TaskWriter  # noqa: PLC0415
 
-    settle()
-    here = connections()
-    with here.mail(settings) as mail:
-        dead_letters = DeadLetters(settings, task, mail, here.unique_keys)
+    prepare_worker()
+    here = producer_pool()
+    with here.sender(settings) as sender:
+        dead_letters = DeadLetters(settings, task, sender, here.unique_keys)
         encoder = RowEncoder(columns, settings, task, here.unique_keys)
-        writer = TaskWriter(columns, settings, encoder, mail, dead_letters)
+        writer = TaskWriter(columns, settings, encoder, sender, dead_letters)
         try:
             writer.write(batches)
             dead_letters.close()
@@ -117,7 +117,7 @@ def _property(context: TaskContext, name: str) -> str:
     return value
 
 
-def _tell(what: str, name: object, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _log_commit(what: str, name: object, messages: Sequence[WriterCommitMessage | None]) -> None:
     done = [message for message in messages if isinstance(message, SinkCommit)]
     rows, dead = sum(one.rows for one in done), sum(one.dead_letters for one in done)
     log.info("%s %s: %d rows written", what, name, rows - dead)
@@ -125,6 +125,6 @@ def _tell(what: str, name: object, messages: Sequence[WriterCommitMessage | None
         log.warning("%s %s: %d of %d rows were refused and kept as dead letters", what, name, dead, rows)
 
 
-def _tell_of_abort(what: str, name: object, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _log_abort(what: str, name: object, messages: Sequence[WriterCommitMessage | None]) -> None:
     done = sum(isinstance(message, SinkCommit) for message in messages)
     log.warning("%s %s failed: what its tasks sent (%d had ended) stays in the topics", what, name, done)

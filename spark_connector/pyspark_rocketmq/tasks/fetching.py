@@ -26,8 +26,8 @@ from typing import Final, Protocol
 from rmq_client import ClientError, MessageQueue, PullStatus, PullWish, RawPull
 
 from ..errors import ConnectorError, DataLoss
-from ..patience import Patience, passes
 from ..ranges import QueueRange
+from ..retries import Backoff, is_transient
 from .pull_size import PullSize
 
 log = logging.getLogger("rmq.spark.fetching")
@@ -124,7 +124,7 @@ class RangeFetch:
         )
         self._clock = clock
         self._pieces: deque[_Piece] = deque()  # in order, without a gap up to `_planned`
-        self._under_way = 0
+        self._in_flight = 0
         self._holes = 0  # pieces that are not started
         self._bytes_ahead = 0  # in pieces that nobody has taken yet
         self._planned = wanted.begin  # pieces reach up to here
@@ -176,7 +176,9 @@ class RangeFetch:
             begin, end = max(piece.lost[0], self._position), piece.lost[1]
             batch.lost += max(0, end - begin)
             # Only here, as pulls that are under way side by side find out about the same messages.
-            log.warning("%s; they are passed over, since failOnDataLoss is false", self._gone(begin, end))
+            log.warning(
+                "%s; they are passed over, since failOnDataLoss is false", self._missing_text(begin, end)
+            )
         batch.end = self._position = min(piece.position, self._range.end)
 
     def _is_full(self, batch: Fetched, size_bytes: int) -> bool:
@@ -212,30 +214,30 @@ class RangeFetch:
             return True
         settings = self._settings
         most = 1 if self._sequential or not self._size_is_known else settings.pulls_in_flight
-        if self._under_way >= most:
+        if self._in_flight >= most:
             return False
         if not self._holes and self._planned - pieces[0].begin >= settings.batch_messages:
             return False
         # What is under way may bring as much for each piece as what is there has.
-        there = len(pieces) - self._under_way - self._holes
-        return there <= 0 or self._bytes_ahead * (there + self._under_way) < settings.batch_bytes * there
+        there = len(pieces) - self._in_flight - self._holes
+        return there <= 0 or self._bytes_ahead * (there + self._in_flight) < settings.batch_bytes * there
 
     def _start(self, piece: _Piece) -> None:
-        self._under_way += 1
+        self._in_flight += 1
         piece.task = asyncio.ensure_future(self._read(piece))
         piece.task.add_done_callback(self._piece_ended)
 
     def _piece_ended(self, task: asyncio.Task[None]) -> None:
-        self._under_way -= 1
+        self._in_flight -= 1
         if not task.cancelled() and task.exception() is None:  # `next` raises it
             self._plan()
 
     async def _read(self, piece: _Piece) -> None:
         """Go on from the piece's beginning, as far as one answer goes."""
-        behind = Patience(self._settings.unavailable_timeout_seconds, self._clock)
+        behind = Backoff(self._settings.unavailable_timeout_seconds, self._clock)
         master_since: float | None = None  # since when it is the master that has been answering so
         while True:
-            answer = await self._ask(piece, from_master=behind.seconds() > 0)
+            answer = await self._request(piece, from_master=behind.seconds() > 0)
             if answer.status is PullStatus.FOUND and answer.next_offset > piece.begin:
                 self._take(piece, answer)
                 break
@@ -243,9 +245,9 @@ class RangeFetch:
                 master_since = None
             elif master_since is None:
                 master_since = self._clock()
-            if self._pass_over(piece, answer, master_since):
+            if self._skip_missing(piece, answer, master_since):
                 break
-            await asyncio.sleep(behind.next_pause(self._standstill(piece, answer)))
+            await asyncio.sleep(behind.next_pause(self._stall_text(piece, answer)))
         if piece.position < piece.end:
             self._shorten(piece)
         else:
@@ -275,18 +277,18 @@ class RangeFetch:
             pieces.insert(place, _Piece(begin, min(end, begin + length), begin))
             self._holes += 1
 
-    async def _ask(self, piece: _Piece, *, from_master: bool) -> RawPull:
+    async def _request(self, piece: _Piece, *, from_master: bool) -> RawPull:
         wish = self._wish
         if wish.max_messages != piece.end - piece.begin:
             wish = self._wish = replace(wish, max_messages=piece.end - piece.begin)
         if from_master:
             wish = replace(wish, from_master=True)
-        away = Patience(self._settings.unavailable_timeout_seconds, self._clock)
+        away = Backoff(self._settings.unavailable_timeout_seconds, self._clock)
         while True:
             try:
                 answer = await self._pulls.pull(self._queue, piece.begin, wish)
             except ClientError as error:
-                if not passes(error):
+                if not is_transient(error):
                     raise
                 await asyncio.sleep(away.next_pause(error))
             else:
@@ -296,7 +298,7 @@ class RangeFetch:
 
     # --- what is not there ---
 
-    def _pass_over(self, piece: _Piece, answer: RawPull, master_since: float | None) -> bool:
+    def _skip_missing(self, piece: _Piece, answer: RawPull, master_since: float | None) -> bool:
         """Go on behind what this answer says is not there; False where it says nothing of the kind.
 
         `master_since`: since when the master has been answering without bringing anything; None where a
@@ -305,33 +307,33 @@ class RangeFetch:
         begin = piece.begin
         if answer.status is PullStatus.NO_MATCHED_MESSAGE and answer.next_offset > begin:
             if not self._settings.filters:
-                self._lose(piece, answer.next_offset, answer)
+                self._record_loss(piece, answer.next_offset, answer)
             piece.position = answer.next_offset
         elif answer.status is PullStatus.OFFSET_ILLEGAL and answer.min_offset > begin:
-            self._lose(piece, answer.min_offset, answer)
+            self._record_loss(piece, answer.min_offset, answer)
         elif (
             answer.max_offset <= begin
             and master_since is not None
             and self._clock() - master_since >= _BEHIND_GRACE_SECONDS
         ):
-            self._lose(piece, self._range.end, answer)
+            self._record_loss(piece, self._range.end, answer)
         else:
             return False
         return True
 
-    def _lose(self, piece: _Piece, up_to: int, answer: RawPull) -> None:
+    def _record_loss(self, piece: _Piece, up_to: int, answer: RawPull) -> None:
         """Raises DataLoss where that is an error."""
         up_to = min(up_to, self._range.end)
         piece.lost = (piece.begin, up_to)
         piece.position = up_to
         if self._settings.fail_on_data_loss:
             held = f"it holds {answer.min_offset} to {answer.max_offset - 1}"
-            raise DataLoss(f"{self._gone(piece.begin, up_to)} ({held})")
+            raise DataLoss(f"{self._missing_text(piece.begin, up_to)} ({held})")
 
-    def _gone(self, begin: int, end: int) -> str:
+    def _missing_text(self, begin: int, end: int) -> str:
         return f"{self._queue}: the messages from offset {begin} to {end - 1} are not there any more"
 
-    def _standstill(self, piece: _Piece, answer: RawPull) -> str:
+    def _stall_text(self, piece: _Piece, answer: RawPull) -> str:
         who = "the broker" if answer.from_master else "a replica"
         return (
             f"{self._queue}: offset {piece.begin} was planned to be read, but {who} answers "

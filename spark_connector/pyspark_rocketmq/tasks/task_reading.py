@@ -17,8 +17,8 @@ from ..decoding import MAX_CHUNK_BYTES, ColumnDecoder
 from ..errors import DataLoss
 from ..options import ReadOptions
 from ..ranges import QueueRange, ReadTask
-from ..worker_process import settle
-from .connections import Connection, ConnectionKey, connections
+from ..worker_process import prepare_worker
+from .connection_pool import Connection, ConnectionKey, connection_pool
 from .fetching import Fetched, FetchSettings, RangeFetch
 
 log = logging.getLogger("rmq.spark.task")
@@ -79,7 +79,7 @@ def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatc
 
     Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError.
     """
-    settle()
+    prepare_worker()
     decoder = ColumnDecoder(
         settings.schema.names,
         properties_mode=settings.properties_mode,  # type: ignore[arg-type]  # checked with the options
@@ -89,7 +89,7 @@ def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatc
         tags=settings.fetch.tags,
         max_body_bytes=settings.connection.settings.max_unpacked_body_bytes,
     )
-    with connections().lease(settings.connection) as connection:
+    with connection_pool().lease(settings.connection) as connection:
         yield from _combined(
             _decoded(decoder, _fetched(connection, task.ranges, settings.fetch), settings.fetch),
             settings.fetch.batch_bytes,
@@ -135,18 +135,18 @@ def _combined(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa
         if not batch.num_rows:
             continue
         if small and size_bytes + batch.nbytes > most_bytes:
-            yield from _together(small)
+            yield from _concatenated(small)
             small, rows, size_bytes = [], 0, 0
         small.append(batch)
         rows += batch.num_rows
         size_bytes += batch.nbytes
         if rows >= _FEW_ROWS or size_bytes >= most_bytes:
-            yield from _together(small)
+            yield from _concatenated(small)
             small, rows, size_bytes = [], 0, 0
-    yield from _together(small)
+    yield from _concatenated(small)
 
 
-def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _concatenated(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """One batch where Arrow can hold it as one: a column of 2 GiB or more becomes several."""
     if len(batches) <= 1:
         return batches
@@ -158,7 +158,7 @@ def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRange:
     """A range that is being fetched; `following` is its next batch."""
 
     wanted: QueueRange
@@ -172,7 +172,7 @@ def _fetched(
     """All batches of all ranges, in order; what comes next is fetched meanwhile."""
     puller = connection.puller
     waiting = deque(ranges)
-    opened: deque[_Open] = deque()
+    opened: deque[_OpenRange] = deque()
     try:
         while waiting or opened:
             while waiting and _may_open(opened, waiting[0], settings):
@@ -190,7 +190,7 @@ def _fetched(
             puller.submit(left.fetch.stop()).result(_STOP_TIMEOUT_SECONDS)
 
 
-def _may_open(opened: Sequence[_Open], wanted: QueueRange, settings: FetchSettings) -> bool:
+def _may_open(opened: Sequence[_OpenRange], wanted: QueueRange, settings: FetchSettings) -> bool:
     """The first always; others while all of them together are no more than a batch."""
     if not opened:
         return True
@@ -200,7 +200,7 @@ def _may_open(opened: Sequence[_Open], wanted: QueueRange, settings: FetchSettin
     )
 
 
-def _open(connection: Connection, wanted: QueueRange, settings: FetchSettings) -> _Open:
+def _open(connection: Connection, wanted: QueueRange, settings: FetchSettings) -> _OpenRange:
     size = connection.pull_size(wanted.key.broker, settings.pull_max_messages)
     fetch = RangeFetch(connection.puller.pulls, wanted, settings, size, time.monotonic)
 
@@ -208,4 +208,4 @@ def _open(connection: Connection, wanted: QueueRange, settings: FetchSettings) -
         fetch.start()
         return await fetch.next()
 
-    return _Open(wanted, fetch, connection.puller.submit(begin()))
+    return _OpenRange(wanted, fetch, connection.puller.submit(begin()))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.kill.announcing import AnnouncingSource
 from tests.spark.kill.job_files import HOME_VARIABLE, JobFiles
+from tests.spark.kill.marking_source import MarkingSource
 
 _COLUMNS = "brokerName string, queueId int, queueOffset long, body binary"
 _HOLD_POLL_SECONDS = 0.05
@@ -57,16 +57,16 @@ def _session(files: JobFiles) -> SparkSession:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("WARN")
-    spark.dataSource.register(AnnouncingSource)
+    spark.dataSource.register(MarkingSource)
     return spark
 
 
 def _read(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    return spark.read.format(AnnouncingSource.name()).schema(_COLUMNS).options(**options).load()
+    return spark.read.format(MarkingSource.name()).schema(_COLUMNS).options(**options).load()
 
 
 def _stream(spark: SparkSession, files: JobFiles, options: dict[str, str]) -> None:
-    source = spark.readStream.format(AnnouncingSource.name()).schema(_COLUMNS).options(**options)
+    source = spark.readStream.format(MarkingSource.name()).schema(_COLUMNS).options(**options)
     source = source.options(startingOffsets="earliest", maxOffsetsPerTrigger=_MAX_OFFSETS_PER_TRIGGER)
     pause = threading.Event()
 

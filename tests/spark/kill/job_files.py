@@ -15,7 +15,7 @@ HOME_VARIABLE = "RMQ_KILL_JOB_HOME"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ReadMark:
     """A file that is there while a worker reads a task: its end removes it, its death leaves it."""
 
     path: Path
@@ -69,9 +69,9 @@ class JobFiles:
     def make(self) -> None:
         self.marks_folder.mkdir(parents=True, exist_ok=True)
 
-    def marks(self) -> list[Mark]:
+    def marks(self) -> list[ReadMark]:
         """Of the reads that are under way, or were when their worker died."""
-        return [Mark(path) for path in self.marks_folder.iterdir()]
+        return [ReadMark(path) for path in self.marks_folder.iterdir()]
 
     def note(self, what: str, batch: int) -> None:
         """`begin` or `written`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from tests.spark.kill.job_files import JobFiles, Mark
+from tests.spark.kill.job_files import JobFiles, ReadMark
 from tests.support.processes import ServerProcess
 from tests.support.waiting import until
 
@@ -63,7 +63,7 @@ class SparkJob:
             raise JobEnded(code, self.process.log_tail())
         return True
 
-    async def kill_worker(self, mark: Mark) -> bool:
+    async def kill_worker(self, mark: ReadMark) -> bool:
         """SIGKILL to the worker that reads; whether that was in the middle, or its read was over before."""
         # A process id may become somebody else's.
         if mark.pid in self._pids():

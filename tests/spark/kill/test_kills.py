@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.kill.killing_ground import KillingGround, Moment, killing_ground
+from tests.spark.kill.kill_scenario import BatchPhase, KillScenario, kill_scenario
 from tests.spark.kill.spark_job import Victim
 
 _KILLS = int(os.environ.get("RMQ_SPARK_KILLS", "0"))
@@ -32,7 +32,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def chance() -> random.Random:
+def rng() -> random.Random:
     """RMQ_CRASH_SEED repeats a run as far as chance goes. Failing tests show it."""
     seed = int(os.environ.get("RMQ_CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
     print(f"RMQ_CRASH_SEED={seed}")
@@ -40,42 +40,42 @@ def chance() -> random.Random:
 
 
 @pytest.fixture
-async def stream(java: None, tmp_path: Path, chance: random.Random) -> AsyncIterator[KillingGround]:
+async def stream(java: None, tmp_path: Path, rng: random.Random) -> AsyncIterator[KillScenario]:
     """A query that runs."""
-    async with killing_ground("stream", tmp_path, chance) as ground:
-        ground.feed()
-        ground.job.start()
-        yield ground
+    async with kill_scenario("stream", tmp_path, rng) as scenario:
+        scenario.start_load()
+        scenario.job.start()
+        yield scenario
 
 
 @pytest.mark.long
-async def test_workers_are_killed(stream: KillingGround) -> None:
+async def test_workers_are_killed(stream: KillScenario) -> None:
     for _ in range(_WORKER_KILLS):
         await stream.kill_worker()
     print(await stream.check_stream())
 
 
 @pytest.mark.long
-async def test_drivers_are_killed(stream: KillingGround) -> None:
-    moments, victims = list(Moment), list(Victim)
+async def test_drivers_are_killed(stream: KillScenario) -> None:
+    phases, victims = list(BatchPhase), list(Victim)
     for number in range(_DRIVER_KILLS):  # nine of them are all pairs
-        moment, victim = moments[number % 3], victims[(number + number // 3) % 3]
-        await stream.kill_driver(victim, moment)
+        phase, victim = phases[number % 3], victims[(number + number // 3) % 3]
+        await stream.kill_driver(victim, phase)
     print(await stream.check_stream())
 
 
 @pytest.mark.long
-async def test_brokers_are_killed(stream: KillingGround) -> None:
+async def test_brokers_are_killed(stream: KillScenario) -> None:
     for _ in range(_BROKER_KILLS):
         await stream.kill_broker_of_stream()
     print(await stream.check_stream())
 
 
-async def test_a_broker_is_killed_in_a_batch_read(java: None, tmp_path: Path, chance: random.Random) -> None:
-    async with killing_ground("batch", tmp_path, chance) as ground:
-        for feeder in ground.feeders.values():
-            await feeder.send(_MESSAGES)
-        ground.job.start()
-        await ground.kill_broker_of_batch()
-        await ground.job.wait()
-        print(await ground.check_output())
+async def test_a_broker_is_killed_in_a_batch_read(java: None, tmp_path: Path, rng: random.Random) -> None:
+    async with kill_scenario("batch", tmp_path, rng) as scenario:
+        for producer in scenario.producers.values():
+            await producer.send(_MESSAGES)
+        scenario.job.start()
+        await scenario.kill_broker_of_batch()
+        await scenario.job.wait()
+        print(await scenario.check_output())

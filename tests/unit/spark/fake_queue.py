@@ -39,23 +39,23 @@ class FakeQueue:
     answers: deque[RawPull] = field(default_factory=deque)
     seed: int | None = None
     asked: list[tuple[int, PullWish]] = field(default_factory=list)
-    under_way: int = 0
-    most_under_way: int = 0
+    in_flight: int = 0
+    max_in_flight: int = 0
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
 
     async def pull(self, queue: MessageQueue, offset: int, wish: PullWish) -> RawPull:
         self.asked.append((offset, wish))
-        self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
+        self.in_flight += 1
+        self.max_in_flight = max(self.max_in_flight, self.in_flight)
         try:
             await asyncio.sleep(0 if self.seed is None else self._random.random())
             if self.faults:
                 raise self.faults.popleft()
             return self.answers.popleft() if self.answers else self._answer(offset, wish)
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
 
     def _answer(self, offset: int, wish: PullWish) -> RawPull:
         if offset < self.lowest:

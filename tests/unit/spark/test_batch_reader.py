@@ -15,17 +15,17 @@ from pyspark_rocketmq.errors import BadOffsets, OptionError
 from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.tasks.task_reading import TaskPartition
-from tests.unit.spark.fake_view import FakeView
+from tests.unit.spark.fake_driver_cluster import FakeDriverCluster
 
 A, B = QueueKey("T", "a", 0), QueueKey("T", "a", 1)
 
 
 @pytest.fixture
-def view(monkeypatch: pytest.MonkeyPatch) -> FakeView:
-    view = FakeView({A: (5, 50), B: (0, 10)})
+def view(monkeypatch: pytest.MonkeyPatch) -> FakeDriverCluster:
+    view = FakeDriverCluster({A: (5, 50), B: (0, 10)})
 
     @contextmanager
-    def cluster(*_: object) -> Iterator[FakeView]:
+    def cluster(*_: object) -> Iterator[FakeDriverCluster]:
         yield view
 
     monkeypatch.setattr(batch_reader, "Cluster", cluster)
@@ -41,11 +41,11 @@ def planned(**given: str) -> list[tuple[QueueKey, int, int]]:
     return [(part.key, part.begin, part.end) for part in parts]
 
 
-def test_everything_that_is_there(view: FakeView) -> None:
+def test_everything_that_is_there(view: FakeDriverCluster) -> None:
     assert planned() == [(A, 5, 50), (B, 0, 10)]
 
 
-def test_what_a_group_has_left_or_has_done(view: FakeView) -> None:
+def test_what_a_group_has_left_or_has_done(view: FakeDriverCluster) -> None:
     view.groups["G"] = {A: 45, B: 10}
     assert planned(startingOffsets="group") == [(A, 45, 50)]
     assert planned(endingOffsets="group") == [(A, 5, 45), (B, 0, 10)]
@@ -53,16 +53,16 @@ def test_what_a_group_has_left_or_has_done(view: FakeView) -> None:
     assert planned(endingOffsets="group") == []
 
 
-def test_an_end_that_is_not_there_yet(view: FakeView) -> None:
+def test_an_end_that_is_not_there_yet(view: FakeDriverCluster) -> None:
     with pytest.raises(OptionError, match=r"endingOffsets.*T/a/0 to 51, which ends at 50"):
         planned(endingOffsets='{"T": {"a": {"0": 51}}}')
 
 
-def test_a_start_behind_the_end(view: FakeView) -> None:
+def test_a_start_behind_the_end(view: FakeDriverCluster) -> None:
     with pytest.raises(BadOffsets, match=r"T/a/0 from 60 to 50"):
         planned(startingOffsets='{"T": {"a": {"0": 60}}}')
 
 
-def test_spark_may_ask_for_nothing(view: FakeView) -> None:
+def test_spark_may_ask_for_nothing(view: FakeDriverCluster) -> None:
     options = ReadOptions.for_batch({"rocketmq.namesrv.addr": "127.0.0.1:9876", "subscribe": "T"})
     assert list(BatchReader(options, arrow_schema(["body"])).read(InputPartition(None))) == []

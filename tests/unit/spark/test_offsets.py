@@ -137,7 +137,7 @@ def test_offsets_are_a_mapping_that_nobody_changes() -> None:
 def test_arithmetic() -> None:
     start, latest = offsets(3, 5, 9, 4), QueueOffsets({queue(0): 10, queue(1): 5, queue(2): 8, queue(7): 1})
     assert start.backlog(latest) == {queue(0): 7}
-    assert start.beyond(latest) == (queue(2),)
+    assert start.ahead_of(latest) == (queue(2),)
     assert start.merged(latest) == QueueOffsets(
         {queue(0): 10, queue(1): 5, queue(2): 8, queue(3): 4, queue(7): 1}
     )

@@ -12,7 +12,7 @@ from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.stream_reader import StreamReader
 from pyspark_rocketmq.tasks.task_reading import TaskPartition
-from tests.unit.spark.fake_view import FakeView
+from tests.unit.spark.fake_driver_cluster import FakeDriverCluster
 
 _ADDRESS = {"rocketmq.namesrv.addr": "127.0.0.1:9876"}
 _OLD, _NEW = QueueKey("T", "a", 0), QueueKey("T", "a", 1)
@@ -38,7 +38,7 @@ def test_limits_that_nobody_would_keep_are_refused(option: str) -> None:
 
 @pytest.mark.usefixtures("no_limits")
 def test_a_queue_that_appears_is_read_from_its_first_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = FakeView({_OLD: (0, 5)})
+    view = FakeDriverCluster({_OLD: (0, 5)})
     reader = _reader()
     options = ReadOptions.for_stream({**_ADDRESS, "subscribe": "T"})
     monkeypatch.setattr(reader, "_offsets", StreamOffsets(view.as_cluster(), options))
@@ -51,7 +51,7 @@ def test_a_queue_that_appears_is_read_from_its_first_message(monkeypatch: pytest
 
 @pytest.mark.usefixtures("no_limits")
 def test_the_group_is_told_by_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = FakeView({_OLD: (0, 5)})
+    view = FakeDriverCluster({_OLD: (0, 5)})
     reader = _reader(groupId="G", commitOffsetsToGroup="true")
     options = ReadOptions.for_stream(
         {**_ADDRESS, "subscribe": "T", "groupId": "G", "commitOffsetsToGroup": "true"}

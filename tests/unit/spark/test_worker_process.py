@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import gc
 
-from pyspark_rocketmq.worker_process import settle
+from pyspark_rocketmq.worker_process import prepare_worker
 
 
 def test_only_the_first_task_of_a_process_freezes_what_is_there() -> None:
-    settle.cache_clear()
+    prepare_worker.cache_clear()
     gc.unfreeze()
     try:
-        settle()
+        prepare_worker()
         frozen = gc.get_freeze_count()
         assert frozen > 1000
         kept = [[number] for number in range(5000)]
-        settle()
+        prepare_worker()
         assert gc.get_freeze_count() <= frozen
         assert len(kept) == 5000
     finally:
         gc.unfreeze()
-        settle.cache_clear()
+        prepare_worker.cache_clear()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from pyspark_rocketmq.columns import PropertiesMode, columns_of
-from pyspark_rocketmq.decoding import MAX_CHUNK_BYTES, ColumnDecoder, odd_records
+from pyspark_rocketmq.decoding import MAX_CHUNK_BYTES, ColumnDecoder, normalization
 from pyspark_rocketmq.errors import BatchTooLarge, RecordDamaged, SchemaError
 from rmq_remoting.compression import CompressionType
 from rmq_remoting.message_codec import MAGIC_BLANK
@@ -24,7 +24,7 @@ from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support import golden_store
 from tests.support.golden import json_lines
-from tests.unit.spark.decoding.slow_decoder import Row, rows_of, slow_rows
+from tests.unit.spark.decoding.reference_decoder import Row, reference_rows, rows_of
 from tests.unit.spark.decoding.stored_records import (
     INNER_BATCH,
     batch_body,
@@ -83,7 +83,7 @@ class TestGoldenRecords:
         response = b"".join(bytes.fromhex(row["hex"]) for row in GOLDEN_RECORDS)
         columns = list(columns_of(mode))
         found = fast_rows([response], columns, mode=mode, decompress=decompress)
-        slow = slow_rows(
+        slow = reference_rows(
             [response], begin=FIRST, end=LAST, raw_properties=mode == "raw", decompress=decompress
         )
         assert found == only(slow, columns)
@@ -92,7 +92,7 @@ class TestGoldenRecords:
         for row in json_lines("wire/frames.jsonl"):
             if row["name"] == "pull response found":
                 body = bytes.fromhex(row["decoded"]["body_hex"])
-                assert fast_rows([body]) == slow_rows([body], begin=FIRST, end=LAST) != []
+                assert fast_rows([body]) == reference_rows([body], begin=FIRST, end=LAST) != []
 
 
 @pytest.fixture(scope="module", params=["clean", "killed"])
@@ -115,7 +115,7 @@ class TestGoldenStore:
             chunks = [b"".join(records[at : at + 32]) for at in range(0, len(records), 32)]
             queue = (topic, "broker-a", queue_id)
             found = fast_rows(chunks, queue=queue, check_crc=True)
-            assert found == slow_rows(chunks, begin=FIRST, end=LAST, queue=queue, check_crc=True)
+            assert found == reference_rows(chunks, begin=FIRST, end=LAST, queue=queue, check_crc=True)
 
     def test_as_apache_says(self, golden_queues: Any) -> None:
         for (topic, _), rows in golden_queues.items():
@@ -156,14 +156,14 @@ class TestRandomRecords:
         columns = data.draw(st.permutations(list(columns_of(mode))))
         columns = columns[: data.draw(st.integers(1, len(columns)))]
         options: dict[str, Any] = {"decompress": decompress, "check_crc": check_crc}
-        slow = slow_rows(chunks, begin=begin, end=end, raw_properties=mode == "raw", **options)
+        slow = reference_rows(chunks, begin=begin, end=end, raw_properties=mode == "raw", **options)
         found = fast_rows(chunks, columns, begin=begin, end=end, mode=mode, **options)
         assert found == only(slow, columns)
 
     @settings(max_examples=50)
     @given(st.lists(stored_records, min_size=1, max_size=6).map(b"".join))
     def test_every_column_alone(self, chunk: bytes) -> None:
-        slow = slow_rows([chunk], begin=FIRST, end=LAST)
+        slow = reference_rows([chunk], begin=FIRST, end=LAST)
         for name in ALL:
             assert fast_rows([chunk], [name]) == only(slow, [name])
 
@@ -179,7 +179,7 @@ class TestRandomRecords:
         damaged = damaged[: data.draw(st.sampled_from([len(chunk), len(chunk), 95, 60, 3]))]
         chunks = [bytes(damaged)]
         try:
-            slow = slow_rows(chunks, begin=FIRST, end=LAST, check_crc=True)
+            slow = reference_rows(chunks, begin=FIRST, end=LAST, check_crc=True)
         except MessageDecodeError:
             with pytest.raises(RecordDamaged):
                 fast_rows(chunks, check_crc=True)
@@ -303,7 +303,7 @@ class TestBounds:
             fast_rows([bytes(MAX_CHUNK_BYTES + 1)])
 
     def test_decompressed_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(odd_records, "MAX_DECODED_BYTES", 3000)
+        monkeypatch.setattr(normalization, "MAX_DECODED_BYTES", 3000)
         messages = [
             compressed(plain_message(offset, bytes([offset]) * 1000), CompressionType.ZLIB)
             for offset in range(9)
@@ -319,7 +319,7 @@ class TestBounds:
         assert parts[-1].next_offset == 8
 
     def test_one_record_may_be_larger(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(odd_records, "MAX_DECODED_BYTES", 3000)
+        monkeypatch.setattr(normalization, "MAX_DECODED_BYTES", 3000)
         large = compressed(plain_message(0, bytes(5000)), CompressionType.LZ4)
         assert fast_rows([record(large)], ["body"]) == [{"body": bytes(5000)}]
 
@@ -332,13 +332,13 @@ class TestManyMessages:
         records[300] = record(replace(plain_message(300), version=2, topic="t" * 200))
         records[400] = record(plain_message(400), b"TAGS\x01a\x02TAGS\x01b\x02KEYS\x01")
         chunks = [b"".join(records[:150]), b"".join(records[150:])]
-        assert fast_rows(chunks, check_crc=True) == slow_rows(chunks, begin=0, end=500)
+        assert fast_rows(chunks, check_crc=True) == reference_rows(chunks, begin=0, end=500)
 
     def test_more_names_than_bits(self) -> None:
         records = [record(plain_message(n), b"name%d\x01v\x02TAGS\x01t\x02" % n) for n in range(100)]
         records[50] = record(plain_message(50), b"name0\x01a\x02x\x01y\x02name0\x01b\x02")
         chunk = b"".join(records)
-        assert fast_rows([chunk]) == slow_rows([chunk], begin=0, end=100)
+        assert fast_rows([chunk]) == reference_rows([chunk], begin=0, end=100)
 
 
 class TestNullableFlags:

@@ -14,14 +14,14 @@ from pyspark_rocketmq.driver import cluster as driver_cluster
 from pyspark_rocketmq.driver.cluster import Cluster
 from pyspark_rocketmq.errors import SourceUnavailable, TopicMissing
 from pyspark_rocketmq.offsets import QueueKey
-from pyspark_rocketmq.patience import Waits
+from pyspark_rocketmq.retries import WaitTimeouts
 from rmq_client import ClientSettings, MessageQueue, PermissionDenied, TopicNotFound, TopicRoute, Unavailable
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
 
 T = TypeVar("T")
 
-_PATIENT = Waits(60.0, 60.0)
+_PATIENT = WaitTimeouts(60.0, 60.0)
 
 FIRST, SECOND = QueueKey("T", "broker-a", 0), QueueKey("T", "broker-a", 1)
 
@@ -35,11 +35,13 @@ async def fake() -> AsyncIterator[FakeCluster]:
         yield cluster
 
 
-async def ask(fake: FakeCluster, question: Callable[[Cluster], T], waits: Waits = _PATIENT) -> T:
+async def ask(
+    fake: FakeCluster, question: Callable[[Cluster], T], wait_timeouts: WaitTimeouts = _PATIENT
+) -> T:
     """The answer of a cluster object in a thread, as a driver without a loop has it."""
 
     def use() -> T:
-        with Cluster(fake.address, ClientSettings(), waits) as cluster:
+        with Cluster(fake.address, ClientSettings(), wait_timeouts) as cluster:
             return question(cluster)
 
     return await asyncio.to_thread(use)
@@ -48,7 +50,7 @@ async def ask(fake: FakeCluster, question: Callable[[Cluster], T], waits: Waits 
 async def test_queues_of_topics_and_topics_of_a_pattern(fake: FakeCluster) -> None:
     queues = [FIRST, SECOND, QueueKey("T", "broker-b", 0)]
     assert await ask(fake, lambda cluster: cluster.queues(["T"])) == queues
-    assert await ask(fake, lambda cluster: cluster.queues_known(["T2", "T", "None"])) == [
+    assert await ask(fake, lambda cluster: cluster.queues_with_route(["T2", "T", "None"])) == [
         *queues,
         QueueKey("T2", "broker-a", 0),
     ]
@@ -86,7 +88,7 @@ async def test_what_goes_over_is_waited_for(fake: FakeCluster) -> None:
 
 async def test_who_does_not_answer_now(fake: FakeCluster) -> None:
     fake.broker.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.SYSTEM_ERROR))
-    known, failed = await ask(fake, lambda cluster: cluster.newest_known([FIRST]))
+    known, failed = await ask(fake, lambda cluster: cluster.newest_reachable([FIRST]))
     assert known == {}
     assert isinstance(failed[FIRST], Unavailable)
 
@@ -94,7 +96,7 @@ async def test_who_does_not_answer_now(fake: FakeCluster) -> None:
 async def test_what_does_not_go_over(fake: FakeCluster) -> None:
     fake.broker.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.NO_PERMISSION))
     with pytest.raises(PermissionDenied):
-        await ask(fake, lambda cluster: cluster.newest_known([FIRST]))
+        await ask(fake, lambda cluster: cluster.newest_reachable([FIRST]))
 
 
 async def test_a_topic_that_nobody_knows(fake: FakeCluster) -> None:
@@ -103,7 +105,7 @@ async def test_a_topic_that_nobody_knows(fake: FakeCluster) -> None:
         rf"ordres does not exist: .*{fake.address}.*broker-a, broker-b; did you mean orders\?.*topicTimeout"
     )
     with pytest.raises(TopicMissing, match=said) as raised:
-        await ask(fake, lambda cluster: cluster.queues(["T", "ordres"]), Waits(topic_seconds=0.01))
+        await ask(fake, lambda cluster: cluster.queues(["T", "ordres"]), WaitTimeouts(topic_seconds=0.01))
     assert isinstance(raised.value.__cause__, TopicNotFound)
 
 
@@ -142,7 +144,7 @@ def test_the_time_without_brokers_does_not_count_against_a_topic(
 ) -> None:
     servers = Registering(11, topic_at)
     monkeypatch.setattr(driver_cluster, "asyncio", SimpleNamespace(sleep=servers.sleep))
-    cluster = Cluster("127.0.0.1:1", ClientSettings(), Waits(120, 10), lambda: servers.now)
+    cluster = Cluster("127.0.0.1:1", ClientSettings(), WaitTimeouts(120, 10), lambda: servers.now)
     monkeypatch.setattr(cluster, "_admin", servers)
     if topic_at == 15:
         assert cluster.queues(["T"]) == [QueueKey("T", "a", 0)]
@@ -155,10 +157,10 @@ def test_the_time_without_brokers_does_not_count_against_a_topic(
 async def test_whose_master_answers(fake: FakeCluster) -> None:
     queues = [FIRST, QueueKey("T", "broker-b", 0), QueueKey("T2", "broker-a", 0), QueueKey("None", "b", 0)]
     fake.brokers["broker-b"].permissions["T"] = 4
-    assert await ask(fake, lambda cluster: cluster.with_master(queues)) == [queues[0], queues[2]]
+    assert await ask(fake, lambda cluster: cluster.served_by_master(queues)) == [queues[0], queues[2]]
 
 
 async def test_without_any_broker_no_topic_is_missing() -> None:
     async with FakeCluster({}) as empty:
         with pytest.raises(SourceUnavailable, match="topic T has no route"):
-            await ask(empty, lambda cluster: cluster.queues(["T"]), Waits(0.3, topic_seconds=0.01))
+            await ask(empty, lambda cluster: cluster.queues(["T"]), WaitTimeouts(0.3, topic_seconds=0.01))

@@ -129,7 +129,7 @@ def test_tasks_are_small_when_pickled() -> None:
 
 @given(offsets_of(near_keys, 1000), offsets_of(near_keys, 1000))
 def test_what_lies_between_offsets_is_what_both_know(start: QueueOffsets, end: QueueOffsets) -> None:
-    if start.beyond(end):
+    if start.ahead_of(end):
         with pytest.raises(BadOffsets, match="a batch cannot end before it starts"):
             ranges_between(start, end)
         return

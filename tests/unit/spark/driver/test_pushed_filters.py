@@ -17,9 +17,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pyspark_rocketmq.driver.pushed_filters import Narrowing
+from pyspark_rocketmq.driver.pushed_filters import PushedFilters
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
-from tests.unit.spark.fake_view import FakeView
+from tests.unit.spark.fake_driver_cluster import FakeDriverCluster
 
 A, B = QueueKey("T", "a", 0), QueueKey("U", "b", 1)
 START, END = QueueOffsets({A: 5, B: 0}), QueueOffsets({A: 50, B: 10})
@@ -27,9 +27,9 @@ SECOND = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 
 
 def left(*filters: Filter) -> list[tuple[QueueKey, int, int]]:
-    view = FakeView({A: (5, 50), B: (0, 10)})
+    view = FakeDriverCluster({A: (5, 50), B: (0, 10)})
     view.times = {A: {1000: 20, 1001: 22}, B: {1000: 3, 1001: 4}}
-    start, end = Narrowing.by(filters).apply(view.as_cluster(), START, END)
+    start, end = PushedFilters.from_spark(filters).apply(view.as_cluster(), START, END)
     return [(queue, start[queue], end[queue]) for queue in start]
 
 
@@ -69,4 +69,4 @@ def test_what_is_left(filters: list[Filter], expected: list[tuple[QueueKey, int,
     ],
 )
 def test_tags_for_the_brokers(filters: list[Filter], expected: str | None) -> None:
-    assert Narrowing.by(filters).tags == expected
+    assert PushedFilters.from_spark(filters).tags == expected

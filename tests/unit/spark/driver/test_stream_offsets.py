@@ -11,7 +11,7 @@ from pyspark_rocketmq.driver.stream_offsets import StreamOffsets
 from pyspark_rocketmq.errors import DataLoss, SourceUnavailable
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from pyspark_rocketmq.options import ReadOptions
-from tests.unit.spark.fake_view import FakeView
+from tests.unit.spark.fake_driver_cluster import FakeDriverCluster
 
 A, B, C = QueueKey("T", "a", 0), QueueKey("T", "a", 1), QueueKey("T", "b", 0)
 
@@ -19,7 +19,7 @@ A, B, C = QueueKey("T", "a", 0), QueueKey("T", "a", 1), QueueKey("T", "b", 0)
 class Query:
     """A stream whose clock is the test's; `trigger` runs a batch to its end."""
 
-    def __init__(self, view: FakeView, **given: str) -> None:
+    def __init__(self, view: FakeDriverCluster, **given: str) -> None:
         self.now = 0.0
         options = ReadOptions.for_stream(
             {"rocketmq.namesrv.addr": "127.0.0.1:9876", "subscribe": "T", "brokerTimeout": "10s", **given}
@@ -39,16 +39,16 @@ class Query:
 
 
 @pytest.fixture
-def view() -> FakeView:
-    return FakeView({A: (5, 50), B: (0, 10)})
+def view() -> FakeDriverCluster:
+    return FakeDriverCluster({A: (5, 50), B: (0, 10)})
 
 
-def test_a_stream_begins_at_the_end_or_where_it_is_told(view: FakeView) -> None:
+def test_a_stream_begins_at_the_end_or_where_it_is_told(view: FakeDriverCluster) -> None:
     assert Query(view).at == {A: 50, B: 10}
     assert Query(view, startingOffsets="earliest").at == {A: 5, B: 0}
 
 
-def test_a_batch_ends_where_the_queues_end_or_at_the_limit(view: FakeView) -> None:
+def test_a_batch_ends_where_the_queues_end_or_at_the_limit(view: FakeDriverCluster) -> None:
     query = Query(view, startingOffsets="earliest", maxOffsetsPerTrigger="11")
     assert query.trigger() == {A: 13, B: 3}
     assert query.trigger(all_available=True) == {A: 50, B: 10}
@@ -56,14 +56,14 @@ def test_a_batch_ends_where_the_queues_end_or_at_the_limit(view: FakeView) -> No
     assert query.offsets.newest == {A: 50, B: 10}
 
 
-def test_a_queue_that_appears_enters_with_its_oldest_message(view: FakeView) -> None:
+def test_a_queue_that_appears_enters_with_its_oldest_message(view: FakeDriverCluster) -> None:
     query = Query(view)
     view.held[C] = (3, 9)
     assert query.trigger() == {A: 50, B: 10, C: 3}
     assert query.trigger() == {A: 50, B: 10, C: 9}
 
 
-def test_a_drain_takes_what_was_there_and_comes_to_its_end(view: FakeView) -> None:
+def test_a_drain_takes_what_was_there_and_comes_to_its_end(view: FakeDriverCluster) -> None:
     query = Query(view, startingOffsets="earliest", maxOffsetsPerTrigger="40", minOffsetsPerTrigger="30")
     view.held[C] = (3, 9)
     query.offsets.drain()
@@ -73,7 +73,7 @@ def test_a_drain_takes_what_was_there_and_comes_to_its_end(view: FakeView) -> No
     assert ends[-1] == ends[-2] == {A: 50, B: 10, C: 9}
 
 
-def test_a_drain_waits_for_queues_that_are_not_there(view: FakeView) -> None:
+def test_a_drain_waits_for_queues_that_are_not_there(view: FakeDriverCluster) -> None:
     query = Query(view, startingOffsets="earliest")
     del view.held[A]
     query.offsets.drain()
@@ -82,7 +82,7 @@ def test_a_drain_waits_for_queues_that_are_not_there(view: FakeView) -> None:
     assert 0 < query.now < 1
 
 
-def test_a_drain_that_starts_behind_what_it_saw_is_no_loss(view: FakeView) -> None:
+def test_a_drain_that_starts_behind_what_it_saw_is_no_loss(view: FakeDriverCluster) -> None:
     query = Query(view)
     view.held[A] = (5, 40)
     query.offsets.drain()
@@ -100,7 +100,7 @@ def test_a_drain_that_starts_behind_what_it_saw_is_no_loss(view: FakeView) -> No
     ],
 )
 def test_a_drain_does_not_pass_over_queues_in_silence(
-    view: FakeView,
+    view: FakeDriverCluster,
     held: dict[QueueKey, tuple[int, int]],
     error: type[Exception],
     text: str,
@@ -119,7 +119,7 @@ def test_a_drain_does_not_pass_over_queues_in_silence(
     assert query.now == pytest.approx(10.0)
 
 
-def test_while_a_broker_is_away_the_others_go_on(view: FakeView) -> None:
+def test_while_a_broker_is_away_the_others_go_on(view: FakeDriverCluster) -> None:
     query = Query(view, startingOffsets="earliest")
     view.away = {A}
     assert query.trigger() == {A: 5, B: 10}
@@ -138,7 +138,7 @@ def test_while_a_broker_is_away_the_others_go_on(view: FakeView) -> None:
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_queue_that_no_broker_offers_any_more(
-    view: FakeView, fails: bool, caplog: pytest.LogCaptureFixture
+    view: FakeDriverCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     query = Query(view, startingOffsets="earliest", failOnDataLoss=str(fails))
     del view.held[A]
@@ -154,7 +154,7 @@ def test_a_queue_that_no_broker_offers_any_more(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_queue_that_holds_less_than_was_read(view: FakeView, fails: bool) -> None:
+def test_a_queue_that_holds_less_than_was_read(view: FakeDriverCluster, fails: bool) -> None:
     query = Query(view, failOnDataLoss=str(fails))
     view.held[A] = (0, 20)
     assert query.trigger() == {A: 50, B: 10}
@@ -169,7 +169,9 @@ def test_a_queue_that_holds_less_than_was_read(view: FakeView, fails: bool) -> N
 
 
 @pytest.mark.parametrize("drains", [True, False])
-def test_what_a_master_holds_less_is_an_error_before_it_has_grown_again(view: FakeView, drains: bool) -> None:
+def test_what_a_master_holds_less_is_an_error_before_it_has_grown_again(
+    view: FakeDriverCluster, drains: bool
+) -> None:
     query = Query(view)
     view.masters = {A, B}
     view.held[A] = (0, 20)
@@ -181,7 +183,7 @@ def test_what_a_master_holds_less_is_an_error_before_it_has_grown_again(view: Fa
     assert 5 <= query.now - began < 7
 
 
-def test_a_master_that_has_just_been_started_may_know_less_for_a_moment(view: FakeView) -> None:
+def test_a_master_that_has_just_been_started_may_know_less_for_a_moment(view: FakeDriverCluster) -> None:
     query = Query(view)
     view.masters = {A, B}
     view.held[A] = (0, 20)
@@ -191,7 +193,7 @@ def test_a_master_that_has_just_been_started_may_know_less_for_a_moment(view: Fa
     assert query.trigger() == {A: 60, B: 10}
 
 
-def test_a_replica_that_answers_after_all_is_waited_for(view: FakeView) -> None:
+def test_a_replica_that_answers_after_all_is_waited_for(view: FakeDriverCluster) -> None:
     query = Query(view)
     view.masters = {A, B}
     view.held[A] = (0, 20)
@@ -200,7 +202,7 @@ def test_a_replica_that_answers_after_all_is_waited_for(view: FakeView) -> None:
     assert query.now < 2
 
 
-def test_the_group_is_told_what_has_been_processed(view: FakeView) -> None:
+def test_the_group_is_told_what_has_been_processed(view: FakeDriverCluster) -> None:
     query = Query(view, startingOffsets="earliest", groupId="G", commitOffsetsToGroup="true")
     view.refuses_commits = {A}
     query.trigger()
@@ -212,13 +214,13 @@ def test_the_group_is_told_what_has_been_processed(view: FakeView) -> None:
     assert view.commits == [{B: 0}, {A: 50, B: 10}]
 
 
-def test_without_the_option_nobody_is_told(view: FakeView) -> None:
+def test_without_the_option_nobody_is_told(view: FakeDriverCluster) -> None:
     query = Query(view, groupId="G")
     query.trigger()
     assert view.commits == []
 
 
-def test_versions_that_do_not_say_where_a_batch_starts(view: FakeView) -> None:
+def test_versions_that_do_not_say_where_a_batch_starts(view: FakeDriverCluster) -> None:
     query = Query(view)
     assert query.offsets.newest_or_last() == {A: 50, B: 10}
     view.away = {A}
@@ -229,7 +231,7 @@ def test_versions_that_do_not_say_where_a_batch_starts(view: FakeView) -> None:
 
 
 def test_versions_that_do_not_say_where_a_batch_starts_read_queues_that_appear_from_their_oldest_message(
-    view: FakeView,
+    view: FakeDriverCluster,
 ) -> None:
     query = Query(view)
     query.offsets.newest_or_last()
@@ -242,7 +244,7 @@ def test_versions_that_do_not_say_where_a_batch_starts_read_queues_that_appear_f
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_versions_that_do_not_say_where_a_batch_starts_and_a_queue_that_holds_less(
-    view: FakeView, fails: bool, caplog: pytest.LogCaptureFixture
+    view: FakeDriverCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     query = Query(view, failOnDataLoss=str(fails))
     view.held[A] = (0, 20)

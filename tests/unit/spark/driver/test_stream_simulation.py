@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from pyspark_rocketmq.driver.admission import Admission
 from pyspark_rocketmq.driver.planning import plan, ranges_between
+from pyspark_rocketmq.driver.rate_limit import RateLimiter
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from pyspark_rocketmq.options.limits import PlanLimits, TriggerLimits
 from pyspark_rocketmq.ranges import QueueRange
@@ -66,7 +66,7 @@ class Stream(RuleBasedStateMachine):
         self.cluster.newest = dict(queues)
         self.log = [self.cluster.seen(self.cluster.oldest).to_json()]
         self.entered = dict(queues)
-        self.admission = Admission(limits, lambda: self.now)
+        self.rate_limiter = RateLimiter(limits, lambda: self.now)
 
     @rule(key=near_keys, oldest=st.integers(0, 50))
     def a_queue_appears(self, key: QueueKey, oldest: int) -> None:
@@ -101,7 +101,7 @@ class Stream(RuleBasedStateMachine):
 
     @rule(limits=trigger_limits)
     def a_restart(self, limits: TriggerLimits) -> None:
-        self.admission = Admission(limits, lambda: self.now)
+        self.rate_limiter = RateLimiter(limits, lambda: self.now)
 
     def teardown(self) -> None:
         """Drain, as availableNow does, and count."""
@@ -120,7 +120,7 @@ class Stream(RuleBasedStateMachine):
         start = QueueOffsets.from_json(self.log[-1])
         latest = self.cluster.seen(self.cluster.newest)
         new = self.cluster.seen(self.cluster.oldest).only(lambda key: key not in start)
-        end = self.admission.admit(start, latest, draining=draining).merged(new)
+        end = self.rate_limiter.end_of_batch(start, latest, draining=draining).merged(new)
         if end == start:
             return False
         self.entered.update(new)

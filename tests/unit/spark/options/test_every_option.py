@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from pyspark_rocketmq.options import Anchor, AtOffsets, AtTimes, ReadOptions, WriteOptions
-from pyspark_rocketmq.options.parsing import Elsewhere, Mode, OptionGroup, OptionInfo, described
+from pyspark_rocketmq.options.parsing import Mode, OptionGroup, OptionInfo, OtherMode, option_infos
 from rmq_remoting.command import Serialization
 from rmq_remoting.compression import CompressionType
 
@@ -176,7 +176,7 @@ _WITH = {
     "subExpressionType": {"subExpression": "a > 1"},
 }
 
-_OPTIONS = [(model, info) for model in (ReadOptions, WriteOptions) for info in described(model)]
+_OPTIONS = [(model, info) for model in (ReadOptions, WriteOptions) for info in option_infos(model)]
 
 
 def _read(model: type[OptionGroup], info: OptionInfo, text: str) -> OptionGroup:
@@ -245,7 +245,7 @@ def test_an_option_of_the_other_mode_is_refused_or_told_of(
     other = Mode.BATCH if info.only is Mode.STREAM else Mode.STREAM
     text, _ = _RIGHT[info.name]
     options = {**_base(model, info), info.name: text}
-    if info.elsewhere is Elsewhere.REFUSED:
+    if info.in_other_mode is OtherMode.REFUSED:
         problem = f"{info.name} is .* it must be left out: it is for {model.purpose()} a"
         with pytest.raises(OptionError, match=problem):
             model.read(options, other)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_rocketmq.options import Mode, ReadOptions, WriteOptions
-from pyspark_rocketmq.options.parsing import OptionGroup, OptionInfo, described
+from pyspark_rocketmq.options.parsing import OptionGroup, OptionInfo, option_infos
 from pyspark_rocketmq.options.reference import markdown
 
 from .samples import NAME_SERVERS, READING, batch, mode_of, stream
@@ -18,7 +18,7 @@ _READING, _WRITING = markdown().split("## Writing")
     [
         (page, info)
         for page, model in ((_READING, ReadOptions), (_WRITING, WriteOptions))
-        for info in described(model)
+        for info in option_infos(model)
     ],
 )
 def test_every_option_has_its_row(page: str, info: OptionInfo) -> None:
@@ -33,7 +33,7 @@ def test_every_option_has_its_row(page: str, info: OptionInfo) -> None:
 
 @pytest.mark.parametrize("model", [ReadOptions, WriteOptions])
 def test_every_field_is_a_described_option(model: type[OptionGroup]) -> None:
-    infos = list(described(model))
+    infos = list(option_infos(model))
     assert sorted(info.field_name for info in infos) == sorted(model.model_fields)
     assert len({info.name.lower() for info in infos}) == len(infos)
 
@@ -48,7 +48,7 @@ def test_rows_say_the_mode_they_are_for() -> None:
     [
         (model, base, info)
         for model, base in ((ReadOptions, READING), (WriteOptions, NAME_SERVERS))
-        for info in described(model)
+        for info in option_infos(model)
         if info.default and info.name != "startingOffsets"
     ],
 )
@@ -65,5 +65,5 @@ def test_a_default_in_the_page_is_what_counts_without_it(
 
 
 def test_where_a_start_is_by_default_depends_on_the_mode() -> None:
-    text = next(info.default for info in described(ReadOptions) if info.name == "startingOffsets")
+    text = next(info.default for info in option_infos(ReadOptions) if info.name == "startingOffsets")
     assert text == f"batch: {batch().starting(Mode.BATCH)}, stream: {stream().starting(Mode.STREAM)}"

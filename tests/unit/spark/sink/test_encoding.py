@@ -11,7 +11,7 @@ from pyspark_rocketmq.sink.encoding import MAX_BODY_BYTES
 from rmq_remoting.message import Message
 from rmq_remoting.message_batch import encode_batch
 from rmq_remoting.message_properties import decode_properties
-from tests.unit.spark.sink.parts import encode, rows
+from tests.unit.spark.sink.samples import encode, rows
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=30))
@@ -37,18 +37,18 @@ def test_bodies_may_be_texts(kind: pa.DataType) -> None:
 
 def test_rows_without_body_or_topic_are_refused() -> None:
     encoded = encode(rows(body=[b"a", None, b"", b"d"], topic=["T", "T", "T", None]), topic=None)
-    assert {row: reason.split(":")[0] for row, reason in encoded.refusals.reasons.items()} == {
+    assert {row: reason.split(":")[0] for row, reason in encoded.rejected.reasons.items()} == {
         1: "its body is null",
         2: "its body is empty",
         3: "its topic is null",
     }
-    assert encoded.refusals.accepted(4).tolist() == [True, False, False, False]
+    assert encoded.rejected.accepted(4).tolist() == [True, False, False, False]
 
 
 def test_bodies_that_no_frame_can_carry_are_refused_here() -> None:
     encoded = encode(rows(body=[bytes(MAX_BODY_BYTES), bytes(MAX_BODY_BYTES + 1)]))
-    assert list(encoded.refusals.reasons) == [1]
-    assert str(MAX_BODY_BYTES + 1) in encoded.refusals.reasons[1]
+    assert list(encoded.rejected.reasons) == [1]
+    assert str(MAX_BODY_BYTES + 1) in encoded.rejected.reasons[1]
 
 
 def test_the_option_topic_counts_more_than_the_column() -> None:
@@ -58,6 +58,6 @@ def test_the_option_topic_counts_more_than_the_column() -> None:
 
 def test_what_goes_alone() -> None:
     batch = rows(body=[b"small", b"x" * 100, b"y" * 3000, b"r"], topic=["T", "T", "T", "%RETRY%g"])
-    assert encode(batch, topic=None).alone.tolist() == [False, False, False, True]
-    assert encode(batch, topic=None, compress_from_bytes=100).alone.tolist() == [False, True, True, True]
-    assert encode(batch, topic=None, batch_bytes=1024).alone.tolist() == [False, False, True, True]
+    assert encode(batch, topic=None).unbatched.tolist() == [False, False, False, True]
+    assert encode(batch, topic=None, compress_from_bytes=100).unbatched.tolist() == [False, True, True, True]
+    assert encode(batch, topic=None, batch_bytes=1024).unbatched.tolist() == [False, False, True, True]

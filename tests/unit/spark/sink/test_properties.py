@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_remoting.message_properties import decode_properties
-from tests.unit.spark.sink.parts import STRING_MAP, encode, rows
+from tests.unit.spark.sink.samples import STRING_MAP, encode, rows
 
 _OWN = {"SPARK_ROW_ID", "UNIQ_KEY"}
 _BODIES = [b"a", b"b", b"c"]
@@ -21,13 +21,13 @@ _BODIES = [b"a", b"b", b"c"]
 def _decoded(**columns: Any) -> list[dict[str, str]]:
     """The properties of each row without those that every row has."""
     encoded = encode(rows(body=[b"x"] * len(next(iter(columns.values()))), **columns))
-    assert not encoded.refusals.reasons
+    assert not encoded.rejected.reasons
     found = [decode_properties(raw) for raw in encoded.properties.to_pylist()]
     return [{name: value for name, value in one.items() if name not in _OWN} for one in found]
 
 
 def _reasons(**columns: Any) -> dict[int, str]:
-    return encode(rows(body=[b"x"] * len(next(iter(columns.values()))), **columns)).refusals.reasons
+    return encode(rows(body=[b"x"] * len(next(iter(columns.values()))), **columns)).rejected.reasons
 
 
 def test_every_row_has_its_id_and_a_key() -> None:
@@ -89,7 +89,7 @@ def test_a_sharding_key_travels_along() -> None:
 def test_delay_levels() -> None:
     levels = pa.array([3, 0, None], pa.int32())
     assert _decoded(delayTimeLevel=levels) == [{"DELAY": "3"}, {}, {}]
-    assert encode(rows(body=_BODIES, delayTimeLevel=levels)).alone.tolist() == [True, False, False]
+    assert encode(rows(body=_BODIES, delayTimeLevel=levels)).unbatched.tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(

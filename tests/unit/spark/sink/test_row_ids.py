@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark_rocketmq.sink.row_ids import TaskId, UniqueKeys
 from rmq_remoting.message_ids import UniqueKeyGenerator, parse_unique_key
-from tests.unit.spark.sink.parts import NOW_MS, TASK
+from tests.unit.spark.sink.samples import NOW_MS, TASK
 
 
 def test_ids_of_rows_name_query_batch_partition_and_row() -> None:

@@ -15,7 +15,7 @@ from pyspark_rocketmq.sink.settings import NEVER_BYTES, sink_settings
 from pyspark_rocketmq.sink.writers import SinkCommit
 from pyspark_rocketmq.spark_versions import DataSourceStreamArrowWriter
 from rmq_client import CompressionType
-from tests.spark.needs import needs_stream_sink
+from tests.spark.version_marks import needs_stream_sink
 
 _SCHEMA = StructType([StructField("body", BinaryType())])
 

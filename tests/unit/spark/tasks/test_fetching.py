@@ -79,7 +79,7 @@ async def test_several_pulls_are_under_way_and_none_is_asked_twice() -> None:
     queue = FakeQueue(highest=10_000, max_count=32)
     batches = await fetch(queue, 0, 3200)
     assert counted(batches) == list(range(3200))
-    assert queue.most_under_way == 4
+    assert queue.max_in_flight == 4
     offsets = [offset for offset, _ in queue.asked]
     assert len(offsets) == len(set(offsets)) == 100
 

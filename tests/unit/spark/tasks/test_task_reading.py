@@ -17,7 +17,7 @@ from pyspark_rocketmq.offsets import QueueKey
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.ranges import QueueRange, ReadTask
 from pyspark_rocketmq.tasks import task_reading
-from pyspark_rocketmq.tasks.connections import Connections, connections
+from pyspark_rocketmq.tasks.connection_pool import ConnectionPool, connection_pool
 from pyspark_rocketmq.tasks.task_reading import TaskPartition, TaskSettings, read_task
 from rmq_remoting.codes import RequestCode
 from rmq_remoting.compression import CompressionType
@@ -30,7 +30,7 @@ Row = tuple[int, int, bytes]
 @pytest.fixture(autouse=True)
 def no_connection_stays() -> Iterator[None]:
     yield
-    connections().close()
+    connection_pool().close()
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def test_a_connection_serves_many_tasks(fake: FakeCluster) -> None:
     await read(task((0, 0, 5)), how)
     await read(task((1, 0, 5)), pickle.loads(pickle.dumps(how)))
     assert fake.broker.connections_opened == 1
-    assert len(connections()) == 1
+    assert len(connection_pool()) == 1
 
 
 async def test_a_reader_that_stops_early_leaves_nothing_under_way(fake: FakeCluster) -> None:
@@ -111,7 +111,7 @@ async def test_connections_end_when_nobody_uses_them(fake: FakeCluster) -> None:
     key = settings(fake).connection
 
     def use() -> tuple[int, int]:
-        kept = Connections(idle_seconds=3600)
+        kept = ConnectionPool(idle_seconds=3600)
         with kept.lease(key) as connection, kept.lease(key) as same:
             assert connection is same
             kept.close()

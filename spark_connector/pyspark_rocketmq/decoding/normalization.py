@@ -1,0 +1,162 @@
+"""Records that are not plain, one by one: rewritten as plain ones, each in its place.
+
+Compressed bodies, IPv6 hosts, version 2 and inner batches are rare, and nothing about them can be done for
+many at once. The SDK's decoder reads them, and says what is wrong with those that are damaged.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from rmq_remoting.message import MessageExt
+from rmq_remoting.message_batch import decode_batch
+from rmq_remoting.message_codec import MAGIC_V1, body_crc, decode_stored_message
+from rmq_remoting.message_errors import MessageDecodeError
+from rmq_remoting.sys_flags import MessageSysFlag
+
+from ..errors import BatchTooLarge
+from .records import (
+    HEADER,
+    INNER_BATCH,
+    MAX_DECODED_BYTES,
+    Hosts,
+    Records,
+    find_records,
+    has_message_magic,
+    is_inner_batch,
+)
+from .segments import Flags
+
+# The fixed part and the length of no topic; the system flag and the hosts are zero.
+_FIXED_PART: Final = struct.Struct(">iIiiiqqiqqqqiqi")
+_SYS_FLAG: Final = struct.Struct(">i")
+_SYS_FLAG_OFFSET: Final = 36
+_HOSTS_V6: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
+_MAX_OFFSET: Final = (1 << 63) - 1
+_NO_TOPIC: Final = b"\x00"
+_MIN_RECORD_BYTES: Final = _FIXED_PART.size + 3
+# Before the body's length in a record with IPv4 hosts; each IPv6 host takes 12 bytes more.
+_BODY_LENGTH_OFFSET: Final = HEADER.itemsize - 4
+_IPV6_EXTRA_BYTES: Final = 12
+
+
+def normalize_records(
+    records: Records, *, begin: int, end: int, decompress: bool, check_crc: bool, max_body_bytes: int
+) -> Records:
+    """Records that are all plain: every odd one gives as many as it holds messages.
+
+    Odd records that cannot hold a message with begin <= queue offset < end are left out. Raises
+    MessageDecodeError for a damaged one, or a body that unpacks to more than `max_body_bytes`, and
+    BatchTooLarge where they grow beyond MAX_DECODED_BYTES.
+    """
+    wanted = _may_overlap(records, begin, end)
+    pieces: list[bytes | memoryview] = []
+    hosts_at: dict[int, Hosts] = {}
+    view = memoryview(records.buffer)
+    copied_to = size = 0
+    for row in np.flatnonzero(~records.plain).tolist():
+        start = int(records.starts[row])
+        pieces.append(view[copied_to:start])
+        size += start - copied_to
+        copied_to = start + int(records.headers["size"][row])
+        if not wanted[row]:
+            continue
+        for message, piece in _plain_records(
+            records.buffer, start, decompress=decompress, check_crc=check_crc, max_body_bytes=max_body_bytes
+        ):
+            hosts_at[size] = (message.born_host, message.store_host)
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_DECODED_BYTES and len(records) > 1:
+                raise BatchTooLarge(
+                    f"{len(records)} records take more than {MAX_DECODED_BYTES} bytes, decompressed"
+                )
+    pieces.append(view[copied_to:])
+    rewritten = find_records([b"".join(pieces)], decompress=False)
+    rows = np.searchsorted(rewritten.starts, np.array(list(hosts_at), np.int64)).tolist()
+    rewritten.hosts = dict(zip(rows, hosts_at.values(), strict=True))
+    return rewritten
+
+
+def _may_overlap(records: Records, begin: int, end: int) -> Flags:
+    """Which records can hold a message of the range, or are no messages at all, which is never passed over.
+
+    How far a batch reaches shows only when it is taken apart.
+    """
+    headers = records.headers
+    offsets = headers["queue_offset"]
+    reaches_begin = (offsets >= begin) | is_inner_batch(headers)
+    wanted: Flags = reaches_begin & (offsets < end) | ~has_message_magic(headers)
+    return wanted
+
+
+def _plain_records(
+    buffer: bytes, start: int, *, decompress: bool, check_crc: bool, max_body_bytes: int
+) -> Iterator[tuple[MessageExt, bytes]]:
+    """The plain records of one odd one, each with the message whose hosts it has.
+
+    A batch is taken apart even if compressed bodies are to stay as they are: its messages have offsets of
+    their own (Apache RocketMQ 5.3.3, PullAPIWrapper and MessageDecoder.decodeMessage).
+    """
+    (sys_flag,) = _SYS_FLAG.unpack_from(buffer, start + _SYS_FLAG_OFFSET)
+    is_batch = sys_flag & INNER_BATCH == INNER_BATCH
+    message = decode_stored_message(
+        buffer,
+        start,
+        decompress_body=decompress or is_batch,
+        check_crc=check_crc,
+        max_body_bytes=max_body_bytes,
+    )
+    if not is_batch:
+        raw_properties = _raw_properties(buffer, start, message)
+        yield message, _encode_plain(message, 0, message.flag, message.body, raw_properties)
+        return
+    try:
+        items = decode_batch(message.body)
+    except MessageDecodeError as error:
+        error.position = start
+        raise
+    if message.queue_offset + len(items) > _MAX_OFFSET:
+        raise MessageDecodeError(f"a batch of {len(items)} messages leaves the range of offsets", start)
+    for index, item in enumerate(items):
+        yield message, _encode_plain(message, index, item.flag, item.body, item.raw_properties)
+
+
+def _raw_properties(buffer: bytes, start: int, message: MessageExt) -> bytes:
+    """The properties of a sound record as they are stored."""
+    ipv6_hosts = (message.sys_flag & _HOSTS_V6).bit_count()
+    body_length_at = start + _BODY_LENGTH_OFFSET + ipv6_hosts * _IPV6_EXTRA_BYTES
+    topic_length_at = body_length_at + 4 + int.from_bytes(buffer[body_length_at : body_length_at + 4], "big")
+    # A record's version is also the width of its topic's length.
+    topic_start = topic_length_at + message.version
+    topic_length = int.from_bytes(buffer[topic_length_at:topic_start], "big")
+    return buffer[topic_start + topic_length + 2 : start + message.store_size]
+
+
+def _encode_plain(message: MessageExt, index: int, flag: int, body: bytes, raw_properties: bytes) -> bytes:
+    """A record with all that becomes a column but the hosts, which may need more room than it has.
+
+    `index` is the message's place in its batch.
+    """
+    fixed = _FIXED_PART.pack(
+        _MIN_RECORD_BYTES + len(body) + len(raw_properties),
+        MAGIC_V1,
+        body_crc(body),
+        message.queue_id,
+        flag,
+        message.queue_offset + index,
+        message.physical_offset,
+        0,
+        message.born_timestamp,
+        0,
+        message.store_timestamp,
+        0,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        len(body),
+    )
+    return b"".join((fixed, body, _NO_TOPIC, len(raw_properties).to_bytes(2, "big"), raw_properties))

@@ -1,0 +1,108 @@
+"""From what options say to queues and offsets: which queues are read, and where in each a position is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
+
+from ..errors import OptionError, listed
+from ..offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
+from ..options import Anchor, AtOffsets, AtTime, Position, ReadOptions
+from .cluster import Cluster
+
+log = logging.getLogger("rmq.spark.resolving")
+
+_PLACEHOLDERS: Final = {EARLIEST: Anchor.EARLIEST, LATEST: Anchor.LATEST}
+
+
+def selected_queues(cluster: Cluster, options: ReadOptions) -> list[QueueKey]:
+    """The queues to read, in order. Waits for topics that have no route yet.
+
+    Raises OptionError for queues assigned that do not exist, TopicMissing, SourceUnavailable, ClientError.
+    """
+    existing = cluster.queues(_topics(cluster, options))
+    if options.assign is None:
+        return existing
+    # Those of a broker without any are not there for now, perhaps.
+    brokers = {(queue.topic, queue.broker) for queue in existing}
+    strange = [
+        queue for queue in options.assign if queue not in existing and (queue.topic, queue.broker) in brokers
+    ]
+    if strange:
+        raise OptionError("assign", listed(strange), "queues that exist and can be read")
+    return list(options.assign)
+
+
+def selected_queues_with_route(cluster: Cluster, options: ReadOptions) -> list[QueueKey]:
+    """The queues to read that name servers tell of now. Raises SourceUnavailable, ClientError."""
+    return [queue for queue in cluster.queues_with_route(_topics(cluster, options)) if options.wants(queue)]
+
+
+def _topics(cluster: Cluster, options: ReadOptions) -> Iterable[str]:
+    if options.subscribe is not None:
+        return options.subscribe
+    if options.subscribe_pattern is not None:
+        return cluster.topics_matching(options.subscribe_pattern)
+    return sorted({queue.topic for queue in options.assign or ()})
+
+
+def resolve(
+    cluster: Cluster,
+    queues: Sequence[QueueKey],
+    position: Position,
+    otherwise: Anchor,
+    group: str,
+    edge: Literal["starting", "ending"] = "starting",
+) -> QueueOffsets:
+    """Where `position` is in each of the queues.
+
+    `otherwise` is for queues that it does not name. Where `group` has never committed, it is at the oldest
+    message. `edge`: which options it comes from. Raises OptionError for queues named that do not exist,
+    SourceUnavailable, ClientError.
+    """
+    if isinstance(position, Anchor):
+        return _at_anchor(cluster, queues, position, group)
+    if isinstance(position, AtTime):
+        return cluster.at_times(dict.fromkeys(queues, position.timestamp_ms))
+    if isinstance(position, AtOffsets):
+        _check_named(position.offsets, queues, f"{edge}Offsets")
+        named = _at_offsets(cluster, queues, position.offsets, group)
+    else:
+        times_ms = position.timestamps_ms
+        _check_named(times_ms, queues, f"{edge}OffsetsByTimestamp")
+        named = cluster.at_times({queue: times_ms[queue] for queue in queues if queue in times_ms})
+    rest = [queue for queue in queues if queue not in named]
+    return named.merged(_at_anchor(cluster, rest, otherwise, group))
+
+
+def _check_named(named: Iterable[QueueKey], queues: Sequence[QueueKey], option: str) -> None:
+    """Raises OptionError for queues that are not there though others of their topic and broker are."""
+    missing = sorted(set(named).difference(queues))
+    brokers = {(queue.topic, queue.broker) for queue in queues}
+    strange = [queue for queue in missing if (queue.topic, queue.broker) in brokers]
+    if strange:
+        raise OptionError(option, listed(strange), "for queues that exist and can be read")
+    if missing:
+        log.warning(
+            "%s names queues of brokers that do not have the topic, or are away: %s", option, listed(missing)
+        )
+
+
+def _at_anchor(cluster: Cluster, queues: Sequence[QueueKey], anchor: Anchor, group: str) -> QueueOffsets:
+    if anchor is Anchor.EARLIEST:
+        return cluster.oldest(queues)
+    if anchor is Anchor.LATEST:
+        return cluster.newest(queues)
+    committed = cluster.committed(group, queues)
+    return committed.merged(cluster.oldest([queue for queue in queues if queue not in committed]))
+
+
+def _at_offsets(
+    cluster: Cluster, queues: Sequence[QueueKey], offsets: QueueOffsets, group: str
+) -> QueueOffsets:
+    named = QueueOffsets({queue: offsets[queue] for queue in queues if queue in offsets})
+    for placeholder, anchor in _PLACEHOLDERS.items():
+        meant = [queue for queue, offset in named.items() if offset == placeholder]
+        named = named.merged(_at_anchor(cluster, meant, anchor, group))
+    return named

@@ -1,0 +1,266 @@
+"""The types that options have: what their texts look like, and what becomes of them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final, Literal, TypeAlias
+
+from rmq_client import UsageError
+from rmq_client.names import check_group, check_topic, check_topic_to_send
+from rmq_client.settings import name_server_list
+from rmq_client.tls import Verification
+from rmq_remoting.command import Serialization
+from rmq_remoting.compression import CompressionType
+
+from ..errors import BadOffsets, shortened
+from ..offsets import EARLIEST, LATEST, MAX_QUEUE_ID, QueueKey, QueueOffsets, by_broker, by_queue, parse_json
+from .parsing import OptionType
+from .positions import Anchor, AtOffsets, AtTimes
+
+_WRITE_ID: Final = re.compile(r"[A-Za-z0-9._:/-]{1,200}")
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_DURATION: Final = re.compile(r"([0-9]{1,15})\s*([a-z]*)")
+_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MAX_LONG: Final = 2**63 - 1
+_MAX_DURATION_MS: Final = 2**31 - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_TIMESTAMP_MS: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+
+_BY_QUEUE: Final = "{topic: {broker: {queue: %s}}}"
+
+
+def whole_number(least: int, most: int = _MAX_LONG, unit: str = "") -> OptionType:
+    """A whole number between bounds."""
+
+    def parse(text: str) -> int:
+        if not _WHOLE_NUMBER.fullmatch(text):
+            raise ValueError
+        number = int(text)
+        if not least <= number <= most:
+            raise ValueError
+        return number
+
+    return OptionType(parse, f"a whole number from {least} to {most}", unit)
+
+
+def choice(values: Mapping[str, object]) -> OptionType:
+    """One of some words, in any case, and the value that each stands for."""
+    by_text = {text.lower(): value for text, value in values.items()}
+
+    def parse(text: str) -> object:
+        if text.lower() not in by_text:
+            raise ValueError
+        return by_text[text.lower()]
+
+    return OptionType(parse, "one of " + ", ".join(values))
+
+
+def _boolean(text: str) -> bool:
+    # Java's parseBoolean takes every other text for false; a typing error must not switch anything off.
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower() == "true"
+
+
+def _duration_ms(text: str) -> int:
+    match = _DURATION.fullmatch(text.lower())
+    if match is None or match[2] not in _UNITS_MS:
+        raise ValueError
+    duration_ms = int(match[1]) * _UNITS_MS[match[2]]
+    if not 1 <= duration_ms <= _MAX_DURATION_MS:
+        raise ValueError(f"{duration_ms} ms")
+    return duration_ms
+
+
+def _timestamp_ms(text: str) -> int:
+    if _WHOLE_NUMBER.fullmatch(text):
+        timestamp_ms = int(text)
+    else:
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            raise ValueError("it has no time zone: Spark, its workers and the brokers may differ in theirs")
+        timestamp_ms = (time - _EPOCH) // timedelta(milliseconds=1)
+    if not 0 <= timestamp_ms <= _MAX_TIMESTAMP_MS:
+        raise ValueError("before 1970 or after the year 9999")
+    return timestamp_ms
+
+
+def _timestamp_leaf(leaf: object) -> int:
+    if type(leaf) is not int and not isinstance(leaf, str):
+        raise ValueError(f"{shortened(repr(leaf))} is not a time")
+    return _timestamp_ms(str(leaf))
+
+
+def _checked(check: Callable[[str], None]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        try:
+            check(text)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        return text
+
+    return parse
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
+    if not topics:
+        raise ValueError("no topic")
+    for topic in topics:
+        _checked(check_topic)(topic)
+    return topics
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    if not text:
+        raise ValueError("no pattern")
+    try:
+        # Of sets within sets Python warns that they may mean something else in a later version.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _queues(text: str) -> tuple[QueueKey, ...]:
+    found: dict[QueueKey, None] = {}
+    for topic, broker, ids in by_broker(parse_json(text)):
+        _checked(check_topic)(topic)
+        if not isinstance(ids, list) or not ids:
+            raise BadOffsets(f"at {topic}/{broker}: {shortened(repr(ids))} is not a list of queues' numbers")
+        for number in ids:
+            if type(number) is not int or not 0 <= number <= MAX_QUEUE_ID:
+                raise BadOffsets(f"at {topic}/{broker}: {shortened(repr(number))} is not a queue's number")
+            key = QueueKey(topic, broker, number)
+            if key in found:
+                raise BadOffsets(f"{key} is there twice")
+            found[key] = None
+    if not found:
+        raise ValueError("no queue")
+    return tuple(sorted(found))
+
+
+def _of_known_topics(numbers: Mapping[QueueKey, int]) -> QueueOffsets:
+    if not numbers:
+        raise ValueError("no queue")
+    for topic in {key.topic for key in numbers}:
+        _checked(check_topic)(topic)
+    return QueueOffsets(numbers)
+
+
+def position(anchors: Collection[Anchor], least: int, placeholders: str) -> OptionType:
+    """A place that every queue has, or an offset for each. `least`: the least of the stand-ins allowed."""
+
+    def parse(text: str) -> Anchor | AtOffsets:
+        if text.startswith("{"):
+            return AtOffsets(_of_known_topics(QueueOffsets.from_json(text, least=least)))
+        if text.lower() not in anchors:
+            raise ValueError
+        return Anchor(text.lower())
+
+    return OptionType(parse, f"{', '.join(anchors)}, or JSON {_BY_QUEUE % 'offset'}, {placeholders}")
+
+
+def _times(text: str) -> AtTimes:
+    return AtTimes(_of_known_topics(by_queue(parse_json(text), _timestamp_leaf)))
+
+
+def _write_id(text: str) -> str:
+    if not _WRITE_ID.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def _some_text(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+def _key(text: str) -> str:
+    # No message may repeat it.
+    if not text or not text.isprintable():
+        raise ValueError
+    return text
+
+
+def _name_servers(text: str) -> str:
+    try:
+        return ";".join(name_server_list(text))
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
+_TOPIC_NAME: Final = "a topic's name: up to 127 of the characters a-z A-Z 0-9 _ - % |"
+_GROUP_NAME: Final = "a group's name: up to 255 of the characters a-z A-Z 0-9 _ - % |"
+_A_TIME: Final = "milliseconds since 1970 UTC or ISO 8601 with a zone, such as 2026-01-31T12:00:00Z"
+_GROUP_FORM: Final = OptionType(_checked(check_group), _GROUP_NAME)
+_TIME_FORM: Final = OptionType(_timestamp_ms, _A_TIME)
+_TIMES_FORM: Final = OptionType(_times, f"JSON {_BY_QUEUE % 'time'}, a time being {_A_TIME}")
+_COUNT_FORM: Final = whole_number(1)
+
+Flag = Annotated[bool, OptionType(_boolean, "true or false")]
+MaybeCount = Annotated[int | None, _COUNT_FORM]
+DurationMs = Annotated[
+    int,
+    OptionType(
+        _duration_ms, f"a duration: 500ms, 30s, 15m, 2h …, or a number of ms from 1 to {_MAX_DURATION_MS}"
+    ),
+]
+MaybeWriteId = Annotated[
+    str | None, OptionType(_write_id, "1 to 200 of the characters a-z A-Z 0-9 . _ : / -")
+]
+MaybeText = Annotated[str | None, OptionType(_some_text, "a text that is not empty")]
+MaybeKey = Annotated[
+    str | None, OptionType(_key, "a text that is not empty, of characters that can be printed")
+]
+VerificationOption = Annotated[
+    Verification, choice({"full": "full", "certificate": "certificate", "none": "none"})
+]
+NameServers = Annotated[str, OptionType(_name_servers, "addresses of name servers, host:port;host:port")]
+GroupName = Annotated[str, _GROUP_FORM]
+MaybeGroupName = Annotated[str | None, _GROUP_FORM]
+MaybeTopicToSend = Annotated[
+    str | None, OptionType(_checked(check_topic_to_send), f"{_TOPIC_NAME}, and none of the brokers' own")
+]
+MaybeTopics = Annotated[
+    tuple[str, ...] | None, OptionType(_topics, f"topics, separated by commas; each {_TOPIC_NAME}")
+]
+MaybePattern = Annotated[
+    re.Pattern[str] | None,
+    OptionType(_pattern, "a regular expression of Python that matches whole topic names"),
+]
+MaybeQueues = Annotated[
+    tuple[QueueKey, ...] | None,
+    OptionType(_queues, "JSON {topic: {broker: [queue, queue]}}, at least one queue"),
+]
+MaybeStart = Annotated[
+    Anchor | AtOffsets | None, position(list(Anchor), EARLIEST, "-2 for earliest, -1 for latest")
+]
+MaybeEnd = Annotated[
+    Anchor | AtOffsets | None, position([Anchor.LATEST, Anchor.GROUP], LATEST, "-1 for latest")
+]
+MaybeTimestampMs = Annotated[int | None, _TIME_FORM]
+MaybeTimes = Annotated[AtTimes | None, _TIMES_FORM]
+PropertiesMode: TypeAlias = Literal["map", "raw", "none"]
+PropertiesModeOption = Annotated[PropertiesMode, choice({"map": "map", "raw": "raw", "none": "none"})]
+ExpressionType: TypeAlias = Literal["TAG", "SQL92"]
+ExpressionTypeOption = Annotated[ExpressionType, choice({"TAG": "TAG", "SQL92": "SQL92"})]
+MaybeCompression = Annotated[
+    CompressionType | None,
+    choice(
+        {
+            "none": None,
+            "zlib": CompressionType.ZLIB,
+            "lz4": CompressionType.LZ4,
+            "zstd": CompressionType.ZSTD,
+        }
+    ),
+]
+SerializationOption = Annotated[
+    Serialization, choice({"ROCKETMQ": Serialization.BINARY, "JSON": Serialization.JSON})
+]

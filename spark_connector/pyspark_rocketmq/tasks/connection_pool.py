@@ -1,0 +1,113 @@
+"""Connections of a Python worker, kept between tasks: a worker serves many, and connecting takes its time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from rmq_client import ClientSettings
+from rmq_client.blocking import RawPuller
+
+from .pull_size import PullSize
+
+_IDLE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionKey:
+    """Whom to connect to, how, and as which consumer group. Goes to the executors with each task."""
+
+    namesrv: str
+    group: str
+    settings: ClientSettings = field(default_factory=ClientSettings)
+
+
+class Connection:
+    """A running puller, and what was found out about its brokers."""
+
+    def __init__(self, key: ConnectionKey) -> None:
+        self.puller = RawPuller(key.namesrv, group=key.group, settings=key.settings)
+        self.puller.start()
+        self.users = 0
+        self.timer: threading.Timer | None = None
+        self._sizes: dict[tuple[str, int], PullSize] = {}
+
+    def pull_size(self, broker_name: str, most: int) -> PullSize:
+        """How much that broker gives in one pull, of at most `most` messages."""
+        return self._sizes.setdefault((broker_name, most), PullSize(most))
+
+
+class ConnectionPool:
+    """The connections of a process by key, from any thread; each ends when nobody has used it for a while."""
+
+    def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._connections: dict[ConnectionKey, Connection] = {}
+
+    @contextmanager
+    def lease(self, key: ConnectionKey) -> Iterator[Connection]:
+        """A connection to use until the block ends. Raises ClientError."""
+        with self._lock:
+            connection = self._connections.get(key)
+            if connection is None:
+                connection = self._connections[key] = Connection(key)
+            connection.users += 1
+            if connection.timer is not None:
+                connection.timer.cancel()
+                connection.timer = None
+        try:
+            yield connection
+        finally:
+            self._release(key, connection)
+
+    def close(self) -> None:
+        """End the connections that nobody uses now."""
+        with self._lock:
+            idle = [
+                (key, connection) for key, connection in self._connections.items() if not connection.users
+            ]
+        for key, connection in idle:
+            self._end(key, connection)
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def _release(self, key: ConnectionKey, connection: Connection) -> None:
+        with self._lock:
+            connection.users -= 1
+            if not connection.users:
+                connection.timer = threading.Timer(self._idle_seconds, self._end, (key, connection))
+                connection.timer.name = "rmq idle connections"
+                connection.timer.daemon = True
+                connection.timer.start()
+
+    def _end(self, key: ConnectionKey, connection: Connection) -> None:
+        with self._lock:
+            if connection.users or self._connections.get(key) is not connection:
+                return
+            del self._connections[key]
+            if connection.timer is not None:
+                connection.timer.cancel()
+        connection.puller.stop()
+
+
+_of_process = ConnectionPool()
+
+
+def connection_pool() -> ConnectionPool:
+    """Those of this process."""
+    return _of_process
+
+
+def _reset_after_fork() -> None:
+    """A forked process has none of the threads that serve them."""
+    global _of_process  # noqa: PLW0603
+    _of_process = ConnectionPool()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,0 +1,108 @@
+"""One program in the places where the connector has to work: a standalone cluster, and Spark Connect."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.spark.deployments.spark_servers import IS_SPARK_4_0, ConnectServer, StandaloneCluster, environment
+from tests.spark.sdk_pull import pulled
+from tests.spark.small_cluster import SmallCluster
+from tests.support.processes import run_command
+
+# Both are for a busy machine.
+_PROGRAM_SECONDS = 400
+_TEST_SECONDS = 500
+_MESSAGES_OF_QUEUES = (700, 0, 400)
+
+pytestmark = pytest.mark.timeout(_TEST_SECONDS, func_only=True)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
+
+
+_MISSING = ", ".join(name for name in ("grpc", "grpc_status", "google.rpc", "pandas") if not _is_there(name))
+
+
+@pytest.fixture
+def source(cluster: SmallCluster, topic: str) -> str:
+    """A topic with messages, and two to copy it to."""
+    cluster.create_topic(topic, queues=len(_MESSAGES_OF_QUEUES))
+    for queue_id, count in enumerate(_MESSAGES_OF_QUEUES):
+        cluster.send(topic, queue_id, (_body(queue_id, number) for number in range(count)))
+    for sink in _sinks(topic):
+        cluster.create_topic(sink, queues=2)
+    return topic
+
+
+@pytest.mark.long
+def test_a_cluster_of_two_workers(cluster: SmallCluster, source: str, tmp_path: Path) -> None:
+    with StandaloneCluster(tmp_path) as spark:
+        where = ["--master", spark.master]
+        _run(cluster, source, where, tmp_path / "checkpoint", spark)
+    for sink in _sinks(source):
+        folders = _copied(cluster, source, sink)
+        used = {folder for folder in spark.worker_folders for task in folders if folder in task.parents}
+        assert used == set(spark.worker_folders), f"tasks of {sink} ran in {folders}"
+
+
+@pytest.mark.skipif(bool(_MISSING), reason=f"a client of Spark Connect needs pyspark[connect]: no {_MISSING}")
+def test_spark_connect(cluster: SmallCluster, source: str, tmp_path: Path) -> None:
+    """The batch with the source as the server finds it, the stream with one that is registered."""
+    # PySpark 4.0 refuses to register what it has found.
+    register = [] if IS_SPARK_4_0 else ["--register"]
+    with ConnectServer(tmp_path) as spark:
+        _run(cluster, source, ["--remote", spark.address, *register], tmp_path / "checkpoint", spark)
+    for sink in _sinks(source):
+        assert _copied(cluster, source, sink)
+
+
+def _run(
+    cluster: SmallCluster,
+    source: str,
+    where: Sequence[str],
+    checkpoint: Path,
+    servers: StandaloneCluster | ConnectServer,
+) -> None:
+    """Run the program to its end."""
+    batch_sink, stream_sink = _sinks(source)
+    command = [sys.executable, "-m", "tests.spark.deployments.copy_program", *where]
+    command += ["--name-servers", cluster.address, "--source", source, "--checkpoint", str(checkpoint)]
+    command += ["--batch-sink", batch_sink, "--stream-sink", stream_sink]
+    for key, value in servers.settings().items():
+        command += ["--conf", f"{key}={value}"]
+    finished = asyncio.run(
+        run_command(command, timeout_s=_PROGRAM_SECONDS, cwd=checkpoint.parent, environment=environment())
+    )
+    assert finished.exit_code == 0, f"{finished}\n{servers.logs()}"
+
+
+def _copied(cluster: SmallCluster, source: str, sink: str) -> set[Path]:
+    """Each message of the source is in the sink once; the folders of the tasks that copied them."""
+    copies = pulled(cluster, sink)
+    wanted = {
+        f"broker-a/{queue_id}/{offset}": _body(queue_id, offset)
+        for queue_id, count in enumerate(_MESSAGES_OF_QUEUES)
+        for offset in range(count)
+    }
+    assert Counter(key for copy in copies for key in copy.keys) == Counter(dict.fromkeys(wanted, 1))
+    assert {key: copy.body for copy in copies for key in copy.keys} == wanted
+    return {Path(copy.tags or "") for copy in copies}
+
+
+def _sinks(source: str) -> tuple[str, str]:
+    return f"{source}-batch", f"{source}-stream"
+
+
+def _body(queue_id: int, offset: int) -> bytes:
+    return b"message %d of queue %d" % (offset, queue_id)

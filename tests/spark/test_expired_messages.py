@@ -1,0 +1,274 @@
+"""Messages that the broker removes before Spark has read them, and brokers that are away.
+
+That is an error that says what is missing, or a warning and the rest; never silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+
+from pyspark_rocketmq.columns import arrow_schema
+from pyspark_rocketmq.errors import DataLoss
+from pyspark_rocketmq.offsets import QueueKey
+from pyspark_rocketmq.options import ReadOptions
+from pyspark_rocketmq.ranges import QueueRange, ReadTask
+from pyspark_rocketmq.tasks.connection_pool import connection_pool
+from pyspark_rocketmq.tasks.task_reading import TaskSettings, read_task
+from rmq_client import Message, MessageQueue, PullStatus, PullWish
+from rmq_client.blocking import RawPuller
+from rmq_remoting.codes import RequestCode, ResponseCode
+from rmq_remoting.message_codec import decode_messages
+from tests.spark.small_cluster import SmallCluster
+from tests.spark.test_batch_read import places, read
+from tests.spark.test_stream_read import Pipe, numbered, offsets
+from tests.support.broker_requests import request
+from tests.support.raw_client import raw_client
+from tests.support.waiting import until_in_thread
+
+_LOG_FILE_BYTES = 256 * 1024
+_BODY_BYTES = 8000
+_BATCH = 10
+_SETTINGS = {
+    "mappedFileSizeCommitLog": str(_LOG_FILE_BYTES),
+    "mappedFileSizeConsumeQueue": "4000",
+    "diskMaxUsedSpaceRatio": "99",
+    "flushIntervalCommitLog": "10",
+    "flushIntervalConsumeQueue": "10",
+    "deleteCommitLogFilesInterval": "0",
+    "deleteConsumeQueueFilesInterval": "0",
+}
+
+
+@pytest.fixture(scope="module")
+def small_files() -> Iterator[SmallCluster]:
+    """A broker whose log has so small files that some can be deleted."""
+    with SmallCluster(_SETTINGS) as running:
+        yield running
+
+
+def fill(cluster: SmallCluster, topic: str, count: int) -> None:
+    """So many messages, a few dozens in each file of the log."""
+    queue = MessageQueue(topic, "broker-a", 0)
+    for first in range(0, count, _BATCH):
+        messages = [Message(topic, bytes(_BODY_BYTES)) for _ in range(first, min(count, first + _BATCH))]
+        cluster.producer.send_batch(messages, queue=queue)
+
+
+def age_out(cluster: SmallCluster, topic: str) -> int:
+    """Have the broker delete all files of its log but the last, as if old; the queue's oldest offset.
+
+    The queue's newest message has to be in the last file.
+    """
+    queue = MessageQueue(topic, "broker-a", 0)
+    log = cluster.broker.store_path / "commitlog"
+    with RawPuller(cluster.address, group="aging") as puller:
+        last = _position(puller, queue, cluster.admin.max_offset(queue) - 1)
+        assert last is not None
+        last_file = last // _LOG_FILE_BYTES * _LOG_FILE_BYTES
+        files = sorted(path for path in log.iterdir() if int(path.name) < last_file)
+        assert files
+        for path in files:
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+        until_in_thread(partial(_is_deleted, cluster, files), 60)
+
+        def oldest_is_in_the_last_file() -> bool:
+            position = _position(puller, queue, cluster.admin.min_offset(queue))
+            return position is not None and position >= last_file
+
+        # Queues hear of it a moment later.
+        until_in_thread(oldest_is_in_the_last_file, 60)
+    return cluster.admin.min_offset(queue)
+
+
+def _is_deleted(cluster: SmallCluster, files: list[Path]) -> bool:
+    """Whether the broker has deleted these files, which it is asked for: those whose queue entries are not on
+    the disk yet it keeps until it is asked again.
+    """
+
+    async def delete() -> None:
+        async with raw_client(cluster.broker.port) as client:
+            answer = await client.ask(request(RequestCode.DELETE_EXPIRED_COMMITLOG))
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+    if not any(path.exists() for path in files):
+        return True
+    asyncio.run(delete())
+    return False
+
+
+def _position(puller: RawPuller, queue: MessageQueue, offset: int) -> int | None:
+    """Where in the log the message of an offset is; None where it is not there."""
+    answer = puller.pull(queue, offset, PullWish(max_messages=1))
+    if answer.status is not PullStatus.FOUND:
+        return None
+    message = decode_messages(answer.body)[0]
+    return message.physical_offset if message.queue_offset == offset else None
+
+
+def gone(topic: str, begin: int, end: int) -> str:
+    """What an error says of offsets that are not there any more, as a regular expression."""
+    queue = rf"topic={topic}, brokerName=broker-a, queueId=0\]"
+    return rf"{queue}: the messages from offset {begin} to {end - 1} are not there any more"
+
+
+def test_a_stream_that_was_stopped_for_too_long(
+    spark: SparkSession,
+    small_files: SmallCluster,
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    cluster = small_files
+    cluster.create_topic(topic, queues=1)
+    fill(cluster, topic, 10)
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    pipe = Pipe(spark, cluster, tmp_path, **options)
+    pipe.drain()
+    fill(cluster, topic, 150)
+    oldest = age_out(cluster, topic)
+    assert oldest > 10
+    with pytest.raises(StreamingQueryException, match=gone(topic, 10, oldest)):
+        pipe.drain()
+    assert pipe.places() == offsets(0, 0, 10)
+    Pipe(spark, cluster, tmp_path, failOnDataLoss="false", **options).drain()
+    assert pipe.places() == offsets(0, 0, 10) + offsets(0, oldest, 160)
+
+
+def test_a_batch_read_of_offsets_that_are_gone(
+    spark: SparkSession, small_files: SmallCluster, topic: str
+) -> None:
+    small_files.create_topic(topic, queues=1)
+    fill(small_files, topic, 150)
+    oldest = age_out(small_files, topic)
+    begin = json.dumps({topic: {"broker-a": {"0": 3}}})
+    with pytest.raises(PySparkException, match=gone(topic, 3, oldest)):
+        read(spark, small_files, subscribe=topic, startingOffsets=begin).collect()
+    lenient = read(spark, small_files, subscribe=topic, startingOffsets=begin, failOnDataLoss="false")
+    assert places(lenient) == offsets(0, oldest, 150)
+    # All that is asked for is gone.
+    end = json.dumps({topic: {"broker-a": {"0": 7}}})
+    where: dict[str, Any] = {"subscribe": topic, "startingOffsets": begin, "endingOffsets": end}
+    with pytest.raises(PySparkException, match=gone(topic, 3, 7)):
+        read(spark, small_files, **where).collect()
+    assert places(read(spark, small_files, **where, failOnDataLoss="false")) == []
+    # What is there is no loss.
+    assert places(read(spark, small_files, subscribe=topic)) == offsets(0, oldest, 150)
+
+
+def test_gone_between_the_plan_and_the_read(
+    spark: SparkSession, small_files: SmallCluster, topic: str
+) -> None:
+    small_files.create_topic(topic, queues=1)
+    fill(small_files, topic, 150)
+    strict, lenient = (
+        read(spark, small_files, subscribe=topic, minPartitions=2, failOnDataLoss=fails).rdd
+        for fails in ("true", "false")
+    )
+    assert strict.getNumPartitions() == lenient.getNumPartitions() == 2
+    oldest = age_out(small_files, topic)
+    # Whichever of the two tasks is the first to fail.
+    with pytest.raises(PySparkException, match=f"{gone(topic, 0, 75)}|{gone(topic, 75, oldest)}"):
+        strict.collect()
+    assert sorted(row.queueOffset for row in lenient.collect()) == list(range(oldest, 150))
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_gone_while_a_task_reads(
+    small_files: SmallCluster, topic: str, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without Spark, as it does not stop a task in the middle: the task's rows one batch after the other."""
+    count, batch = 30_000, 2000
+    small_files.create_topic(topic, queues=1)
+    small_files.send(topic, 0, (b"%0100d" % number for number in range(count)))
+    options = ReadOptions.for_batch(
+        {
+            "rocketmq.namesrv.addr": small_files.address,
+            "subscribe": topic,
+            "batchMessages": str(batch),
+            "failOnDataLoss": str(fails),
+        }
+    )
+    task = ReadTask((QueueRange(QueueKey(topic, "broker-a", 0), 0, count),))
+    batches = read_task(task, TaskSettings.of(options, arrow_schema(["queueOffset", "body"])))
+    first = next(batches)
+    oldest = age_out(small_files, topic)
+    rows = list(first["queueOffset"].to_pylist())
+    try:
+        if fails:
+            with pytest.raises(DataLoss, match=r"not there any more|had no message"):
+                for more in batches:
+                    rows += more["queueOffset"].to_pylist()
+            # Nothing before what is missing was left out.
+            assert rows == list(range(len(rows)))
+        else:
+            for more in batches:
+                rows += more["queueOffset"].to_pylist()
+            kept = rows.index(oldest)
+            assert rows[:kept] == list(range(kept))
+            assert rows[kept:] == list(range(oldest, count))
+            assert "are not there any more" in caplog.text
+    finally:
+        connection_pool().close()
+    assert batch <= len(rows) < count
+
+
+def test_a_drain_waits_for_a_broker_that_is_away(
+    spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
+) -> None:
+    cluster = own_cluster
+    second = cluster.add_broker("broker-b")
+    cluster.create_topic(topic, queues=1)
+    for name in ("broker-a", "broker-b"):
+        cluster.send(topic, 0, numbered(10), name)
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    pipe = Pipe(spark, cluster, tmp_path, **options)
+    pipe.drain()
+    for name in ("broker-a", "broker-b"):
+        cluster.send(topic, 0, numbered(5), name)
+    second.kill()
+    with pytest.raises(StreamingQueryException, match=rf"brokerTimeout.*{topic}/broker-b/0"):
+        Pipe(spark, cluster, tmp_path, brokerTimeout="1s", **options).drain()
+    query = pipe.start(availableNow=True)
+    cluster.restart(second)
+    query.awaitTermination(60)
+    assert query.exception() is None
+    assert pipe.places() == offsets(0, 0, 15) + offsets(0, 0, 15, "broker-b")
+
+
+def test_a_topic_that_is_made_anew_is_no_empty_drain(
+    spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
+) -> None:
+    cluster = own_cluster
+    cluster.create_topic(topic, queues=1)
+    cluster.send(topic, 0, numbered(50))
+    pipe = Pipe(spark, cluster, tmp_path, subscribe=topic, startingOffsets="earliest", brokerTimeout="1s")
+    pipe.drain()
+    cluster.admin.delete_topic(topic)
+    cluster.create_topic(topic, queues=1)
+    cluster.send(topic, 0, numbered(10))
+    with pytest.raises(StreamingQueryException, match=r"was read to 50 and ends at 10"):
+        pipe.drain()
+
+
+def test_a_topic_that_nobody_knows(
+    spark: SparkSession, small_files: SmallCluster, topic: str, tmp_path: Path
+) -> None:
+    small_files.create_topic(topic)
+    options = {"subscribe": f"{topic},{topic}s", "topicTimeout": "100ms"}
+    said = rf"{topic}s does not exist: .*{small_files.address}.*broker-a; did you mean {topic}\?"
+    with pytest.raises(PySparkException, match=said):
+        read(spark, small_files, **options).collect()
+    with pytest.raises(StreamingQueryException, match=said):
+        Pipe(spark, small_files, tmp_path, **options).drain()
+    query = Pipe(spark, small_files, tmp_path / "other", **options).start(processingTime="100 milliseconds")
+    with pytest.raises(StreamingQueryException, match=said):
+        query.awaitTermination(60)

@@ -1,0 +1,67 @@
+"""A cluster as the driver sees it, without servers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from pyspark_rocketmq.driver.cluster import Cluster
+from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
+from rmq_client import BrokerUnreachable, ClientError
+
+
+class FakeDriverCluster:
+    """Queues with the offsets that they hold; `away` ones are in routes, but do not answer.
+
+    Replicas answer, but for queues in `masters`.
+    """
+
+    def __init__(self, held: Mapping[QueueKey, tuple[int, int]]) -> None:
+        self.held = dict(held)
+        self.away: set[QueueKey] = set()
+        self.masters: set[QueueKey] = set()
+        self.groups: dict[str, dict[QueueKey, int]] = {}
+        self.commits: list[dict[QueueKey, int]] = []
+        self.refuses_commits: set[QueueKey] = set()
+        self.times: dict[QueueKey, dict[int, int]] = {}
+
+    def as_cluster(self) -> Cluster:
+        return cast(Cluster, self)
+
+    def topics_matching(self, pattern: re.Pattern[str]) -> list[str]:
+        return sorted({queue.topic for queue in self.held if pattern.fullmatch(queue.topic)})
+
+    def queues(self, topics: Iterable[str]) -> list[QueueKey]:
+        return sorted(queue for queue in self.held if queue.topic in set(topics))
+
+    queues_with_route = queues
+
+    def oldest(self, queues: Iterable[QueueKey]) -> QueueOffsets:
+        return QueueOffsets({queue: self.held[queue][0] for queue in queues})
+
+    def newest(self, queues: Iterable[QueueKey]) -> QueueOffsets:
+        return QueueOffsets({queue: self.held[queue][1] for queue in queues})
+
+    def newest_reachable(
+        self, queues: Iterable[QueueKey]
+    ) -> tuple[QueueOffsets, dict[QueueKey, ClientError]]:
+        asked = list(queues)
+        failed: dict[QueueKey, ClientError] = {q: BrokerUnreachable("away") for q in asked if q in self.away}
+        return self.newest([queue for queue in asked if queue not in self.away]), failed
+
+    def served_by_master(self, queues: Iterable[QueueKey]) -> list[QueueKey]:
+        return [queue for queue in queues if queue in self.masters]
+
+    def at_times(self, times_ms: Mapping[QueueKey, int]) -> QueueOffsets:
+        return QueueOffsets({queue: self.times[queue][time_ms] for queue, time_ms in times_ms.items()})
+
+    def committed(self, group: str, queues: Iterable[QueueKey]) -> QueueOffsets:
+        known = self.groups.get(group, {})
+        return QueueOffsets({queue: known[queue] for queue in queues if queue in known})
+
+    def commit(self, group: str, offsets: Mapping[QueueKey, int]) -> dict[QueueKey, ClientError]:
+        accepted = {queue: at for queue, at in offsets.items() if queue not in self.refuses_commits}
+        self.commits.append(accepted)
+        self.groups.setdefault(group, {}).update(accepted)
+        return {queue: BrokerUnreachable("away") for queue in offsets if queue not in accepted}

@@ -1,0 +1,102 @@
+"""Lag as Prometheus sees it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+
+from pyspark_rocketmq.lag import LagListener
+from tests.unit.spark.lag.events import QUERY, ended, progress, source
+
+OTHER, OTHER_RUN = str(UUID(int=2)), str(UUID(int=22))
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def listener() -> LagListener:
+    return LagListener(clock=lambda: 1000.0)
+
+
+def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], float]:
+    """Values by the labels' values, the query's first."""
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def test_metrics_come_with_the_query_and_go_with_it(
+    registry: CollectorRegistry, listener: LagListener
+) -> None:
+    listener.publish(registry)
+    assert samples(registry, "rmq_spark_lag_messages") == {}
+    listener.onQueryProgress(
+        progress(990, source({0: 5, 1: 1}, {0: 10, 1: 3}), source({0: 1}, {0: 1}, topic="U"))
+    )
+    assert samples(registry, "rmq_spark_lag_messages") == {("orders", "T"): 7, ("orders", "U"): 0}
+    assert samples(registry, "rmq_spark_lag_seconds") == {("orders", "T"): 10, ("orders", "U"): 0}
+    assert samples(registry, "rmq_spark_rows_total") == {("orders",): 20}
+    assert samples(registry, "rmq_spark_input_rows_per_second") == {("orders",): 10}
+    assert samples(registry, "rmq_spark_processed_rows_per_second") == {("orders",): 40}
+    assert samples(registry, "rmq_spark_batch_duration_seconds") == {("orders",): 1.5}
+    assert samples(registry, "rmq_spark_last_event_timestamp_seconds") == {("orders",): 1000}
+    listener.onQueryTerminated(ended())
+    assert [family.samples for family in registry.collect()] == [[]] * 7
+
+
+def test_queues_are_shown_where_that_is_wished(registry: CollectorRegistry, listener: LagListener) -> None:
+    listener.publish(registry, per_queue=True)
+    listener.onQueryProgress(progress(990, source({0: 5, 1: 1}, {0: 10, 1: 1})))
+    assert samples(registry, "rmq_spark_queue_lag_messages") == {
+        ("orders", "T", "a", "0"): 5,
+        ("orders", "T", "a", "1"): 0,
+    }
+    assert samples(registry, "rmq_spark_queue_lag_seconds") == {
+        ("orders", "T", "a", "0"): 10,
+        ("orders", "T", "a", "1"): 0,
+    }
+
+
+def test_a_lag_that_is_not_known_is_not_shown(registry: CollectorRegistry, listener: LagListener) -> None:
+    listener.publish(registry)
+    listener.onQueryProgress(progress(990, source({0: 5}, None)))
+    assert samples(registry, "rmq_spark_lag_messages") == samples(registry, "rmq_spark_lag_seconds") == {}
+    assert samples(registry, "rmq_spark_rows_total") == {("orders",): 10}
+
+
+def test_queries_without_a_name_or_with_the_same_one(
+    registry: CollectorRegistry, listener: LagListener
+) -> None:
+    """No series twice: Prometheus would refuse the whole scrape."""
+    listener.publish(registry)
+    listener.onQueryProgress(progress(990, source({0: 5}, {0: 6}), name=None))
+    assert samples(registry, "rmq_spark_lag_messages") == {(QUERY, "T"): 1}
+    listener.onQueryTerminated(ended())
+    listener.onQueryProgress(progress(990, source({0: 5}, {0: 6})))
+    listener.onQueryProgress(progress(990, source({0: 5}, {0: 8}), query=OTHER, run=OTHER_RUN))
+    assert samples(registry, "rmq_spark_lag_messages") == {
+        (f"orders {QUERY}", "T"): 1,
+        (f"orders {OTHER}", "T"): 3,
+    }
+
+
+def test_the_default_registry_and_back(listener: LagListener) -> None:
+    listener.publish()
+    try:
+        listener.onQueryProgress(progress(990, source({0: 5}, {0: 6})))
+        assert b'rmq_spark_lag_messages{query="orders",topic="T"} 1.0' in generate_latest()
+        with pytest.raises(ValueError, match="Duplicated timeseries"):
+            LagListener().publish()
+    finally:
+        listener.close()
+    assert samples(REGISTRY, "rmq_spark_lag_messages") == {}
+    listener.publish()
+    listener.close()

@@ -1,0 +1,80 @@
+"""Producers that the tasks of a process share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pyspark_rocketmq.sink.producer_pool import ProducerPool
+from pyspark_rocketmq.sink.send_requests import send_requests
+from pyspark_rocketmq.sink.settings import SinkSettings
+from rmq_client import MessageQueue
+from rmq_client.loop_thread import LoopThread
+from rmq_remoting.codes import RequestCode
+from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.spark.sink.samples import encode, rows
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    thread = LoopThread("fake-cluster")
+    fake = FakeCluster({"broker-a": {"T": 2}})
+    thread.submit(fake.__aenter__()).result()
+    yield fake
+    thread.submit(fake.__aexit__(None, None, None)).result()
+    thread.signal_stop()
+    thread.join()
+
+
+@pytest.fixture
+def producer_pool() -> Iterator[ProducerPool]:
+    here = ProducerPool()
+    yield here
+    here.close()
+
+
+def _settings(cluster: FakeCluster, group: str = "g") -> SinkSettings:
+    return SinkSettings(cluster.address, group, topic="T")
+
+
+def _send_with_retries(producer_pool: ProducerPool, settings: SinkSettings, body: bytes) -> None:
+    with producer_pool.sender(settings) as sender:
+        assert sender.send_all(send_requests(encode(rows(body=[body])), {}, settings)).result() == {}
+
+
+def test_tasks_one_after_the_other_use_the_same_connection(
+    cluster: FakeCluster, producer_pool: ProducerPool
+) -> None:
+    for body in (b"1", b"2", b"3"):
+        _send_with_retries(producer_pool, _settings(cluster), body)
+    assert cluster.broker.bodies == [b"1", b"2", b"3"]
+    assert cluster.broker.connections_opened == 1
+
+
+def test_queues_are_told(cluster: FakeCluster, producer_pool: ProducerPool) -> None:
+    with producer_pool.sender(_settings(cluster)) as sender:
+        assert sender.queues(["T"]) == {
+            "T": (MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1))
+        }
+
+
+def test_of_those_that_nobody_uses_only_the_youngest_stay(
+    cluster: FakeCluster, producer_pool: ProducerPool
+) -> None:
+    for number in range(7):
+        _send_with_retries(producer_pool, _settings(cluster, f"g{number}"), b"x")
+    left = [
+        request.ext_fields["producerGroup"]
+        for request in cluster.broker.requests(RequestCode.UNREGISTER_CLIENT)
+    ]
+    assert left == ["g0", "g1", "g2"]
+
+
+def test_one_that_is_in_use_stays(cluster: FakeCluster, producer_pool: ProducerPool) -> None:
+    settings = _settings(cluster, "first")
+    with producer_pool.sender(settings) as sender:
+        for number in range(6):
+            _send_with_retries(producer_pool, _settings(cluster, f"g{number}"), b"x")
+        assert sender.send_all(send_requests(encode(rows(body=[b"last"])), {}, settings)).result() == {}
+    assert cluster.broker.bodies[-1] == b"last"
