@@ -1,4 +1,4 @@
-"""Queues that the broker divides: codes 400, 401 and 402 (QueryAssignmentProcessor)."""
+"""Server-side assignment of queues: codes 400, 401 and 402 (QueryAssignmentProcessor)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = logging.getLogger("rmq.broker.processors")
 
 
 class AssignmentProcessor:
-    """Tells clients their queues, and whether to pull from them or to pop."""
+    """Assigns queues to clients, in pull or pop mode."""
 
     def __init__(
         self, settings: PopSettings, consumers: ConsumerTable, routes: QueueRoutes, modes: RequestModes
@@ -51,7 +51,7 @@ class AssignmentProcessor:
         self._modes = modes
 
     def query(self, connection: Connection, request: RemotingCommand) -> Result:
-        """400: the queues of a client. Where they cannot be told, the client keeps those that it has."""
+        """400: the queues of a client. On an error the client keeps its current queues."""
         body = QueryAssignmentRequestBody.decode(request.body)
         problem = topic_name_problem(body.topic) or group_name_problem(body.consumer_group)
         if problem is not None:
@@ -78,7 +78,7 @@ class AssignmentProcessor:
         mode: SetMessageRequestModeRequestBody,
         queues: list[MessageQueue] | None,
     ) -> list[MessageQueue]:
-        """The client's queues. Raises ValueError, saying why, where they cannot be told."""
+        """Return the client's queues. Raises ValueError with the reason if they cannot be determined."""
         if queues is None:
             raise ValueError(f"no name server knows topic {body.topic}")
         if body.message_model is MessageModel.BROADCASTING or not self._settings.server_load_balancer_enable:
@@ -89,7 +89,7 @@ class AssignmentProcessor:
         strategy = STRATEGIES.get(body.strategy_name or "")
         if strategy is None:
             names = ", ".join(STRATEGIES)
-            raise ValueError(f"the broker cannot divide queues by {body.strategy_name!r}: it knows {names}")
+            raise ValueError(f"unknown allocation strategy {body.strategy_name!r}: this broker knows {names}")
         clients = sorted(group.client_ids())
         if mode.mode is MessageRequestMode.POP:
             return shared_for_pop(strategy, body.client_id, queues, clients, mode.pop_share_queue_num)
@@ -97,7 +97,7 @@ class AssignmentProcessor:
 
 
 class RequestModeProcessor:
-    """How groups consume topics."""
+    """Consume modes of groups: pull or pop."""
 
     def __init__(
         self, modes: RequestModes, topics: TopicTable, groups: SubscriptionGroupTable, persist: Persist
@@ -108,7 +108,7 @@ class RequestModeProcessor:
         self._persist = persist
 
     def set(self, connection: Connection, request: RemotingCommand) -> Result:
-        """401: have a group pop a topic, or pull; answered when it is on disk. Raises CommandError."""
+        """401: set a group's mode for a topic; answered when it is persisted. Raises CommandError."""
         mode = SetMessageRequestModeRequestBody.decode(request.body)
         if mode.topic.startswith(RETRY_PREFIX):
             raise CommandError(
@@ -116,10 +116,16 @@ class RequestModeProcessor:
             )
         existing_topic(self._topics, mode.topic, CREATE_TOPIC)
         existing_group(self._groups, mode.consumer_group, CREATE_GROUP_FIRST)
-        log.info("%s: group %s %ss topic %s", connection.peer, mode.consumer_group, mode.mode, mode.topic)
+        log.info(
+            "request mode changed peer=%s group=%s mode=%s topic=%s",
+            connection.peer,
+            mode.consumer_group,
+            mode.mode,
+            mode.topic,
+        )
         self._modes.set(mode)
         return answer_when_persisted(request.response(ResponseCode.SUCCESS), self._persist)
 
     def get_all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """402: all of them, as slaves ask for them."""
+        """402: all modes, for slaves."""
         return request.response(ResponseCode.SUCCESS, body=self._modes.encode())

@@ -1,4 +1,4 @@
-"""What clients say about themselves: codes 34, 35, 38 and 46.
+"""Heartbeats, client lists and checks of filters: codes 34, 35, 38 and 46.
 
 Source of the rules: Apache RocketMQ 5.3.3, ClientManageProcessor and ConsumerManageProcessor.
 """
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.processors")
 
-# By these a client learns that it need not send its subscriptions with every heartbeat, and when it must.
+# These fields tell a client that it may omit its subscriptions in heartbeats, and when it must send them.
 _SUPPORTS_SHORT_HEARTBEATS: Final = "IS_SUPPORT_HEART_BEAT_V2"
 _SUBSCRIPTION_CHANGED: Final = "IS_SUB_CHANGE"
 
 
 class ClientProcessor:
-    """Heartbeats and what goes with them."""
+    """Processes heartbeats and related requests."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ClientProcessor:
         self._now_ms = now_ms
 
     def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """34: a client lives and has these producers and consumers."""
+        """34: the heartbeat of a client, with its producers and consumers."""
         data = HeartbeatData.decode(request.body)
         client = ConnectedClient.of(connection, request, data.client_id, self._now_ms())
         changed = False
@@ -74,7 +74,7 @@ class ClientProcessor:
             changed |= self._register(heartbeat, client)
         for producer in data.producer_data_set:
             self._producers.register(producer.group_name, client)
-        # A client that knows no fingerprints sends everything every time anyway.
+        # A client without fingerprints always sends complete heartbeats.
         changed = changed or data.heartbeat_fingerprint == 0
         fields = {_SUPPORTS_SHORT_HEARTBEATS: "true", _SUBSCRIPTION_CHANGED: "true" if changed else "false"}
         return request.response(ResponseCode.SUCCESS, ext_fields=fields)
@@ -89,7 +89,7 @@ class ClientProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def list_consumers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """38: the ids of a group's members, by which clients share out the queues."""
+        """38: the client ids of a group's members, which clients need for rebalancing."""
         name = GetConsumerListByGroupRequestHeader.decode(request.ext_fields).consumer_group
         group = self._consumers.find_group(name)
         if group is None:
@@ -98,7 +98,7 @@ class ClientProcessor:
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     def check_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """46: can this broker filter by a client's expression, and what is wrong in it?"""
+        """46: check a client's filter expression."""
         data = CheckClientRequestBody.decode(request.body).subscription_data if request.body else None
         if data is not None:
             subscription = Subscription.of(data)
@@ -107,14 +107,14 @@ class ClientProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def _register(self, heartbeat: Heartbeat, client: ConnectedClient) -> bool:
-        """Note one consumer group of a heartbeat; whether the client has to send its subscriptions again."""
+        """Record one consumer group of a heartbeat; whether the client must send its subscriptions again."""
         data = heartbeat.data
         if self._settings.reject_pull_consumer_enable and data.consume_type is ConsumeType.CONSUME_ACTIVELY:
             return False
         config = self._groups.find(data.group_name)
         if config is None:
-            # Its pulls are told so; heartbeats stay quiet, as in Apache.
-            log.debug("heartbeat of unknown group %s by %s", data.group_name, client)
+            # Its pulls get the error; heartbeats succeed, as with Apache.
+            log.debug("heartbeat of an unknown group=%s peer=%s", data.group_name, client)
             return False
         self._topics.create_for_group(
             retry_topic(data.group_name),
@@ -125,7 +125,7 @@ class ClientProcessor:
         return self._consumers.register(heartbeat, client)
 
     def _is_order(self, heartbeat: Heartbeat) -> bool:
-        """Whether the group is subscribed to a topic whose order counts."""
+        """Whether the group is subscribed to an ordered topic."""
         return any(self._topics.is_order(topic) for topic in self._topics_of(heartbeat))
 
     def _topics_of(self, heartbeat: Heartbeat) -> list[str]:

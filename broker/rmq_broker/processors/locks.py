@@ -1,7 +1,7 @@
-"""Locks of ordered consumers on their queues: codes 41 and 42.
+"""Queue locks of ordered consumers: codes 41 and 42.
 
-Source of the rules: Apache RocketMQ 5.3.3, AdminBrokerProcessor. With one broker for itself, locking in
-strict mode (by most of a broker's replicas) is the same as locking.
+Source of the rules: Apache RocketMQ 5.3.3, AdminBrokerProcessor. Without replicas, locking in strict mode (by
+a majority of the replicas) equals normal locking.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class QueueLockProcessor:
-    """Grants locks on queues that exist, to groups that exist: what clients name cannot grow without end."""
+    """Locks only existing queues for existing groups, so that the table is bounded."""
 
     def __init__(
         self, locks: QueueLocks, groups: SubscriptionGroupTable, topics: TopicTable, broker_name: str
@@ -36,9 +36,9 @@ class QueueLockProcessor:
         self._broker_name = broker_name
 
     def lock_batch(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """41: lock queues; the answer has those that the client holds now.
+        """41: lock queues; the response lists those that the client now holds.
 
-        Raises CommandError for a group that does not exist, and where no client is named.
+        Raises CommandError for an unknown group, and for a request without client id.
         """
         body = LockBatchRequestBody.decode(request.body)
         _check_client(body.client_id)
@@ -52,7 +52,7 @@ class QueueLockProcessor:
         return request.response(ResponseCode.SUCCESS, remark, body=response.encode())
 
     def unlock_batch(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """42: give up locks; what another client holds stays as it is, and the remark says so."""
+        """42: unlock queues; locks of other clients stay, and the remark names them."""
         body = UnlockBatchRequestBody.decode(request.body)
         _check_client(body.client_id)
         self._locks.unlock(body.consumer_group, body.mq_set, body.client_id)
@@ -73,4 +73,4 @@ class QueueLockProcessor:
 
 def _check_client(client_id: str) -> None:
     if not client_id:
-        raise CommandError(ResponseCode.INVALID_PARAMETER, "clientId is empty: whose locks are these?")
+        raise CommandError(ResponseCode.INVALID_PARAMETER, "clientId, the holder of the locks, is empty")

@@ -1,4 +1,4 @@
-"""Looking messages up: codes 12 and 33 (Apache RocketMQ 5.3.3, QueryMessageProcessor)."""
+"""Message queries: codes 12 and 33 (Apache RocketMQ 5.3.3, QueryMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from ..store.api import QuerySettings
     from .store_view import MessageLookup
 
-# What an answer may carry; the rest of its frame is for the header.
+# Limit of a response body; the rest of the frame is for the header.
 MAX_ANSWER_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
 
 
 class QueryProcessor:
-    """Finds messages; an answer is their records, as stored, one behind the other. One for a pool."""
+    """Finds messages; the response body is their concatenated records, as stored. Runs in a pool."""
 
     def __init__(self, store: MessageLookup, settings: QuerySettings) -> None:
         self._store = store
         self._settings = settings
 
     def by_key(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """12: the newest messages with a key, or with a unique key, the oldest of them first.
+        """12: the newest messages with a key or unique key, oldest first.
 
-        As Apache's, the answer may hold messages that only have the same hash: clients compare the keys.
+        As with Apache, the response may contain messages with merely the same hash: clients compare the keys.
         """
         header = QueryMessageRequestHeader.decode(request.ext_fields)
         settings = self._settings
@@ -58,7 +58,7 @@ class QueryProcessor:
         return request.response(ResponseCode.SUCCESS, note, response_header.encode(), b"".join(records))
 
     def by_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """33: the message at a physical offset. Where none begins, Apache gives whatever stands there."""
+        """33: the message at a physical offset. Apache returns any bytes found there."""
         offset = ViewMessageRequestHeader.decode(request.ext_fields).offset
         record = self._store.record_at(offset) if offset >= 0 else None
         if record is None:
@@ -70,13 +70,13 @@ class QueryProcessor:
         return request.response(ResponseCode.SUCCESS, body=record)
 
     def _records(self, offsets: list[int]) -> tuple[list[bytes], int]:
-        """The records, oldest first, and how many older ones would be too much for one answer."""
+        """Return the records, oldest first, and the number of older ones that do not fit a response."""
         newest_first = sorted(set(offsets), reverse=True)
         records: list[bytes] = []
         total = 0
         for position, offset in enumerate(newest_first):
             record = self._store.record_at(offset)
-            if record is None:  # the index is cleaned after the log, and a log that was cut leaves entries
+            if record is None:  # the index is cleaned after the log, and keeps entries of a truncated log
                 continue
             total += len(record)
             if records and total > MAX_ANSWER_BYTES:
@@ -89,7 +89,7 @@ class QueryProcessor:
 
 def _nothing_found(header: QueryMessageRequestHeader, count: int, index_time_ms: int) -> str:
     if count == 0:
-        return f"maxNum={header.max_num}: at least one message has to be asked for"
+        return f"maxNum must be at least 1, not {header.max_num}"
     return (
         f"no message of topic {header.topic} with key {header.key} was stored between "
         f"{header.begin_timestamp} and {header.end_timestamp} (ms since 1970); the index ends with "

@@ -1,4 +1,4 @@
-"""The message store, as the processors that are not the hot path see it."""
+"""Interfaces of the message store for processors outside of the hot path."""
 
 from __future__ import annotations
 
@@ -10,59 +10,60 @@ if TYPE_CHECKING:
 
 
 class StoreView(Protocol):
-    """Where queues begin and end, and when their messages were stored.
+    """Offsets and store times of queues.
 
-    A queue that does not exist has no messages: its offsets are 0, times -1. What looks
-    into messages may read from disk: processors that use it run in a pool.
+    A missing queue has no messages: its offsets are 0 and its times -1. Methods that read messages may read
+    from disk; processors that use them run in a pool.
     """
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Offset of the queue's first message."""
+        """Return the offset of the queue's first message."""
 
     def reported_min_offset(self, topic: str, queue_id: int) -> int:
-        """What clients are told of it: -1 for an empty queue of a topic that stores batches as wholes."""
+        """Return the first offset in the form for clients: -1 for an empty queue of a BatchCQ topic."""
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Offset that the queue's next message gets."""
+        """Return the offset of the queue's next message."""
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
-        """Offset of the first message at or after a time; `upper`: of the last at or before it."""
+        """Return the offset of the first message at or after a time; `upper`: of the last at or before it."""
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
-        """When the queue's first message was stored; -1 if there is none."""
+        """Return the store time of the queue's first message in ms; -1 if there is none."""
 
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When a message was stored; -1 if there is none at that offset."""
+        """Return the store time of a message in ms; -1 if there is none at that offset."""
 
     def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether there is a message at that offset and it is young enough to be in memory still."""
+        """Whether the message at that offset exists and is recent enough to be in memory."""
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Remove the queues of topics; their messages go with the log files."""
+        """Remove the queues of topics; their messages are deleted together with the log files."""
 
     def runtime_info(self) -> dict[str, str]:
-        """What the store adds to request 28: `commitLogMinOffset`, `commitLogMaxOffset`, disk ratios ..."""
+        """Return the store's part of request 28: `commitLogMinOffset`, `commitLogMaxOffset`, disk ratios."""
 
     def min_phy_offset(self) -> int:
-        """Where the log begins."""
+        """Return the first offset of the log."""
 
     def max_phy_offset(self) -> int:
-        """Where the log ends."""
+        """Return the end offset of the log."""
 
 
 class MessageLookup(Protocol):
-    """Messages by key and by place. May read from disk: for processors that run in a pool."""
+    """Messages by key and by physical offset. May read from disk: for processors in a pool."""
 
     def query_by_key(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
     ) -> KeyQueryResult:
-        """Where messages lie that may have the key, stored from `begin_ms` to `end_ms`, newest first.
+        """Return physical offsets of messages that may have the key, newest first.
 
-        `key` is one of a message's keys or its unique key. The index knows hashes: others may be among them.
+        The messages were stored from `begin_ms` to `end_ms`. `key` is one of a message's keys or its unique
+        key. The index holds only hashes, so some messages may have other keys.
         """
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The record that begins at a physical offset, as it is stored; None where no sound one does."""
+        """Return the stored record at a physical offset; None if no valid record begins there."""
 
 
 # Physical offset, size in bytes, tags code.
@@ -70,12 +71,12 @@ QueueEntry = tuple[int, int, int]
 
 
 class QueueView(StoreView, Protocol):
-    """Besides, what a queue consists of."""
+    """Additionally, the entries of queues."""
 
     def queue_entries(
         self, topic: str, queue_id: int, offset: int, max_count: int
     ) -> list[QueueEntry] | None:
-        """Entries of a queue from `offset` on, none where it does not reach; None: there is no such queue."""
+        """Return entries of a queue from `offset` on, empty beyond its end; None for a missing queue."""
 
     def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
-        """What stands at an address in a queue's extension files."""
+        """Return the unit at an address in a queue's extension files; None without one."""

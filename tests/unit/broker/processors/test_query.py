@@ -126,8 +126,8 @@ async def test_nothing_found_says_what_was_looked_for() -> None:
 
 
 @pytest.mark.parametrize("max_num", [0, -1, -(2**31)])
-async def test_asking_for_none_finds_none(max_num: int) -> None:
-    with pytest.raises(CommandError, match="at least one") as refusal:
+async def test_max_num_below_one_is_refused(max_num: int) -> None:
+    with pytest.raises(CommandError, match="maxNum must be at least 1") as refusal:
         _by_key(_Lookup(), max_num=max_num)
     assert refusal.value.code == ResponseCode.QUERY_NOT_FOUND
 
