@@ -28,6 +28,8 @@ _SINGLE_MASTER: Final = (
     "set flushDiskType=SYNC_FLUSH, keep the store on redundant disks and remove the key, "
     "or use Apache's broker for this cluster"
 )
+_LIGHT_QUEUES: Final = "dispatch to light message queues (LMQ)"
+_NO_LIGHT_QUEUES: Final = "remove the key, or use Apache's broker for the clients that read light queues"
 _ONE_FOLDER: Final = "name one folder, on a volume that spans the disks"
 
 _ACCESS_CONTROL: Final = (
@@ -71,6 +73,8 @@ _STORE: Final = (
         "a store plug-in (tiered storage)",
         "remove the key and set fileReservedTime so that messages are kept for long enough",
     ),
+    UnsupportedSetting("enableLmq", TRUE, _LIGHT_QUEUES, _NO_LIGHT_QUEUES),
+    UnsupportedSetting("enableMultiDispatch", TRUE, _LIGHT_QUEUES, _NO_LIGHT_QUEUES),
 )
 
 UNSUPPORTED: Final = (*_ACCESS_CONTROL, *TLS, *_REPLICATION, *_STORE, *METRICS)

@@ -33,6 +33,8 @@ _REFUSED = [
     ("readOnlyCommitLogStorePaths", "/disk3/log"),
     ("storeType", "defaultRocksDB"),
     ("messageStorePlugIn", "org.apache.rocketmq.tieredstore.TieredMessageStore"),
+    ("enableLmq", "true"),
+    ("enableMultiDispatch", "true"),
     ("metricsExporterType", "OTLP_GRPC"),
     ("metricsExporterType", "LOG"),
 ]
