@@ -1,4 +1,4 @@
-"""The group table: system groups, creation, persistence in Apache's form."""
+"""The group table: system groups, creation, persistence in Apache's format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_system_groups_are_those_of_apaches_broker() -> None:
         assert config == SubscriptionGroupConfig.from_wire(apaches[config.group_name])
 
 
-def test_unknown_groups_are_created_and_told() -> None:
+def test_unknown_groups_are_created_and_listeners_notified() -> None:
     table = _table()
     told: list[int] = []
     table.on_change(lambda: told.append(table.version))
@@ -41,7 +41,7 @@ def test_unknown_groups_are_created_and_told() -> None:
     assert len(told) == 1 and table.data_version.counter == 1
 
 
-def test_where_groups_are_not_created() -> None:
+def test_unknown_group_without_auto_creation() -> None:
     table = _table(broker_settings(autoCreateSubscriptionGroup="false"))
     assert table.find("CG") is None
     assert table.find("CID_RMQ_SYS_MORE") is not None
@@ -51,7 +51,7 @@ def test_where_groups_are_not_created() -> None:
     assert group_name_problem("x" * 255) is None
 
 
-def test_updates_replace_and_deletion_forgets() -> None:
+def test_update_and_deletion_of_groups() -> None:
     table = _table()
     table.update_all([SubscriptionGroupConfig(group_name="A"), SubscriptionGroupConfig(group_name="B")])
     before = table.get("A")
@@ -74,14 +74,14 @@ def test_unknown_attributes_are_refused() -> None:
     assert "A" not in table
 
 
-def test_apaches_file_is_read_and_written_as_it_was() -> None:
+def test_apaches_file_round_trip() -> None:
     content = _APACHES_FILE.read_bytes()
     table = _table()
     table.decode(content)
     assert json.loads(table.encode()) == json.loads(content)
 
 
-def test_what_is_forbidden_is_kept() -> None:
+def test_forbidden_permissions_are_persisted() -> None:
     table = _table()
     table.decode(b'{"forbiddenTable":{"CG":{"T":2}},"subscriptionGroupTable":{"CG":{"groupName":"CG"}}}')
     assert (table.forbidden("CG", "T"), table.forbidden("CG", "U"), table.forbidden("X", "T")) == (2, 0, 0)
@@ -106,7 +106,7 @@ def test_reading_is_forbidden_by_topic_and_permitted_again() -> None:
     assert len(told) == 4, "what changes nothing is not written"
 
 
-def test_a_damaged_file_changes_nothing() -> None:
+def test_damaged_file_changes_nothing() -> None:
     table = _table()
     before = table.encode()
     for content in (b"{", b'{"subscriptionGroupTable":{"A":{"brokerId":[]}}}'):

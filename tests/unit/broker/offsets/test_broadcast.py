@@ -1,4 +1,4 @@
-"""Members of broadcasting groups that come by a proxy or without it (BroadcastOffsetManager)."""
+"""Broadcasting members that pull directly or through a proxy (BroadcastOffsetManager)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Broker:
         return connection
 
     def pull(self, connection: Connection, offset: int, by_proxy_for: str | None = None) -> int:
-        """A pull as the broker works it off; where it was sent to begin, or NO_OFFSET."""
+        """Process a pull as the broker does; return its start offset, or NO_OFFSET."""
         header = _pull_header(offset, by_proxy_for)
         member = self.broadcast.client_id(connection, header)
         if member is None:
@@ -75,14 +75,14 @@ def broker(tmp_path: Path) -> Iterator[_Broker]:
     broker.store.close()
 
 
-async def test_who_stays_goes_on_where_it_says(broker: _Broker) -> None:
+async def test_member_without_switch_continues_at_its_offset(broker: _Broker) -> None:
     direct, proxy = broker.join("c1"), Peer().connection
     assert [broker.pull(direct, offset) for offset in (0, 32, 5)] == [NO_OFFSET] * 3
     assert [broker.pull(proxy, offset, "c2") for offset in (0, 32, 5)] == [NO_OFFSET] * 3
     assert len(broker.broadcast) == 2
 
 
-async def test_who_goes_over_goes_on_where_it_was(broker: _Broker) -> None:
+async def test_switching_member_continues_at_its_known_offset(broker: _Broker) -> None:
     direct, proxy = broker.join("c1"), Peer().connection
     broker.pull(direct, 64)
     assert broker.pull(proxy, 0, "c1") == 64
@@ -91,7 +91,7 @@ async def test_who_goes_over_goes_on_where_it_was(broker: _Broker) -> None:
     assert broker.pull(direct, 7) == 96
 
 
-async def test_who_does_not_know_where_it_was_is_told(broker: _Broker) -> None:
+async def test_member_without_offset_gets_its_known_offset(broker: _Broker) -> None:
     proxy = Peer().connection
     assert broker.pull(proxy, -1, "c1") == 0, "the end of an empty queue"
     broker.pull(proxy, 32, "c1")
@@ -101,7 +101,7 @@ async def test_who_does_not_know_where_it_was_is_told(broker: _Broker) -> None:
     assert broker.pull(proxy, -1, "c2") == 32, "where the others are"
 
 
-async def test_the_lowest_offset_is_kept(broker: _Broker) -> None:
+async def test_lowest_offset_is_committed(broker: _Broker) -> None:
     first, second = broker.join("c1"), broker.join("c2")
     broker.pull(first, 50)
     broker.pull(second, 20)
@@ -115,7 +115,7 @@ async def test_the_lowest_offset_is_kept(broker: _Broker) -> None:
     assert broker.offsets.query(_KEPT, "T", 0) == NO_OFFSET
 
 
-async def test_members_are_forgotten(broker: _Broker) -> None:
+async def test_inactive_members_are_removed(broker: _Broker) -> None:
     online, proxy = broker.join("c1"), Peer().connection
     broker.pull(online, 10)
     broker.pull(proxy, 5, "c2")
@@ -131,7 +131,7 @@ async def test_members_are_forgotten(broker: _Broker) -> None:
     assert len(broker.broadcast) == 0
 
 
-async def test_other_groups_have_their_offsets_elsewhere(broker: _Broker) -> None:
+async def test_clustering_groups_are_ignored(broker: _Broker) -> None:
     clustering = broker.join("c1", MessageModel.CLUSTERING)
     broker.pull(clustering, 10)
     pulling = broker.join("c2", consume_type=ConsumeType.CONSUME_ACTIVELY)
@@ -141,7 +141,7 @@ async def test_other_groups_have_their_offsets_elsewhere(broker: _Broker) -> Non
     assert len(broker.broadcast) == 0
 
 
-async def test_it_can_be_switched_off(tmp_path: Path) -> None:
+async def test_broadcast_offsets_can_be_disabled(tmp_path: Path) -> None:
     broker = _Broker(tmp_path, enableBroadcastOffsetStore="false")
     broker.pull(broker.join("c1"), 64)
     assert broker.pull(Peer().connection, -1, "c1") == NO_OFFSET
@@ -149,9 +149,7 @@ async def test_it_can_be_switched_off(tmp_path: Path) -> None:
     broker.store.close()
 
 
-async def test_a_proxy_cannot_name_members_without_end(
-    broker: _Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_number_of_members_is_bounded(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broadcast, "_MAX_MEMBERS", 3)
     proxy = Peer().connection
     for number in range(10):
@@ -166,7 +164,7 @@ async def test_a_deleted_topic_leaves_no_offsets(broker: _Broker) -> None:
     assert len(broker.offsets) == 0
 
 
-async def test_in_a_topic_made_again_nobody_was_anywhere(broker: _Broker) -> None:
+async def test_recreated_topic_has_no_member_offsets(broker: _Broker) -> None:
     direct, proxy = broker.join("c1"), Peer().connection
     broker.pull(direct, 64)
     broker.pull(proxy, 32, "c2")
@@ -182,7 +180,7 @@ async def test_in_a_topic_made_again_nobody_was_anywhere(broker: _Broker) -> Non
     assert broker.pull(proxy, 0, "c1") == 5
 
 
-async def test_members_of_a_deleted_topic_are_forgotten(tmp_path: Path) -> None:
+async def test_members_of_a_deleted_topic_are_removed(tmp_path: Path) -> None:
     settings, clock = broker_settings(storePathRootDir=tmp_path), Clock()
     topics = TopicTable(settings, "DefaultCluster", "broker-a", clock)
     store = MessageStore(settings, settings, settings)

@@ -1,4 +1,4 @@
-"""The offset table: committing, resetting, persistence in Apache's form."""
+"""The offset table: commits, resets, persistence in Apache's format."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _offsets(content: bytes) -> dict[str, dict[int, int]]:
     return ConsumerOffsetSerializeWrapper.decode(content).offset_table
 
 
-def test_what_is_committed_is_found() -> None:
+def test_committed_offsets_are_found() -> None:
     table = _table()
     assert table.query("CG", "T", 0) == NO_OFFSET
     table.commit("CG", "T", 0, 7)
@@ -41,7 +41,7 @@ def test_what_is_committed_is_found() -> None:
     assert (table.query("CG", "T", 0), table.backward_commits) == (5, 1)
 
 
-def test_who_consumes_what() -> None:
+def test_topics_of_groups_and_groups_of_topics() -> None:
     table = _table()
     for group, topic in (("A", "T"), ("B", "T"), ("A", "%RETRY%A")):
         table.commit(group, topic, 0, 1)
@@ -50,7 +50,7 @@ def test_who_consumes_what() -> None:
     assert len(table) == 3
 
 
-def test_a_reset_counts_until_it_is_taken() -> None:
+def test_reset_is_pending_until_it_is_taken() -> None:
     table = _table()
     table.commit("CG", "T", 0, 90)
     table.assign_reset("CG", "T", 0, 10)
@@ -62,7 +62,7 @@ def test_a_reset_counts_until_it_is_taken() -> None:
     assert not table.has_reset("CG", "T", 0)
 
 
-def test_a_reset_is_no_commit_that_goes_back() -> None:
+def test_reset_is_not_a_backward_commit() -> None:
     table = _table()
     table.commit("CG", "T", 0, 90)
     table.note_pulled(key_of("CG", "T"), 0, 99)
@@ -72,7 +72,7 @@ def test_a_reset_is_no_commit_that_goes_back() -> None:
     assert table.pulled("CG", "T", 0) == NO_OFFSET
 
 
-def test_a_reset_that_nobody_has_noticed_is_kept_on_disk() -> None:
+def test_pending_reset_is_persisted() -> None:
     table, again = _table(), _table()
     table.commit("CG", "T", 1, 7)
     table.assign_reset("CG", "T", 0, 10)
@@ -86,7 +86,7 @@ def test_a_reset_that_nobody_has_noticed_is_kept_on_disk() -> None:
     assert b"resetMarks" not in again.encode()
 
 
-def test_what_was_pulled_is_known_beside_what_was_committed() -> None:
+def test_pulled_offsets_are_separate_from_committed_ones() -> None:
     table = _table()
     table.note_pulled(key_of("CG", "T"), 1, 32)
     assert [table.pulled("CG", "T", queue_id) for queue_id in (0, 1)] == [NO_OFFSET, 32]
@@ -109,7 +109,7 @@ def test_warnings_about_backward_commits_are_limited(caplog: pytest.LogCaptureFi
     assert table.backward_commits == 4
 
 
-def test_topics_and_groups_are_forgotten_whole() -> None:
+def test_removal_of_topics_and_groups() -> None:
     table = _table()
     for group, topic in (("A", "T"), ("B", "T"), ("A", "TT"), ("AA", "T2")):
         table.commit(group, topic, 0, 1)
@@ -123,7 +123,7 @@ def test_topics_and_groups_are_forgotten_whole() -> None:
     assert table.remove_group("A") == 0
 
 
-def test_a_group_gets_the_offsets_of_another() -> None:
+def test_offsets_are_copied_between_groups() -> None:
     table = _table()
     table.commit("A", "T", 0, 5)
     table.copy_group("A", "B", "T")
@@ -132,26 +132,26 @@ def test_a_group_gets_the_offsets_of_another() -> None:
     assert _offsets(table.encode())["T@B"] == {0: 5}
 
 
-def test_the_data_version_grows_now_and_then() -> None:
+def test_data_version_grows_at_intervals() -> None:
     table = _table()
     for offset in range(1000):
         table.commit("CG", "T", 0, offset)
     assert table.data_version.counter == 2
 
 
-def test_apaches_file_is_read_and_written_as_it_was() -> None:
+def test_apaches_file_round_trip() -> None:
     content = _APACHES_FILE.read_bytes()
     before = fastjson.loads(content)
     assert isinstance(before, dict)
     table = _table()
     table.decode(content)
     written = fastjson.loads(table.encode())
-    # groupTopicMap is what a getter of Apache's class makes of the same offsets; nothing reads it.
+    # groupTopicMap comes from a getter of Apache's class, derived from the same offsets; it is never read.
     assert written == {name: before[name] for name in ("dataVersion", "offsetTable")}
     assert table.query("CG_single", "TopicSingle", 0) == 123
 
 
-def test_a_damaged_file_changes_nothing() -> None:
+def test_damaged_file_changes_nothing() -> None:
     table = _table()
     table.commit("CG", "T", 0, 1)
     before = table.encode()
@@ -165,7 +165,7 @@ _names = st.sampled_from(["A", "B", "%RETRY%A", 'a"b\\', "主题"])
 
 
 @given(st.lists(st.tuples(_names, _names, st.integers(0, 3), st.integers(0, 2**62), st.booleans())))
-def test_a_snapshot_holds_what_was_committed_whenever_it_was_made_before(
+def test_snapshot_includes_commits_since_the_last_one(
     commits: list[tuple[str, str, int, int, bool]],
 ) -> None:
     table = _table()
@@ -178,7 +178,7 @@ def test_a_snapshot_holds_what_was_committed_whenever_it_was_made_before(
     assert _offsets(table.encode()) == expected
 
 
-async def test_only_what_is_new_is_written(tmp_path: Path) -> None:
+async def test_only_changed_offsets_are_written(tmp_path: Path) -> None:
     table = _table()
     file = ConfigFile(tmp_path / "consumerOffset.json", table)
     flusher = OffsetFlusher(table, file, broker_settings(flushConsumerOffsetInterval="2500"))
@@ -187,7 +187,7 @@ async def test_only_what_is_new_is_written(tmp_path: Path) -> None:
     await file.save()
     assert file.writes == 0
     table.commit("CG", "T", 0, 1)
-    # Somebody asks for all offsets between the commit and the flush.
+    # A request for all offsets arrives between the commit and the flush.
     table.encode()
     flusher.flush()
     await file.save()
@@ -202,7 +202,7 @@ async def test_only_what_is_new_is_written(tmp_path: Path) -> None:
     assert json.loads(file.path.read_bytes().replace(b"{0:", b'{"0":'))["offsetTable"] == {"T@CG": {"0": 2}}
 
 
-def test_a_standard_json_file_is_read_too() -> None:
+def test_standard_json_is_accepted() -> None:
     table = _table()
     table.decode(json.dumps({"offsetTable": {"T@CG": {"0": 4}}}).encode())
     assert table.query("CG", "T", 0) == 4

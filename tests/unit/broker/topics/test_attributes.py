@@ -25,7 +25,7 @@ def test_the_text_form_is_parsed() -> None:
 
 
 @pytest.mark.parametrize("text", ["message.type=FIFO", "-message.type=FIFO", "message.type", "-a,-a"])
-def test_other_texts_are_refused(text: str) -> None:
+def test_invalid_texts_are_refused(text: str) -> None:
     with pytest.raises(AttributeProblem):
         parse_attribute_changes(text)
 
@@ -53,7 +53,7 @@ def test_attributes_are_set_changed_and_removed() -> None:
         ({"message.type": "FIFO"}, {"+message.type": "FIFO", "-message.type": ""}, "changed twice"),
     ],
 )
-def test_changes_that_cannot_be_are_refused(
+def test_invalid_changes_are_refused(
     current: dict[str, str] | None, changes: dict[str, str], problem: str
 ) -> None:
     with pytest.raises(AttributeProblem, match=problem):

@@ -30,7 +30,7 @@ def test_good_names(name: str) -> None:
         ("x" * 128, "128 characters, the limit is 127"),
     ],
 )
-def test_bad_names_are_told_what_is_wrong(name: str, problem: str) -> None:
+def test_error_for_an_invalid_name(name: str, problem: str) -> None:
     told = names.topic_name_problem(name)
     assert told is not None and problem in told
 

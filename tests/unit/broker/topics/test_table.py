@@ -1,4 +1,4 @@
-"""The topic table: system topics, creation by sends, persistence in Apache's form."""
+"""The topic table: system topics, creation by sends, persistence in Apache's format."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_settings_decide_about_some_system_topics() -> None:
     assert [table.get(name).perm for name in ("DefaultCluster", "broker-a")] == [INHERIT, INHERIT]  # type: ignore[union-attr]
 
 
-def test_what_counts_as_a_system_topic() -> None:
+def test_system_topics() -> None:
     system = _table().system_topics
     for name in ("TBW102", "broker-a", "DefaultCluster", "rmq_sys_anything", "CHECKPOINT_TOPIC"):
         assert name in system
@@ -74,7 +74,7 @@ def test_what_counts_as_a_system_topic() -> None:
 # --- creation by a send ---
 
 
-def test_a_send_creates_a_topic_after_the_default_topic() -> None:
+def test_send_creates_a_topic_from_the_default_topic() -> None:
     table = _table()
     changes = _changes(table)
     version = table.version
@@ -89,12 +89,12 @@ def test_a_send_creates_a_topic_after_the_default_topic() -> None:
 
 
 @pytest.mark.parametrize(("asked", "created"), [(4, 4), (8, 8), (100, 8), (0, 0), (-3, 0)])
-def test_the_default_topics_queues_are_the_most(asked: int, created: int) -> None:
+def test_default_topic_bounds_the_number_of_queues(asked: int, created: int) -> None:
     config = _table().create_for_send("New", "TBW102", asked, 0, "p")
     assert config is not None and config.write_queue_nums == created
 
 
-def test_where_no_topic_may_be_created() -> None:
+def test_unknown_topic_without_auto_creation() -> None:
     table = _table(broker_settings(autoCreateTopicEnable="false"))
     assert table.create_for_send("New", "TBW102", 4, 0, "p") is None
     table.update(_config("Model"))
@@ -103,14 +103,14 @@ def test_where_no_topic_may_be_created() -> None:
     assert "New" not in table
 
 
-def test_other_topics_can_be_models_too() -> None:
+def test_topic_can_inherit_from_other_topics() -> None:
     table = _table(broker_settings(autoCreateTopicEnable="false"))
     table.update(_config("Model", perm=READ | INHERIT))
     config = table.create_for_send("New", "Model", 9, 0, "p")
     assert config is not None and (config.perm, config.write_queue_nums) == (READ, 4)
 
 
-def test_auto_creation_can_be_switched_off_and_on_again() -> None:
+def test_auto_creation_can_be_disabled_and_enabled() -> None:
     settings = broker_settings()
     table = _table(settings)
     settings.auto_create_topic_enable = False
@@ -119,7 +119,7 @@ def test_auto_creation_can_be_switched_off_and_on_again() -> None:
     assert table.create_for_send("New", "TBW102", 4, 0, "p") is not None
 
 
-def test_auto_creation_can_be_switched_on_where_it_was_off_at_start() -> None:
+def test_auto_creation_disabled_at_start_can_be_enabled() -> None:
     settings = broker_settings(autoCreateTopicEnable="false")
     table = _table(settings)
     settings.auto_create_topic_enable = True
@@ -127,7 +127,7 @@ def test_auto_creation_can_be_switched_on_where_it_was_off_at_start() -> None:
     assert table.create_for_send("New", "TBW102", 4, 0, "p") is not None
 
 
-def test_a_default_topic_that_apache_has_disabled_is_mended() -> None:
+def test_default_topic_disabled_by_apache_is_repaired() -> None:
     table, other = _table(), _table()
     other.update(_config("TBW102", perm=READ_WRITE))
     table.decode(other.encode())
@@ -137,7 +137,7 @@ def test_a_default_topic_that_apache_has_disabled_is_mended() -> None:
 # --- groups' topics ---
 
 
-def test_a_groups_topic_is_made_once_and_follows_the_order() -> None:
+def test_group_topic_is_created_once_and_follows_the_order_flag() -> None:
     table = _table()
     config = table.create_for_group("%RETRY%CG", 1)
     assert (config.read_queue_nums, config.perm, config.order) == (1, READ_WRITE, False)
@@ -152,7 +152,7 @@ def test_a_groups_topic_is_made_once_and_follows_the_order() -> None:
 # --- updates ---
 
 
-def test_updates_keep_attributes_and_are_told() -> None:
+def test_updates_keep_attributes_and_notify_listeners() -> None:
     clock = Clock()
     table = _table(clock=clock)
     changes = _changes(table)
@@ -167,7 +167,7 @@ def test_updates_keep_attributes_and_are_told() -> None:
     assert (table.data_version.counter, table.data_version.timestamp) == (2, START_MS + 1000)
 
 
-def test_one_bad_change_of_several_changes_nothing() -> None:
+def test_one_invalid_change_rejects_all() -> None:
     table = _table()
     before = table.version
     with pytest.raises(AttributeProblem):
@@ -175,7 +175,7 @@ def test_one_bad_change_of_several_changes_nothing() -> None:
     assert "A" not in table and table.version == before
 
 
-def test_deletion_is_told_once() -> None:
+def test_deletion_notifies_listeners_once() -> None:
     table = _table()
     table.update(_config("T"))
     changes = _changes(table)
@@ -197,7 +197,7 @@ def test_order_topics_of_the_name_server_are_marked() -> None:
 # --- the file ---
 
 
-def test_apaches_file_is_read_and_written_as_it_was() -> None:
+def test_apaches_file_round_trip() -> None:
     content = _APACHES_FILE.read_bytes()
     table = _table()
     table.decode(content)
@@ -239,7 +239,7 @@ def test_a_snapshot_follows_every_change() -> None:
         assert written() == {config.topic_name: config for config in table.configs()}
 
 
-def test_a_damaged_file_changes_nothing() -> None:
+def test_damaged_file_changes_nothing() -> None:
     table = _table()
     before = table.encode()
     for content in (b"{", b'{"topicConfigTable":{"A":{"perm":"x"}}}', b"[]"):

@@ -1,4 +1,4 @@
-"""Topics that exist in the store only."""
+"""Deletion of topics that exist only in the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG_BEGIN = 1000
 
 @dataclass
 class Queue:
-    """`last` is where the newest message is in the log."""
+    """A queue; `last` is the physical offset of its newest message."""
 
     last: int | None
     is_empty: bool = False
@@ -30,7 +30,7 @@ class Queue:
 
 
 class Queues:
-    """The store, as far as it is needed here."""
+    """The part of the store that these tests need."""
 
     def __init__(self) -> None:
         self.by_topic: dict[str, dict[int, Queue]] = {}
@@ -67,7 +67,7 @@ def broker() -> Broker:
     return Broker()
 
 
-async def test_what_exists_and_what_is_the_systems_stays(broker: Broker) -> None:
+async def test_configured_and_system_topics_stay(broker: Broker) -> None:
     kept = ["Exists", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "rmq_sys_anything", "%LMQ%light"]
     gone = ["Deleted", "%RETRY%group", "%DLQ%group"]
     broker.topics.update(TopicConfig(topic_name="Exists"))
@@ -78,7 +78,7 @@ async def test_what_exists_and_what_is_the_systems_stays(broker: Broker) -> None
     assert await broker.unused.delete() == []
 
 
-async def test_without_messages(broker: Broker) -> None:
+async def test_topics_without_messages(broker: Broker) -> None:
     broker.topics.update(TopicConfig(topic_name="Exists"))
     broker.has("Exists", Queue(last=LOG_BEGIN - 1))
     broker.has("all gone", Queue(last=LOG_BEGIN - 1), Queue(last=0))
@@ -89,8 +89,8 @@ async def test_without_messages(broker: Broker) -> None:
     assert broker.queues.topics() == ["Exists", "one left", "ends in a gap"]
 
 
-async def test_offsets_of_groups_go_with_them(broker: Broker) -> None:
-    """Where the topic is made again, its messages are counted from 0."""
+async def test_group_offsets_are_deleted_too(broker: Broker) -> None:
+    """If the topic is created again, its offsets start from 0."""
     broker.topics.update(TopicConfig(topic_name="Exists"))
     for topic in ("Deleted", "Exists"):
         broker.has(topic, Queue(last=0))
@@ -99,7 +99,7 @@ async def test_offsets_of_groups_go_with_them(broker: Broker) -> None:
     assert broker.offsets.topics_of("group") == {"Exists"}
 
 
-async def test_many_are_deleted_in_slices_and_one_that_is_made_meanwhile_is_kept(
+async def test_topics_are_deleted_in_slices_except_recreated_ones(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(35):

@@ -24,8 +24,8 @@ from rmq_remoting.errors import CommandError
 from rmq_remoting.tiers import InlineTier
 from tests.unit.broker.parts import Clock, FakeStore, Peer, answer_of
 
-# What AdminBrokerProcessor.prepareRuntimeInfo and what it calls put in, but for the schedule's offsets (one
-# per delay level in use) and remainHowManyDataToCommit (only with a transient pool).
+# The keys of AdminBrokerProcessor.prepareRuntimeInfo, except the schedule's offsets (one per delay level in
+# use) and remainHowManyDataToCommit (only with a transient pool).
 _APACHES_KEYS = """
     EndTransactionQueueSize EndTransactionThreadPoolQueueCapacity ackThreadPoolQueueCapacity
     ackThreadPoolQueueHeadWaitTimeMills ackThreadPoolQueueSize bootTimestamp brokerActive brokerVersion
@@ -114,14 +114,14 @@ async def test_bad_settings_change_nothing(tmp_path: Path, line: str, code: Resp
     assert broker.shown()[1].counter == 0
 
 
-async def test_settings_that_are_so_already_are_no_change(tmp_path: Path) -> None:
+async def test_unchanged_settings_are_ignored(tmp_path: Path) -> None:
     broker = _Broker(tmp_path)
     await broker.update("traceOn=true\nbrokerName=broker-a\n")
     await broker.update("")
     assert broker.shown()[1].counter == 0
 
 
-async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_unwritable_settings_file_is_reported(tmp_path: Path) -> None:
     broker = _Broker(tmp_path)
     broker.file.unlink()
     with pytest.raises(CommandError, match="not persisted yet") as refusal:
@@ -130,7 +130,7 @@ async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert broker.configuration.settings.trace_on is False
 
 
-async def test_run_time_figures_have_all_of_apaches_keys(tmp_path: Path) -> None:
+async def test_runtime_info_has_all_of_apaches_keys(tmp_path: Path) -> None:
     broker = _Broker(tmp_path)
     for tier in broker.tiers:
         tier.statistics.waiting = 7
@@ -151,7 +151,7 @@ async def test_run_time_figures_have_all_of_apaches_keys(tmp_path: Path) -> None
         int(table[key])
 
 
-async def test_disks_are_told_apart(tmp_path: Path) -> None:
+async def test_runtime_info_distinguishes_disks(tmp_path: Path) -> None:
     broker = _Broker(tmp_path)
     broker.disk.log_use = DiskUse(tmp_path / "commitlog", 750, 250)
     broker.disk.queue_use = DiskUse(tmp_path / "consumequeue", 1, 2)

@@ -1,4 +1,4 @@
-"""Deleting what is old or not used (codes 306, 316, 329)."""
+"""Deletion of expired and unused data (codes 306, 316, 329)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.broker.parts import Peer, answer_of
 
 
 class Store:
-    """Cleaner and unused topics: notes what it is told."""
+    """Stands for the cleaner and the unused topics, and records the calls."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -64,7 +64,7 @@ async def answered(result: Result) -> None:
     assert (answer.code, answer.remark, answer.body) == (ResponseCode.SUCCESS, None, b"")
 
 
-async def test_queues_are_cleaned_before_it_is_answered(store: Store) -> None:
+async def test_expired_queues_are_cleaned_before_the_response(store: Store) -> None:
     result = ask(store, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     await asyncio.sleep(0)
     assert isinstance(result, asyncio.Future) and not result.done()
@@ -78,7 +78,7 @@ async def test_unused_topics(store: Store) -> None:
     assert store.told == ["all unused"]
 
 
-async def test_files_are_deleted_later(store: Store) -> None:
+async def test_files_are_deleted_in_the_background(store: Store) -> None:
     result = ask(store, RequestCode.DELETE_EXPIRED_COMMITLOG)
     assert isinstance(result, RemotingCommand), "answered at once"
     await answered(result)
@@ -86,7 +86,7 @@ async def test_files_are_deleted_later(store: Store) -> None:
 
 
 @pytest.mark.parametrize("code", [RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.CLEAN_UNUSED_TOPIC])
-async def test_what_could_not_be_deleted_is_told(store: Store, code: RequestCode) -> None:
+async def test_failed_deletion_is_reported(store: Store, code: RequestCode) -> None:
     store.may_end.set()
     store.error = OSError(errno.EROFS, os.strerror(errno.EROFS))
     with pytest.raises(CommandError, match=r"could be deleted \(.*Read-only file system\); try again"):

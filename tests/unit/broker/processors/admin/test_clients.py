@@ -1,4 +1,4 @@
-"""Who is connected and who consumes what (codes 203, 204, 300, 328, 343, 345)."""
+"""Connected clients and subscriptions (codes 203, 204, 300, 328, 343, 345)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_producers_of_a_group_and_of_all() -> None:
     assert (info.client_id, info.last_update_timestamp) == ("client@1", START_MS)
 
 
-async def test_who_consumes_what() -> None:
+async def test_topics_of_groups_and_groups_of_topics() -> None:
     broker = _Broker()
     connection = broker.peer.connection
     broker.offsets.commit("Gone", "T", 0, 1)

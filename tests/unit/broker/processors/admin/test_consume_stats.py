@@ -1,4 +1,4 @@
-"""How far groups have come (codes 208, 303 and 317)."""
+"""Progress of groups (codes 208, 303 and 317)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _by_group(told: ConsumeStatsList) -> dict[str, list[ConsumeStats]]:
     return {group: stats for each in told.consume_stats_list for group, stats in each.items()}
 
 
-async def test_where_a_group_is_in_each_queue() -> None:
+async def test_group_position_in_each_queue() -> None:
     broker = _Broker()
     broker.offsets.commit("CG", "T", 0, 7)
     group = broker.statistics.of_group("CG", "T")
@@ -110,14 +110,14 @@ async def test_where_a_group_is_in_each_queue() -> None:
     assert stats.consume_tps == 5.0
 
 
-async def test_a_message_that_was_removed_has_no_time() -> None:
+async def test_deleted_message_has_no_time() -> None:
     broker = _Broker()
     broker.offsets.commit("CG", "T", 0, 3)
     reach = broker.stats().offset_table[_queue("T", 0)]
     assert (reach.consumer_offset, reach.last_timestamp) == (3, 0)
 
 
-async def test_topics_are_those_with_offsets() -> None:
+async def test_default_topics_are_those_with_offsets() -> None:
     broker = _Broker()
     assert broker.stats().offset_table == {}
     for topic in ("T", _RETRY, "gone"):
@@ -126,13 +126,13 @@ async def test_topics_are_those_with_offsets() -> None:
     assert _topics(broker.stats()) == [_RETRY, "T"]
 
 
-async def test_a_topic_that_is_asked_for_needs_no_offsets() -> None:
+async def test_requested_topic_needs_no_offsets() -> None:
     broker = _Broker()
     assert _topics(broker.stats(topic="T2")) == ["T2"]
     assert broker.stats(topic="gone").offset_table == {}
 
 
-async def test_topics_that_living_members_gave_up_are_left_out() -> None:
+async def test_unsubscribed_topics_are_left_out() -> None:
     broker = _Broker()
     for topic in ("T", "T2"):
         broker.offsets.commit("CG", topic, 0, 1)
@@ -164,14 +164,14 @@ async def test_times_of_a_group() -> None:
     )
 
 
-async def test_a_group_at_the_end_waits_for_nothing() -> None:
+async def test_group_at_the_tail_has_no_delay() -> None:
     broker = _Broker()
     broker.offsets.commit("CG", "T", 0, 10)
     assert (broker.spans()[0].consume_timestamp, broker.spans()[0].delay_time_ms) == (5000, 0)
 
 
 @pytest.mark.parametrize(("committed", "consumed_at"), [(None, 1000), (0, 1000), (2, -1)])
-async def test_a_group_before_the_beginning_goes_on_there(committed: int | None, consumed_at: int) -> None:
+async def test_group_before_the_first_message(committed: int | None, consumed_at: int) -> None:
     broker = _Broker()
     if committed is not None:
         broker.offsets.commit("CG", "T", 0, committed)
@@ -179,7 +179,7 @@ async def test_a_group_before_the_beginning_goes_on_there(committed: int | None,
     assert (span.consume_timestamp, span.delay_time_ms) == (consumed_at, START_MS - 1000)
 
 
-async def test_times_of_a_topic_that_is_not_there() -> None:
+async def test_times_of_an_unknown_topic() -> None:
     with pytest.raises(CommandError, match="topic gone does not exist") as refusal:
         _Broker().spans(topic="gone")
     assert refusal.value.code == ResponseCode.TOPIC_NOT_EXIST

@@ -91,7 +91,7 @@ async def test_bad_groups_are_refused() -> None:
     assert "CG" not in broker.groups
 
 
-async def test_a_retry_topic_has_no_more_queues_than_any_other() -> None:
+async def test_number_of_retry_queues_is_bounded() -> None:
     broker = _Broker(autoCreateSubscriptionGroup="false")
     for queues in (-1, 65_537, 3_000_000):
         with pytest.raises(CommandError, match="between 0 and 65536") as refusal:
@@ -114,7 +114,7 @@ async def test_a_group_is_deleted_with_or_without_its_offsets(fields: dict[str, 
     assert (await answer_of(broker.delete(groupName="CG"))).code == ResponseCode.SUCCESS
 
 
-async def test_a_group_may_be_forbidden_to_read_a_topic() -> None:
+async def test_reading_a_topic_can_be_forbidden() -> None:
     broker = _Broker()
     broker.groups.find("CG")
 

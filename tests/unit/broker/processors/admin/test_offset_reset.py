@@ -1,4 +1,4 @@
-"""Groups that go on elsewhere (code 222)."""
+"""Offset resets (code 222)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _Broker:
         return peer
 
 
-async def test_all_queues_to_a_time() -> None:
+async def test_reset_of_all_queues_to_a_time() -> None:
     broker = _Broker()
     broker.offsets.commit("CG", "T", 0, 14)
     assert await broker.reset(timestamp=200) == {0: 11, 1: 0}
@@ -97,11 +97,11 @@ async def test_all_queues_to_a_time() -> None:
         ({"queueId": 0, "offset": 10, "timestamp": 0}, {0: 10}),
         ({"queueId": 0, "offset": 14, "timestamp": 0}, {0: 14}),
         ({"queueId": 1, "timestamp": -1}, {1: 0}),
-        ({"offset": 12, "timestamp": 0}, {0: 10, 1: 0}),  # an offset is of one queue
-        ({"timestamp": 300, "isForce": False}, {0: 12, 1: 0}),  # as with Apache, forward too
+        ({"offset": 12, "timestamp": 0}, {0: 10, 1: 0}),  # an offset applies to one queue only
+        ({"timestamp": 300, "isForce": False}, {0: 12, 1: 0}),  # as with Apache, also forward
     ],
 )
-async def test_where_to(fields: dict[str, object], expected: dict[int, int]) -> None:
+async def test_reset_targets(fields: dict[str, object], expected: dict[int, int]) -> None:
     broker = _Broker()
     broker.offsets.commit("CG", "T", 0, 11)
     assert await broker.reset(**fields) == expected
@@ -119,14 +119,14 @@ async def test_where_to(fields: dict[str, object], expected: dict[int, int]) -> 
         ({"queueId": 0, "offset": -2}, ResponseCode.SYSTEM_ERROR, "use 10 to 14"),
     ],
 )
-async def test_what_is_refused(fields: dict[str, object], code: int, remark: str) -> None:
+async def test_invalid_resets_are_refused(fields: dict[str, object], code: int, remark: str) -> None:
     broker = _Broker()
     problem = await broker.refusal(**fields)
     assert problem.code == code and remark in problem.remark
     assert len(broker.offsets) == 0
 
 
-async def test_without_the_server_members_are_told_and_commit_themselves() -> None:
+async def test_client_side_reset_notifies_members() -> None:
     broker = _Broker(server_side=False)
     members = [broker.join(), broker.join(LanguageCode.CPP)]
     broker.offsets.commit("CG", "T", 0, 14)
@@ -147,14 +147,14 @@ async def test_without_the_server_members_are_told_and_commit_themselves() -> No
 
 
 @pytest.mark.parametrize(("force", "expected"), [(False, 11), (True, 13)])
-async def test_only_by_force_a_group_passes_over_messages(force: bool, expected: int) -> None:
+async def test_forward_reset_needs_force(force: bool, expected: int) -> None:
     broker = _Broker(server_side=False)
     broker.join()
     broker.offsets.commit("CG", "T", 0, 11)
     assert await broker.reset(queueId=0, timestamp=400, isForce=force) == {0: expected}
 
 
-async def test_a_tool_in_c_has_members_told_in_its_form() -> None:
+async def test_request_of_a_c_tool_keeps_its_body_format() -> None:
     broker = _Broker(server_side=False)
     member = broker.join()
     broker.offsets.commit("CG", "T", 0, 14)
@@ -163,7 +163,7 @@ async def test_a_tool_in_c_has_members_told_in_its_form() -> None:
     assert ResetOffsetBodyForC.decode(member.received()[0].body).offset_table[0].offset == 11
 
 
-async def test_nobody_to_tell() -> None:
+async def test_client_side_reset_without_members() -> None:
     broker = _Broker(server_side=False)
     problem = await broker.refusal()
     assert problem.code == ResponseCode.SYSTEM_ERROR and "has no offset" in problem.remark

@@ -1,4 +1,4 @@
-"""Offsets of groups, compared and copied (codes 43, 308, 314)."""
+"""Comparison and copies of group offsets (codes 43, 308, 314)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_the_lowest_offset_of_all_groups() -> None:
         for queue_id, offset in offsets.items():
             broker.offsets.commit(group, "T", queue_id, offset)
     broker.offsets.commit("A", "U", 0, 1)
-    broker.store.first_offsets["T", 0] = 3  # where C is, nothing is left
+    broker.store.first_offsets["T", 0] = 3  # C is at the end of the queue
     assert broker.correction(compareGroup="Unknown") == {0: 5, 1: 10}
     assert broker.correction(compareGroup="Unknown", filterGroups="A,C") == {0: 8, 1: 20}
     assert broker.offsets.query("C", "T", 1) == 10, "who is left out keeps its offsets"
@@ -72,7 +72,7 @@ async def test_the_lowest_offset_of_all_groups() -> None:
     assert broker.correction(compareGroup="A", filterGroups="A,B,C") == {}
 
 
-async def test_a_group_gets_anothers_offsets() -> None:
+async def test_offsets_are_copied() -> None:
     broker = _Broker()
     broker.groups.find("New")
     for topic, offset in (("T", 5), ("U", 6), ("Gone", 7)):
@@ -84,7 +84,7 @@ async def test_a_group_gets_anothers_offsets() -> None:
     assert broker.offsets.offsets_of("New", "U") == {1: 6}
 
 
-async def test_topics_that_the_source_has_given_up_are_left_out() -> None:
+async def test_unsubscribed_topics_of_the_source_are_left_out() -> None:
     broker = _Broker()
     broker.groups.find("New")
     for topic in ("T", "U"):
@@ -100,7 +100,7 @@ async def test_topics_that_the_source_has_given_up_are_left_out() -> None:
     assert broker.offsets.topics_of("New") == {"T", "U"}
 
 
-async def test_what_cannot_be_copied() -> None:
+async def test_invalid_copies_are_refused() -> None:
     broker = _Broker()
     broker.offsets.commit("CG", "T", 0, 5)
     with pytest.raises(CommandError, match="group Nw does not exist") as refusal:

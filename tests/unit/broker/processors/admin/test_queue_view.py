@@ -1,4 +1,4 @@
-"""What a consume queue consists of (code 321)."""
+"""Entries of a consume queue (code 321)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Store(FakeStore):
         if (topic, queue_id) != ("T", 1):
             return None
         if offset < 0:
-            return _ENTRIES[:max_count]  # stores need not know negative offsets
+            return _ENTRIES[:max_count]  # negative offsets never reach the store
         index = offset - _FIRST
         return _ENTRIES[index : index + max_count] if index >= 0 else []
 
@@ -70,7 +70,7 @@ async def test_entries_and_ends() -> None:
     assert body.filter_data is None and body.subscription_data is None
 
 
-async def test_an_address_of_an_extension_is_told() -> None:
+async def test_missing_extension_unit_is_reported() -> None:
     data = _body(_answer(index=12)).queue_data
     assert data is not None and len(data) == 1
     assert data[0].tags_code == -(2**31) - 1 and "extension" in (data[0].msg or "")
@@ -89,7 +89,7 @@ def _subscribed(expression: str, kind: str) -> ConsumerTable:
     return consumers
 
 
-async def test_what_extension_files_hold_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_extension_units_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """The texts are Apache's."""
     bit_map = bytearray(14)
     bit_map[0], bit_map[9], bit_map[13] = 5, 0x81, 64
@@ -112,7 +112,7 @@ async def test_what_extension_files_hold_is_shown(monkeypatch: pytest.MonkeyPatc
             "0000000000000000000000000000000000000000000000000000000000000101\n"
         )
     assert '"expression":"a > 5"' in str(body.filter_data)
-    # Stored before the group came, or without a map: it has to be looked at.
+    # Stored before the subscription, or without a bit map: the message may match.
     for unit in (ExtUnit(-99, START_MS, bytes(bit_map)), ExtUnit(-99, START_MS + 5, b"")):
         monkeypatch.setitem(_UNITS, address, unit)
         data = (_body(_answer(consumers, index=12, consumerGroup="CG")).queue_data or [])[0]
@@ -128,17 +128,17 @@ async def test_an_index_outside_of_the_queue(index: int) -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1])
-async def test_no_entries_asked_for(count: int) -> None:
+async def test_count_of_zero(count: int) -> None:
     assert _body(_answer(count=count)).queue_data == []
 
 
-async def test_one_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_response_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_view, "MAX_ENTRIES", 2)
     assert len(_body(_answer(count=2**31 - 1)).queue_data or []) == 2
 
 
 @pytest.mark.parametrize(("topic", "queue_id"), [("T", 2), ("U", 1), ("T", -1)])
-async def test_a_queue_that_is_not_there(topic: str, queue_id: int) -> None:
+async def test_unknown_queue(topic: str, queue_id: int) -> None:
     with pytest.raises(CommandError, match=f"topic {topic} has no queue {queue_id}") as refusal:
         _answer(topic=topic, queueId=queue_id)
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR

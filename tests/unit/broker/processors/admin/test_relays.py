@@ -1,4 +1,4 @@
-"""Questions that a running consumer answers itself (codes 223, 307, 309)."""
+"""Admin requests forwarded to a running consumer (codes 223, 307, 309)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MESSAGE_ID = offset_message_id(("10.0.0.1", 10911), 4096)
 
 
 class _Broker:
-    """A broker with one stored message, and members that answer when they are told to."""
+    """A broker with one stored message, and members that answer on command."""
 
     def __init__(self) -> None:
         settings = broker_settings()
@@ -69,7 +69,7 @@ class _Broker:
 
 
 async def _asked(peer: Peer) -> RemotingCommand:
-    """What the broker has asked a member."""
+    """Return the request that the broker sent to a member."""
     await until(peer.received)
     (request,) = peer.received()
     assert not request.is_oneway
@@ -93,7 +93,7 @@ async def test_running_info_is_the_clients_own_answer() -> None:
     assert (answer.code, answer.remark, answer.ext_fields, answer.body) == (0, "well", {"a": "b"}, b"{}")
 
 
-async def test_a_clients_refusal_is_passed_on() -> None:
+async def test_client_error_is_forwarded() -> None:
     broker = _Broker()
     member = broker.join("c1")
     promise = broker.running_info()
@@ -102,7 +102,7 @@ async def test_a_clients_refusal_is_passed_on() -> None:
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "not my group")
 
 
-async def test_who_is_not_connected_or_too_old_is_not_asked() -> None:
+async def test_disconnected_or_old_clients_are_refused() -> None:
     broker = _Broker()
     old = broker.join("c1", version=61)
     for client_id, remark in (("c1", "too old"), ("c9", "'c9' of group CG is not connected")):
@@ -112,7 +112,7 @@ async def test_who_is_not_connected_or_too_old_is_not_asked() -> None:
     assert old.received() == []
 
 
-async def test_a_client_that_goes_without_an_answer() -> None:
+async def test_client_that_disconnects_without_an_answer() -> None:
     broker = _Broker()
     member = broker.join("c1")
     promise = broker.running_info()
@@ -132,7 +132,7 @@ async def test_a_client_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyP
     assert refusal.value.code == ResponseCode.CONSUME_MSG_TIMEOUT
 
 
-async def test_a_stored_message_is_given_to_one_consumer() -> None:
+async def test_one_consumer_consumes_a_stored_message() -> None:
     broker = _Broker()
     member = broker.join("c1")
     promise = broker.consume()
@@ -153,7 +153,7 @@ async def test_a_stored_message_is_given_to_one_consumer() -> None:
 
 
 @pytest.mark.parametrize("message_id", [None, "", "xyz", "0A00000100002A9FFFFFFFFFFFFFFFFF"])
-async def test_ids_that_are_none(message_id: str | None) -> None:
+async def test_invalid_message_ids(message_id: str | None) -> None:
     broker = _Broker()
     broker.join("c1")
     with pytest.raises(CommandError, match="msgId") as refusal:
@@ -161,7 +161,7 @@ async def test_ids_that_are_none(message_id: str | None) -> None:
     assert refusal.value.code == ResponseCode.INVALID_PARAMETER
 
 
-async def test_a_message_that_is_gone_is_not_given_to_anybody() -> None:
+async def test_deleted_message_is_not_forwarded() -> None:
     broker = _Broker()
     member = broker.join("c1")
     with pytest.raises(CommandError, match="no message begins at offset 4097"):
@@ -201,7 +201,7 @@ async def test_offsets_of_one_member() -> None:
         broker.status("c9")
 
 
-async def test_nobody_to_ask_for_offsets() -> None:
+async def test_consumer_status_without_members() -> None:
     broker = _Broker()
     with pytest.raises(CommandError, match="no consumer of group CG is connected") as refusal:
         broker.status()

@@ -1,4 +1,4 @@
-"""What was counted in the last minute, hour and day (code 315)."""
+"""Statistics of the last minute, hour and day (code 315)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.broker.parts import Clock, Peer
 
 
 def _view(name: str, key: str) -> BrokerStatsData:
-    """Asked twenty seconds after 40 messages of 4,000 bytes, of which half were read with two answers."""
+    """Queried 20 s after 40 messages of 4,000 bytes in all, half of them read with two responses."""
     clock = Clock()
     statistics = BrokerStatistics({"SYSTEM"}, clock)
     topic = statistics.of_topic("T")
@@ -56,7 +56,7 @@ def _view(name: str, key: str) -> BrokerStatsData:
         ("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", "DefaultCluster", 20, 0.0),
     ],
 )
-async def test_figures_by_name(name: str, key: str, total: int, per_call: float) -> None:
+async def test_statistics_by_name(name: str, key: str, total: int, per_call: float) -> None:
     data = _view(name, key)
     expected = BrokerStatsItem(sum=total, tps=total / 20, average_per_call=per_call)
     assert (data.stats_minute, data.stats_hour, data.stats_day) == (expected,) * 3
@@ -75,7 +75,7 @@ async def test_figures_by_name(name: str, key: str, total: int, per_call: float)
         ("", ""),
     ],
 )
-async def test_what_is_not_counted_is_refused(name: str, key: str) -> None:
+async def test_unknown_statistics_are_refused(name: str, key: str) -> None:
     with pytest.raises(CommandError, match=f"no statistic {name} of {key}:") as refusal:
         _view(name, key)
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR

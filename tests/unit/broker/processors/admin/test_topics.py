@@ -77,7 +77,7 @@ async def test_a_topic_is_created_and_changed() -> None:
     assert config.attributes == {"message.type": "FIFO"}
 
 
-async def test_the_answer_waits_for_disk_and_routes() -> None:
+async def test_response_waits_for_disk_and_routes() -> None:
     broker = _Broker()
     broker.persisted.clear()
     result = broker.create()
@@ -88,7 +88,7 @@ async def test_the_answer_waits_for_disk_and_routes() -> None:
     assert (await answer_of(result)).code == ResponseCode.SUCCESS
 
 
-async def test_a_full_disk_is_told() -> None:
+async def test_full_disk_is_reported() -> None:
     broker = _Broker()
     broker.disk_error = OSError(28, "No space left on device")
     with pytest.raises(CommandError, match=r"not persisted yet.*No space left") as refusal:
@@ -112,7 +112,7 @@ async def test_a_full_disk_is_told() -> None:
         ({"attributes": "message.type=FIFO"}, r"\+name=value"),
     ],
 )
-async def test_topics_that_cannot_be_are_refused(fields: dict[str, str], problem: str) -> None:
+async def test_invalid_topics_are_refused(fields: dict[str, str], problem: str) -> None:
     broker = _Broker()
     version = broker.topics.version
     with pytest.raises(CommandError, match=problem) as refusal:
@@ -154,7 +154,7 @@ async def test_several_topics_are_created_or_none() -> None:
     assert "D" not in broker.topics
 
 
-async def test_a_deleted_topic_is_gone_everywhere() -> None:
+async def test_topic_is_deleted_everywhere() -> None:
     broker = _Broker()
     for name in ("T", "%RETRY%CG+T", "%RETRY%CG"):
         broker.topics.update(TopicConfig(topic_name=name))
@@ -175,7 +175,7 @@ async def test_deletion_of_retry_topics_can_be_switched_off() -> None:
 
 
 @pytest.mark.parametrize("topic", ["", "  ", "TBW102", "rmq_sys_x"])
-async def test_what_cannot_be_deleted(topic: str) -> None:
+async def test_invalid_deletions_are_refused(topic: str) -> None:
     broker = _Broker()
     with pytest.raises(CommandError) as refusal:
         broker.delete(topic)
@@ -212,7 +212,7 @@ async def test_topics_are_shown() -> None:
     assert {"TBW102", "broker-a", "RMQ_SYS_TRACE_TOPIC"} <= set(names) and "T" not in names
 
 
-async def test_reach_of_a_topics_queues() -> None:
+async def test_offsets_of_a_topics_queues() -> None:
     broker = _Broker()
     await answer_of(broker.create(readQueueNums="1", writeQueueNums="2"))
     broker.store.queues["T", 0] = [1000, 2000]
