@@ -56,7 +56,7 @@ class Services:
         Offsets on the disk must not be ahead of the messages that POP has in flight in order, so the order
         is written first.
         """
-        await self.pops.orders_saved()
+        await self.pops.save_orders()
         await self.offsets.flusher.save()
 
 

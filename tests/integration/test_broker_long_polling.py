@@ -1,4 +1,4 @@
-"""Held pulls over the wire: what wakes them, how long they wait, and what they leave behind (nothing)."""
+"""Held pulls over the wire: what wakes them, how long they wait, and that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.brokers import RunningBroker, running_broker
 from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
-# Long enough for a held pull to be a held one on a busy machine.
+# Long enough for a pull to be still held on a busy machine.
 _LONG_MS = 20_000
 
 
@@ -50,9 +50,7 @@ async def _held(broker: RunningBroker, client: RawClient, *pulls: RemotingComman
 
 
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
-async def test_a_held_pull_is_answered_when_a_message_comes(
-    broker: RunningBroker, client: RawClient, code: int
-) -> None:
+async def test_a_message_answers_a_held_pull(broker: RunningBroker, client: RawClient, code: int) -> None:
     await client.ask(create_topic("T"))
     async with broker.client() as producer:
         for offset in range(20):
@@ -70,7 +68,7 @@ async def test_a_held_pull_is_answered_when_a_message_comes(
     assert broker.held_pulls.count == 0
 
 
-async def test_messages_that_come_together_wake_a_pull_once(broker: RunningBroker, client: RawClient) -> None:
+async def test_messages_of_one_read_wake_a_pull_once(broker: RunningBroker, client: RawClient) -> None:
     await client.ask(create_topic("T"))
     await _held(broker, client, pull("T", suspend_ms=_LONG_MS))
     async with broker.client() as producer:
@@ -79,7 +77,7 @@ async def test_messages_that_come_together_wake_a_pull_once(broker: RunningBroke
         assert len(pulled(await client.receive())) == 10
 
 
-async def test_a_batch_wakes_too(broker: RunningBroker, client: RawClient) -> None:
+async def test_a_batch_wakes_a_pull(broker: RunningBroker, client: RawClient) -> None:
     await client.ask(create_topic("T"))
     await _held(broker, client, pull("T", suspend_ms=_LONG_MS))
     async with broker.client() as producer:
@@ -88,13 +86,13 @@ async def test_a_batch_wakes_too(broker: RunningBroker, client: RawClient) -> No
         assert len(pulled(await client.receive())) == 2
 
 
-async def test_a_pull_that_is_not_to_be_held_is_answered_at_once(client: RawClient) -> None:
+async def test_a_pull_without_the_suspend_flag_is_answered_at_once(client: RawClient) -> None:
     await _fill(client, "T", 1)
     answer = await client.ask(pull("T", offset=1))
     assert answer.code == ResponseCode.PULL_NOT_FOUND
 
 
-async def test_only_its_own_queue_wakes_a_pull(broker: RunningBroker, client: RawClient) -> None:
+async def test_messages_of_other_queues_do_not_wake_a_pull(broker: RunningBroker, client: RawClient) -> None:
     await client.ask(create_topic("T", 4))
     await client.ask(create_topic("U", 4))
     await _held(broker, client, pull("T", queue_id=1, suspend_ms=_LONG_MS))
@@ -106,7 +104,9 @@ async def test_only_its_own_queue_wakes_a_pull(broker: RunningBroker, client: Ra
         assert [message.body for message in pulled(await client.receive())] == [b"mine"]
 
 
-async def test_a_pull_for_other_tags_is_not_answered(broker: RunningBroker, client: RawClient) -> None:
+async def test_a_message_with_another_tag_does_not_answer_a_pull(
+    broker: RunningBroker, client: RawClient
+) -> None:
     await client.ask(create_topic("T"))
     await _held(broker, client, pull("T", subscription="a", suspend_ms=_LONG_MS))
     async with broker.client() as producer:
@@ -121,8 +121,8 @@ async def test_a_pull_for_other_tags_is_not_answered(broker: RunningBroker, clie
     assert offsets(answer) == (4, 0, 4)
 
 
-async def test_a_message_behind_many_for_others_is_found_at_once(tmp_path: Path) -> None:
-    """More than one look goes through: there is no other occasion to look on."""
+async def test_a_message_behind_many_skipped_ones_is_found_at_once(tmp_path: Path) -> None:
+    """One wake-up searches more than one slice: no further wake-up would follow."""
     async with running_broker(tmp_path, maxFilterMessageSize=200) as broker, broker.client() as client:
         await client.ask(create_topic("T"))
         await _held(broker, client, pull("T", subscription="a", suspend_ms=_LONG_MS))
@@ -133,7 +133,7 @@ async def test_a_message_behind_many_for_others_is_found_at_once(tmp_path: Path)
             assert [message.queue_offset for message in pulled(await client.receive())] == [100]
 
 
-async def test_the_time_of_a_pull_ends_without_a_message(broker: RunningBroker, client: RawClient) -> None:
+async def test_a_held_pull_expires_without_a_message(broker: RunningBroker, client: RawClient) -> None:
     await _fill(client, "T", 2)
     began = time.monotonic()
 
@@ -145,7 +145,7 @@ async def test_the_time_of_a_pull_ends_without_a_message(broker: RunningBroker, 
     assert broker.held_pulls.count == 0
 
 
-async def test_a_pull_that_passed_over_messages_tells_where_to_go_on(
+async def test_an_expired_pull_tells_the_offset_behind_skipped_messages(
     broker: RunningBroker, client: RawClient
 ) -> None:
     await _fill(client, "T", 2)
@@ -159,7 +159,7 @@ async def test_a_pull_that_passed_over_messages_tells_where_to_go_on(
     assert offsets(answer) == (3, 0, 3)
 
 
-async def test_the_broker_bounds_how_long_a_pull_is_held(tmp_path: Path) -> None:
+async def test_the_hold_time_is_bounded_by_the_broker(tmp_path: Path) -> None:
     async with running_broker(tmp_path, longPollingMaxHoldMillis=200) as broker, broker.client() as client:
         await client.ask(create_topic("T"))
         began = time.monotonic()
@@ -168,7 +168,7 @@ async def test_the_broker_bounds_how_long_a_pull_is_held(tmp_path: Path) -> None
         assert 0.2 <= time.monotonic() - began < 2.0
 
 
-async def test_without_long_polling_a_pull_is_held_shortly(tmp_path: Path) -> None:
+async def test_without_long_polling_a_pull_is_held_for_the_short_time(tmp_path: Path) -> None:
     async with (
         running_broker(tmp_path, longPollingEnable=False, shortPollingTimeMills=250) as broker,
         broker.client() as client,
@@ -180,9 +180,7 @@ async def test_without_long_polling_a_pull_is_held_shortly(tmp_path: Path) -> No
         assert 0.25 <= time.monotonic() - began < 2.0
 
 
-async def test_the_end_of_a_connection_leaves_nothing_behind(
-    broker: RunningBroker, client: RawClient
-) -> None:
+async def test_a_closed_connection_leaves_no_held_pulls(broker: RunningBroker, client: RawClient) -> None:
     await client.ask(create_topic("T", 4))
     held = broker.held_pulls
     tiers = {tier.name: tier for tier in broker.broker.listeners.main.dispatcher.tiers()}
@@ -194,7 +192,7 @@ async def test_the_end_of_a_connection_leaves_nothing_behind(
     await until(lambda: held.count == 1)
     await until(lambda: tiers["pull"].statistics.waiting == 1)
     async with broker.client() as producer:
-        sent(await producer.ask(send("T", b"for who is left")))
+        sent(await producer.ask(send("T", b"for the remaining pull")))
     assert len(pulled(await client.receive())) == 1
 
 
@@ -238,11 +236,11 @@ async def test_a_held_pull_follows_a_changed_subscription(
 
             answer = await client.receive()
 
-    # What had been passed over under the old subscription is looked at again.
+    # Messages that the old subscription skipped are searched again.
     assert [message.body for message in pulled(answer)] == [b"b1", b"b2"]
 
 
-async def test_a_held_pull_is_told_of_a_reset(broker: RunningBroker, client: RawClient) -> None:
+async def test_a_reset_answers_a_held_pull(broker: RunningBroker, client: RawClient) -> None:
     await _fill(client, "T", 3)
     await _held(broker, client, pull("T", offset=3, suspend_ms=_LONG_MS))
     broker.offsets.assign_reset("CG", "T", 0, 1)
@@ -255,9 +253,7 @@ async def test_a_held_pull_is_told_of_a_reset(broker: RunningBroker, client: Raw
     assert offsets(answer)[0] == 1
 
 
-async def test_a_topic_that_is_made_again_wakes_its_new_pulls(
-    broker: RunningBroker, client: RawClient
-) -> None:
+async def test_a_recreated_topic_wakes_its_new_pulls(broker: RunningBroker, client: RawClient) -> None:
     await _fill(client, "T", 3)
     await client.ask(request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
     await client.ask(create_topic("T"))
@@ -303,8 +299,8 @@ async def test_thousands_of_pulls_wait_without_work_and_are_all_woken(tmp_path: 
         assert broker.held_pulls.count == 0
 
 
-async def test_a_woken_crowd_does_not_hold_up_others(tmp_path: Path) -> None:
-    """They are answered by and by: between two portions other requests have their turn."""
+async def test_thousands_of_woken_pulls_do_not_delay_other_requests(tmp_path: Path) -> None:
+    """Their answers are sliced: between two slices other requests have their turn."""
     async with running_broker(tmp_path) as broker, broker.client() as client:
         await client.ask(create_topic("T"))
         await _held(broker, client, *[pull("T", suspend_ms=_LONG_MS) for _ in range(3000)])

@@ -1,4 +1,4 @@
-"""POP over the wire: what is popped is hidden, what is acknowledged is done with, the rest comes again."""
+"""POP over the wire: popped messages are invisible, and redelivered unless they are acknowledged."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def _nothing(client: RawClient, **arguments: object) -> None:
     assert answer.code == ResponseCode.POLLING_TIMEOUT
 
 
-async def test_what_is_popped_is_hidden_and_what_is_acknowledged_is_done(
+async def test_popped_messages_are_invisible_and_acknowledged_ones_are_gone(
     broker: RunningBroker, client: RawClient
 ) -> None:
     await _fill(client, 3)
@@ -85,7 +85,7 @@ async def test_what_is_popped_is_hidden_and_what_is_acknowledged_is_done(
     assert broker.pops is not None and len(broker.pops.in_flight) == 0
 
 
-async def test_what_is_not_acknowledged_comes_again_with_its_count(client: RawClient) -> None:
+async def test_an_unacknowledged_message_is_redelivered_with_its_count(client: RawClient) -> None:
     await _fill(client, 2)
     first, second = await _pop(client, invisible_ms=200)
     assert (await client.ask(ack(first))).code == ResponseCode.SUCCESS
@@ -98,7 +98,7 @@ async def test_what_is_not_acknowledged_comes_again_with_its_count(client: RawCl
     await _nothing(client)
 
 
-async def test_a_message_that_came_too_often_is_a_dead_letter(
+async def test_a_message_becomes_a_dead_letter_after_too_many_deliveries(
     broker: RunningBroker, client: RawClient
 ) -> None:
     group = broker.groups.find("CG")
@@ -116,17 +116,17 @@ async def test_a_message_that_came_too_often_is_a_dead_letter(
     await _nothing(client)
 
 
-async def test_a_waiting_pop_is_woken_by_a_message(broker: RunningBroker, client: RawClient) -> None:
+async def test_a_message_wakes_a_held_pop(broker: RunningBroker, client: RawClient) -> None:
     async with broker.client() as producer:
         client.send(pop("T", poll_ms=_LONG_MS))
-        await until(lambda: broker.pops is not None and broker.pops.polls.count == 1)
+        await until(lambda: broker.pops is not None and broker.pops.held_pops.count == 1)
         assert polling_count(await producer.ask(polling_info("T"))) == 1
         await _fill(producer, 1, queue_id=1)
         (item,) = popped(await client.receive())
     assert item.queue_id == 1
 
 
-async def test_a_waiting_pop_is_answered_once_the_bound_allows_it(tmp_path: Path) -> None:
+async def test_a_blocked_pop_is_answered_once_the_limit_allows_it(tmp_path: Path) -> None:
     bounds = {"enablePopMessageThreshold": True, "popInflightMessageThreshold": 1}
     async with (
         running_broker(tmp_path, **bounds) as broker,
@@ -137,12 +137,14 @@ async def test_a_waiting_pop_is_answered_once_the_bound_allows_it(tmp_path: Path
         await _fill(client, 5)
         items = await _pop(client, count=3)
         waiting.send(pop("T", poll_ms=_LONG_MS))
-        await until(lambda: broker.pops is not None and broker.pops.polls.count == 1)
+        await until(lambda: broker.pops is not None and broker.pops.held_pops.count == 1)
         assert (await client.ask(ack_batch(items))).code == ResponseCode.SUCCESS
         assert [item.body for item in popped(await waiting.receive())] == [b"3", b"4"]
 
 
-async def test_a_clock_that_is_ahead_lengthens_nothing(broker: RunningBroker, client: RawClient) -> None:
+async def test_a_client_whose_clock_is_ahead_waits_no_longer(
+    broker: RunningBroker, client: RawClient
+) -> None:
     born_ms = time.time_ns() // 1_000_000 + 3_600_000
     await _nothing(client, poll_ms=200, born_ms=born_ms)
     answer = await client.ask(notify("T", poll_ms=200, born_ms=born_ms))
@@ -150,7 +152,7 @@ async def test_a_clock_that_is_ahead_lengthens_nothing(broker: RunningBroker, cl
 
 
 @pytest.mark.parametrize("order", [False, True])
-async def test_a_pop_is_no_more_than_a_frame(tmp_path: Path, order: bool) -> None:
+async def test_a_pop_fits_into_a_frame(tmp_path: Path, order: bool) -> None:
     async with (
         running_broker(tmp_path, mappedFileSizeCommitLog=32 << 20) as broker,
         broker.client() as client,
@@ -207,7 +209,7 @@ async def test_batches_of_acknowledgements(client: RawClient) -> None:
     assert empty.code == ResponseCode.NO_MESSAGE
 
 
-async def test_in_order_nobody_gets_what_follows(client: RawClient) -> None:
+async def test_an_ordered_pop_blocks_the_messages_behind_it(client: RawClient) -> None:
     await _fill(client, 3)
     first = await _pop(client, queue_id=0, order=True, count=1)
     assert first[0].receipt.is_order
@@ -237,20 +239,20 @@ async def test_notifications(broker: RunningBroker, client: RawClient) -> None:
     answer = await client.ask(notify("T"))
     assert not NotificationResponseHeader.decode(answer.ext_fields).has_msg
     client.send(notify("T", poll_ms=_LONG_MS))
-    await until(lambda: broker.pops is not None and broker.pops.notifications.count == 1)
+    await until(lambda: broker.pops is not None and broker.pops.held_notifications.count == 1)
     async with broker.client() as producer:
         await _fill(producer, 1)
     assert NotificationResponseHeader.decode((await client.receive()).ext_fields).has_msg
 
 
-async def test_nobody_is_told_of_what_pops_do_not_look_at(tmp_path: Path) -> None:
+async def test_no_notification_of_messages_that_pops_do_not_read(tmp_path: Path) -> None:
     async with running_broker(tmp_path, enableRetryTopicV2=True) as broker, broker.client() as client:
         await client.ask(create_topic("T", 1))
         await _fill(client, 1)
         await _pop(client, invisible_ms=100)
         pops = broker.pops
         assert pops is not None
-        await until(lambda: pops.returns.returned == 1)
+        await until(lambda: pops.redelivery.redelivered == 1)
         for version_2 in (True, False):
             broker.change(enableRetryTopicV2=version_2)
             answer = await client.ask(notify("T"))
@@ -339,12 +341,12 @@ async def test_bad_receipts(client: RawClient) -> None:
     for command, code in cases:
         answer = await client.ask(command)
         assert (answer.code, bool(answer.remark)) == (code, True), answer.remark
-    # Nothing of that has settled anything.
+    # None of these has acknowledged a message.
     assert (await client.ask(ack_batch([first, second]))).code == ResponseCode.SUCCESS
     await _nothing(client)
 
 
-async def test_state_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_state_survives_a_restart(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker, broker.client() as client:
         await client.ask(create_topic("T", 1))
         await _fill(client, 4)
@@ -391,7 +393,7 @@ async def test_request_modes_and_assignments(tmp_path: Path) -> None:
 
 
 async def _join(member: RawClient) -> None:
-    """Become a member; the broker sends notifications over this connection at any time."""
+    """Become a member. The broker may send notifications over this connection at any time."""
     answer, _ = await ask_among_notifications(member, heartbeat("c1", "CG", {"T": "*"}))
     assert answer.code == ResponseCode.SUCCESS
 
@@ -415,16 +417,16 @@ async def test_metrics(broker: RunningBroker, client: RawClient) -> None:
     await _pop(client, count=2)
     await _pop(client, invisible_ms=100)
     pops = broker.pops
-    await until(lambda: pops.returns.returned == 1)
+    await until(lambda: pops.redelivery.redelivered == 1)
     values = {family.name: list(family.series) for family in PopCollector(pops).collect()}
     assert values["rmq_pop_messages_in_flight"] == [((), 2)]
     assert values["rocketmq_pop_checkpoint_buffer_size"] == [((), 1)]
     assert values["rmq_pop_returned_total"] == [((), 1)]
 
 
-async def test_nothing_is_popped_for_a_peer_that_is_gone(broker: RunningBroker, client: RawClient) -> None:
+async def test_nothing_is_popped_for_a_closed_connection(broker: RunningBroker, client: RawClient) -> None:
     peer = Peer(broker.broker.listeners.main.dispatcher)
-    # More than one turn: the pop waits for its own while the connection ends.
+    # More than one turn of requests: the pop waits for its turn while the connection closes.
     peer.send(*(send("T", b"%d" % number) for number in range(16)), pop("T"))
     peer.transport.lose(None)
     await until(lambda: peer.statistics.closed)

@@ -1,4 +1,4 @@
-"""Pulling from a broker over the wire: what a pull gets, what it is told, and how long it is held."""
+"""Pulls over the wire."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.brokers import RunningBroker, broker_configuration, running_b
 from tests.support.raw_client import RawClient
 from tests.support.waiting import until
 
-# Long enough for a held pull to be a held one on a busy machine.
+# Long enough for a pull to be still held on a busy machine.
 _LONG_MS = 20_000
 
 
@@ -62,7 +62,7 @@ async def _answered(client: RawClient, command: RemotingCommand, code: ResponseC
 
 
 async def _beat(client: RawClient, command: RemotingCommand) -> None:
-    """Send a heartbeat; the notification that it may be followed by is read, too."""
+    """Send a heartbeat, and read the notification that may follow."""
     answer, _ = await ask_among_notifications(client, command)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
@@ -72,7 +72,7 @@ async def _beat(client: RawClient, command: RemotingCommand) -> None:
 
 @pytest.mark.parametrize("serialization", list(Serialization))
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
-async def test_messages_come_in_order_with_where_to_go_on(
+async def test_messages_in_order_and_the_next_offset(
     client: RawClient, code: int, serialization: Serialization
 ) -> None:
     await _fill(client, "T", 50)
@@ -106,7 +106,7 @@ async def test_the_number_of_messages_is_bounded(client: RawClient, wanted: int,
     assert len(pulled(await client.ask(pull("T", count=wanted, subscription="a")))) == given
 
 
-async def test_the_bytes_of_an_answer_are_bounded_but_one_message_always_comes(client: RawClient) -> None:
+async def test_the_bytes_of_a_response_are_bounded_except_for_its_first_message(client: RawClient) -> None:
     await _fill(client, "T", 8, size=60_000)
     await _fill(client, "T", 1, size=1_000_000)
 
@@ -118,7 +118,7 @@ async def test_the_bytes_of_an_answer_are_bounded_but_one_message_always_comes(c
     assert len(pulled(await client.ask(pull("T", offset=8)))[0].body) == 1_000_000
 
 
-async def test_what_is_old_comes_in_smaller_portions(tmp_path: Path) -> None:
+async def test_old_messages_have_smaller_limits(tmp_path: Path) -> None:
     async with running_broker(tmp_path, accessMessageInMemoryMaxRatio=0) as broker, broker.client() as client:
         await _fill(client, "T", 20)
         assert len(pulled(await client.ask(pull("T")))) == 8
@@ -154,7 +154,7 @@ async def test_an_offset_without_a_message(
     assert offsets(answer) == (next_offset, 0, 5)
 
 
-async def test_a_queue_that_nobody_has_written_to(client: RawClient) -> None:
+async def test_a_queue_without_messages(client: RawClient) -> None:
     await client.ask(create_topic("T"))
 
     answer = await _answered(client, pull("T"), ResponseCode.PULL_NOT_FOUND)
@@ -166,7 +166,7 @@ async def test_a_queue_that_nobody_has_written_to(client: RawClient) -> None:
 # --- filters ---
 
 
-async def test_tags_select_and_what_is_passed_over_is_told(client: RawClient) -> None:
+async def test_tags_select_and_the_next_offset_is_behind_skipped_messages(client: RawClient) -> None:
     for tag in ("a", "b", "", "c", "a", "b"):
         sent(await client.ask(send("T", tag.encode() or b"-", properties={"TAGS": tag} if tag else {})))
 
@@ -179,8 +179,8 @@ async def test_tags_select_and_what_is_passed_over_is_told(client: RawClient) ->
     assert (nothing.remark, offsets(nothing)) == ("NO_MATCHED_MESSAGE", (6, 0, 6))
 
 
-async def test_a_pull_looks_through_a_bounded_number_of_entries(tmp_path: Path) -> None:
-    # Five entries of 20 bytes, and by tags 20 times that.
+async def test_the_entries_that_a_pull_searches_are_bounded(tmp_path: Path) -> None:
+    # A look searches five entries of 20 bytes, and 20 times as many by tags.
     async with running_broker(tmp_path, maxFilterMessageSize=100) as broker, broker.client() as client:
         await _fill(client, "T", 150, tag="a")
 
@@ -190,7 +190,7 @@ async def test_a_pull_looks_through_a_bounded_number_of_entries(tmp_path: Path) 
         assert offsets(answer) == (100, 0, 150)
 
 
-async def test_the_subscription_of_the_heartbeat_counts_where_the_pull_brings_none(
+async def test_a_pull_without_a_subscription_uses_that_of_the_heartbeat(
     client: RawClient, member: RawClient
 ) -> None:
     for tag in ("a", "b"):
@@ -202,7 +202,7 @@ async def test_the_subscription_of_the_heartbeat_counts_where_the_pull_brings_no
     assert [message.body for message in pulled(answer)] == [b"b"]
 
 
-async def test_who_has_not_subscribed_is_told_so(client: RawClient, member: RawClient) -> None:
+async def test_a_pull_without_any_subscription_is_refused(client: RawClient, member: RawClient) -> None:
     await client.ask(create_topic("T"))
     without = pull("T", subscription=None, sub_version=10)
 
@@ -220,7 +220,7 @@ async def test_who_has_not_subscribed_is_told_so(client: RawClient, member: RawC
     await _answered(client, without, ResponseCode.PULL_NOT_FOUND)
 
 
-async def test_expressions_that_cannot_be(client: RawClient) -> None:
+async def test_invalid_expressions_are_refused(client: RawClient) -> None:
     await client.ask(create_topic("T"))
 
     await _answered(client, pull("T", subscription="||"), ResponseCode.SUBSCRIPTION_PARSE_FAILED)
@@ -238,7 +238,7 @@ async def test_an_unknown_topic_is_refused(client: RawClient) -> None:
     assert "Nowhere does not exist" in str(answer.remark)
 
 
-async def test_an_unknown_group_is_refused_where_none_is_made(tmp_path: Path) -> None:
+async def test_an_unknown_group_is_refused_if_groups_are_not_auto_created(tmp_path: Path) -> None:
     async with (
         running_broker(tmp_path, autoCreateSubscriptionGroup=False) as broker,
         broker.client() as client,
@@ -269,7 +269,7 @@ async def test_permissions_of_topic_group_and_broker(
 
 
 @pytest.mark.parametrize("queue_id", [4, -1, 2_147_483_647])
-async def test_a_queue_that_is_not_there_is_refused(client: RawClient, queue_id: int) -> None:
+async def test_an_unknown_queue_is_refused(client: RawClient, queue_id: int) -> None:
     await client.ask(create_topic("T", 4))
     answer = await _answered(client, pull("T", queue_id=queue_id), ResponseCode.INVALID_PARAMETER)
     assert f"queue id {queue_id} is illegal: topic T has 4 queues to read" in str(answer.remark)
@@ -283,7 +283,7 @@ async def test_lite_pulls_can_be_switched_off(broker: RunningBroker, client: Raw
     await _answered(client, pull("T"), ResponseCode.PULL_NOT_FOUND)
 
 
-async def test_a_broker_for_push_consumers_refuses_others(
+async def test_a_broker_for_push_consumers_refuses_pull_consumers(
     broker: RunningBroker, client: RawClient, member: RawClient
 ) -> None:
     await client.ask(create_topic("T"))
@@ -299,7 +299,7 @@ async def test_a_broker_for_push_consumers_refuses_others(
     await _answered(client, pull("T", "TOOLS_CONSUMER"), ResponseCode.PULL_NOT_FOUND)
 
 
-async def test_a_header_that_cannot_be_read_is_answered(client: RawClient) -> None:
+async def test_a_bad_header_is_answered_with_an_error(client: RawClient) -> None:
     command = pull("T", serialization=Serialization.JSON)
     command.ext_fields["queueOffset"] = "soon"
     del command.ext_fields["topic"]
@@ -313,7 +313,9 @@ async def test_a_header_that_cannot_be_read_is_answered(client: RawClient) -> No
 # --- committing ---
 
 
-async def test_a_pull_commits_what_its_flag_says(broker: RunningBroker, client: RawClient) -> None:
+async def test_a_pull_commits_its_commit_offset_if_its_flag_is_set(
+    broker: RunningBroker, client: RawClient
+) -> None:
     await _fill(client, "T", 5)
     committed = broker.offsets
 
@@ -325,9 +327,7 @@ async def test_a_pull_commits_what_its_flag_says(broker: RunningBroker, client: 
     assert committed.query("CG", "T", 0) == 3
 
 
-async def test_a_group_that_was_reset_is_told_by_its_next_pull(
-    broker: RunningBroker, client: RawClient
-) -> None:
+async def test_the_next_pull_after_a_reset_is_moved(broker: RunningBroker, client: RawClient) -> None:
     await _fill(client, "T", 5)
     broker.offsets.assign_reset("CG", "T", 0, 2)
 
@@ -342,7 +342,7 @@ async def test_a_group_that_was_reset_is_told_by_its_next_pull(
 
 
 class _Disk:
-    """The log's disk: nothing of it is in memory, and reads wait until they may go on."""
+    """A disk whose reads a test releases; no part of the log is in memory."""
 
     def __init__(self, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = 0
@@ -363,7 +363,7 @@ class _Disk:
         monkeypatch.setattr(ColdLog, "read", slow_read)
 
 
-async def test_a_cold_read_holds_up_nobody(
+async def test_a_cold_read_delays_no_other_request(
     broker: RunningBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _fill(client, "T", 40)
@@ -383,7 +383,7 @@ async def test_a_cold_read_holds_up_nobody(
     assert (statistics.cold_reads, statistics.cold_bytes) == (1, len(answer.body))
 
 
-async def test_a_full_pool_of_cold_reads_is_busy_and_others_are_served(
+async def test_a_full_pool_of_cold_reads_refuses_and_other_requests_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounds = {"pullColdThreadPoolNums": 1, "pullColdThreadPoolQueueCapacity": 2}
@@ -409,7 +409,7 @@ async def test_a_full_pool_of_cold_reads_is_busy_and_others_are_served(
         assert tiers["pull_cold"].statistics.rejected_full == 1
 
 
-async def test_of_a_client_that_has_gone_no_more_is_read(
+async def test_no_more_is_read_for_a_client_that_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_broker(tmp_path, pullColdThreadPoolNums=1) as broker, broker.client() as client:
@@ -429,10 +429,10 @@ async def test_of_a_client_that_has_gone_no_more_is_read(
 
 
 @pytest.mark.parametrize("ends_in_time", [True, False])
-async def test_the_broker_stops_while_cold_reads_are_under_way(
+async def test_a_graceful_shutdown_during_cold_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_in_time: bool
 ) -> None:
-    """Who waits is answered while that takes no longer than a stop may take."""
+    """Waiting pulls are answered unless that takes longer than the time-out of the shutdown."""
     monkeypatch.setattr(rmq_broker.network.listeners, "_DRAIN_SECONDS", 20.0 if ends_in_time else 0.05)
     broker = RunningBroker(broker_configuration(tmp_path, pullColdThreadPoolNums=2))
     await broker.start()

@@ -1,4 +1,4 @@
-"""Nobody holds up anybody else: full and blocked tiers, and peers that misbehave."""
+"""Isolation between clients: full and blocked tiers, and clients that misbehave."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _tier(broker: RunningBroker, name: str) -> Tier:
 # --- tiers ---
 
 
-async def test_a_full_pull_tier_is_busy_at_once_and_other_tiers_are_not(tmp_path: Path) -> None:
+async def test_a_full_pull_tier_refuses_at_once_and_other_tiers_serve(tmp_path: Path) -> None:
     async with running_broker(tmp_path, pullThreadPoolQueueCapacity=3) as broker, broker.client() as client:
         await client.ask(create_topic("T", 4))
         client.send(*[pull("T", queue_id=queue, suspend_ms=_LONG_MS) for queue in range(3)])
@@ -45,7 +45,7 @@ async def test_a_full_pull_tier_is_busy_at_once_and_other_tiers_are_not(tmp_path
         async with broker.client() as producer:
             sent(await producer.ask(send("T", queue_id=0)))
         assert len(pulled(await client.receive())) == 1
-        # There is room again.
+        # The tier has room again.
         client.send(pull("T", queue_id=3, suspend_ms=_LONG_MS))
         await until(lambda: broker.held_pulls.count == 3)
 
@@ -91,7 +91,7 @@ async def test_a_blocked_pool_delays_no_sends(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_a_request_that_has_waited_too_long_is_refused(tmp_path: Path) -> None:
-    """Behind many others of one read: its client has given up by then."""
+    """It waits behind many requests of one read, and its client has timed out by then."""
     async with running_broker(tmp_path, waitTimeMillsInSendQueue=1) as broker, broker.client() as client:
         await client.ask(create_topic("T"))
         commands = [send("T", b"x" * 100) for _ in range(3000)]
@@ -107,7 +107,7 @@ async def test_a_request_that_has_waited_too_long_is_refused(tmp_path: Path) -> 
         assert stored == len(answers) - len(late)
 
 
-async def test_without_fast_failure_nothing_is_refused_for_its_wait(tmp_path: Path) -> None:
+async def test_without_fast_failure_no_request_is_refused_for_its_wait(tmp_path: Path) -> None:
     async with (
         running_broker(tmp_path, waitTimeMillsInSendQueue=1, brokerFastFailureEnable=False) as broker,
         broker.client() as client,
@@ -145,7 +145,7 @@ async def test_garbage_ends_its_own_connection_only(
     sent(await client.ask(send("T")))
 
 
-async def test_what_came_before_the_garbage_is_answered(broker: RunningBroker) -> None:
+async def test_requests_before_the_garbage_are_answered(broker: RunningBroker) -> None:
     async with broker.client() as bad:
         bad.send_bytes(encode_frame(send("T", b"good")) + b"\xff" * 20)
         (answer,) = await bad.until_closed()
@@ -153,7 +153,7 @@ async def test_what_came_before_the_garbage_is_answered(broker: RunningBroker) -
     assert broker.store.max_offset("T", 0) == 1
 
 
-async def test_half_a_frame_holds_up_nobody(broker: RunningBroker, client: RawClient) -> None:
+async def test_half_a_frame_delays_no_other_connection(broker: RunningBroker, client: RawClient) -> None:
     frame = encode_frame(send("T", b"in two parts"))
     async with broker.client() as slow, broker.client() as leaving:
         slow.send_bytes(frame[:-5])
@@ -166,7 +166,7 @@ async def test_half_a_frame_holds_up_nobody(broker: RunningBroker, client: RawCl
     assert [message.body for message in pulled(await client.ask(pull("T")))] == [b"whole", b"in two parts"]
 
 
-async def test_a_peer_that_never_reads_is_not_read_from_and_holds_up_nobody(tmp_path: Path) -> None:
+async def test_a_client_that_never_reads_is_not_read_from(tmp_path: Path) -> None:
     marks = {"writeBufferHighWaterMark": 100_000, "writeBufferLowWaterMark": 10_000}
     async with running_broker(tmp_path, **marks) as broker, broker.client() as client:
         for _ in range(4):
@@ -180,7 +180,7 @@ async def test_a_peer_that_never_reads_is_not_read_from_and_holds_up_nobody(tmp_
 
             for number in range(50):
                 assert sent(await client.ask(send("U"))).queue_offset == number
-            # What it has not been given stays in the log, not in the broker's memory.
+            # Unsent messages stay in the log, not in the broker's memory.
             assert broker.broker.listeners.main.statistics.bytes_written - bounded < 1_000_000
             assert bounded < 20_000_000
 
@@ -189,7 +189,7 @@ async def test_a_peer_that_never_reads_is_not_read_from_and_holds_up_nobody(tmp_
             assert answers == {command.opaque for command in wanted}
 
 
-async def test_a_peer_that_never_reads_gets_no_held_pulls_heaped_up(tmp_path: Path) -> None:
+async def test_held_pulls_of_a_client_that_never_reads_do_not_pile_up(tmp_path: Path) -> None:
     marks = {"writeBufferHighWaterMark": 100_000, "writeBufferLowWaterMark": 10_000}
     async with running_broker(tmp_path, **marks) as broker, broker.client() as client:
         await client.ask(create_topic("T"))
@@ -215,7 +215,7 @@ async def test_a_peer_that_never_reads_gets_no_held_pulls_heaped_up(tmp_path: Pa
         assert held.count == 0
 
 
-async def test_many_connections_come_and_go(broker: RunningBroker, client: RawClient) -> None:
+async def test_many_connections_open_and_close(broker: RunningBroker, client: RawClient) -> None:
     for _ in range(5):
         async with asyncio.TaskGroup() as tasks:
             for number in range(40):

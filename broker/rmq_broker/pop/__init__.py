@@ -1,1 +1,1 @@
-"""POP: messages are popped, hidden for a while, acknowledged one by one, and come back if they are not."""
+"""POP: messages are given out, invisible for a time, and redelivered unless they are acknowledged."""

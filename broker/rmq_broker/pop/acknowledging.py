@@ -1,8 +1,8 @@
-"""Acknowledging popped messages, and hiding them for longer.
+"""Acknowledgements of popped messages, and changes of their invisible time.
 
-Unlike Apache's broker, which takes any receipt, this one knows what it has given out: a receipt that is
-forged, another group's or too old changes nothing, and its owner is told so. (Apache RocketMQ 5.3.3,
-AckMessageProcessor and ChangeInvisibleTimeProcessor.)
+Source: Apache RocketMQ 5.3.3, AckMessageProcessor and ChangeInvisibleTimeProcessor. Apache's broker takes any
+receipt. This broker knows the messages in flight, and refuses a receipt that is forged, expired, or another
+group's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..offsets.table import NO_OFFSET, ConsumerOffsetTable
 from ..store.api import MessageRejected, StoreUnavailable
 from .answer_size import MAX_MESSAGES
 from .check_point import CheckPoint, CheckPointKey, QueueKey
-from .journal import OrderMoved
+from .journal import OrderProgress
 from .orders import OrderAckProblem
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ _ORDER_CODES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
-    """Parts of the receipt that is good from now on."""
+class NewReceipt:
+    """Parts of the receipt that is valid from now on."""
 
     pop_time: int
     invisible_time_ms: int
@@ -45,7 +45,7 @@ class Hidden:
 
 
 class Acknowledging:
-    """Takes receipts. What it changes is in the journal when its methods return."""
+    """Applies receipts. Each change is in the journal when its method returns."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Acknowledging:
         wake: Callable[[QueueKey], None],
         now_ms: ClockMs,
     ) -> None:
-        """`wake` is told of queues that can be popped in order again."""
+        """`wake` is called with each queue that can be popped in order again."""
         self._journal = state.journal
         self._in_flight = state.in_flight
         self._orders = state.orders
@@ -69,7 +69,7 @@ class Acknowledging:
         self._started_at_ms = now_ms()
 
     def ack(self, queue: QueueKey, receipt: Receipt, offsets: Collection[int]) -> None:
-        """Messages were consumed; it is no error to say so twice. Raises CommandError."""
+        """Acknowledge messages; idempotent until their invisible time ends. Raises CommandError."""
         if receipt.is_order:
             for offset in offsets:
                 self._ack_in_order(queue, receipt, offset)
@@ -77,13 +77,13 @@ class Acknowledging:
         point = self._point(queue, receipt)
         for offset in offsets:
             _check_member(point, offset)
-        self._settle(point, [offset for offset in offsets if point.is_open(offset)])
+        self._acknowledge(point, [offset for offset in offsets if point.is_open(offset)])
 
     def offsets_of(self, queue: QueueKey, receipt: Receipt, bits: int) -> list[int]:
-        """The offsets that stand as bits, counted from the receipt's start. Raises CommandError.
+        """Return the offsets of set bits, counted from the receipt's start offset. Raises CommandError.
 
-        Bits for what was not popped are passed over, as with Apache. What was popped in order may have been
-        forgotten in a crash: then `ack` judges.
+        Bits of messages that were not popped are ignored, as by Apache's broker. If a crash has lost an
+        ordered pop, all bits count, and `ack` decides.
         """
         if receipt.is_order:
             info = self._orders.get(queue)
@@ -95,10 +95,12 @@ class Acknowledging:
         start = receipt.start_offset
         return [offset for offset in known if offset >= start and bits >> (offset - start) & 1]
 
-    def hide(self, queue: QueueKey, receipt: Receipt, offset: int, invisible_time_ms: int) -> Hidden:
-        """Have a message come back at another time, counted from now. Raises CommandError."""
+    def change_invisible_time(
+        self, queue: QueueKey, receipt: Receipt, offset: int, invisible_time_ms: int
+    ) -> NewReceipt:
+        """Let a message become visible `invisible_time_ms` from now. Raises CommandError."""
         if receipt.is_order:
-            return self._hide_in_order(queue, receipt, offset, invisible_time_ms)
+            return self._change_in_order(queue, receipt, offset, invisible_time_ms)
         point = self._point(queue, receipt)
         _check_member(point, offset)
         if not point.is_open(offset):
@@ -117,13 +119,13 @@ class Acknowledging:
             raise _not_now(error) from error
         self._in_flight.add(successor)
         self._statistics.check_points.add(queue.group, queue.topic)
-        self._settled(point, [offset])
-        return Hidden(key.pop_time, invisible_time_ms, point.revive_queue_id)
+        self._note_acknowledged(point, [offset])
+        return NewReceipt(key.pop_time, invisible_time_ms, point.revive_queue_id)
 
-    # --- what was popped in any order ---
+    # --- unordered pops ---
 
     def _point(self, queue: QueueKey, receipt: Receipt) -> CheckPoint:
-        """The check point that a receipt is of. Raises CommandError."""
+        """Return the check point of a receipt. Raises CommandError."""
         key = CheckPointKey(*queue, receipt.start_offset, receipt.pop_time, receipt.broker_name)
         point = self._in_flight.get(key)
         if point is not None:
@@ -131,30 +133,31 @@ class Acknowledging:
         late_ms = self._now_ms() - receipt.revive_time
         if late_ms >= 0:
             remark = (
-                f"the receipt expired {late_ms} ms ago: the message comes again; use a longer invisible time"
+                f"the receipt expired {late_ms} ms ago: the message is redelivered; "
+                "use a longer invisible time"
             )
         else:
             remark = (
                 f"group {queue.group} has popped nothing from queue {queue.queue_id} of {queue.topic} with "
-                "this receipt, or all of it is settled"
+                "this receipt, or all of it is acknowledged or redelivered"
             )
         raise CommandError(ResponseCode.NO_MESSAGE, remark)
 
-    def _settle(self, point: CheckPoint, offsets: list[int]) -> None:
+    def _acknowledge(self, point: CheckPoint, offsets: list[int]) -> None:
         if not offsets:
             return
         try:
             self._journal.ack(point, offsets)
         except (StoreUnavailable, MessageRejected) as error:
             raise _not_now(error) from error
-        self._settled(point, offsets)
+        self._note_acknowledged(point, offsets)
 
-    def _settled(self, point: CheckPoint, offsets: list[int]) -> None:
+    def _note_acknowledged(self, point: CheckPoint, offsets: list[int]) -> None:
         for offset in offsets:
             self._in_flight.ack(point, offset)
         self._statistics.acknowledgements.add(point.key.group, point.key.topic, len(offsets))
 
-    # --- what was popped in order ---
+    # --- ordered pops ---
 
     def _ack_in_order(self, queue: QueueKey, receipt: Receipt, offset: int) -> None:
         committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
@@ -173,40 +176,40 @@ class Acknowledging:
         if not self._offsets.has_reset(queue.group, queue.topic, queue.queue_id):
             if info is None:
                 info = OrderInfo(pop_time=receipt.pop_time, offset_list=[offset], commit_offset_bit=1)
-            self._move_in_order(queue, OrderMoved(*queue, next_offset, info), offset, receipt)
+            self._advance_in_order(queue, OrderProgress(*queue, next_offset, info), offset, receipt)
         self._statistics.acknowledgements.add(queue.group, queue.topic)
         if not self._orders.is_blocked(queue, None, receipt.invisible_time_ms):
             self._wake(queue)
 
-    def _move_in_order(self, queue: QueueKey, moved: OrderMoved, offset: int, receipt: Receipt) -> None:
+    def _advance_in_order(self, queue: QueueKey, moved: OrderProgress, offset: int, receipt: Receipt) -> None:
         try:
-            self._journal.order_moved(moved, offset, receipt.broker_name)
+            self._journal.order_progress(moved, offset, receipt.broker_name)
         except (StoreUnavailable, MessageRejected) as error:
             raise _not_now(error) from error
         self._positions.note_journaled(queue)
         self._offsets.commit(queue.group, queue.topic, queue.queue_id, moved.next_offset)
 
     def _may_be_forgotten(self, queue: QueueKey, receipt: Receipt, offset: int) -> bool:
-        """Whether the group can have popped its next message before a crash: nothing is known of that."""
+        """Tell whether a crash may have lost the pop of the group's next message."""
         committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
         is_next = offset == max(committed, 0) and offset < self._store.max_offset(queue.topic, queue.queue_id)
         return is_next and receipt.pop_time <= self._started_at_ms
 
-    def _hide_in_order(
+    def _change_in_order(
         self, queue: QueueKey, receipt: Receipt, offset: int, invisible_time_ms: int
-    ) -> Hidden:
+    ) -> NewReceipt:
         committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
         if committed != NO_OFFSET and offset < committed:
             raise CommandError(
                 ResponseCode.NO_MESSAGE, f"message {offset} of {_text(queue)} is acknowledged already"
             )
         visible_at_ms = self._now_ms() + invisible_time_ms
-        problem = self._orders.hide(queue, offset, receipt.pop_time, visible_at_ms)
+        problem = self._orders.change_visible_time(queue, offset, receipt.pop_time, visible_at_ms)
         if problem is not None:
             raise self._order_error(queue, offset, problem)
         if not self._orders.is_blocked(queue, None, receipt.invisible_time_ms):
             self._wake(queue)
-        return Hidden(receipt.pop_time, visible_at_ms - receipt.pop_time, receipt.revive_queue_id)
+        return NewReceipt(receipt.pop_time, visible_at_ms - receipt.pop_time, receipt.revive_queue_id)
 
     @staticmethod
     def _order_error(queue: QueueKey, offset: int, problem: OrderAckProblem) -> CommandError:
@@ -236,4 +239,5 @@ def _text(queue: QueueKey) -> str:
 
 
 def _not_now(error: Exception) -> CommandError:
-    return CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, f"cannot be noted now: {error}. Try again")
+    remark = f"the acknowledgement cannot be stored now: {error}. Try again"
+    return CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, remark)

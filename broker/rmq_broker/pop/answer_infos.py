@@ -1,4 +1,4 @@
-"""The lists in the answer to a pop, of which clients make receipts; receipts are rmq_remoting's.
+"""The lists in the response to a pop from which clients build receipts (`rmq_remoting.pop_receipt`).
 
 Source: Apache RocketMQ 5.3.3, ExtraInfoUtil.
 """
@@ -11,7 +11,7 @@ from rmq_remoting.pop_receipt import kind_of
 
 
 class AnswerInfos:
-    """The lists in the answer to a pop, queue by queue: `kind queue value`, with semicolons in between."""
+    """The lists in the response to a pop: one entry `kind queue value` per queue, joined by semicolons."""
 
     __slots__ = ("_message_offsets", "_order_counts", "_start_offsets")
 
@@ -21,7 +21,7 @@ class AnswerInfos:
         self._order_counts: list[str] = []
 
     def add(self, topic: str, queue_id: int, start_offset: int, offsets: Iterable[int]) -> None:
-        """Messages were popped from a queue, which was read from `start_offset` on."""
+        """Add the messages popped from a queue that was read from `start_offset` on."""
         kind = kind_of(topic)
         self._start_offsets.append(f"{kind} {queue_id} {start_offset}")
         self._message_offsets.append(f"{kind} {queue_id} {','.join(map(str, offsets))}")
@@ -29,7 +29,7 @@ class AnswerInfos:
     def add_counts(
         self, topic: str, queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]
     ) -> None:
-        """How often messages of an orderly pop were given before; old clients look at the queue's lowest."""
+        """Add the delivery counts of an ordered pop. Old clients read the lowest count of the queue."""
         kind = kind_of(topic)
         self._order_counts += [f"{kind} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
         lowest = min(counts.values(), default=0) if len(counts) == len(offsets) else 0
@@ -37,7 +37,7 @@ class AnswerInfos:
 
     @property
     def start_offset_info(self) -> str:
-        """Where each queue was read from."""
+        """The start offset of each queue."""
         return ";".join(self._start_offsets)
 
     @property
@@ -47,5 +47,5 @@ class AnswerInfos:
 
     @property
     def order_count_info(self) -> str:
-        """How often the messages were given before."""
+        """The earlier deliveries of the messages."""
         return ";".join(self._order_counts)

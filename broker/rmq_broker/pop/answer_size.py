@@ -1,4 +1,4 @@
-"""How much goes into one answer: so many messages, and what a frame carries, which may be fewer."""
+"""Limits of one response to a pop: a number of messages, and the size of a frame."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rmq_remoting.framing import MAX_FRAME_BYTES
 
 from ..store.api import GetResult
 
-# Apache's limit of what can be asked for (PopMessageProcessor).
+# Limit of messages per request (Apache RocketMQ 5.3.3, PopMessageProcessor).
 MAX_MESSAGES: Final = 32
-# The rest of a frame is for the header, and for the receipts of what comes from a retry topic.
+# The rest of a frame is for the header, and for the receipts of messages from a retry topic.
 MAX_ANSWER_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
 
 _unpack_int32: Final = Struct(">i").unpack_from
@@ -22,7 +22,7 @@ _QUEUE_OFFSET_AT: Final = 20
 
 
 def records_of(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """The records of what was read, each with its offset in the queue."""
+    """Yield the records in a read body, each with its offset in the queue."""
     position = 0
     while position < len(body):
         (size,) = _unpack_int32(body, position)
@@ -32,9 +32,9 @@ def records_of(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def fitting(result: GetResult, size_bytes: int) -> GetResult | None:
-    """What of a result goes into an answer that has so many bytes already; None where nothing does.
+    """Return the part of a result that fits into a response of `size_bytes` so far; None if none fits.
 
-    The first message of an answer always does, however large.
+    The first message of a response always fits, however large it is.
     """
     if size_bytes + len(result.body) <= MAX_ANSWER_BYTES:
         return result

@@ -1,7 +1,7 @@
-"""Dividing a topic's queues among a group's consumers, for clients that leave it to the broker.
+"""Assignment of a topic's queues to a group's consumers, for clients that leave it to the broker.
 
 Source: Apache RocketMQ 5.3.3, QueryAssignmentProcessor, AllocateMessageQueueAveragely and
-AllocateMessageQueueAveragelyByCircle: the two strategies that its broker knows.
+AllocateMessageQueueAveragelyByCircle: the two strategies of Apache's broker.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 from rmq_remoting.message_queue import MessageQueue
 
 Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
-"""A client's queues of all queues, given all clients; queues and clients are sorted."""
+"""Returns the queues of one client, given all queues and all clients, both sorted."""
 
 # A queue id that stands for all queues of a broker.
 _ANY_QUEUE: Final = -1
 
 
 def averagely(client: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
-    """Each client has queues that follow each other; the first clients have one more."""
+    """Assign each client consecutive queues. The first clients get one more if they do not divide evenly."""
     if client not in clients:
         return []
     index = clients.index(client)
@@ -29,7 +29,7 @@ def averagely(client: str, queues: Sequence[MessageQueue], clients: Sequence[str
 
 
 def by_circle(client: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
-    """Queues are dealt out in turns."""
+    """Assign queues in turns (round robin)."""
     return list(queues[clients.index(client) :: len(clients)]) if client in clients else []
 
 
@@ -43,9 +43,9 @@ def shared_for_pop(
     clients: Sequence[str],
     shared_with: int,
 ) -> list[MessageQueue]:
-    """Where a client pops: of its own queues and those of the `shared_with` clients that follow it.
+    """Return the queues that a client pops from: its own, and those of the next `shared_with` clients.
 
-    With 0 and less, or all clients: of any queue of each broker.
+    If `shared_with` is 0 or less, or covers all clients: any queue of each broker.
     """
     if shared_with <= 0 or shared_with >= len(clients) - 1:
         return list(

@@ -1,4 +1,4 @@
-"""What was popped from a queue in one go, and what of it is acknowledged (PopCheckPoint)."""
+"""Check points: the messages of one pop from one queue (Apache RocketMQ 5.3.3, PopCheckPoint)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class QueueKey(NamedTuple):
-    """A group's place in a topic's queue."""
+    """A queue of a topic, as one group consumes it."""
 
     topic: str
     group: str
@@ -15,7 +15,7 @@ class QueueKey(NamedTuple):
 
 
 class CheckPointKey(NamedTuple):
-    """What an acknowledgement finds its check point by."""
+    """Identifies a check point; an acknowledgement carries the same values in its receipt."""
 
     topic: str
     group: str
@@ -27,11 +27,12 @@ class CheckPointKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class CheckPoint:
-    """Messages that are hidden until `revive_time` (ms).
+    """Messages that are invisible until `revive_time` (ms since 1970 UTC).
 
-    `offsets` are their places in the queue, ascending; bit n of `acked` says that the n-th is done with.
-    `journal_offset` is where the check point stands in the journal. `given_back` are offsets of messages that
-    have come back, which the journal does not say yet.
+    `offsets` are the messages' offsets in their queue, ascending. Bit n of `acked` is set once the n-th
+    message is acknowledged or redelivered; until then the message is open. `journal_offset` is the check
+    point's offset in the journal. `redelivered` are offsets of redelivered messages that the journal does not
+    list yet.
     """
 
     key: CheckPointKey
@@ -40,31 +41,31 @@ class CheckPoint:
     revive_queue_id: int
     acked: int = 0
     journal_offset: int = -1
-    given_back: tuple[int, ...] = ()
+    redelivered: tuple[int, ...] = ()
 
     @property
     def queue_key(self) -> QueueKey:
-        """The queue that the messages are from."""
+        """The queue that the messages were popped from."""
         key = self.key
         return QueueKey(key.topic, key.group, key.queue_id)
 
     @property
     def revive_time(self) -> int:
-        """When the messages come back that are not acknowledged by then."""
+        """When open messages become visible again, in ms since 1970 UTC."""
         return self.key.pop_time + self.invisible_time_ms
 
     @property
     def next_offset(self) -> int:
-        """What follows the messages in their queue."""
+        """The offset behind the last message."""
         return self.offsets[-1] + 1
 
     @property
-    def is_done(self) -> bool:
-        """Whether nothing has to come back."""
+    def is_complete(self) -> bool:
+        """Whether no message is open."""
         return self.acked == (1 << len(self.offsets)) - 1
 
     def ack(self, offset: int) -> bool:
-        """Note that a message is done with; whether that is news. Raises ValueError for a stranger."""
+        """Close a message; tell whether it was open. Raises ValueError for an offset of no message."""
         bit = 1 << self.offsets.index(offset)
         if self.acked & bit:
             return False
@@ -72,9 +73,9 @@ class CheckPoint:
         return True
 
     def is_open(self, offset: int) -> bool:
-        """Whether a message is not done with. Raises ValueError for a stranger."""
+        """Tell whether a message is open. Raises ValueError for an offset of no message."""
         return not self.acked >> self.offsets.index(offset) & 1
 
-    def remaining(self) -> list[int]:
-        """The offsets of the messages that are not done with."""
+    def open_offsets(self) -> list[int]:
+        """Return the offsets of the open messages."""
         return [offset for index, offset in enumerate(self.offsets) if not self.acked >> index & 1]

@@ -1,4 +1,4 @@
-"""What consumers have in their hands: the check points that are not done with, by key and by time."""
+"""Messages in flight: the open check points, by key and by the time when they become visible again."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final
 from .check_point import CheckPoint, CheckPointKey, QueueKey
 from .retry_topics import normal_topic
 
-# So many check points that are done with are remembered until they would have been due: who acknowledges
-# twice, because an answer was lost, is told that it is well.
-_MAX_DONE: Final = 50_000
-# So many entries of the heap may be for nothing, besides one for each that is not.
+# How many complete check points are kept until their invisible time ends. A repeated acknowledgement, whose
+# first response was lost, is then answered with success: acknowledgements are idempotent.
+_MAX_COMPLETE: Final = 50_000
+# How many stale entries the heap may hold in addition to one stale entry per current one.
 _MAX_STALE: Final = 1000
 
 
 class InFlight:
-    """Check points under way; belongs to the loop."""
+    """The check points in flight; belongs to the loop."""
 
     def __init__(self, on_fewer: Callable[[QueueKey], None]) -> None:
         """`on_fewer` is called with each queue of which a group has fewer messages in flight than before."""
@@ -26,36 +26,36 @@ class InFlight:
         # In the order of the journal: the first is the oldest.
         self._points: dict[CheckPointKey, CheckPoint] = {}
         self._due: list[tuple[int, int, CheckPoint]] = []
-        # What came out of `due` and may still be on its way back.
+        # Check points that `due` has yielded, whose messages may not be redelivered yet.
         self._overdue: dict[CheckPointKey, CheckPoint] = {}
         self._numbers = count()
         self._messages: dict[QueueKey, int] = {}
-        self._done: dict[CheckPointKey, CheckPoint] = {}
+        self._complete: dict[CheckPointKey, CheckPoint] = {}
 
     def __len__(self) -> int:
         return len(self._points)
 
     def __contains__(self, key: CheckPointKey) -> bool:
-        return key in self._points or key in self._done
+        return key in self._points or key in self._complete
 
     def __iter__(self) -> Iterator[CheckPoint]:
         return iter(list(self._points.values()))
 
     def get(self, key: CheckPointKey) -> CheckPoint | None:
-        """The check point, also one that is done with but was not due yet."""
-        return self._points.get(key) or self._done.get(key)
+        """Return the check point, also a complete one until its invisible time has ended."""
+        return self._points.get(key) or self._complete.get(key)
 
-    def messages_of(self, key: QueueKey) -> int:
-        """How many messages of a queue a group has not acknowledged."""
+    def message_count(self, key: QueueKey) -> int:
+        """Return how many messages of a queue a group has in flight."""
         return self._messages.get(key, 0)
 
     @property
     def messages(self) -> int:
-        """How many messages there are in all."""
+        """How many messages are in flight in all."""
         return sum(self._messages.values())
 
     def by_group(self) -> dict[tuple[str, str], int]:
-        """How many there are by group and topic."""
+        """Return how many messages are in flight, by group and topic."""
         counts: dict[tuple[str, str], int] = {}
         for key, messages in self._messages.items():
             place = key.group, key.topic
@@ -64,12 +64,12 @@ class InFlight:
 
     @property
     def oldest_journal_offset(self) -> int | None:
-        """Where the journal has to be read from to know all of this; None where there is nothing."""
+        """The journal offset of the oldest open check point: recovery reads from there. None if none."""
         return next((point.journal_offset for point in self._points.values()), None)
 
     @property
     def earliest_revive_time(self) -> int | None:
-        """No message is due earlier; None where there is nothing."""
+        """The earliest end of an invisible time; None if nothing is in flight."""
         overdue = self._overdue
         while overdue and (key := next(iter(overdue))) not in self._points:
             del overdue[key]
@@ -79,44 +79,47 @@ class InFlight:
         return min(times, default=None)
 
     def add(self, point: CheckPoint) -> None:
-        """Messages were popped. They have to come in the order of the journal."""
+        """Add a check point. Check points are added in the order of the journal."""
         self._points[point.key] = point
-        self.look_again(point, point.revive_time)
+        self.reschedule(point, point.revive_time)
         key = point.queue_key
-        self._messages[key] = self._messages.get(key, 0) + len(point.remaining())
+        self._messages[key] = self._messages.get(key, 0) + len(point.open_offsets())
 
     def ack(self, point: CheckPoint, offset: int, *, is_consumed: bool = True) -> None:
-        """A message is done with: consumed, or come back. Raises ValueError for a stranger."""
+        """Close a message: acknowledged (`is_consumed`), or redelivered.
+
+        Raises ValueError for an offset of no message.
+        """
         if not point.ack(offset):
             return
         self._count_down(point.queue_key, 1)
-        if point.is_done and self._points.pop(point.key, None) is not None and is_consumed:
-            if len(self._done) >= _MAX_DONE:
-                del self._done[next(iter(self._done))]
-            self._done[point.key] = point
+        if point.is_complete and self._points.pop(point.key, None) is not None and is_consumed:
+            if len(self._complete) >= _MAX_COMPLETE:
+                del self._complete[next(iter(self._complete))]
+            self._complete[point.key] = point
 
     def due(self, now_ms: int) -> Iterator[CheckPoint]:
-        """Take out the check points whose time has come, the earliest first."""
+        """Yield the check points whose invisible time has ended, the earliest first, each once."""
         while self._due and self._due[0][0] <= now_ms:
             point = heapq.heappop(self._due)[2]
-            if self._done.pop(point.key, None) is None and self._points.get(point.key) is point:
+            if self._complete.pop(point.key, None) is None and self._points.get(point.key) is point:
                 self._overdue[point.key] = point
                 yield point
 
-    def look_again(self, point: CheckPoint, at_ms: int) -> None:
-        """Have a check point come out of `due` at that time."""
-        if len(self._due) > 2 * (len(self._points) + len(self._done)) + _MAX_STALE:
+    def reschedule(self, point: CheckPoint, at_ms: int) -> None:
+        """Let `due` yield a check point at that time."""
+        if len(self._due) > 2 * (len(self._points) + len(self._complete)) + _MAX_STALE:
             self._due = [entry for entry in self._due if self.get(entry[2].key) is entry[2]]
             heapq.heapify(self._due)
         heapq.heappush(self._due, (at_ms, next(self._numbers), point))
 
     def drop(self, point: CheckPoint) -> None:
-        """Forget a check point, done with or not."""
+        """Forget a check point: its messages are not redelivered."""
         if self._points.pop(point.key, None) is not None:
-            self._count_down(point.queue_key, len(point.remaining()))
+            self._count_down(point.queue_key, len(point.open_offsets()))
 
     def forget_topics(self, topics: Collection[str]) -> None:
-        """Topics were deleted: nothing of them comes back."""
+        """Forget the check points of deleted topics."""
         for point in self:
             key = point.key
             if key.topic in topics or normal_topic(key.topic, key.group) in topics:

@@ -1,10 +1,10 @@
-"""The journal of POP: check points and acknowledgements, from which all is known again after a crash.
+"""The journal of POP: check points and acknowledgements, from which the state is rebuilt after a crash.
 
-Each is a message as Apache's broker stores it for its timer, which would hand it to the revive topic when
-the check point's time comes (Apache RocketMQ 5.3.3, PopMessageProcessor.buildCkMsg, AckMessageProcessor,
-HookUtils.transformTimerMessage). This broker keeps the time itself and reads the journal only at its start;
-Apache's, given the directory, takes over what it finds here. So that it revives nothing twice, what was
-revived here is acknowledged here, too.
+Each entry is a message in the form in which Apache's broker stores it for its timer. That timer would deliver
+it to the revive topic at the end of the invisible time (Apache RocketMQ 5.3.3,
+PopMessageProcessor.buildCkMsg, AckMessageProcessor, HookUtils.transformTimerMessage). This broker keeps the
+times itself and reads the journal at its start only. Apache's broker, started on the directory, continues
+from the journal. Redelivered messages are acknowledged in the journal, so that it does not redeliver them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _CHECK_POINT: Final = "ck"
 _ACK: Final = "ack"
 _BATCH_ACK: Final = "bAck"
 _TAGS_CODES: Final = {tag: tags_code(tag) for tag in (_CHECK_POINT, _ACK, _BATCH_ACK)}
-# Apache's timer hands a check point over so long before its acknowledgements.
+# Apache's timer delivers a check point this long before its acknowledgements.
 _AHEAD_MS: Final = 1000
 _TIMER_PRECISION_MS: Final = 1000
 _READ_ENTRIES: Final = 1000
-# In place of an acknowledged message's offset.
+# Values in place of an acknowledged message's offset.
 _RESET: Final = -1
 _PENDING_RESET: Final = -2
-# In place of the topic, where all topics of a group are meant.
+# Value in place of the topic for all topics of a group.
 _NO_TOPIC: Final = ""
 
 ENTRIES_QUEUE_ID: Final = 0
@@ -49,15 +49,15 @@ ENTRIES_QUEUE_ID: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """Offsets of a check point that are done with."""
+    """Acknowledged or redelivered offsets of a check point."""
 
     key: CheckPointKey
     offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class OrderMoved:
-    """A group that pops in order went on: its next offset of a queue, and what it has in its hands."""
+class OrderProgress:
+    """Progress of a group that pops in order: its next offset of a queue, and its messages in flight."""
 
     topic: str
     group: str
@@ -68,10 +68,10 @@ class OrderMoved:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A group goes on elsewhere in a queue.
+    """A group's position in a queue was reset.
 
-    `is_pending`: an administrator has said so, and what is popped goes on as before until an entry says that
-    the group has taken notice.
+    `is_pending`: an administrator has requested the reset. Pops continue at the old position until a further
+    entry says that the reset was applied.
     """
 
     topic: str
@@ -82,17 +82,17 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupForgotten:
-    """A group was deleted with its offsets: what came before is not the business of one of that name."""
+class GroupDeleted:
+    """A group was deleted with its offsets. Earlier entries do not count for a new group of the same name."""
 
     group: str
 
 
-Entry = CheckPoint | Acked | OrderMoved | Reset | GroupForgotten
+Entry = CheckPoint | Acked | OrderProgress | Reset | GroupDeleted
 
 
 class Place(NamedTuple):
-    """Where an entry stands: its offset among the entries, and where in the log."""
+    """The place of a read entry: its offset in the journal's queue, and its offset in the log."""
 
     journal_offset: int
     physical_offset: int
@@ -100,14 +100,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where an entry went: its place among the entries, and where the log has to be flushed to for it."""
+    """The place of a written entry: its offset in the journal, and up to where the log has to be flushed."""
 
     journal_offset: int
     log_end: int
 
 
 class Journal:
-    """Writes entries, on the loop, and reads them back, at the start."""
+    """Writes entries on the loop, and reads them back at the start."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Journal:
         *,
         append_crc: bool = False,
     ) -> None:
-        """`tell_timer` is told of each entry: it stands in the queue of what waits for a time."""
+        """`tell_timer` is called with each entry, since it stands in the queue of timed messages."""
         self._tell_timer = tell_timer
         self._store = store
         self._revive_topic = revive_topic
@@ -139,14 +139,14 @@ class Journal:
 
     @property
     def end(self) -> int:
-        """The offset that the next entry gets."""
+        """The offset of the next entry."""
         queue = self._store.queues.get(TIMER_TOPIC, ENTRIES_QUEUE_ID)
         return 0 if queue is None else queue.next_offset
 
     # --- writing; each raises StoreUnavailable, MessageRejected ---
 
     def check_point(self, point: CheckPoint) -> Written:
-        """Note what was popped; the check point learns its place."""
+        """Write a check point, and set its `journal_offset`."""
         key = point.key
         start = key.start_offset
         body = (
@@ -173,7 +173,7 @@ class Journal:
         return written
 
     def ack(self, point: CheckPoint, offsets: Sequence[int]) -> Written:
-        """Note that messages are done with: consumed, or on their way to come back."""
+        """Write that messages were acknowledged, or are redelivered."""
         key = point.key
         if len(offsets) == 1:
             body = _ack_body(key, offsets[0])
@@ -193,10 +193,10 @@ class Journal:
         unique_key = f"{key.topic}@{key.queue_id}@{list(offsets)}@{key.group}@{key.pop_time}@{_BATCH_ACK}"
         return self._put(_BATCH_ACK, body, unique_key, point.revive_time, point.revive_queue_id)
 
-    def order_moved(self, moved: OrderMoved, acked_offset: int, broker_name: str) -> Written:
-        """Note how far a group is that pops in order.
+    def order_progress(self, moved: OrderProgress, acked_offset: int, broker_name: str) -> Written:
+        """Write the progress of a group that pops in order.
 
-        To Apache's broker this is an acknowledgement without a check point, which it passes over.
+        Apache's broker reads it as an acknowledgement without a check point, and ignores it.
         """
         info = moved.info
         start = info.queue_offsets()[0]
@@ -216,12 +216,12 @@ class Journal:
         return self._put(_ACK, body, unique_key, self._now_ms(), 0)
 
     def reset(self, reset: Reset, broker_name: str) -> Written:
-        """Note that a group goes on elsewhere; to Apache's broker the same as `order_moved`."""
+        """Write a reset; Apache's broker ignores it like `order_progress`."""
         mark = _PENDING_RESET if reset.is_pending else _RESET
         return self._note(reset, mark, broker_name)
 
-    def group_forgotten(self, group: str, broker_name: str) -> Written:
-        """Note that a group begins anew; to Apache's broker the same as `order_moved`."""
+    def group_deleted(self, group: str, broker_name: str) -> Written:
+        """Write the deletion of a group; Apache's broker ignores it like `order_progress`."""
         return self._note(Reset(_NO_TOPIC, group, -1, -1), _RESET, broker_name)
 
     def _note(self, reset: Reset, mark: int, broker_name: str) -> Written:
@@ -240,7 +240,7 @@ class Journal:
         return self._put(_ACK, body, unique_key, now_ms, 0)
 
     def _put(self, tag: str, body: bytes, unique_key: str, due_ms: int, revive_queue_id: int) -> Written:
-        out_ms = _timer_second(due_ms)  # Apache keeps what is due already out of its timer
+        out_ms = _timer_second(due_ms)  # Apache's timer does not take messages that are due already
         key = unique_key.encode()
         properties = b"UNIQ_KEY\x01%b\x02TIMER_DELIVER_MS\x01%d\x02TIMER_OUT_MS\x01%d\x02%b" % (
             key,
@@ -274,7 +274,7 @@ class Journal:
     # --- reading; blocks ---
 
     def read(self, begin: int, broker_name: str) -> Iterator[tuple[Place, Entry]]:
-        """The entries from `begin` on, each with its place; what is none is passed over. Raises OSError."""
+        """Yield the entries from `begin` on with their places; skip other messages. Raises OSError."""
         yield from self._read(
             TIMER_TOPIC,
             ENTRIES_QUEUE_ID,
@@ -284,11 +284,11 @@ class Journal:
         )
 
     def read_handed_over(self, queue_id: int, begin: int, broker_name: str) -> Iterator[tuple[Place, Entry]]:
-        """What the timer of Apache's broker has handed to a queue of the revive topic. Raises OSError."""
+        """Yield the entries that Apache's timer has delivered to a revive queue. Raises OSError."""
         yield from self._read(self._revive_topic, queue_id, begin, broker_name, lambda properties: True)
 
     def handed_over_end(self, queue_id: int) -> int:
-        """The end of a queue of the revive topic."""
+        """Return the end of a queue of the revive topic."""
         return self._store.max_offset(self._revive_topic, queue_id)
 
     def _read(
@@ -314,12 +314,12 @@ class Journal:
 
 
 def handed_over_at(revive_time: int) -> int:
-    """When the timer of Apache's broker hands a check point over that is due then."""
+    """Return when Apache's timer delivers a check point whose invisible time ends at `revive_time`."""
     return _timer_second(revive_time - _AHEAD_MS)
 
 
 def _timer_second(due_ms: int) -> int:
-    """The timer's whole second before."""
+    """Return the whole second of Apache's timer before a time."""
     return (due_ms - 1) // _TIMER_PRECISION_MS * _TIMER_PRECISION_MS
 
 
@@ -341,7 +341,7 @@ def _json(text: str) -> bytes:
 
 
 def _entry_of(record: bytes, broker_name: str, wanted: Callable[[dict[str, str]], bool]) -> Entry | None:
-    """What a record says; None for what is no entry, whoever wrote it there."""
+    """Return the entry in a record; None for any other message, whoever wrote it."""
     try:
         message = decode_stored_message(record)
         if not wanted(message.properties):
@@ -364,7 +364,7 @@ def _check_point_of(body: bytes, broker_name: str, revive_queue_id: int) -> Chec
     data = PopCheckPoint.decode(body)
     if data.topic is None or data.consumer_group is None:
         return None
-    # Old brokers write no list: the messages followed each other.
+    # Old brokers write no list: the messages are consecutive.
     diffs = data.queue_offset_diff or list(range(data.message_count))
     if not diffs:
         return None
@@ -385,10 +385,10 @@ def _ack_of(body: bytes, broker_name: str) -> Entry:
     if ack.next_offset is not None:
         place = (ack.topic or "", ack.consumer_group or "", ack.queue_id)
         if not ack.topic:
-            return GroupForgotten(ack.consumer_group or "")
+            return GroupDeleted(ack.consumer_group or "")
         if ack.order is None:
             return Reset(*place, ack.next_offset, is_pending=ack.ack_offset == _PENDING_RESET)
-        return OrderMoved(*place, ack.next_offset, ack.order)
+        return OrderProgress(*place, ack.next_offset, ack.order)
     return Acked(_key_of(ack, broker_name), (ack.ack_offset,))
 
 

@@ -1,4 +1,4 @@
-"""Metrics of POP, with Apache's names where it has one (PopMetricsManager)."""
+"""Metrics of POP, under the names of Apache RocketMQ 5.3.3 where it has one (PopMetricsManager)."""
 
 from __future__ import annotations
 
@@ -12,34 +12,42 @@ if TYPE_CHECKING:
 
 
 class PopCollector:
-    """What consumers have in their hands, who waits, and what comes back."""
+    """Messages in flight, held requests, and redeliveries."""
 
     def __init__(self, pops: PopService) -> None:
         self._pops = pops
 
     def collect(self) -> Iterable[Family]:
-        """All families of POP."""
+        """Return all families of POP."""
         pops = self._pops
-        in_flight = pops.in_flight
-        yield gauge("rocketmq_pop_checkpoint_buffer_size", "Pops that are not settled yet.", len(in_flight))
+        in_flight, redelivery = pops.in_flight, pops.redelivery
+        yield gauge("rocketmq_pop_checkpoint_buffer_size", "Pops with messages in flight.", len(in_flight))
         yield gauge(
             "rocketmq_pop_offset_buffer_size",
-            "Offsets that wait for their check points to be on the disk.",
+            "Offsets that are committed once their check points are flushed.",
             len(pops.positions),
         )
-        yield gauge("rmq_pop_messages_in_flight", "Messages in consumers' hands.", in_flight.messages)
-        yield gauge("rmq_pop_held", "Pops that wait for a message.", pops.polls.count)
+        yield gauge(
+            "rmq_pop_messages_in_flight", "Popped messages, not acknowledged yet.", in_flight.messages
+        )
+        yield gauge("rmq_pop_held", "Held pops: they wait for a message.", pops.held_pops.count)
         yield gauge(
             "rmq_pop_notifications_held",
-            "Requests that wait to hear that there is something to pop.",
-            pops.notifications.count,
+            "Held notification requests: they wait until there is a message to pop.",
+            pops.held_notifications.count,
         )
         yield counter(
-            "rmq_pop_returned_total", "Messages that came back unacknowledged.", pops.returns.returned
+            "rmq_pop_returned_total",
+            "Messages redelivered because they were not acknowledged in time.",
+            redelivery.redelivered,
         )
-        yield counter("rmq_pop_dead_letters_total", "Those that came back once too often.", pops.returns.dead)
+        yield counter(
+            "rmq_pop_dead_letters_total",
+            "Messages that became dead letters after too many deliveries.",
+            redelivery.dead_letters,
+        )
         yield counter(
             "rmq_pop_gone_total",
-            "Messages that could not come back: they are not in the log any more.",
+            "Messages that could not be redelivered: they are not in the log any more.",
             pops.revival.messages_gone,
         )

@@ -1,4 +1,4 @@
-"""Popping in order: what each group has in its hands of a queue, so that it gets no more of it meanwhile.
+"""Ordered pops: the messages that a group has in flight of a queue block the queue for the group.
 
 Source: Apache RocketMQ 5.3.3, ConsumerOrderInfoManager and ConsumerOrderInfoLockManager.
 """
@@ -18,21 +18,21 @@ from ..topics.table import TopicTable
 from .check_point import QueueKey
 
 _SEPARATOR: Final = "@"
-# What nobody has consumed for so long is forgotten.
+# Entries of a group that has consumed nothing for this long are dropped.
 _KEEP_MS: Final = 24 * 3600 * 1000
-# So many noted times may not count any more, besides one for each queue.
+# How many stale times the heap may hold in addition to two per queue.
 _MAX_STALE: Final = 1000
 
 
 class OrderAckProblem(Enum):
     """Why an acknowledgement changes nothing."""
 
-    NOT_POPPED = "the message is none of those that were popped last"
+    NOT_POPPED = "the message is not among those popped last"
     POPPED_AGAIN = "the messages have been popped again since"
 
 
 class OrderTable:
-    """Messages in hand by topic, group and queue, with its persistent form (`consumerOrderInfo.json`)."""
+    """Messages in flight by topic, group and queue, and their persistent form (`consumerOrderInfo.json`)."""
 
     def __init__(self, topics: TopicTable, groups: SubscriptionGroupTable, now_ms: ClockMs) -> None:
         self.revision = 0
@@ -40,13 +40,13 @@ class OrderTable:
         self._groups = groups
         self._now_ms = now_ms
         self._table: dict[str, dict[int, OrderInfo]] = {}
-        # When queues may be popped again though not all was acknowledged.
-        self._free_at: list[tuple[int, QueueKey]] = []
-        # Of each queue the only one of these times that counts.
-        self._free_times: dict[QueueKey, int] = {}
+        # Times at which queues can be popped again although messages are unacknowledged.
+        self._unblock_heap: list[tuple[int, QueueKey]] = []
+        # The valid time of each queue; all others in the heap are stale.
+        self._unblock_time: dict[QueueKey, int] = {}
 
     def get(self, key: QueueKey) -> OrderInfo | None:
-        """What a group has in its hands."""
+        """Return the messages of a queue that a group has in flight, or had last."""
         return self._table.get(_name(key), {}).get(key.queue_id)
 
     def popped(
@@ -57,9 +57,9 @@ class OrderTable:
         offsets: Sequence[int],
         attempt_id: str | None,
     ) -> dict[int, int]:
-        """Messages were given out; how often each was given before, where it was.
+        """Note a pop, and return how often each message was delivered before, for those that were.
 
-        Who asks again with the same attempt id has not had the answer: that does not count.
+        A repeated pop with the same attempt id does not count: its client did not get the first response.
         """
         before = self.get(key)
         counts: dict[int, int] = {}
@@ -83,7 +83,7 @@ class OrderTable:
         return {offset: times for offset, times in counts.items() if offset in set(offsets)}
 
     def is_blocked(self, key: QueueKey, attempt_id: str | None, invisible_time_ms: int) -> bool:
-        """Whether the group has messages of the queue in its hands that still are invisible."""
+        """Tell whether the group has messages of the queue in flight that are still invisible."""
         info = self.get(key)
         if info is None or not info.offset_list:
             return False
@@ -93,7 +93,7 @@ class OrderTable:
         return any(now_ms < visible for visible in self._visible_times(info, invisible_time_ms))
 
     def ack(self, key: QueueKey, offset: int, pop_time: int) -> int | OrderAckProblem:
-        """A message was consumed: the offset to commit."""
+        """Acknowledge a message, and return the offset to commit."""
         info = self.get(key)
         if info is None:
             return offset + 1
@@ -106,8 +106,10 @@ class OrderTable:
         self._changed(key, info)
         return next(self._open(info), offsets[-1] + 1)
 
-    def hide(self, key: QueueKey, offset: int, pop_time: int, visible_at_ms: int) -> OrderAckProblem | None:
-        """Have a message become visible at another time."""
+    def change_visible_time(
+        self, key: QueueKey, offset: int, pop_time: int, visible_at_ms: int
+    ) -> OrderAckProblem | None:
+        """Set the time at which a message becomes visible again."""
         info = self.get(key)
         if info is None or offset not in info.queue_offsets():
             return OrderAckProblem.NOT_POPPED
@@ -118,17 +120,17 @@ class OrderTable:
         return None
 
     def clear(self, key: QueueKey) -> None:
-        """Forget what the group has in its hands."""
+        """Forget the messages that the group has in flight."""
         if self._table.get(_name(key), {}).pop(key.queue_id, None) is not None:
             self.revision += 1
 
     def restore(self, key: QueueKey, info: OrderInfo) -> None:
-        """Take over what a group has in its hands."""
+        """Set the messages that a group has in flight."""
         self._table.setdefault(_name(key), {})[key.queue_id] = info
         self._changed(key, info)
 
     def forget_consumed(self, committed: Callable[[QueueKey], int]) -> None:
-        """Forget what stands before the groups' committed offsets: they have gone past it."""
+        """Forget messages before the groups' committed offsets."""
         for name, by_queue in self._table.items():
             topic, _, group = name.partition(_SEPARATOR)
             for queue_id, info in list(by_queue.items()):
@@ -138,70 +140,70 @@ class OrderTable:
                     self.revision += 1
 
     def forget_topics(self, topics: Collection[str]) -> None:
-        """Topics were deleted."""
+        """Forget deleted topics."""
         for name in [name for name in self._table if name.partition(_SEPARATOR)[0] in topics]:
             del self._table[name]
             self.revision += 1
 
     def forget_group(self, group: str) -> None:
-        """A group was deleted."""
+        """Forget a deleted group."""
         for name in [name for name in self._table if name.partition(_SEPARATOR)[2] == group]:
             del self._table[name]
             self.revision += 1
 
-    # --- when queues get free by themselves ---
+    # --- the end of invisible times ---
 
-    def freed(self, wake: Callable[[QueueKey], None]) -> None:
-        """Tell of the queues that may be popped by now; to be called from time to time."""
+    def wake_unblocked(self, wake: Callable[[QueueKey], None]) -> None:
+        """Call `wake` with each queue that can be popped again by now; called every tick."""
         now_ms = self._now_ms()
-        while self._free_at and self._free_at[0][0] <= now_ms:
-            free_at, key = heapq.heappop(self._free_at)
-            if self._free_times.get(key) != free_at:
+        while self._unblock_heap and self._unblock_heap[0][0] <= now_ms:
+            unblock_at, key = heapq.heappop(self._unblock_heap)
+            if self._unblock_time.get(key) != unblock_at:
                 continue
-            del self._free_times[key]
+            del self._unblock_time[key]
             if not self.is_blocked(key, None, 0):
                 wake(key)
 
     # --- persistence ---
 
     def encode(self) -> bytes:
-        """The content of `consumerOrderInfo.json`, less what nobody needs any more."""
+        """Return the content of `consumerOrderInfo.json`, without obsolete entries."""
         self._clean()
         return OrderInfoTable(table=self._table).encode()
 
     def decode(self, content: bytes) -> None:
-        """Take over what `consumerOrderInfo.json` holds; raises BodyError."""
+        """Load the content of `consumerOrderInfo.json`. Raises BodyError."""
         self._table = OrderInfoTable.decode(content).table
         for name, by_queue in self._table.items():
             topic, _, group = name.partition(_SEPARATOR)
             for queue_id, info in by_queue.items():
-                self._note_free_time(QueueKey(topic, group, queue_id), info)
+                self._note_unblock_time(QueueKey(topic, group, queue_id), info)
 
     # --- inside ---
 
     def _changed(self, key: QueueKey, info: OrderInfo) -> None:
         self.revision += 1
-        self._note_free_time(key, info)
+        self._note_unblock_time(key, info)
 
-    def _note_free_time(self, key: QueueKey, info: OrderInfo) -> None:
-        free_at = max(self._visible_times(info, 0), default=0)
-        if free_at > self._now_ms() and self._free_times.get(key) != free_at:
-            self._free_times[key] = free_at
-            if len(self._free_at) > 2 * len(self._free_times) + _MAX_STALE:
-                self._free_at = [(time, queue) for queue, time in self._free_times.items()]
-                heapq.heapify(self._free_at)
+    def _note_unblock_time(self, key: QueueKey, info: OrderInfo) -> None:
+        unblock_at = max(self._visible_times(info, 0), default=0)
+        if unblock_at > self._now_ms() and self._unblock_time.get(key) != unblock_at:
+            self._unblock_time[key] = unblock_at
+            if len(self._unblock_heap) > 2 * len(self._unblock_time) + _MAX_STALE:
+                self._unblock_heap = [(time, queue) for queue, time in self._unblock_time.items()]
+                heapq.heapify(self._unblock_heap)
             else:
-                heapq.heappush(self._free_at, (free_at, key))
+                heapq.heappush(self._unblock_heap, (unblock_at, key))
 
     @staticmethod
     def _open(info: OrderInfo) -> Iterator[int]:
-        """The offsets that are not acknowledged."""
+        """Yield the unacknowledged offsets."""
         for index, offset in enumerate(info.queue_offsets()):
             if not info.commit_offset_bit >> index & 1:
                 yield offset
 
     def _visible_times(self, info: OrderInfo, invisible_time_ms: int) -> Iterator[int]:
-        """When each message becomes visible that is not acknowledged."""
+        """Yield the time at which each unacknowledged message becomes visible again."""
         changed = info.offset_next_visible_time or {}
         usual = info.pop_time + (info.invisible_time_ms or invisible_time_ms)
         for offset in self._open(info):

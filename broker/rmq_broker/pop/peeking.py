@@ -1,4 +1,7 @@
-"""Looking at what a group would be given next; everything stays as it is (PeekMessageProcessor)."""
+"""Peeking: reading the messages that a group would pop next, without a change.
+
+Source: Apache RocketMQ 5.3.3, PeekMessageProcessor.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ..store.api import ColdRead, GetResult, GetStatus
 from .answer_size import fitting
 from .check_point import QueueKey
-from .popping import MISPLACED, Walk
+from .popping import OUT_OF_RANGE, Walk
 from .retry_topics import pop_retry_topic
 
 if TYPE_CHECKING:
@@ -19,27 +22,27 @@ if TYPE_CHECKING:
     from ..topics.table import TopicTable
     from .popping import Popping
 
-# One peek of so many looks into the retry topic first: others may be full before they come to it.
+# One peek in five reads the retry topic first: the other four may be full before they get there.
 _RETRY_FIRST_EVERY: Final = 5
 
 
 @dataclass(slots=True)
 class Peek:
-    """One peek under way: what is asked for, and what was found so far."""
+    """One peek under way: the request, and the messages found so far."""
 
     topic: str
     group: str
     queue_id: int  # negative: any
     max_messages: int
     count: int = 0
-    rest: int = 0  # messages that the group has not been given, those that were found included
+    rest: int = 0  # messages ahead of the group, including the found ones
     size_bytes: int = 0
-    has_no_room: bool = False  # what comes next does not go into the same answer
+    is_size_reached: bool = False  # the next message does not fit into the response
     bodies: list[bytes] = field(default_factory=list)
 
 
 class Peeking:
-    """Reads where groups would go on popping."""
+    """Reads at the positions of groups."""
 
     def __init__(
         self, settings: PopSettings, topics: TopicTable, store: MessageStore, popping: Popping
@@ -51,7 +54,7 @@ class Peeking:
         self._random = random.Random()
 
     def walk(self, peek: Peek) -> Walk:
-        """Fill a peek; yields what has to be read from the disk, and wants the result of that."""
+        """Fill a peek. Yields each read that needs the disk, and is sent its result (None: read refused)."""
         topic, group = peek.topic, peek.group
         own = self._queues(topic, group) if peek.queue_id < 0 else [QueueKey(topic, group, peek.queue_id)]
         retry_topic = pop_retry_topic(topic, group, version_2=self._settings.enable_retry_topic_v2)
@@ -67,17 +70,17 @@ class Peeking:
         return [QueueKey(topic, group, (first + number) % count) for number in range(count)]
 
     def _look_into(self, peek: Peek, key: QueueKey) -> Walk:
-        offset = self._popping.begin(key)
+        offset = self._popping.start_offset(key)
         peek.rest += max(0, self._store.max_offset(key.topic, key.queue_id) - offset)
-        if peek.has_no_room or peek.count >= peek.max_messages:
+        if peek.is_size_reached or peek.count >= peek.max_messages:
             return
         result = yield from self._read(peek, key, offset)
-        if result is not None and result.status in MISPLACED:
+        if result is not None and result.status in OUT_OF_RANGE:
             result = yield from self._read(peek, key, result.next_offset)
         if result is None or result.status is not GetStatus.FOUND:
             return
         fitted = fitting(result, peek.size_bytes)
-        peek.has_no_room = fitted is not result
+        peek.is_size_reached = fitted is not result
         if fitted is not None:
             peek.bodies.append(fitted.body)
             peek.count += fitted.count

@@ -1,7 +1,8 @@
-"""Popping: messages are taken from a topic's queues and those of its retry topic (PopMessageProcessor).
+"""Popping: messages are taken from the queues of a topic and of its retry topics.
 
-The queues are walked by a generator, so that one code serves what is in memory, which is answered at once,
-and what has to be read from the disk: there the generator waits, and with it the queue for its group.
+Source: Apache RocketMQ 5.3.3, PopMessageProcessor. A generator walks the queues. It yields the reads that
+need the disk, so that the same code answers at once if all messages are in memory. While it waits for a read,
+the queue is locked for its group.
 """
 
 from __future__ import annotations
@@ -37,17 +38,21 @@ log = logging.getLogger("rmq.broker.pop")
 
 START_AT_OLDEST: Final = 0
 
-# What was committed is not there (any more): the result says where the queue goes on.
-MISPLACED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL)
-_PASSED_OVER: Final = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
+# The position is out of the queue's range: the result says where to continue.
+OUT_OF_RANGE: Final = (
+    GetStatus.OFFSET_TOO_SMALL,
+    GetStatus.OFFSET_OVERFLOW_BADLY,
+    GetStatus.OFFSET_FOUND_NULL,
+)
+_SKIPPED: Final = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
 
-# Reads messages of a queue: topic, queue id, offset, most messages.
+# Reads messages of a queue, by topic, queue id, offset and limit of messages.
 Read = Callable[[str, int, int, int], "GetResult | ColdRead"]
 
 
 @dataclass(slots=True)
 class Pop:
-    """One pop under way: what is asked for, and what was found so far."""
+    """One pop under way: the request, and the messages found so far."""
 
     topic: str
     group: str
@@ -61,23 +66,23 @@ class Pop:
     pop_time: int = 0
     revive_queue_id: int = 0
     count: int = 0
-    rest: int = 0  # messages that are there and were not given
-    passed_over: bool = False  # some that are not wanted, and more may follow
-    locked_out: bool = False  # in order: of a queue that is being read from the disk for another
+    rest: int = 0  # messages that the queues hold beyond the given ones
+    has_skipped: bool = False  # messages that the filter rejects were skipped, and more messages follow
+    is_locked_out: bool = False  # ordered: another pop reads a queue from the disk
     size_bytes: int = 0
-    has_no_room: bool = False  # what comes next does not go into the same answer
+    is_size_reached: bool = False  # the next message does not fit into the response
     bodies: list[bytes] = field(default_factory=list)
     infos: AnswerInfos = field(default_factory=AnswerInfos)
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many messages as were asked for, or as go into one answer."""
-        return self.count >= self.max_messages or self.has_no_room
+        """Whether the pop has as many messages as were requested, or as fit into one response."""
+        return self.count >= self.max_messages or self.is_size_reached
 
     @property
-    def is_held_up(self) -> bool:
-        """Whether something stands in the way that may be gone soon, with no message coming."""
-        return self.rest > 0 or self.locked_out
+    def is_blocked(self) -> bool:
+        """Whether the queues hold messages that a limit, a lock or a full disk keeps from the pop."""
+        return self.rest > 0 or self.is_locked_out
 
 
 Walk = Generator[ColdRead, GetResult | None, None]
@@ -108,7 +113,7 @@ class Popping:
         self._now_ms = now_ms
         self._pops = 0
         self._random = random.Random()
-        # Queues that a group is reading from the disk.
+        # Queues that are being read from the disk for a group.
         self._locked: set[QueueKey] = set()
         self._is_full = False
         self._is_failing = False
@@ -116,7 +121,7 @@ class Popping:
     # --- which queues ---
 
     def walk(self, pop: Pop) -> Walk:
-        """Fill a pop; yields what has to be read from the disk, and wants the result of that."""
+        """Fill a pop. Yields each read that needs the disk, and is sent its result (None: read refused)."""
         settings = self._settings
         chance = self._random.randrange(100)
         pop.pop_time = self._now_ms()
@@ -135,15 +140,15 @@ class Popping:
             yield from self._walk_retry_topics(pop, chance)
 
     def _walk_retry_topics(self, pop: Pop, chance: int) -> Walk:
-        """The retry topic, or both forms of it.
+        """Pop from the retry topic, or from both forms of its name.
 
-        Receipts cannot tell the forms apart: only one of them gives something in a pop.
+        Receipts do not tell the two forms apart, so one pop takes messages of one form only.
         """
         topics = popped_retry_topics(self._settings, pop.topic, pop.group)
         before = pop.count
         for topic in reversed(topics) if chance % 2 == 0 else topics:
             yield from self._walk_topic(pop, topic, chance)
-            if pop.count > before or pop.has_no_room:
+            if pop.count > before or pop.is_size_reached:
                 return
 
     def _walk_topic(self, pop: Pop, name: str, chance: int) -> Walk:
@@ -157,25 +162,30 @@ class Popping:
     def _pop_from(self, pop: Pop, key: QueueKey) -> Walk:
         if key in self._locked:
             if pop.in_order:
-                pop.locked_out = True
+                pop.is_locked_out = True
             else:
-                pop.rest += self._waiting(key, self._begin(key, pop.init_mode, commit=False))
+                pop.rest += self._backlog(key, self._start_offset(key, pop.init_mode, commit=False))
             return
-        if self._must_stop(key):
-            pop.rest += self._waiting(key, self._begin(key, pop.init_mode, commit=False))
+        if self._is_at_limit(key):
+            pop.rest += self._backlog(key, self._start_offset(key, pop.init_mode, commit=False))
             return
-        offset = self._begin(key, pop.init_mode, commit=True)
+        offset = self._start_offset(key, pop.init_mode, commit=True)
         if pop.in_order and self._orders.is_blocked(key, pop.attempt_id, pop.invisible_time_ms):
-            # What stands behind is no reason to wake anybody: nobody may have it now.
+            # No pop may have the messages behind those in flight, so they do not count as `rest`.
             return
         if pop.is_full:
-            pop.rest += self._waiting(key, offset)
+            pop.rest += self._backlog(key, offset)
             return
         self._locked.add(key)
         try:
             result = yield from self._read(pop, key, offset)
-            if result is not None and result.status in MISPLACED:
-                log.warning("%s went on at %d: %d is not there", key, result.next_offset, offset)
+            if result is not None and result.status in OUT_OF_RANGE:
+                log.warning(
+                    "pop offset out of range queue=%s offset=%d; continuing at %d",
+                    key,
+                    offset,
+                    result.next_offset,
+                )
                 self._positions.reset(key, result.next_offset)
                 offset = result.next_offset
                 result = yield from self._read(pop, key, offset)
@@ -183,9 +193,9 @@ class Popping:
             self._locked.discard(key)
         fitted = None if result is None else fitting(result, pop.size_bytes)
         if result is not None and fitted is not result:
-            pop.has_no_room = True
+            pop.is_size_reached = True
         if fitted is None:
-            pop.rest += self._waiting(key, offset)
+            pop.rest += self._backlog(key, offset)
         else:
             self._take(pop, key, offset, fitted)
 
@@ -196,11 +206,11 @@ class Popping:
         return (yield result) if isinstance(result, ColdRead) else result
 
     def _take(self, pop: Pop, key: QueueKey, offset: int, result: GetResult) -> None:
-        """Hide what was read from others, and give it."""
+        """Make the read messages invisible for other pops, and add them to this one."""
         if result.status is GetStatus.FOUND:
             records = list(records_of(result.body))
             offsets = tuple(queue_offset for queue_offset, _ in records)
-            if not self._hide(pop, key, offset, offsets, result.next_offset):
+            if not self._make_invisible(pop, key, offset, offsets, result.next_offset):
                 pop.rest += len(offsets)
                 return
             pop.infos.add(key.topic, key.queue_id, offset, offsets)
@@ -213,7 +223,7 @@ class Popping:
             statistics.got_messages += len(offsets)
             statistics.got_bytes += len(result.body)
             statistics.filtered_messages += result.next_offset - offset - len(offsets)
-        elif result.status in _PASSED_OVER:
+        elif result.status in _SKIPPED:
             if result.status is GetStatus.NO_MATCHED_MESSAGE:
                 statistics = self._statistics.of_group(key.group, key.topic)
                 statistics.filtered_messages += result.next_offset - offset
@@ -221,11 +231,13 @@ class Popping:
                 self._offsets.commit(key.group, key.topic, key.queue_id, result.next_offset)
             else:
                 self._positions.advance(key, result.next_offset)
-            pop.passed_over |= result.next_offset < result.max_offset
+            pop.has_skipped |= result.next_offset < result.max_offset
         pop.rest += max(0, result.max_offset - result.next_offset)
 
-    def _hide(self, pop: Pop, key: QueueKey, offset: int, offsets: tuple[int, ...], next_offset: int) -> bool:
-        """Note that the group has the messages in its hands; False where that cannot be noted."""
+    def _make_invisible(
+        self, pop: Pop, key: QueueKey, offset: int, offsets: tuple[int, ...], next_offset: int
+    ) -> bool:
+        """Record the messages as in flight; False if that is not possible now."""
         if pop.in_order:
             counts = self._orders.popped(key, pop.pop_time, pop.invisible_time_ms, offsets, pop.attempt_id)
             pop.infos.add_counts(key.topic, key.queue_id, offsets, counts)
@@ -234,13 +246,17 @@ class Popping:
         name = self._settings.broker_name
         point_key = CheckPointKey(key.topic, key.group, key.queue_id, offset, pop.pop_time, name)
         if point_key in self._in_flight:
-            return False  # the same messages were popped in the same millisecond: after a reset
+            return False  # after a reset, the same messages were popped in the same millisecond
         point = CheckPoint(point_key, pop.invisible_time_ms, offsets, pop.revive_queue_id)
         try:
             written = self._journal.check_point(point)
         except (StoreUnavailable, MessageRejected) as error:
             if not self._is_failing:
-                log.warning("nothing is popped from %s and others: %s", key, error)
+                log.warning(
+                    "check points not stored queue=%s cause=%s; pops find no messages until it is resolved",
+                    key,
+                    error,
+                )
             self._is_failing = True
             return False
         self._is_failing = False
@@ -252,7 +268,7 @@ class Popping:
     def _bodies(
         self, pop: Pop, key: QueueKey, offset: int, records: list[tuple[int, bytes]], whole: bytes
     ) -> list[bytes]:
-        """The records as they are; those of a retry topic under the topic asked for, with receipts."""
+        """Return the records; those of a retry topic under the requested topic, with their receipts."""
         settings = self._settings
         if key.topic == pop.topic or settings.pop_response_returns_retry_topic:
             return [whole]
@@ -271,13 +287,13 @@ class Popping:
             bodies.append(_under_topic(record, pop.topic, str(receipt)))
         return bodies
 
-    # --- where to begin ---
+    # --- start offsets ---
 
-    def begin(self, key: QueueKey) -> int:
-        """Where the group would go on in a queue; nothing is noted."""
-        return self._begin(key, START_AT_OLDEST, commit=False)
+    def start_offset(self, key: QueueKey) -> int:
+        """Return the offset at which the group's next pop of a queue begins; changes nothing."""
+        return self._start_offset(key, START_AT_OLDEST, commit=False)
 
-    def _begin(self, key: QueueKey, init_mode: int, *, commit: bool) -> int:
+    def _start_offset(self, key: QueueKey, init_mode: int, *, commit: bool) -> int:
         if commit:
             reset = self._offsets.take_reset(key.group, key.topic, key.queue_id)
             if reset != NO_OFFSET:
@@ -292,7 +308,7 @@ class Popping:
         return offset
 
     def _initial_offset(self, key: QueueKey, init_mode: int) -> int:
-        """Where a group begins that has not consumed from the queue (PopMessageProcessor.getInitOffset)."""
+        """Return the first offset of a group new to the queue (PopMessageProcessor.getInitOffset)."""
         topic, _, queue_id = key
         lowest = self._store.min_offset(topic, queue_id)
         if init_mode == START_AT_OLDEST or topic.startswith(RETRY_PREFIX):
@@ -302,30 +318,31 @@ class Popping:
             return 0
         return max(0, self._store.max_offset(topic, queue_id) - 1)
 
-    def _waiting(self, key: QueueKey, offset: int) -> int:
+    def _backlog(self, key: QueueKey, offset: int) -> int:
         return max(0, self._store.max_offset(key.topic, key.queue_id) - offset)
 
-    def _must_stop(self, key: QueueKey) -> bool:
-        """Whether too much is in consumers' hands already."""
+    def _is_at_limit(self, key: QueueKey) -> bool:
+        """Tell whether a limit of messages in flight is reached."""
         settings = self._settings
         is_full = len(self._in_flight) >= settings.pop_ck_max_buffer_size
         if is_full != self._is_full:
             self._is_full = is_full
             if is_full:
                 log.warning(
-                    "%d pops wait for their acknowledgements (popCkMaxBufferSize): no more for now",
+                    "popCkMaxBufferSize reached pops_in_flight=%d; pops find no messages until some are "
+                    "acknowledged",
                     len(self._in_flight),
                 )
         if is_full:
             return True
         return (
             settings.enable_pop_message_threshold
-            and self._in_flight.messages_of(key) > settings.pop_inflight_message_threshold
+            and self._in_flight.message_count(key) > settings.pop_inflight_message_threshold
         )
 
 
 def _under_topic(record: bytes, topic: str, receipt: str) -> bytes:
-    """A retry topic's record as one of the topic that it came from, with its receipt as a property."""
+    """Return a retry topic's record as one of the original topic, with its receipt as a property."""
     try:
         message = decode_stored_message(record, decompress_body=False)
         message.topic = topic
@@ -333,5 +350,5 @@ def _under_topic(record: bytes, topic: str, receipt: str) -> bytes:
         message.properties.setdefault(PROPERTY_POP_CK, receipt)
         return encode_stored_message(message)
     except (MessageDecodeError, MessageEncodeError) as error:
-        log.error("a message cannot be given as one of %s, its consumer gets it as it is: %s", topic, error)
+        log.error("retry message not rewritten topic=%s cause=%s; delivering it as stored", topic, error)
         return record

@@ -1,4 +1,7 @@
-"""How groups consume topics, by administration: `messageRequestMode.json` (MessageRequestModeManager)."""
+"""Request modes: whether a group pulls or pops a topic (`messageRequestMode.json`).
+
+Source: Apache RocketMQ 5.3.3, MessageRequestModeManager.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from ..topics.names import RETRY_PREFIX
 
 
 class RequestModes:
-    """Modes by topic and group."""
+    """The modes that administrators have set, by topic and group."""
 
     def __init__(self, settings: PopSettings) -> None:
         self._settings = settings
         self._modes: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
-        """How a group consumes a topic; where nobody has said so, by default. Retry topics are pulled."""
+        """Return a group's mode for a topic: the one set, or else the default. Retry topics are pulled."""
         mode = self._modes.get(topic, {}).get(group)
         if mode is not None:
             return mode
@@ -38,26 +41,26 @@ class RequestModes:
         )
 
     def set(self, mode: SetMessageRequestModeRequestBody) -> None:
-        """Have a group consume a topic in a way."""
+        """Set a group's mode for a topic."""
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
 
     def forget_topics(self, topics: Collection[str]) -> bool:
-        """Topics were deleted; whether that changes anything."""
+        """Forget deleted topics; tell whether any had a mode."""
         known = [topic for topic in topics if topic in self._modes]
         for topic in known:
             del self._modes[topic]
         return bool(known)
 
     def forget_group(self, group: str) -> bool:
-        """A group was deleted; whether that changes anything."""
+        """Forget a deleted group; tell whether it had a mode."""
         known = [modes for modes in self._modes.values() if modes.pop(group, None) is not None]
         self._modes = {topic: modes for topic, modes in self._modes.items() if modes}
         return bool(known)
 
     def encode(self) -> bytes:
-        """The content of `messageRequestMode.json`, also for slaves that ask for it."""
+        """Return the content of `messageRequestMode.json`, which slaves request, too."""
         return MessageRequestModeSerializeWrapper(message_request_mode_map=self._modes).encode()
 
     def decode(self, content: bytes) -> None:
-        """Take over what `messageRequestMode.json` holds; raises BodyError."""
+        """Load the content of `messageRequestMode.json`. Raises BodyError."""
         self._modes = MessageRequestModeSerializeWrapper.decode(content).message_request_mode_map

@@ -1,4 +1,4 @@
-"""Where messages come back to that were popped and not acknowledged: one topic for each topic and group.
+"""Retry topics of POP: one for each topic and group, for messages that were not acknowledged.
 
 Source: Apache RocketMQ 5.3.3, KeyBuilder and ExtraInfoUtil.
 """
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def pop_retry_topic(topic: str, group: str, *, version_2: bool) -> str:
-    """The retry topic in the form with `_` (version 1) or with `+` (version 2)."""
+    """Return the retry topic in the form with `_` (version 1) or with `+` (version 2)."""
     newer, older = pop_retry_topics(topic, group)
     return newer if version_2 else older
 
 
 def popped_retry_topics(settings: PopSettings, topic: str, group: str) -> tuple[str, ...]:
-    """The retry topics that a pop gives messages of; they need not exist."""
+    """Return the retry topics that a pop reads; they may not exist."""
     newer, older = pop_retry_topics(topic, group)
     if not settings.enable_retry_topic_v2:
         return (older,)
@@ -30,7 +30,7 @@ def popped_retry_topics(settings: PopSettings, topic: str, group: str) -> tuple[
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic that a retry topic is for; any other is its own."""
+    """Return the topic that a retry topic belongs to, and any other topic as it is."""
     if not topic.startswith(RETRY_PREFIX):
         return topic
     for retry in pop_retry_topics("", group):

@@ -1,4 +1,7 @@
-"""Brings back what was popped and not acknowledged in time (Apache RocketMQ 5.3.3, PopReviveService)."""
+"""Revival: unacknowledged messages are redelivered when their invisible time ends.
+
+Source: Apache RocketMQ 5.3.3, PopReviveService.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,24 @@ if TYPE_CHECKING:
     from ..topics.table import TopicTable
     from .in_flight import InFlight
     from .journal import Journal
-    from .returns import Returns
+    from .redelivery import Redelivery
 
 log = logging.getLogger("rmq.broker.pop")
 
 TICK_SECONDS: Final = 0.1
 _RETRY_MS: Final = 1000
-# So many messages come back in a row before the loop goes on with other work.
+# How many messages are redelivered in a row before other work of the loop gets its turn.
 _SLICE: Final = 16
 
 
 class Revival:
-    """Looks for check points that are due."""
+    """Redelivers the open messages of check points that are due."""
 
     def __init__(
         self,
         in_flight: InFlight,
         journal: Journal,
-        returns: Returns,
+        returns: Redelivery,
         store: MessageStore,
         topics: TopicTable,
         groups: SubscriptionGroupTable,
@@ -45,7 +48,7 @@ class Revival:
         self.messages_gone = 0
         self._in_flight = in_flight
         self._journal = journal
-        self._returns = returns
+        self._redelivery = returns
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -60,87 +63,99 @@ class Revival:
             await self.revive_due()
 
     async def revive_due(self) -> None:
-        """Bring back what is due now."""
+        """Redeliver the messages that are due now."""
         for point in self._in_flight.due(self._now_ms()):
             await self._revive(point)
 
     async def _revive(self, point: CheckPoint) -> None:
         try:
-            await self._give_all_back(point)
+            await self._redeliver_all(point)
         except (StoreUnavailable, OSError) as error:
             self._failed(error)
         finally:
-            # Also when it is cancelled in the middle: what has come back is not to come twice.
-            self._settle(point)
-            if self._is_in_flight(point) and not point.is_done:
-                self._in_flight.look_again(point, self._now_ms() + _RETRY_MS)
+            # Also when cancelled in the middle, or the redelivered messages would be redelivered again.
+            self._journal_redelivered(point)
+            if self._is_in_flight(point) and not point.is_complete:
+                self._in_flight.reschedule(point, self._now_ms() + _RETRY_MS)
 
-    async def _give_all_back(self, point: CheckPoint) -> None:
+    async def _redeliver_all(self, point: CheckPoint) -> None:
         """Raises StoreUnavailable, OSError."""
-        for offset in point.remaining():
-            if offset in point.given_back:
+        for offset in point.open_offsets():
+            if offset in point.redelivered:
                 continue
             record = await self._record(point, offset)
             group = self._group(point)
             if group is None or not self._is_in_flight(point):
-                log.info("nothing of %s comes back: the topic or the group is gone", point.key)
+                log.info("redelivery dropped check_point=%s cause=topic or group was deleted", point.key)
                 self._in_flight.drop(point)
                 return
             if not point.is_open(offset):
-                continue  # was acknowledged at the last moment
+                continue  # acknowledged while the record was read
             if record is None:
                 self.messages_gone += 1
                 log.warning(
-                    "message %d of %s cannot come back: it is not in the log any more", offset, point.key
+                    "redelivery impossible offset=%d check_point=%s cause=the log does not hold the message "
+                    "any more; it is skipped",
+                    offset,
+                    point.key,
                 )
             else:
-                self._give_back(point, group, offset, record)
-            point.given_back += (offset,)
-            await self._breathe()
+                self._redeliver(point, group, offset, record)
+            point.redelivered += (offset,)
+            await self._yield_to_loop()
 
     def _group(self, point: CheckPoint) -> SubscriptionGroupConfig | None:
-        """The group that messages come back to; None where it is gone, or the topic is."""
+        """Return the group of the messages; None if it or the topic was deleted."""
         key = point.key
         return self._groups.get(key.group) if normal_topic(key.topic, key.group) in self._topics else None
 
     def _is_in_flight(self, point: CheckPoint) -> bool:
-        """Whether the check point was not dropped meanwhile."""
+        """Tell whether the check point was not dropped meanwhile."""
         return self._in_flight.get(point.key) is point
 
-    def _give_back(
+    def _redeliver(
         self, point: CheckPoint, group: SubscriptionGroupConfig, offset: int, record: bytes
     ) -> None:
         try:
-            self._returns.give_back(point.key, group, record)
+            self._redelivery.redeliver(point.key, group, record)
         except MessageRejected as error:
-            # It would fail the next time as well.
+            # A retry would fail as well.
             self.messages_gone += 1
-            log.error("message %d of %s cannot come back: %s", offset, point.key, error)
+            log.error(
+                "redelivery impossible offset=%d check_point=%s cause=%s; it is skipped",
+                offset,
+                point.key,
+                error,
+            )
 
-    def _settle(self, point: CheckPoint) -> None:
-        """What is on its way is done with: where the journal says so, nothing comes twice after a start."""
-        if not point.given_back:
+    def _journal_redelivered(self, point: CheckPoint) -> None:
+        """Close redelivered messages in the journal, so that a restart does not redeliver them again."""
+        if not point.redelivered:
             return
         try:
-            self._journal.ack(point, point.given_back)
+            self._journal.ack(point, point.redelivered)
         except StoreUnavailable as error:
             self._failed(error)
             return
         except MessageRejected as error:
-            log.error("%s comes back a second time after a start: %s", point.key, error)
+            log.error(
+                "redelivery not journaled check_point=%s cause=%s; a restart redelivers again",
+                point.key,
+                error,
+            )
         if self._is_in_flight(point):
-            for offset in point.given_back:
+            for offset in point.redelivered:
                 self._in_flight.ack(point, offset, is_consumed=False)
-        point.given_back = ()
+        point.redelivered = ()
         self._is_failing = False
 
     def _failed(self, error: Exception) -> None:
         if not self._is_failing:
-            log.warning("messages cannot come back now, trying again: %s", error)
+            log.warning("redelivery failed cause=%s; retrying every %d ms", error, _RETRY_MS)
         self._is_failing = True
 
     async def _record(self, point: CheckPoint, offset: int) -> bytes | None:
-        """A message's record; None where it is gone. Raises OSError."""
+        """Return a message's record; None if the log does not hold it any more. Raises OSError."""
         key = point.key
         result = self._store.get_now(key.topic, key.queue_id, offset, 1, None)
         if isinstance(result, ColdRead):
@@ -148,7 +163,7 @@ class Revival:
             result = self._store.reader.finish(result)
         return result.body if result.status is GetStatus.FOUND else None
 
-    async def _breathe(self) -> None:
+    async def _yield_to_loop(self) -> None:
         self._in_a_row += 1
         if self._in_a_row >= _SLICE:
             self._in_a_row = 0

@@ -1,13 +1,17 @@
-"""Which queues a topic has in the whole cluster, as the name servers say (TopicRouteInfoManager)."""
+"""Queues of a topic in the whole cluster, from the name servers.
+
+Source: Apache RocketMQ 5.3.3, TopicRouteInfoManager.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from rmq_remoting.bodies.route import TopicRouteData
+from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 from rmq_remoting.client import RemotingClient
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -22,11 +26,21 @@ from ..topics.table import TopicTable
 log = logging.getLogger("rmq.broker.pop")
 
 _TIMEOUT_SECONDS: Final = 3.0
+_NO_ROUTE: Final = "route lookup failed name_server=%s topic=%s cause=%s; asking the next name server"
 _MAX_TOPICS: Final = 10_000
+_MAX_BYTES: Final = 64 * 1024 * 1024
+_QUEUE_BYTES: Final = 150
+
+
+class _KnownQueues(NamedTuple):
+    """The answer of a name server; `queues` is None for a topic that it does not know."""
+
+    asked_at_seconds: float
+    queues: list[MessageQueue] | None
 
 
 class QueueRoutes:
-    """Remembers routes for `loadBalancePollNameServerInterval`; without name servers its own queues count."""
+    """Keeps routes for `loadBalancePollNameServerInterval`; without name servers, this broker's queues."""
 
     def __init__(
         self,
@@ -43,17 +57,21 @@ class QueueRoutes:
         self._topics = topics
         self._broker_name = broker_name
         self._clock = clock
-        self._known: dict[str, tuple[float, list[MessageQueue] | None]] = {}
+        self._known: BoundedCache[str, _KnownQueues] = BoundedCache(
+            "topic_routes", max_entries=_MAX_TOPICS, max_bytes=_MAX_BYTES, size_of=_size_of
+        )
+        self.caches: tuple[BoundedCache[Any, Any], ...] = (self._known,)
         self._asking: dict[str, asyncio.Task[list[MessageQueue] | None]] = {}
 
     async def queues_of(self, topic: str) -> list[MessageQueue] | None:
-        """The queues to read, sorted; None for a topic that is not known."""
+        """Return the readable queues, sorted; None for an unknown topic."""
         if not self._addresses:
             return self._own_queues(topic)
         known = self._known.get(topic)
-        max_age = self._settings.load_balance_poll_name_server_interval_ms / 1000
-        if known is not None and self._clock() - known[0] < max_age and known[1] is not None:
-            return known[1]
+        max_age_seconds = self._settings.load_balance_poll_name_server_interval_ms / 1000
+        is_recent = known is not None and self._clock() - known.asked_at_seconds < max_age_seconds
+        if known is not None and known.queues is not None and is_recent:
+            return known.queues
         asking = self._asking.get(topic)
         if asking is None:
             asking = asyncio.get_running_loop().create_task(self._ask(topic), name=f"route of {topic}")
@@ -62,7 +80,7 @@ class QueueRoutes:
         return await asyncio.shield(asking)
 
     async def _ask(self, topic: str) -> list[MessageQueue] | None:
-        """Ask the name servers, one after the other; where none answers, what was known counts on."""
+        """Ask the name servers, one after the other. If none answers, return the last known queues."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         for address in self._addresses:
             request = RemotingCommand.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.encode())
@@ -72,11 +90,11 @@ class QueueRoutes:
                     return self._remember(topic, TopicRouteData.decode(response.body))
                 if response.code == ResponseCode.TOPIC_NOT_EXIST:
                     return self._remember(topic, None)
-                log.warning("name server %s gives no route of %s: %s", address, topic, response.remark)
+                log.warning(_NO_ROUTE, address, topic, response.remark)
             except (RequestError, BodyError) as error:
-                log.warning("name server %s gives no route of %s: %s", address, topic, error)
+                log.warning(_NO_ROUTE, address, topic, error)
         known = self._known.get(topic)
-        return None if known is None else known[1]
+        return None if known is None else known.queues
 
     def _remember(self, topic: str, route: TopicRouteData | None) -> list[MessageQueue] | None:
         queues = None
@@ -87,9 +105,7 @@ class QueueRoutes:
                 if is_readable(data.perm)
                 for queue_id in range(data.read_queue_nums)
             )
-        if len(self._known) >= _MAX_TOPICS:
-            self._known.clear()
-        self._known[topic] = (self._clock(), queues)
+        self._known.put(topic, _KnownQueues(self._clock(), queues))
         return queues
 
     def _own_queues(self, topic: str) -> list[MessageQueue] | None:
@@ -97,3 +113,7 @@ class QueueRoutes:
         if config is None or not is_readable(config.perm):
             return None
         return [MessageQueue(topic, self._broker_name, number) for number in range(config.read_queue_nums)]
+
+
+def _size_of(topic: str, known: _KnownQueues) -> int:
+    return ENTRY_OVERHEAD_BYTES + len(topic) + _QUEUE_BYTES * len(known.queues or ())

@@ -19,15 +19,15 @@ from ..store.api import MessageRejected, StoreUnavailable
 from ..topics.names import revive_topic
 from .acknowledging import Acknowledging
 from .check_point import QueueKey
+from .held_pops import HeldPops
 from .in_flight import InFlight
 from .journal import Journal, Reset, handed_over_at
 from .orders import OrderTable
-from .polls import Polls
 from .popping import Popping
 from .positions import Positions
 from .recovery import Recovered, Recovery
+from .redelivery import Redelivery
 from .request_modes import RequestModes
-from .returns import Returns
 from .revival import Revival
 from .state import PopState
 
@@ -78,10 +78,10 @@ class PopService:
         self._store = store
         self._offsets = offsets
         self._revive_topic = revive_topic(settings.broker_cluster_name)
-        self.polls = Polls(settings, dependencies.arrivals, time.monotonic)
-        self.notifications = Polls(settings, dependencies.arrivals, time.monotonic, newest_first=True)
-        self.in_flight = InFlight(self.polls.fewer_in_flight)
-        self.positions = Positions(offsets)
+        self.held_pops = HeldPops(settings, dependencies.arrivals, time.monotonic)
+        self.held_notifications = HeldPops(settings, dependencies.arrivals, time.monotonic, newest_first=True)
+        self.in_flight = InFlight(self.held_pops.fewer_in_flight)
+        self.positions = Positions(offsets, self._reset_applied)
         self.orders = OrderTable(topics, groups, now_ms)
         self.modes = RequestModes(settings)
         self.journal = Journal(
@@ -93,31 +93,31 @@ class PopService:
             append_crc=settings.append_properties_crc,
         )
         state = PopState(self.journal, self.in_flight, self.positions, self.orders)
-        self.returns = Returns(settings, topics, offsets, dependencies.writer, store_host)
-        self.revival = Revival(self.in_flight, self.journal, self.returns, store, topics, groups, now_ms)
+        self.redelivery = Redelivery(settings, topics, offsets, dependencies.writer, store_host)
+        self.revival = Revival(self.in_flight, self.journal, self.redelivery, store, topics, groups, now_ms)
         self.popping = Popping(settings, state, topics, store, offsets, dependencies.statistics, now_ms)
-        self.acknowledging = Acknowledging(state, offsets, store, dependencies.statistics, self._free, now_ms)
+        self.acknowledging = Acknowledging(
+            state, offsets, store, dependencies.statistics, self._unblocked, now_ms
+        )
         self.orders_file = ConfigFile(settings.config_dir / "consumerOrderInfo.json", self.orders)
         self.modes_file = ConfigFile(settings.config_dir / "messageRequestMode.json", self.modes)
         self._written_revision = 0
-        # Noted by `settle`, and in force once the log is flushed to `_settled_when_flushed_to`.
+        # The marks of the journal that `commit_flushed` sets once the log is flushed up to `_next_commit_at`.
         self._outstanding_from: int | None = None
         self._included_end: int | None = None
-        self._settled_when_flushed_to = 0
-        # Last offsets of Apache's revive queues that were taken over, in force once the log is flushed to
-        # `_handed_over_until`.
+        self._next_commit_at = 0
+        # Offsets up to which Apache's revive queues are taken over, once the log is flushed so far.
         self._handed_over: dict[int, int] = {}
         self._handed_over_until = 0
         self._stopped_at = 0
         topics.on_change(self._topics_changed)
-        offsets.on_reset(self._was_reset)
+        offsets.on_reset(self._reset_requested)
         offsets.on_group_removed(self._group_removed)
-        self.positions.on_reset(self._went_elsewhere)
 
     # --- life ---
 
     async def load(self) -> None:
-        """Recover messages in flight, their order and request modes. Raises ConfigFileError, OSError."""
+        """Recover the messages in flight. Raises ConfigFileError, OSError."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.orders_file.load)
         await loop.run_in_executor(None, self.modes_file.load)
@@ -139,13 +139,13 @@ class PopService:
     def _take_over(self, recovered: Recovered) -> None:
         for point in recovered.points:
             self.in_flight.add(point)
-        for key in recovered.set_back:
+        for key in recovered.pending_resets:
             if not self._offsets.has_reset(key.group, key.topic, key.queue_id):
-                self._went_elsewhere(key, self.positions.get(key))
-        for point in recovered.left_over:
-            # From now on they are in the journal.
+                self._reset_applied(key, self.positions.get(key))
+        for point in recovered.from_revive_topic:
+            # They stand in the revive topic alone: from now on they are in the journal, too.
             self.journal.check_point(point)
-            acked = [offset for offset in point.offsets if offset not in point.remaining()]
+            acked = [offset for offset in point.offsets if offset not in point.open_offsets()]
             if acked:
                 self.journal.ack(point, acked)
             self.in_flight.add(point)
@@ -155,9 +155,9 @@ class PopService:
                 self._handed_over[queue_id] = end - 1
         self._handed_over_until = self._store.max_phy_offset()
         self.positions.started(self.journal.end, self.in_flight.oldest_journal_offset)
-        if recovered.points or recovered.left_over:
+        if recovered.points or recovered.from_revive_topic:
             log.info(
-                "unacknowledged pops recovered pops=%d journal_entries_read=%d",
+                "pops recovered in_flight=%d journal_entries_read=%d",
                 len(self.in_flight),
                 recovered.entries_read,
             )
@@ -178,75 +178,72 @@ class PopService:
         await supervisor.cancel("pops")
 
     async def stop(self) -> None:
-        """Commit offsets up to the flushed part of the log, and write the files. Raises OSError.
-
-        `finish` follows once the store has been closed.
-        """
-        self.settle(self._store.commit_log.flushed_offset)
+        """Commit the offsets that are flushed, and write the files; `finish` follows. Raises OSError."""
+        self.commit_flushed(self._store.commit_log.flushed_offset)
         self._stopped_at = self.journal.end
         self.flush_orders()
         await asyncio.gather(self.orders_file.close(), self.modes_file.close())
 
     def finish(self, *, all_is_flushed: bool) -> bool:
-        """Commit the remaining offsets after the store was closed, provided that the log is flushed.
+        """Commit the remaining offsets after the store was closed, if the whole log is flushed.
 
-        Otherwise check points may be lost, and with offsets committed past them their messages would not be
-        redelivered. Returns whether offsets changed, which their owner then writes.
+        Otherwise check points may be lost, and offsets committed behind them would lose their messages. Tells
+        whether there are new offsets to write.
         """
         if not all_is_flushed:
             return False
         before = self._offsets.revision
-        self._settle_handed_over(sys.maxsize)
+        self._commit_handed_over(sys.maxsize)
         oldest = self.in_flight.oldest_journal_offset
-        self.positions.settle(sys.maxsize)
-        self.positions.keep_outstanding_from(self._stopped_at if oldest is None else oldest)
+        self.positions.commit_flushed(sys.maxsize)
+        self.positions.set_outstanding_from(self._stopped_at if oldest is None else oldest)
         self.positions.include(self._stopped_at)
         return self._offsets.revision != before
 
-    async def modes_saved(self) -> None:
-        """Write the request modes and wait until they are on disk. Raises OSError."""
+    async def save_modes(self) -> None:
+        """Write the request modes. Raises OSError."""
         self.modes_file.changed()
         await self.modes_file.save()
 
     # --- periodic work ---
 
     def tick(self) -> None:
-        """Expire waiting pops, wake those whose queue was released, commit offsets: every 0.1 s."""
-        self.polls.expire()
-        self.notifications.expire()
-        self.orders.freed(self._free)
-        self.settle(self._store.commit_log.flushed_offset)
+        """Answer expired requests, wake unblocked queues, commit offsets; called every tenth of a second."""
+        self.held_pops.expire()
+        self.held_notifications.expire()
+        self.orders.wake_unblocked(self._unblocked)
+        self.commit_flushed(self._store.commit_log.flushed_offset)
 
-    def settle(self, flushed_offset: int) -> None:
-        """Commit the offsets whose check points are flushed, and the offset that recovery starts at.
+    def commit_flushed(self, flushed_offset: int) -> None:
+        """Commit the offsets whose check points are flushed, and the marks of the journal.
 
-        That offset, too, is committed only once the log is flushed up to its present end: the log holds the
-        acknowledgements and redeliveries since the oldest check point.
+        The marks may follow only once the log is flushed as it is now: it holds the acknowledgements and
+        redeliveries that they rest on.
         """
         positions = self.positions
-        positions.settle(flushed_offset)
-        self._settle_handed_over(flushed_offset)
-        if flushed_offset < self._settled_when_flushed_to:
+        positions.commit_flushed(flushed_offset)
+        self._commit_handed_over(flushed_offset)
+        if flushed_offset < self._next_commit_at:
             return
         if self._outstanding_from is not None:
-            positions.keep_outstanding_from(self._outstanding_from)
+            positions.set_outstanding_from(self._outstanding_from)
         if self._included_end is not None:
             positions.include(self._included_end)
         end = self.journal.end
         oldest = self.in_flight.oldest_journal_offset
         self._outstanding_from = end if oldest is None else oldest
-        self._included_end = end if positions.is_settled else None
-        self._settled_when_flushed_to = self._store.max_phy_offset()
+        self._included_end = end if positions.is_committed else None
+        self._next_commit_at = self._store.max_phy_offset()
 
-    def _settle_handed_over(self, flushed_offset: int) -> None:
-        """Note that the entries of Apache's revive topic are in the journal, once that is flushed."""
+    def _commit_handed_over(self, flushed_offset: int) -> None:
+        """Commit the revive topic: its check points are in the journal, and the journal is flushed."""
         if self._handed_over and flushed_offset >= self._handed_over_until:
             for queue_id, offset in self._handed_over.items():
                 self.positions.mark_handed_over_done(self._revive_topic, queue_id, offset)
             self._handed_over = {}
 
     def held_from_ms(self) -> int | None:
-        """Return the timer's time from which on Apache's broker would have to hand over check points.
+        """Return when the timer of Apache's broker has to deliver the next check point, in ms since 1970 UTC.
 
         None if no message is in flight.
         """
@@ -257,42 +254,42 @@ class PopService:
         return self._settings.flush_consumer_offset_interval_ms / 1000
 
     def flush_orders(self) -> None:
-        """Write `consumerOrderInfo.json` soon if the order has changed."""
+        """Let `consumerOrderInfo.json` be written if it has changed."""
         if self.orders.revision != self._written_revision:
             self._written_revision = self.orders.revision
             self.orders_file.changed()
 
-    async def orders_saved(self) -> None:
-        """Write the order if it has changed, and wait until it is on disk. Raises OSError."""
+    async def save_orders(self) -> None:
+        """Write `consumerOrderInfo.json` if it has changed. Raises OSError."""
         self.flush_orders()
         await self.orders_file.save()
 
-    # --- events ---
+    # --- events of other domains ---
 
     def connection_closed(self, connection: Connection) -> None:
-        """Drop the waiting requests of a closed connection."""
-        self.polls.connection_closed(connection)
-        self.notifications.connection_closed(connection)
+        """Drop the held requests of a client that has disconnected."""
+        self.held_pops.connection_closed(connection)
+        self.held_notifications.connection_closed(connection)
 
     def release_all(self) -> None:
-        """Answer all waiting requests."""
-        self.polls.release_all()
-        self.notifications.release_all()
+        """Answer all held requests."""
+        self.held_pops.release_all()
+        self.held_notifications.release_all()
 
-    def _free(self, key: QueueKey) -> None:
-        """Wake the requests for a queue that can be popped in order again."""
-        self.polls.wake_queue(key)
-        self.notifications.wake_queue(key)
+    def _unblocked(self, key: QueueKey) -> None:
+        """Wake requests: a queue can be popped in order again."""
+        self.held_pops.wake_queue(key)
+        self.held_notifications.wake_queue(key)
 
-    def _was_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note that a group's offset was reset, so that recovery from the journal does not move it on."""
+    def _reset_requested(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Journal a requested reset, so that a recovery does not move the offset on."""
         key = QueueKey(topic, group, queue_id)
         self.positions.forget(key)
         if self.positions.is_journaled(key):
             self._note_reset(Reset(*key, offset, is_pending=True))
 
-    def _went_elsewhere(self, key: QueueKey, offset: int) -> None:
-        """Note that a group applied a reset, or found no message at its offset and went on elsewhere."""
+    def _reset_applied(self, key: QueueKey, offset: int) -> None:
+        """Journal an applied reset, or a position that was out of the queue's range."""
         self._note_reset(Reset(*key, offset))
         self.positions.note_journaled(key)
 
@@ -300,12 +297,10 @@ class PopService:
         try:
             self.journal.reset(reset, self._settings.broker_name)
         except (StoreUnavailable, MessageRejected) as error:
-            log.warning(
-                "reset of an offset not persisted reset=%s cause=%s; a crash now would undo it", reset, error
-            )
+            log.warning("reset not journaled reset=%s cause=%s; a crash now would undo it", reset, error)
 
     def _group_removed(self, group: str) -> None:
-        """Forget a group that was deleted with its offsets; one of the same name starts anew."""
+        """Forget a deleted group, so that a recreated one begins without its state."""
         points = [point for point in self.in_flight if point.key.group == group]
         for point in points:
             self.in_flight.drop(point)
@@ -314,10 +309,10 @@ class PopService:
             self.modes_file.changed()
         if self.positions.forget_group(group) or points:
             try:
-                self.journal.group_forgotten(group, self._settings.broker_name)
+                self.journal.group_deleted(group, self._settings.broker_name)
             except (StoreUnavailable, MessageRejected) as error:
                 log.warning(
-                    "deletion of group not persisted group=%s cause=%s; a crash now would undo it",
+                    "deletion of group not journaled group=%s cause=%s; a crash now would undo it",
                     group,
                     error,
                 )
@@ -329,7 +324,7 @@ class PopService:
         self.in_flight.forget_topics(removed)
         self.positions.forget_topics(removed)
         self.orders.forget_topics(removed)
-        self.polls.topics_removed(removed)
-        self.notifications.topics_removed(removed)
+        self.held_pops.topics_removed(removed)
+        self.held_notifications.topics_removed(removed)
         if self.modes.forget_topics(removed):
             self.modes_file.changed()

@@ -1,4 +1,7 @@
-"""Acknowledging popped messages, one by one and in batches: codes 200051 and 200151 (AckMessageProcessor)."""
+"""Acknowledgements of popped messages: codes 200051 and 200151.
+
+Source: Apache RocketMQ 5.3.3, AckMessageProcessor.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from rmq_remoting.headers.pop import AckMessageRequestHeader
 from rmq_remoting.pop_receipt import NORMAL, Receipt, real_topic
 
 from ..pop.check_point import QueueKey
-from .on_disk import when_on_disk
+from .flushed_answers import respond_when_flushed
 from .pop_admission import PopAdmission, parse_receipt
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ _MAX_PROBLEMS_TOLD: Final = 3
 
 
 class AckProcessor:
-    """Takes acknowledgements; they are answered when they are in the log (with SYNC_FLUSH: on the disk)."""
+    """Answers acknowledgements once they are in the log (with SYNC_FLUSH: flushed)."""
 
     def __init__(
         self, admission: PopAdmission, acknowledging: Acknowledging, store: MessageStore, broker_name: str
@@ -37,24 +40,24 @@ class AckProcessor:
         self._broker_name = broker_name
 
     def ack(self, connection: Connection, request: RemotingCommand) -> Result:
-        """200051: one message."""
+        """Acknowledge one message (200051). Raises CommandError."""
         header = AckMessageRequestHeader.decode(request.ext_fields)
-        self._admission.check_settled(header.topic, header.queue_id, connection.peer)
+        self._admission.check_receipt_queue(header.topic, header.queue_id, connection.peer)
         receipt = parse_receipt(header.extra_info)
         queue = QueueKey(header.topic, header.consumer_group, header.queue_id)
         self._acknowledging.ack(queue, receipt, (header.offset,))
-        return when_on_disk(self._store, request.response(ResponseCode.SUCCESS))
+        return respond_when_flushed(self._store, request.response(ResponseCode.SUCCESS))
 
     def ack_batch(self, connection: Connection, request: RemotingCommand) -> Result:
-        """200151: messages of several pops. What is wrong in it does not hold up the rest of it.
+        """Acknowledge messages of several pops (200151). Raises CommandError if none could be acknowledged.
 
-        The code is that of a failure only where nothing could be acknowledged; the remark says what is wrong.
+        A bad part does not affect the others: the response is SUCCESS, with the problems in its remark.
         """
         body = (
             BatchAckMessageRequestBody.decode(request.body) if request.body else BatchAckMessageRequestBody()
         )
         if not body.acks:
-            raise CommandError(ResponseCode.NO_MESSAGE, "the batch has no acknowledgements in it")
+            raise CommandError(ResponseCode.NO_MESSAGE, "the batch holds no acknowledgements")
         errors: list[CommandError] = []
         for batch in body.acks:
             try:
@@ -64,7 +67,7 @@ class AckProcessor:
         if len(errors) == len(body.acks):
             raise CommandError(errors[0].code, _remark(errors, len(body.acks)))
         remark = _remark(errors, len(body.acks)) if errors else None
-        return when_on_disk(self._store, request.response(ResponseCode.SUCCESS, remark))
+        return respond_when_flushed(self._store, request.response(ResponseCode.SUCCESS, remark))
 
     def _ack_pop(self, batch: BatchAck, broker_name: str, peer: str) -> None:
         """Acknowledge messages of one pop. Raises CommandError."""
@@ -73,7 +76,7 @@ class AckProcessor:
             topic = real_topic(batch.topic, batch.consumer_group, kind)
         except ValueError as error:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-        self._admission.check_settled(topic, batch.queue_id, peer)
+        self._admission.check_receipt_queue(topic, batch.queue_id, peer)
         receipt = Receipt(
             batch.start_offset,
             batch.pop_time,

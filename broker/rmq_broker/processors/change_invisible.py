@@ -1,4 +1,4 @@
-"""Hiding a popped message for another time: code 200053 (ChangeInvisibleTimeProcessor)."""
+"""Changes of an invisible time: code 200053 (Apache RocketMQ 5.3.3, ChangeInvisibleTimeProcessor)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rmq_remoting.dispatch import Result
 from rmq_remoting.headers.pop import ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader
 
 from ..pop.check_point import QueueKey
-from .on_disk import when_on_disk
+from .flushed_answers import respond_when_flushed
 from .pop_admission import PopAdmission, parse_receipt
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ChangeInvisibleProcessor:
-    """Gives a new receipt for an old one, which is good for nothing from then on."""
+    """Replaces a receipt by one with another invisible time; the old receipt becomes invalid."""
 
     def __init__(self, admission: PopAdmission, acknowledging: Acknowledging, store: MessageStore) -> None:
         self._admission = admission
@@ -29,16 +29,18 @@ class ChangeInvisibleProcessor:
         self._store = store
 
     def change(self, connection: Connection, request: RemotingCommand) -> Result:
-        """200053."""
+        """Answer 200053. Raises CommandError."""
         header = ChangeInvisibleTimeRequestHeader.decode(request.ext_fields)
-        self._admission.check_settled(header.topic, header.queue_id, connection.peer)
+        self._admission.check_receipt_queue(header.topic, header.queue_id, connection.peer)
         self._admission.check_invisible_time(header.invisible_time_ms, 0)
         receipt = parse_receipt(header.extra_info)
         queue = QueueKey(header.topic, header.consumer_group, header.queue_id)
-        hidden = self._acknowledging.hide(queue, receipt, header.offset, header.invisible_time_ms)
+        renewed = self._acknowledging.change_invisible_time(
+            queue, receipt, header.offset, header.invisible_time_ms
+        )
         fields = ChangeInvisibleTimeResponseHeader(
-            invisible_time_ms=hidden.invisible_time_ms,
-            pop_time=hidden.pop_time,
-            revive_queue_id=hidden.revive_queue_id,
+            invisible_time_ms=renewed.invisible_time_ms,
+            pop_time=renewed.pop_time,
+            revive_queue_id=renewed.revive_queue_id,
         ).encode()
-        return when_on_disk(self._store, request.response(ResponseCode.SUCCESS, ext_fields=fields))
+        return respond_when_flushed(self._store, request.response(ResponseCode.SUCCESS, ext_fields=fields))

@@ -1,4 +1,4 @@
-"""Asking whether there is something to pop: code 200054 (NotificationProcessor)."""
+"""Notifications of messages to pop: code 200054 (Apache RocketMQ 5.3.3, NotificationProcessor)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmq_remoting.headers.pop import NotificationRequestHeader, NotificationResp
 
 from ..delivery.waiting_requests import STILL_WAITING, Look
 from ..pop.check_point import QueueKey
-from ..pop.polls import AHEAD_MS, ANY_QUEUE
+from ..pop.held_pops import AHEAD_MS, ANY_QUEUE
 from ..pop.retry_topics import popped_retry_topics
 from .pop_admission import PopAdmission
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class NotificationProcessor:
-    """Answers when there is something, or when the time has ended."""
+    """Answers once there is a message to pop, or when the poll time ends."""
 
     def __init__(
         self,
@@ -46,18 +46,18 @@ class NotificationProcessor:
         self._now_ms = now_ms
 
     def notify(self, connection: Connection, request: RemotingCommand) -> Result:
-        """200054."""
+        """Answer 200054, or hold it. Raises CommandError."""
         header = NotificationRequestHeader.decode(request.ext_fields)
         if self._look(connection, header):
             return _respond(request, has_message=True)
         now_ms = self._now_ms()
-        # A client's clock may be ahead: it waits no longer for that.
+        # A client whose clock is ahead waits no longer than the poll time.
         wait_ms = min(header.born_time or now_ms, now_ms) + header.poll_time_ms - AHEAD_MS - now_ms
         if header.poll_time_ms <= 0 or wait_ms <= 0:
             return _respond(request, has_message=False)
-        polls = self._pops.notifications
+        held = self._pops.held_notifications
         key = QueueKey(header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE))
-        if not polls.has_room(key):
+        if not held.has_room(key):
             return _respond(request, has_message=False, is_full=True)
 
         def look_again(time_is_up: bool) -> Look:
@@ -66,10 +66,10 @@ class NotificationProcessor:
                 return _respond(request, has_message=has_message)
             return STILL_WAITING
 
-        return polls.hold(connection, key, wait_ms / 1000, look_again)
+        return held.hold(connection, key, wait_ms / 1000, look_again)
 
     def _look(self, connection: Connection, header: NotificationRequestHeader) -> bool:
-        """Whether there is something. Raises CommandError."""
+        """Tell whether there is a message to pop. Raises CommandError."""
         self._admission.check(header.consumer_group, header.topic, header.queue_id, connection.peer)
         return any(self._has_message(header, key) for key in self._queues(header))
 
@@ -91,7 +91,7 @@ class NotificationProcessor:
     def _has_message(self, header: NotificationRequestHeader, key: QueueKey) -> bool:
         if header.order and self._pops.orders.is_blocked(key, header.attempt_id, 0):
             return False
-        return self._store.max_offset(key.topic, key.queue_id) > self._pops.popping.begin(key)
+        return self._store.max_offset(key.topic, key.queue_id) > self._pops.popping.start_offset(key)
 
 
 def _respond(request: RemotingCommand, *, has_message: bool, is_full: bool = False) -> RemotingCommand:

@@ -1,4 +1,4 @@
-"""Peeking: code 200052 (Apache RocketMQ 5.3.3, PeekMessageProcessor)."""
+"""Peeks: code 200052 (Apache RocketMQ 5.3.3, PeekMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rmq_remoting.dispatch import Result
 from rmq_remoting.headers.pop import PeekMessageRequestHeader, PopMessageResponseHeader
 
 from ..pop.answer_size import MAX_MESSAGES
+from ..pop.held_pops import ANY_QUEUE
 from ..pop.peeking import Peek, Peeking
-from ..pop.polls import ANY_QUEUE
 from ..store.api import GetStatus
 from .pop_admission import PopAdmission
 from .pop_walks import QueueWalks
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PeekProcessor:
-    """Tells what a pop would give."""
+    """Answers with the messages that a pop would return."""
 
     def __init__(self, admission: PopAdmission, peeking: Peeking, walks: QueueWalks) -> None:
         self._admission = admission
@@ -29,7 +29,7 @@ class PeekProcessor:
         self._walks = walks
 
     def peek(self, connection: Connection, request: RemotingCommand) -> Result:
-        """200052: what is next for a group; it is not counted as delivered. Raises CommandError."""
+        """Answer 200052: the next messages of a group, without a delivery. Raises CommandError."""
         header = PeekMessageRequestHeader.decode(request.ext_fields)
         queue_id = max(header.queue_id, ANY_QUEUE)
         self._admission.check(header.consumer_group, header.topic, queue_id, connection.peer)

@@ -20,7 +20,7 @@ from rmq_remoting.headers.pop import (
 from ..clients.parsed_subscriptions import ParsedSubscriptions
 from ..delivery.waiting_requests import STILL_WAITING, Look, LookResult
 from ..pop.check_point import QueueKey
-from ..pop.polls import AHEAD_MS, ANY_QUEUE
+from ..pop.held_pops import AHEAD_MS, ANY_QUEUE
 from ..pop.popping import Pop, Read
 from ..store.api import ColdRead, GetResult, GetStatus
 from .pop_admission import PopAdmission
@@ -145,8 +145,8 @@ class PopProcessor:
         wait_ms = request.ends_at_ms - AHEAD_MS - self._now_ms()
         if wait_ms <= 0:
             return self._respond(command, pop, ResponseCode.POLLING_TIMEOUT)
-        polls = self._pops.polls
-        if not polls.has_room(key):
+        held_pops = self._pops.held_pops
+        if not held_pops.has_room(key):
             return self._respond(command, pop, ResponseCode.POLLING_FULL)
 
         def look_again(time_is_up: bool) -> Look:
@@ -158,16 +158,16 @@ class PopProcessor:
 
             return self._walk(request, conclude)
 
-        future = polls.hold(request.connection, key, wait_ms / 1000, look_again)
+        future = held_pops.hold(request.connection, key, wait_ms / 1000, look_again)
         self._wake_again(key, pop)
         return future
 
     def _wake_again(self, key: QueueKey, pop: Pop) -> None:
         """Have a pop look again that found nothing although the queues hold messages."""
-        if pop.passed_over:
-            self._pops.polls.wake(key)
-        elif pop.is_held_up:
-            self._pops.polls.look_later(key)
+        if pop.has_skipped:
+            self._pops.held_pops.wake(key)
+        elif pop.is_blocked:
+            self._pops.held_pops.retry_next_tick(key)
 
     # --- answering ---
 
@@ -177,7 +177,7 @@ class PopProcessor:
         """Return the response; `code_without` is the code of one without messages."""
         if pop.count and pop.rest:
             # Another pop that waits for the same key may get the rest.
-            self._pops.polls.wake(QueueKey(pop.topic, pop.group, pop.queue_id))
+            self._pops.held_pops.wake(QueueKey(pop.topic, pop.group, pop.queue_id))
         infos = pop.infos
         header = PopMessageResponseHeader(
             invisible_time_ms=pop.invisible_time_ms,
@@ -199,5 +199,5 @@ class PopProcessor:
         header = PollingInfoRequestHeader.decode(command.ext_fields)
         self._admission.check(header.consumer_group, header.topic, header.queue_id, connection.peer)
         key = QueueKey(header.topic, header.consumer_group, header.queue_id)
-        fields = PollingInfoResponseHeader(polling_num=self._pops.polls.count_of(key)).encode()
+        fields = PollingInfoResponseHeader(polling_num=self._pops.held_pops.count_of(key)).encode()
         return command.response(ResponseCode.SUCCESS, ext_fields=fields)

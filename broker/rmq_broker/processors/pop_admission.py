@@ -1,4 +1,7 @@
-"""Whether a group may pop from a topic: the same for every request of POP (PopMessageProcessor etc.)."""
+"""Admission of POP requests: may the group pop from the topic?
+
+Source: Apache RocketMQ 5.3.3, PopMessageProcessor and the other processors of POP.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ if TYPE_CHECKING:
     from ..topics.table import TopicTable
 
 _MS: Final = 1000
-_LONG_NAMES: Final = 200  # of topic and group together; shorter ones need no closer look
+_LONG_NAMES: Final = 200  # characters of topic and group; the retry topic of shorter names is never too long
 
 
 class PopAdmission:
-    """Refuses with a code and what was wrong; every method raises CommandError."""
+    """Checks requests; every method raises CommandError to refuse one."""
 
     def __init__(self, settings: BrokerSettings, topics: TopicTable, groups: SubscriptionGroupTable) -> None:
         self._settings = settings
@@ -36,7 +39,7 @@ class PopAdmission:
         self._groups = groups
 
     def check(self, group: str, topic: str, queue_id: int, peer: str) -> None:
-        """May the group read the queue? A negative queue id stands for any."""
+        """Check that the group may pop from the queue; a negative queue id stands for any queue."""
         if not self._settings.broker_permission & READ:
             raise CommandError(ResponseCode.NO_PERMISSION, "popping messages from this broker is forbidden")
         config = existing_topic(self._topics, topic, CREATE_TOPIC)
@@ -54,36 +57,38 @@ class PopAdmission:
         self._check_group(group, topic)
         self._check_names(group, topic)
 
-    def check_settled(self, topic: str, queue_id: int, peer: str) -> None:
-        """May messages of the queue be acknowledged or hidden?"""
+    def check_receipt_queue(self, topic: str, queue_id: int, peer: str) -> None:
+        """Check the queue of a receipt."""
         config = existing_topic(self._topics, topic, CREATE_TOPIC)
         if not 0 <= queue_id < config.read_queue_nums:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, _bad_queue(config, queue_id, peer))
 
     def check_count(self, messages: int) -> None:
-        """Is it a number of messages that can be asked for?"""
+        """Check a number of messages."""
         if not 0 < messages <= MAX_MESSAGES:
             raise CommandError(
                 ResponseCode.INVALID_PARAMETER,
-                f"{messages} messages cannot be popped at once: it can be 1 to {MAX_MESSAGES}",
+                f"{messages} messages cannot be popped at once: the number must be 1 to {MAX_MESSAGES}",
             )
 
     def check_invisible_time(self, invisible_time_ms: int, least_ms: int) -> None:
-        """Is it a time that messages may be hidden for?"""
+        """Check an invisible time."""
         most = self._settings.timer_max_delay_seconds * _MS
         if not least_ms <= invisible_time_ms <= most:
             raise CommandError(
                 ResponseCode.INVALID_PARAMETER,
-                f"an invisible time of {invisible_time_ms} ms is illegal: it can be {least_ms} to {most} ms "
+                f"an invisible time of {invisible_time_ms} ms is illegal: it must be {least_ms} to {most} ms "
                 "(timerMaxDelaySec)",
             )
 
     def _check_names(self, group: str, topic: str) -> None:
-        """What is not acknowledged has to have a place to go."""
+        """Check that the retry topic, for unacknowledged messages, can have its name."""
         if len(topic) + len(group) > _LONG_NAMES and not topic.startswith(RETRY_PREFIX):
             problem = stored_topic_problem(pop_retry_topic(topic, group, version_2=True))
             if problem is not None:
-                raise CommandError(ResponseCode.INVALID_PARAMETER, f"this cannot be popped: retry {problem}")
+                raise CommandError(
+                    ResponseCode.INVALID_PARAMETER, f"group {group} cannot pop topic {topic}: retry {problem}"
+                )
 
     def _check_group(self, name: str, topic: str) -> None:
         group = self._groups.find(name)
@@ -101,7 +106,7 @@ class PopAdmission:
 
 
 def parse_receipt(text: str) -> Receipt:
-    """What the receipt says. Raises CommandError for one that no broker has made."""
+    """Parse a receipt. Raises CommandError for a text that is none."""
     try:
         return Receipt.parse(text)
     except ReceiptError as error:

@@ -51,5 +51,5 @@ def build_pop_processors(
         change_invisible=ChangeInvisibleProcessor(admission, acknowledging, store),
         notification=NotificationProcessor(settings, admission, pops, topics, store, now_ms),
         assignment=AssignmentProcessor(settings, services.clients.consumers, routes, pops.modes),
-        request_mode=RequestModeProcessor(pops.modes, topics, groups, pops.modes_saved),
+        request_mode=RequestModeProcessor(pops.modes, topics, groups, pops.save_modes),
     )

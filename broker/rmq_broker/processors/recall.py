@@ -28,7 +28,7 @@ from ..store.api import MessageRejected, StoreUnavailable
 from ..topics.lookup import existing_topic
 from ..topics.permissions import is_writeable
 from .born_host import born_host_of
-from .on_disk import certainly_on_disk
+from .flushed_answers import respond_if_flushed
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -85,7 +85,7 @@ class RecallProcessor:
         answer = request.response(
             ResponseCode.SUCCESS, ext_fields={**fields, "MSG_REGION": self._settings.region_id}
         )
-        return certainly_on_disk(
+        return respond_if_flushed(
             self._store,
             answer,
             "the message may come all the same: that it was taken back is not on the disk yet",

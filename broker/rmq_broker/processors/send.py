@@ -20,7 +20,7 @@ from ..sending.routes import SendRoutes
 from ..sending.storing import SendStorage
 from ..store.api import MessageRejected, StoreUnavailable
 from .born_host import BORN_HOST, born_host_of
-from .on_disk import answer_when_flushed
+from .flushed_answers import answer_when_flushed
 
 if TYPE_CHECKING:
     from rmq_remoting.bounded_cache import BoundedCache

@@ -22,7 +22,7 @@ from ..delivery.inner_message import InnerMessage, read_message
 from ..delivery.retries import Failure, Redelivery
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from ..topics.permissions import WRITE
-from .on_disk import certainly_on_disk
+from .flushed_answers import respond_if_flushed
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -122,7 +122,7 @@ class SendBackProcessor:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         self._retries.count(header.group, origin, is_dead_letter=redelivery.is_dead_letter)
         # On the disk, where each message has to be: the group's offset moves past it. (Apache does not wait.)
-        return certainly_on_disk(
+        return respond_if_flushed(
             self._store,
             request.response(ResponseCode.SUCCESS),
             "the message was stored, but is not on the disk yet: it may come again twice, or be lost if it "

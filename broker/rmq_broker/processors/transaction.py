@@ -23,7 +23,7 @@ from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..delivery.cold_reads import ClientGone, ColdReads
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
-from .on_disk import certainly_on_disk
+from .flushed_answers import respond_if_flushed
 
 if TYPE_CHECKING:
     from rmq_remoting.command import RemotingCommand
@@ -122,7 +122,7 @@ class TransactionProcessor:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         if request.is_oneway:
             return request.response(ResponseCode.SUCCESS)
-        return certainly_on_disk(
+        return respond_if_flushed(
             self._store,
             request.response(ResponseCode.SUCCESS),
             "it was stored, but is not on the disk yet: if it is lost, the producer group will be asked",

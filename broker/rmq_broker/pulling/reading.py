@@ -51,7 +51,7 @@ class PullReading:
         return self.read(pull, pull.queue_offset)
 
     def take_reset(self, pull: Pull) -> Moved | None:
-        """Return where the group continues after a reset that none of its pulls was told of yet."""
+        """Return where the group continues, if it was reset since its last pull."""
         header = pull.plan.header
         offset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         return None if offset == NO_OFFSET else self._moved(pull, offset)

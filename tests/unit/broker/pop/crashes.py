@@ -12,7 +12,7 @@ from tests.unit.broker.pop.parts import PopBroker, pop_broker
 async def opened_again(
     broker: PopBroker, offsets: bytes, orders: bytes | None = None
 ) -> AsyncIterator[PopBroker]:
-    """The same directory, with offsets (and what is in hand in order) as they were written last."""
+    """The same directory, with the offsets (and the ordered pops) of the last write."""
     broker.close()
     with pop_broker(broker.folder, broker.clock) as again:
         again.offsets.decode(offsets)

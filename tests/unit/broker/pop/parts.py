@@ -90,7 +90,7 @@ class PopBroker:
         init_mode: int = 0,
         tags_codes: frozenset[int] | None = None,
     ) -> Pop:
-        """Pop what is there."""
+        """Pop the messages that are there."""
         pop = Pop(
             "T",
             GROUP,
@@ -116,7 +116,7 @@ class PopBroker:
         self.pops.acknowledging.ack(QueueKey("T", GROUP, queue_id), receipt_of(pop), offsets)
 
     async def pass_seconds(self, seconds: float) -> None:
-        """Time passes, and what is due then comes back."""
+        """Let time pass, and redeliver the messages that are due then."""
         self.clock.pass_seconds(seconds)
         await self.pops.revival.revive_due()
 
@@ -135,12 +135,12 @@ def pop_broker(folder: Path, clock: Clock | None = None, **keys: object) -> Iter
 
 
 def messages_of(pop: Pop | Peek) -> list[MessageExt]:
-    """What was popped, or seen."""
+    """The messages of a pop or a peek."""
     return decode_messages(b"".join(pop.bodies), check_crc=True)
 
 
 def bodies_of(pop: Pop) -> list[bytes]:
-    """The bodies of what was popped."""
+    """The bodies of the messages of a pop."""
     return [message.body for message in messages_of(pop)]
 
 

@@ -1,4 +1,4 @@
-"""Pops and peeks of more than one frame carries: what is given, and that the rest stays for the next one."""
+"""Pops and peeks of more messages than fit into a frame: the rest stays for the next request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def broker(tmp_path: Path) -> Iterator[PopBroker]:
 
 @pytest.fixture
 def room_for_three(broker: PopBroker, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Two queues with two messages each, of which three go into an answer; the size of a message."""
+    """Two queues with two messages each, of which three fit into a response; return a message's size."""
     broker.put(2, queue_id=0)
     broker.put(2, queue_id=1)
     size = len(_read(broker).body) // 2
@@ -35,7 +35,7 @@ def _read(broker: PopBroker) -> GetResult:
     return broker.store.get("T", 0, 0, 32, None)
 
 
-def test_what_fits(broker: PopBroker, room_for_three: int) -> None:
+def test_the_messages_that_fit(broker: PopBroker, room_for_three: int) -> None:
     read, size = _read(broker), room_for_three
     assert fitting(read, size) is read
     part = fitting(read, size + 1)
@@ -45,7 +45,7 @@ def test_what_fits(broker: PopBroker, room_for_three: int) -> None:
     assert fitting(read, 2 * size + 1) is None
 
 
-def test_the_first_message_is_given_however_large(
+def test_the_first_message_always_fits(
     broker: PopBroker, room_for_three: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_size, "MAX_ANSWER_BYTES", room_for_three - 1)
@@ -57,7 +57,7 @@ def test_the_first_message_is_given_however_large(
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_only_what_is_given_is_hidden(broker: PopBroker, room_for_three: int, in_order: bool) -> None:
+def test_only_given_messages_become_invisible(broker: PopBroker, room_for_three: int, in_order: bool) -> None:
     pop = broker.pop(queue_id=-1, in_order=in_order)
     assert (pop.count, pop.rest, pop.size_bytes) == (3, 1, 3 * room_for_three)
     assert len(bodies_of(pop)) == 3
@@ -72,7 +72,7 @@ def test_only_what_is_given_is_hidden(broker: PopBroker, room_for_three: int, in
     assert last.rest == 0
 
 
-def test_a_queue_of_which_nothing_fits_is_left_as_it_is(
+def test_a_queue_of_which_no_message_fits_is_unchanged(
     broker: PopBroker, room_for_three: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_size, "MAX_ANSWER_BYTES", 2 * room_for_three)
@@ -83,7 +83,9 @@ def test_a_queue_of_which_nothing_fits_is_left_as_it_is(
     assert bodies_of(broker.pop(queue_id=-1)) == [b"0", b"1"]
 
 
-async def test_what_came_back_waits_for_the_next_pop(broker: PopBroker, room_for_three: int) -> None:
+async def test_redelivered_messages_that_do_not_fit_wait_for_the_next_pop(
+    broker: PopBroker, room_for_three: int
+) -> None:
     broker.pop(queue_id=0, invisible_ms=1000)
     await broker.pass_seconds(2)
     broker.put(1, queue_id=0)

@@ -1,4 +1,4 @@
-"""What is in consumers' hands: in time, told of, and in bounds."""
+"""Messages in flight: bounds, and reports of their fall."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def _point(number: int, invisible_ms: int = 3_600_000) -> CheckPoint:
     return CheckPoint(CheckPointKey(*_QUEUE, number, 1000, "broker-a"), invisible_ms, (number,), 0)
 
 
-def test_what_is_done_with_is_not_kept_until_it_would_have_been_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_flight, "_MAX_DONE", 100)
+def test_complete_check_points_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_flight, "_MAX_COMPLETE", 100)
     monkeypatch.setattr(in_flight, "_MAX_STALE", 100)
     points = InFlight(lambda queue: None)
     early, late = _point(0, 500), _point(1)
@@ -27,13 +27,13 @@ def test_what_is_done_with_is_not_kept_until_it_would_have_been_due(monkeypatch:
         points.add(point)
         points.ack(point, number)
         assert len(points._due) <= 2 * (2 + 100 + 1) + 100 + 1
-    assert points.get(point.key) is point, "who acknowledges twice is told that it is well"
+    assert points.get(point.key) is point, "acknowledgements are idempotent"
     assert list(points.due(1500)) == [early]
     assert list(points.due(10_000_000)) == [late]
     assert points.get(point.key) is None
 
 
-def test_who_has_fewer_in_its_hands_is_told_of() -> None:
+def test_a_fall_of_the_messages_in_flight_is_reported() -> None:
     told: list[QueueKey] = []
     points = InFlight(told.append)
     first, second = _point(0), _point(1)

@@ -1,4 +1,4 @@
-"""What the journal says is of messages that stood in the log before it, whatever the clock says."""
+"""Journal entries refer to messages before them in the log, whatever the clock says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-async def test_a_clock_that_was_set_back(broker: PopBroker, in_order: bool) -> None:
+async def test_recovery_after_the_clock_was_set_back(broker: PopBroker, in_order: bool) -> None:
     offsets = broker.offsets.encode()
     broker.put(2)
     broker.clock.now_ms -= 5
@@ -22,7 +22,7 @@ async def test_a_clock_that_was_set_back(broker: PopBroker, in_order: bool) -> N
         assert again.pop(in_order=in_order).count == 0
 
 
-async def test_a_topic_that_was_made_again_is_not_given_its_old_check_points(broker: PopBroker) -> None:
+async def test_a_recreated_topic_does_not_get_old_check_points(broker: PopBroker) -> None:
     broker.topics.update(TopicConfig(topic_name="Other", read_queue_nums=1, write_queue_nums=1))
     broker.put(1, topic="Other")
     _pop_for_long(broker, "Other")  # the journal is read from here on
@@ -35,14 +35,14 @@ async def test_a_topic_that_was_made_again_is_not_given_its_old_check_points(bro
     broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
     broker.put(3)
     broker.ack(broker.pop(), 0, 1, 2)
-    broker.pops.settle(broker.store.max_phy_offset())
+    broker.pops.commit_flushed(broker.store.max_phy_offset())
     async with opened_again(broker, broker.offsets.encode()) as again:
         assert [point.key.topic for point in again.pops.in_flight] == ["Other"]
         await again.pass_seconds(61)
         assert again.pop().count == 0
 
 
-async def test_a_reset_of_a_topic_that_was_made_again(broker: PopBroker) -> None:
+async def test_a_reset_of_a_recreated_topic(broker: PopBroker) -> None:
     offsets = broker.offsets.encode()
     broker.put(3)
     broker.pop(most=1)
@@ -73,7 +73,7 @@ async def test_a_pop_under_way_does_not_undo_a_reset(broker: PopBroker) -> None:
 
 
 @pytest.mark.parametrize("written", ["before the reset", "after the reset"])
-async def test_after_a_reset_it_is_known_what_was_popped(broker: PopBroker, written: str) -> None:
+async def test_pops_after_a_reset_are_recovered(broker: PopBroker, written: str) -> None:
     broker.put(4)
     broker.ack(broker.pop(), 0, 1, 2, 3)
     offsets = broker.offsets.encode()
@@ -85,7 +85,7 @@ async def test_after_a_reset_it_is_known_what_was_popped(broker: PopBroker, writ
         assert bodies_of(again.pop()) == [b"2", b"3"]
 
 
-async def test_two_crashes_after_a_reset_that_was_not_noticed(broker: PopBroker) -> None:
+async def test_two_crashes_after_a_reset_that_was_not_applied(broker: PopBroker) -> None:
     offsets = broker.offsets.encode()
     broker.put(4)
     broker.ack(broker.pop(), 0, 1, 2, 3)
@@ -96,7 +96,7 @@ async def test_two_crashes_after_a_reset_that_was_not_noticed(broker: PopBroker)
             assert bodies_of(third.pop()) == [b"2", b"3"]
 
 
-async def test_what_is_done_with_takes_no_room(broker: PopBroker) -> None:
+async def test_complete_check_points_are_not_recovered(broker: PopBroker) -> None:
     broker.put(1, queue_id=1)
     broker.pop(queue_id=1, invisible_ms=3_600_000)  # the journal is read from here on
     broker.put(3)
@@ -129,7 +129,7 @@ def _pop_for_long(broker: PopBroker, topic: str) -> None:
 
 
 def _cold_pop() -> Pop:
-    """A pop of one message that has to be read from the disk."""
+    """A pop whose read needs the disk."""
     return Pop(
         "T",
         GROUP,

@@ -1,4 +1,4 @@
-"""What is known after a crash of what was popped in order."""
+"""Ordered pops after a crash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, receipt_of
 _QUEUE = QueueKey("T", GROUP, 0)
 
 
-async def test_who_acknowledges_what_he_had_before_a_reset_does_not_undo_it(broker: PopBroker) -> None:
+async def test_an_acknowledgement_from_before_a_reset_does_not_undo_it(broker: PopBroker) -> None:
     broker.put(6)
     broker.ack(broker.pop(in_order=True, most=4), 0, 1, 2, 3)
     pop = broker.pop(in_order=True, most=2)
@@ -25,7 +25,7 @@ async def test_who_acknowledges_what_he_had_before_a_reset_does_not_undo_it(brok
         assert bodies_of(again.pop(in_order=True, most=2)) == [b"2", b"3"]
 
 
-async def test_the_receipt_of_a_second_pop_stays_good(broker: PopBroker) -> None:
+async def test_the_receipt_of_a_second_pop_stays_valid(broker: PopBroker) -> None:
     offsets = broker.offsets.encode()
     broker.put(4)
     broker.ack(broker.pop(in_order=True, most=2), 0, 1)
@@ -38,7 +38,7 @@ async def test_the_receipt_of_a_second_pop_stays_good(broker: PopBroker) -> None
             assert third.offsets.query(GROUP, "T", 0) == 4
 
 
-async def test_a_batch_of_what_is_not_known_any_more(broker: PopBroker) -> None:
+async def test_a_batch_of_acknowledgements_of_a_lost_pop(broker: PopBroker) -> None:
     offsets = broker.offsets.encode()
     broker.put(2)
     receipt = receipt_of(broker.pop(in_order=True))
@@ -55,24 +55,24 @@ async def test_a_batch_of_what_is_not_known_any_more(broker: PopBroker) -> None:
         assert len(absurd) == 32
 
 
-async def test_what_was_in_hand_and_is_consumed_blocks_nobody(broker: PopBroker) -> None:
+async def test_consumed_messages_do_not_block_the_queue(broker: PopBroker) -> None:
     broker.put(3)
     pop = broker.pop(in_order=True, most=2, invisible_ms=3_600_000)
     orders = broker.pops.orders.encode()
     broker.ack(pop, 0, 1)
     for _ in range(3):
-        broker.pops.settle(broker.store.max_phy_offset())
+        broker.pops.commit_flushed(broker.store.max_phy_offset())
     async with opened_again(broker, broker.offsets.encode(), orders) as again:
         assert bodies_of(again.pop(in_order=True)) == [b"2"]
 
 
-async def test_what_the_journal_says_is_written_into_the_file(broker: PopBroker) -> None:
+async def test_the_recovered_order_is_written_into_its_file(broker: PopBroker) -> None:
     broker.settings.config_dir.mkdir()
     offsets = broker.offsets.encode()
     broker.put(3)
     broker.ack(broker.pop(in_order=True), 1)
     async with opened_again(broker, offsets) as again:
-        await again.pops.orders_saved()
+        await again.pops.save_orders()
         again.pops.orders.clear(_QUEUE)
         assert again.pops.orders_file.load()
         info = again.pops.orders.get(_QUEUE)

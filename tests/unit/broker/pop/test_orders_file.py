@@ -1,4 +1,4 @@
-"""What is in hand in order is on the disk whenever offsets are."""
+"""The file of ordered pops is never older than the file of offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.broker.pop.parts import GROUP, pop_broker
 _QUEUE = QueueKey("T", GROUP, 0)
 
 
-async def test_it_is_written_before_a_reset_is_answered(tmp_path: Path) -> None:
+async def test_the_order_is_written_before_a_reset_is_answered(tmp_path: Path) -> None:
     async with running_broker(tmp_path, flushConsumerOffsetInterval=600_000) as running:
         config = running.broker.settings.config_dir
         async with running.client() as client:

@@ -1,4 +1,4 @@
-"""Peeking: what a pop would give, and all stays as it is."""
+"""Peeks return the messages of the next pop, and change nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def broker(tmp_path: Path) -> Iterator[PopBroker]:
 
 
 class _Peeks:
-    """Peeks one after the other; `cold_reads` is how often the disk was waited for."""
+    """Peeks one after the other; `cold_reads` counts the reads that needed the disk."""
 
     def __init__(self, broker: PopBroker) -> None:
         self.cold_reads = 0
@@ -45,7 +45,7 @@ def _bodies(peek: Peek) -> list[bytes]:
     return sorted(message.body for message in messages_of(peek))
 
 
-def test_what_is_next_and_how_much_is_left(broker: PopBroker) -> None:
+def test_the_next_messages_and_the_number_of_the_rest(broker: PopBroker) -> None:
     broker.put(5, queue_id=0)
     broker.put(2, queue_id=1)
     peek = _Peeks(broker)
@@ -58,7 +58,7 @@ def test_what_is_next_and_how_much_is_left(broker: PopBroker) -> None:
     assert bodies_of(broker.pop(queue_id=0)) == [b"2", b"3", b"4"]
 
 
-async def test_what_came_back_is_seen_too(broker: PopBroker) -> None:
+async def test_redelivered_messages_are_seen(broker: PopBroker) -> None:
     broker.put(1)
     broker.pop(invisible_ms=1000)
     peek = _Peeks(broker)
@@ -68,7 +68,7 @@ async def test_what_came_back_is_seen_too(broker: PopBroker) -> None:
     assert (message.topic, message.reconsume_times) == ("%RETRY%CG_T", 1)
 
 
-async def test_full_queues_do_not_hide_what_came_back_for_ever(broker: PopBroker) -> None:
+async def test_full_queues_do_not_hide_redelivered_messages_forever(broker: PopBroker) -> None:
     broker.put(1)
     broker.pop(invisible_ms=1000)
     await broker.pass_seconds(2)
@@ -78,7 +78,7 @@ async def test_full_queues_do_not_hide_what_came_back_for_ever(broker: PopBroker
     assert topics == {"T", "%RETRY%CG_T"}
 
 
-def test_where_the_committed_offset_is_not_there_any_more(broker: PopBroker) -> None:
+def test_a_committed_offset_out_of_range(broker: PopBroker) -> None:
     broker.put(3)
     broker.offsets.commit(GROUP, "T", 0, 99)
     broker.put(1, queue_id=1)
@@ -92,7 +92,7 @@ def test_where_the_committed_offset_is_not_there_any_more(broker: PopBroker) -> 
     assert broker.offsets.query(GROUP, "T", 0) == 0
 
 
-def test_what_is_not_in_memory_is_read_from_the_disk(broker: PopBroker) -> None:
+def test_messages_that_are_not_in_memory_are_read_from_the_disk(broker: PopBroker) -> None:
     def always_cold(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
         raise BlockingIOError(errno.EAGAIN, "not in memory")
 

@@ -1,4 +1,4 @@
-"""Popping, acknowledging and coming back, in virtual time."""
+"""Pops, acknowledgements and redelivery, in virtual time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def broker(tmp_path: Path) -> Iterator[PopBroker]:
         yield made
 
 
-def test_each_message_is_given_once(broker: PopBroker) -> None:
+def test_each_message_is_popped_once(broker: PopBroker) -> None:
     broker.put(5)
     assert bodies_of(broker.pop(most=2)) == [b"0", b"1"]
     rest = broker.pop(most=2)
@@ -39,13 +39,13 @@ def test_each_message_is_given_once(broker: PopBroker) -> None:
     assert broker.pop().count == 0
 
 
-def test_any_queue(broker: PopBroker) -> None:
+def test_a_pop_of_any_queue(broker: PopBroker) -> None:
     broker.put(2, queue_id=0)
     broker.put(2, queue_id=1)
     assert sorted(bodies_of(broker.pop(queue_id=-1))) == [b"0", b"0", b"1", b"1"]
 
 
-async def test_not_before_its_time_and_then_with_its_count(broker: PopBroker) -> None:
+async def test_a_message_is_redelivered_after_its_invisible_time_with_its_count(broker: PopBroker) -> None:
     broker.put(2)
     first = broker.pop(invisible_ms=10_000)
     broker.ack(first, 0)
@@ -97,7 +97,7 @@ async def test_messages_in_old_retry_topics_are_found_with_the_new_form(tmp_path
 
 @pytest.mark.parametrize("chance", [0, 1])
 @pytest.mark.parametrize("version_2", [False, True])
-async def test_both_forms_of_retry_topics_are_looked_into(
+async def test_both_forms_of_retry_topics_are_popped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version_2: bool, chance: int
 ) -> None:
     with pop_broker(tmp_path, enableRetryTopicV2=version_2) as broker:
@@ -111,16 +111,16 @@ async def test_both_forms_of_retry_topics_are_looked_into(
         assert broker.pop().count == 1
 
 
-async def test_hiding_gives_a_new_receipt_and_settles_the_old(broker: PopBroker) -> None:
+async def test_changing_the_invisible_time_replaces_the_receipt(broker: PopBroker) -> None:
     broker.put(1)
     pop = broker.pop(invisible_ms=1000)
     acknowledging = broker.pops.acknowledging
-    hidden = acknowledging.hide(_QUEUE, receipt_of(pop), 0, 5000)
+    hidden = acknowledging.change_invisible_time(_QUEUE, receipt_of(pop), 0, 5000)
     assert hidden.pop_time > pop.pop_time, "the same millisecond needs another receipt"
     await broker.pass_seconds(2)
     assert broker.pop().count == 0
     with pytest.raises(CommandError) as refused:
-        acknowledging.hide(_QUEUE, receipt_of(pop), 0, 5000)
+        acknowledging.change_invisible_time(_QUEUE, receipt_of(pop), 0, 5000)
     assert refused.value.code == ResponseCode.NO_MESSAGE
     await broker.pass_seconds(4)
     assert broker.pop().count == 1
@@ -135,7 +135,7 @@ async def test_expired_receipts(broker: PopBroker) -> None:
     assert refused.value.code == ResponseCode.NO_MESSAGE
 
 
-def test_acknowledging_twice_is_no_error(broker: PopBroker) -> None:
+def test_acknowledgements_are_idempotent(broker: PopBroker) -> None:
     broker.put(2)
     pop = broker.pop()
     for _ in range(2):
@@ -165,7 +165,7 @@ async def test_a_full_disk_loses_nothing(broker: PopBroker, monkeypatch: pytest.
     assert bodies_of(broker.pop()) == [b"0"]
 
 
-def test_too_many_messages_in_hand(tmp_path: Path) -> None:
+def test_the_limit_of_messages_in_flight(tmp_path: Path) -> None:
     with pop_broker(tmp_path, enablePopMessageThreshold=True, popInflightMessageThreshold=2) as broker:
         broker.put(5)
         first = broker.pop(most=3)
@@ -175,7 +175,7 @@ def test_too_many_messages_in_hand(tmp_path: Path) -> None:
         assert broker.pop().count == 2
 
 
-async def test_a_full_disk_is_told_of_once(
+async def test_a_full_disk_is_logged_once(
     broker: PopBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.put(1)
@@ -186,12 +186,12 @@ async def test_a_full_disk_is_told_of_once(
 
         patch.setattr(broker.store, "put", fail)
         for _ in range(3):
-            assert broker.pop().is_held_up
+            assert broker.pop().is_blocked
     assert len(caplog.records) == 1
     assert broker.pop().count == 1
 
 
-def test_too_many_pops_under_way(tmp_path: Path) -> None:
+def test_the_limit_of_pops_in_flight(tmp_path: Path) -> None:
     with pop_broker(tmp_path, popCkMaxBufferSize=2) as broker:
         broker.put(3)
         first = broker.pop(most=1)
@@ -201,7 +201,7 @@ def test_too_many_pops_under_way(tmp_path: Path) -> None:
         assert broker.pop().count == 1
 
 
-def test_where_a_new_group_begins(tmp_path: Path) -> None:
+def test_the_first_offset_of_a_new_group(tmp_path: Path) -> None:
     with pop_broker(tmp_path, initPopOffsetByCheckMsgInMem=False) as broker:
         broker.put(3)
         assert bodies_of(broker.pop(init_mode=1)) == [b"2"]
@@ -209,19 +209,19 @@ def test_where_a_new_group_begins(tmp_path: Path) -> None:
         assert broker.pop(queue_id=1, init_mode=0).count == 3
 
 
-def test_where_a_new_group_begins_while_all_is_in_memory(broker: PopBroker) -> None:
+def test_the_first_offset_of_a_new_group_while_the_queue_is_in_memory(broker: PopBroker) -> None:
     broker.put(3)
     assert broker.pop(init_mode=1).count == 3
 
 
-def test_a_reset_counts_at_the_next_pop(broker: PopBroker) -> None:
+def test_the_next_pop_applies_a_reset(broker: PopBroker) -> None:
     broker.put(4)
     broker.pop()
     broker.offsets.assign_reset(GROUP, "T", 0, 1)
     assert bodies_of(broker.pop()) == [b"1", b"2", b"3"]
 
 
-def test_an_offset_that_is_not_there(broker: PopBroker) -> None:
+def test_a_position_out_of_range(broker: PopBroker) -> None:
     broker.put(2)
     broker.offsets.commit(GROUP, "T", 0, 99)
     assert broker.pop().count == 0
@@ -229,15 +229,15 @@ def test_an_offset_that_is_not_there(broker: PopBroker) -> None:
     assert bodies_of(broker.pop()) == [b"2"]
 
 
-def test_what_is_not_wanted_is_passed_over(broker: PopBroker) -> None:
+def test_messages_that_the_filter_rejects_are_skipped(broker: PopBroker) -> None:
     broker.put(3)
     pop = broker.pop(tags_codes=frozenset({7}))
     assert (pop.count, pop.rest) == (0, 0)
-    broker.pops.settle(broker.store.max_phy_offset())
+    broker.pops.commit_flushed(broker.store.max_phy_offset())
     assert broker.offsets.query(GROUP, "T", 0) == 3
 
 
-async def test_nothing_of_a_deleted_topic_comes_back(broker: PopBroker) -> None:
+async def test_messages_of_a_deleted_topic_are_not_redelivered(broker: PopBroker) -> None:
     broker.put(1)
     broker.pop(invisible_ms=1000)
     broker.topics.delete(["T"])
@@ -246,7 +246,7 @@ async def test_nothing_of_a_deleted_topic_comes_back(broker: PopBroker) -> None:
     assert len(broker.pops.in_flight) == 0
 
 
-async def test_nothing_of_a_deleted_group_comes_back(broker: PopBroker) -> None:
+async def test_messages_of_a_deleted_group_are_not_redelivered(broker: PopBroker) -> None:
     broker.put(1)
     broker.pop(invisible_ms=1000)
     broker.groups.delete(GROUP)
@@ -257,40 +257,40 @@ async def test_nothing_of_a_deleted_group_comes_back(broker: PopBroker) -> None:
 # --- offsets ---
 
 
-def test_offsets_are_committed_once_the_check_point_is_on_the_disk(broker: PopBroker) -> None:
+def test_offsets_are_committed_once_their_check_points_are_flushed(broker: PopBroker) -> None:
     broker.put(4)
     broker.pop(most=2)
     end = broker.store.max_phy_offset()
     broker.pop(most=1)
-    broker.pops.settle(end - 1)
+    broker.pops.commit_flushed(end - 1)
     assert broker.offsets.query(GROUP, "T", 0) == 0
-    broker.pops.settle(end)
+    broker.pops.commit_flushed(end)
     assert broker.offsets.query(GROUP, "T", 0) == 2
-    broker.pops.settle(broker.store.max_phy_offset())
+    broker.pops.commit_flushed(broker.store.max_phy_offset())
     assert broker.offsets.query(GROUP, "T", 0) == 3
 
 
-def test_the_journal_is_done_with_once_the_acknowledgement_is_on_the_disk(broker: PopBroker) -> None:
+def test_the_journal_is_released_once_the_acknowledgement_is_flushed(broker: PopBroker) -> None:
     positions = broker.pops.positions
     broker.put(2)
     pop = broker.pop()
-    broker.pops.settle(broker.store.max_phy_offset())
-    broker.pops.settle(broker.store.max_phy_offset())
+    broker.pops.commit_flushed(broker.store.max_phy_offset())
+    broker.pops.commit_flushed(broker.store.max_phy_offset())
     assert positions.outstanding_from == 0
     flushed = broker.store.max_phy_offset()
     broker.ack(pop, 0, 1)
-    broker.pops.settle(flushed)
-    broker.pops.settle(flushed)
+    broker.pops.commit_flushed(flushed)
+    broker.pops.commit_flushed(flushed)
     assert positions.outstanding_from == 0
-    broker.pops.settle(broker.store.max_phy_offset())
-    broker.pops.settle(broker.store.max_phy_offset())
+    broker.pops.commit_flushed(broker.store.max_phy_offset())
+    broker.pops.commit_flushed(broker.store.max_phy_offset())
     assert positions.outstanding_from == broker.pops.journal.end == 2
 
 
 # --- in order ---
 
 
-def test_in_order_the_queue_is_blocked_until_all_is_acknowledged(broker: PopBroker) -> None:
+def test_an_ordered_pop_blocks_the_queue_until_all_is_acknowledged(broker: PopBroker) -> None:
     broker.put(3)
     pop = broker.pop(in_order=True, most=2)
     assert broker.pop(in_order=True).count == 0
@@ -301,7 +301,7 @@ def test_in_order_the_queue_is_blocked_until_all_is_acknowledged(broker: PopBrok
     assert broker.offsets.query(GROUP, "T", 0) == 2
 
 
-def test_in_order_the_same_comes_again_after_the_invisible_time(broker: PopBroker) -> None:
+def test_an_ordered_pop_is_repeated_after_the_invisible_time(broker: PopBroker) -> None:
     broker.put(2)
     assert broker.pop(in_order=True, invisible_ms=1000).infos.order_count_info == "0 0 0"
     broker.clock.pass_seconds(2)
@@ -310,7 +310,7 @@ def test_in_order_the_same_comes_again_after_the_invisible_time(broker: PopBroke
     assert again.infos.order_count_info == "0 qo0%0 1;0 qo0%1 1;0 0 1"
 
 
-def test_the_same_attempt_gets_the_same_and_does_not_count(broker: PopBroker) -> None:
+def test_a_repeated_attempt_gets_the_same_messages_and_does_not_count(broker: PopBroker) -> None:
     broker.put(1)
     broker.pop(in_order=True, attempt_id="a")
     again = broker.pop(in_order=True, attempt_id="a")
@@ -318,7 +318,7 @@ def test_the_same_attempt_gets_the_same_and_does_not_count(broker: PopBroker) ->
     assert again.infos.order_count_info == "0 0 0"
 
 
-def test_in_order_who_is_locked_out_by_a_read_from_the_disk_is_held_up(broker: PopBroker) -> None:
+def test_an_ordered_pop_is_blocked_by_a_read_of_another_from_the_disk(broker: PopBroker) -> None:
     def always_cold(descriptor: int, buffers: Sequence[memoryview], position: int, flags: int) -> int:
         raise BlockingIOError(errno.EAGAIN, "not in memory")
 
@@ -327,14 +327,14 @@ def test_in_order_who_is_locked_out_by_a_read_from_the_disk_is_held_up(broker: P
     gone = Pop("T", GROUP, 0, 1, 60_000, 0, True, None, partial(broker.store.get_now, tags_codes=None))
     walk = broker.pops.popping.walk(gone)
     next(walk)
-    locked_out = broker.pop(in_order=True)
-    assert (locked_out.count, locked_out.is_held_up) == (0, True)
+    is_locked_out = broker.pop(in_order=True)
+    assert (is_locked_out.count, is_locked_out.is_blocked) == (0, True)
     walk.close()
     assert bodies_of(broker.pop(in_order=True)) == [b"0"]
-    assert not broker.pop(in_order=True).is_held_up, "nobody may have what follows now"
+    assert not broker.pop(in_order=True).is_blocked, "no pop may have the messages behind those in flight"
 
 
-def test_who_was_overtaken_in_order_is_told(broker: PopBroker) -> None:
+def test_a_receipt_is_refused_after_an_ordered_pop_was_repeated(broker: PopBroker) -> None:
     broker.put(1)
     late = broker.pop(in_order=True, invisible_ms=1000)
     broker.clock.pass_seconds(2)
@@ -343,10 +343,10 @@ def test_who_was_overtaken_in_order_is_told(broker: PopBroker) -> None:
         broker.ack(late, 0)
     assert refused.value.code == ResponseCode.NO_MESSAGE
     with pytest.raises(CommandError):
-        broker.pops.acknowledging.hide(_QUEUE, receipt_of(late), 0, 1000)
+        broker.pops.acknowledging.change_invisible_time(_QUEUE, receipt_of(late), 0, 1000)
 
 
-def test_a_forged_receipt_moves_no_order(broker: PopBroker) -> None:
+def test_a_forged_receipt_does_not_move_an_ordered_group(broker: PopBroker) -> None:
     broker.put(3)
     broker.clock.pass_seconds(1)
     pop = broker.pop(in_order=True)
@@ -358,8 +358,8 @@ def test_a_forged_receipt_moves_no_order(broker: PopBroker) -> None:
     assert broker.offsets.query(GROUP, "T", 0) == 0
 
 
-def test_a_receipt_from_before_the_start_is_good_for_what_is_next(broker: PopBroker) -> None:
-    """What was popped in order just before a crash is not known any more."""
+def test_a_receipt_from_before_the_start_is_valid_for_the_next_message(broker: PopBroker) -> None:
+    """A crash may lose an ordered pop."""
     broker.put(1)
     pop = broker.pop(in_order=True)  # in the millisecond of the start
     broker.pops.orders.clear(_QUEUE)
@@ -370,36 +370,36 @@ def test_a_receipt_from_before_the_start_is_good_for_what_is_next(broker: PopBro
     assert broker.offsets.query(GROUP, "T", 0) == 1
 
 
-def test_a_queue_gets_free_by_itself(broker: PopBroker) -> None:
+def test_a_queue_is_unblocked_when_the_invisible_time_ends(broker: PopBroker) -> None:
     broker.put(1)
     broker.pop(in_order=True, invisible_ms=1000)
     freed: list[QueueKey] = []
-    broker.pops.orders.freed(freed.append)
+    broker.pops.orders.wake_unblocked(freed.append)
     assert freed == []
     broker.clock.pass_seconds(1)
-    broker.pops.orders.freed(freed.append)
+    broker.pops.orders.wake_unblocked(freed.append)
     assert freed == [_QUEUE]
 
 
-def test_times_that_do_not_count_any_more_are_not_kept(broker: PopBroker) -> None:
+def test_stale_unblock_times_are_bounded(broker: PopBroker) -> None:
     broker.put(1)
     pop = broker.pop(in_order=True, invisible_ms=1000)
     orders = broker.pops.orders
     for seconds in range(5000, 1000, -1):
-        orders.hide(_QUEUE, 0, pop.pop_time, pop.pop_time + seconds * 1000)
-    assert len(orders._free_at) < 2000
+        orders.change_visible_time(_QUEUE, 0, pop.pop_time, pop.pop_time + seconds * 1000)
+    assert len(orders._unblock_heap) < 2000
     freed: list[QueueKey] = []
     broker.clock.pass_seconds(1000)
-    orders.freed(freed.append)
+    orders.wake_unblocked(freed.append)
     assert freed == []
     broker.clock.pass_seconds(1)
-    orders.freed(freed.append)
+    orders.wake_unblocked(freed.append)
     broker.clock.pass_seconds(5000)
-    orders.freed(freed.append)
+    orders.wake_unblocked(freed.append)
     assert freed == [_QUEUE]
 
 
-def test_order_in_its_file(broker: PopBroker) -> None:
+def test_the_file_of_ordered_pops(broker: PopBroker) -> None:
     broker.put(2)
     pop = broker.pop(in_order=True)
     broker.ack(pop, 0)

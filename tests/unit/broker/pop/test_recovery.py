@@ -1,4 +1,4 @@
-"""What is known after a crash; the journal as Apache's broker writes it, and a directory of its own."""
+"""Recovery after a crash, and of directories that Apache's broker has left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.broker.pop.crashes import opened_again
 from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of, pop_broker
 
 
-async def test_what_was_popped_since_the_offsets_were_written(broker: PopBroker) -> None:
+async def test_messages_popped_since_the_offsets_were_written(broker: PopBroker) -> None:
     offsets = broker.offsets.encode()
     broker.put(4)
     first = broker.pop(most=2, invisible_ms=10_000)
@@ -28,7 +28,7 @@ async def test_what_was_popped_since_the_offsets_were_written(broker: PopBroker)
         assert bodies_of(again.pop()) == [b"0"]
 
 
-async def test_receipts_hold_across_a_crash(broker: PopBroker) -> None:
+async def test_receipts_stay_valid_after_a_crash(broker: PopBroker) -> None:
     offsets = broker.offsets.encode()
     broker.put(1)
     pop = broker.pop()
@@ -37,7 +37,7 @@ async def test_receipts_hold_across_a_crash(broker: PopBroker) -> None:
         assert len(again.pops.in_flight) == 0
 
 
-async def test_what_came_back_does_not_come_twice(broker: PopBroker) -> None:
+async def test_a_redelivered_message_is_not_redelivered_again(broker: PopBroker) -> None:
     offsets = broker.offsets.encode()
     broker.put(2)
     broker.pop(invisible_ms=1000)
@@ -48,17 +48,17 @@ async def test_what_came_back_does_not_come_twice(broker: PopBroker) -> None:
         assert again.store.max_offset("%RETRY%CG_T", 0) == 2
 
 
-async def test_a_reset_before_the_offsets_were_written_holds(broker: PopBroker) -> None:
+async def test_a_reset_before_the_offsets_were_written_counts(broker: PopBroker) -> None:
     broker.put(4)
     broker.ack(broker.pop(), 0, 1, 2, 3)
-    broker.pops.settle(broker.store.max_phy_offset())
+    broker.pops.commit_flushed(broker.store.max_phy_offset())
     broker.offsets.assign_reset(GROUP, "T", 0, 1)
     async with opened_again(broker, broker.offsets.encode()) as again:
         assert bodies_of(again.pop()) == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-async def test_a_reset_holds_though_what_was_popped_before_is_not_included(
+async def test_a_reset_counts_although_earlier_pops_are_not_included(
     broker: PopBroker, in_order: bool
 ) -> None:
     broker.put(6)
@@ -71,7 +71,7 @@ async def test_a_reset_holds_though_what_was_popped_before_is_not_included(
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-async def test_a_reset_that_was_noticed_does_not_come_again(broker: PopBroker, in_order: bool) -> None:
+async def test_an_applied_reset_is_not_applied_again(broker: PopBroker, in_order: bool) -> None:
     broker.put(4)
     broker.offsets.assign_reset(GROUP, "T", 0, 1)
     offsets = broker.offsets.encode()
@@ -81,20 +81,20 @@ async def test_a_reset_that_was_noticed_does_not_come_again(broker: PopBroker, i
         assert bodies_of(again.pop(in_order=in_order)) == [b"3"]
 
 
-async def test_what_was_passed_over_and_what_came_after(broker: PopBroker) -> None:
+async def test_skipped_messages_and_messages_after_them(broker: PopBroker) -> None:
     broker.put(1)
     broker.ack(broker.pop(), 0)
     offsets = broker.offsets.encode()
     broker.put(3)
     assert broker.pop(tags_codes=frozenset({7})).count == 0
-    broker.pops.settle(broker.store.max_phy_offset())
+    broker.pops.commit_flushed(broker.store.max_phy_offset())
     broker.put(2)
     broker.ack(broker.pop(), 4, 5)
     async with opened_again(broker, offsets) as again:
         assert again.pop().count == 0
 
 
-async def test_a_topic_that_was_deleted_and_made_again_begins_anew(broker: PopBroker) -> None:
+async def test_a_recreated_topic_begins_without_state(broker: PopBroker) -> None:
     broker.put(3)
     broker.ack(broker.pop(), 0, 1, 2)
     broker.topics.delete(["T"])
@@ -122,7 +122,7 @@ async def test_order_is_restored(broker: PopBroker) -> None:
 # --- Apache's ---
 
 
-def test_a_check_point_is_written_as_apaches(tmp_path: Path) -> None:
+def test_check_points_are_written_like_those_of_apaches_broker(tmp_path: Path) -> None:
     rows = {row["uniqKey"]: row for row in manifest("clean") if row["topic"] == "rmq_sys_wheel_timer"}
     row = rows["TopicPop@1@0@CG_pop@1795221354096@broker-a@ck"]
     key = CheckPointKey("TopicPop", "CG_pop", 1, 0, 1795221354096, "broker-a")
@@ -142,8 +142,8 @@ def test_a_check_point_is_written_as_apaches(tmp_path: Path) -> None:
 _KEYS = {key: value for key, value in SETTINGS.items() if key != "mappedFileSizeTimerLog"}
 
 
-async def test_what_apaches_broker_has_left(tmp_path: Path) -> None:
-    """Three pops: two that it brought back or saw acknowledged itself, and one whose time has not come."""
+async def test_a_directory_of_apaches_broker(tmp_path: Path) -> None:
+    """Three pops: two that it redelivered or saw acknowledged, and one whose invisible time has not ended."""
     store = unpack("clean", tmp_path)
     clock = Clock(1_795_221_500_000)
     with pop_broker(store, clock, **_KEYS) as broker:
@@ -151,7 +151,7 @@ async def test_what_apaches_broker_has_left(tmp_path: Path) -> None:
         await broker.pops.load()
         (point,) = broker.pops.in_flight
         assert point.key == CheckPointKey("TopicPop", "CG_pop", 0, 0, 1_795_221_354_349, "broker-a")
-        assert point.remaining() == [0, 1, 2, 3, 4]
+        assert point.open_offsets() == [0, 1, 2, 3, 4]
         committed = broker.offsets.offsets_of("CG_pop", "TopicPop")
         assert committed == {0: 5, 1: 10}
         offsets = broker.offsets.encode()
@@ -161,24 +161,24 @@ async def test_what_apaches_broker_has_left(tmp_path: Path) -> None:
         assert [point.key for point in again.pops.in_flight] == [point.key]
 
 
-async def test_what_waits_in_apaches_revive_topic(tmp_path: Path) -> None:
-    """Its timer has handed two check points over, its revival has not seen to them: those come back."""
+async def test_check_points_in_the_revive_topic_of_apaches_broker(tmp_path: Path) -> None:
+    """Its timer has delivered two check points that its revival did not process: they are redelivered."""
     store = unpack("clean", tmp_path)
     with pop_broker(store, Clock(1_795_221_500_000), **_KEYS) as broker:
         broker.offsets.decode((store / "config" / "consumerOffset.json").read_bytes())
         broker.offsets.remove_group("CID_RMQ_SYS_REVIVE_GROUP")
         await broker.pops.load()
-        remaining = sorted((point.key.queue_id, *point.remaining()) for point in broker.pops.in_flight)
+        remaining = sorted((point.key.queue_id, *point.open_offsets()) for point in broker.pops.in_flight)
         assert remaining == [(0, 0, 1, 2, 3, 4), (1, 3, 4), (1, 8, 9)]
 
         def done() -> list[int]:
             group, topic = "CID_RMQ_SYS_REVIVE_GROUP", "rmq_sys_REVIVE_LOG_DefaultCluster"
             return [broker.offsets.query(group, topic, queue) for queue in (0, 1)]
 
-        # Only once the journal that has taken them over is on the disk.
-        broker.pops.settle(broker.store.max_phy_offset() - 1)
+        # Committed only once the journal, which now holds them, is flushed.
+        broker.pops.commit_flushed(broker.store.max_phy_offset() - 1)
         assert done() == [-1, -1]
-        broker.pops.settle(broker.store.max_phy_offset())
+        broker.pops.commit_flushed(broker.store.max_phy_offset())
         assert done() == [3, 3]
 
 

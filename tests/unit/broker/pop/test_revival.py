@@ -1,4 +1,4 @@
-"""Messages come back once, also where that is interrupted."""
+"""Messages are redelivered once, even if the redelivery is interrupted."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def broker(tmp_path: Path) -> AsyncIterator[PopBroker]:
         yield broker
 
 
-async def test_a_stop_in_the_middle(broker: PopBroker) -> None:
-    reviving = await _begin(broker)
+async def test_a_stop_during_a_redelivery(broker: PopBroker) -> None:
+    reviving = await _begin_reviving(broker)
     reviving.cancel()
     await asyncio.wait([reviving])
     before = broker.store.max_offset(_RETRY_TOPIC, 0)
@@ -36,16 +36,16 @@ async def test_a_stop_in_the_middle(broker: PopBroker) -> None:
         assert again.store.max_offset(_RETRY_TOPIC, 0) == 32
 
 
-async def test_a_group_that_goes_in_the_middle(broker: PopBroker) -> None:
-    reviving = await _begin(broker)
+async def test_a_group_that_is_deleted_during_a_redelivery(broker: PopBroker) -> None:
+    reviving = await _begin_reviving(broker)
     broker.groups.delete(GROUP)
     await reviving
     assert [point.key.queue_id for point in broker.pops.in_flight] == [1]
     assert broker.store.max_offset(_RETRY_TOPIC, 0) < 32
 
 
-async def test_a_topic_that_goes_in_the_middle(broker: PopBroker) -> None:
-    reviving = await _begin(broker)
+async def test_a_topic_that_is_deleted_during_a_redelivery(broker: PopBroker) -> None:
+    reviving = await _begin_reviving(broker)
     before = broker.store.max_offset(_RETRY_TOPIC, 0)
     broker.topics.delete(["T"])
     await reviving
@@ -54,7 +54,9 @@ async def test_a_topic_that_goes_in_the_middle(broker: PopBroker) -> None:
     assert broker.store.max_offset(_RETRY_TOPIC, 0) == before
 
 
-async def test_what_cannot_be_noted_at_once(broker: PopBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_redelivery_that_cannot_be_journaled_at_once(
+    broker: PopBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker.put(4)
     broker.pop(invisible_ms=1000)
     with monkeypatch.context() as patch:
@@ -68,19 +70,21 @@ async def test_what_cannot_be_noted_at_once(broker: PopBroker, monkeypatch: pyte
         assert again.store.max_offset(_RETRY_TOPIC, 0) == 4
 
 
-async def test_after_an_error_that_nobody_expects(broker: PopBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_redelivery_after_an_unexpected_error(
+    broker: PopBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker.put(2)
     broker.pop(invisible_ms=1000)
     with monkeypatch.context() as patch:
-        patch.setattr(broker.pops.returns, "give_back", _fail)
+        patch.setattr(broker.pops.redelivery, "redeliver", _fail)
         with pytest.raises(ArithmeticError):
             await broker.pass_seconds(2)
     await broker.pass_seconds(2)
     assert broker.store.max_offset(_RETRY_TOPIC, 0) == 2
 
 
-async def _begin(broker: PopBroker) -> asyncio.Task[None]:
-    """Have 32 messages come back, and stop in the middle."""
+async def _begin_reviving(broker: PopBroker) -> asyncio.Task[None]:
+    """Begin to redeliver 32 messages, and stop in the middle."""
     broker.put(32)
     broker.pop(invisible_ms=1000)
     broker.clock.pass_seconds(2)

@@ -1,4 +1,4 @@
-"""At a stop no offset says "consumed" on the disk before the check points are there."""
+"""A stop writes no offset before its check point is flushed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RARELY = {
 
 
 @pytest.mark.parametrize("all_is_flushed", [True, False])
-async def test_what_a_stop_commits(tmp_path: Path, all_is_flushed: bool) -> None:
+async def test_the_offsets_that_a_stop_commits(tmp_path: Path, all_is_flushed: bool) -> None:
     with pop_broker(tmp_path) as broker:
         await broker.pops.load()
         broker.put(3)

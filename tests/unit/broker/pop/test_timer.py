@@ -1,4 +1,4 @@
-"""What the timer is told of POP's journal: for an Apache broker that is given the directory."""
+"""Entries of POP's journal in the timer: Apache's broker continues from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def _told(broker: PopBroker) -> list[TimerEntry]:
     return list(broker.timers.entering._told)
 
 
-async def test_each_entry_waits_in_the_second_that_it_says(broker: PopBroker) -> None:
+async def test_each_entry_is_in_the_slot_of_its_time(broker: PopBroker) -> None:
     broker.put(2)
     pop = broker.pop(invisible_ms=10_000)
     broker.ack(pop, 0)
@@ -26,7 +26,7 @@ async def test_each_entry_waits_in_the_second_that_it_says(broker: PopBroker) ->
     assert len(record) == check_point.size
 
 
-async def test_apaches_broker_is_to_go_on_before_what_is_not_settled(broker: PopBroker) -> None:
+async def test_apaches_broker_continues_before_open_check_points(broker: PopBroker) -> None:
     assert broker.pops.held_from_ms() is None
     broker.put(3)
     first = broker.pop(most=1, invisible_ms=10_000)
@@ -41,7 +41,7 @@ async def test_apaches_broker_is_to_go_on_before_what_is_not_settled(broker: Pop
     assert broker.pops.held_from_ms() is None
 
 
-async def test_what_cannot_come_back_now_is_not_settled(broker: PopBroker) -> None:
+async def test_a_failed_redelivery_keeps_its_check_point_open(broker: PopBroker) -> None:
     broker.put(1)
     broker.pop(invisible_ms=10_000)
     broker.store.health.refuse("disk", "full")

@@ -1,4 +1,4 @@
-"""The pull processor in virtual time: how long pulls are held, and what they are told at the end."""
+"""The pull processor in virtual time."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class _Broker:
         self.consumers.register(Heartbeat(data), client)
 
     async def seconds_until_answered(self, future: asyncio.Future[Answer]) -> float:
-        """Let time pass until the pull is answered; how much."""
+        """Let time pass until the pull is answered; return the seconds."""
         began = self.seconds
         while not future.done():
             assert self.seconds - began < 60
@@ -127,7 +127,7 @@ class _Broker:
 
 
 def _answer(result: Result) -> RemotingCommand:
-    """What an answer says that is there."""
+    """Return the response of an answered pull."""
     if isinstance(result, asyncio.Future):
         result = result.result()
     assert result is not None
@@ -136,7 +136,7 @@ def _answer(result: Result) -> RemotingCommand:
 
 
 def _held(result: Result) -> asyncio.Future[Answer]:
-    """The promise of an answer."""
+    """Return the future answer of a held pull."""
     assert isinstance(result, asyncio.Future)
     assert not result.done()
     return result
@@ -174,13 +174,13 @@ async def test_without_long_polling_a_pull_is_held_for_a_second(tmp_path: Path) 
     broker.store.close()
 
 
-async def test_the_settings_of_the_moment_count(broker: _Broker) -> None:
+async def test_a_changed_hold_time_counts_at_once(broker: _Broker) -> None:
     broker.settings.long_polling_max_hold_ms = 5000
     result = broker.pull(pull("T", suspend_ms=15_000))
     assert await broker.seconds_until_answered(_held(result)) < 6
 
 
-async def test_at_the_end_of_its_time_a_pull_gets_what_has_come_unnoticed(broker: _Broker) -> None:
+async def test_the_last_look_finds_messages_without_a_wake_up(broker: _Broker) -> None:
     result = broker.pull(pull("T", suspend_ms=15_000))
     broker.store.appender.remove_arrival_listener(broker.held.arrived)
     broker.put()
@@ -190,7 +190,7 @@ async def test_at_the_end_of_its_time_a_pull_gets_what_has_come_unnoticed(broker
     assert len(pulled(_answer(result))) == 1
 
 
-async def test_what_was_passed_over_is_told_at_the_end(broker: _Broker) -> None:
+async def test_an_expired_pull_is_told_of_skipped_messages(broker: _Broker) -> None:
     broker.put("a")
     result = broker.pull(pull("T", offset=1, subscription="a", suspend_ms=15_000))
     broker.put("b", 3)
@@ -203,8 +203,8 @@ async def test_what_was_passed_over_is_told_at_the_end(broker: _Broker) -> None:
     assert offsets(answer) == (4, 0, 4)
 
 
-async def test_after_many_messages_for_others_the_client_asks_on(tmp_path: Path) -> None:
-    # Two entries of 20 bytes at a look, by tags 20 times that.
+async def test_a_pull_that_skips_many_messages_is_answered(tmp_path: Path) -> None:
+    # A look searches two entries of 20 bytes, and 20 times as many by tags.
     broker = _Broker(tmp_path, maxFilterMessageSize=40)
     result = broker.pull(pull("T", count=1, subscription="a", suspend_ms=15_000))
     broker.put("b", 1000)
@@ -216,7 +216,7 @@ async def test_after_many_messages_for_others_the_client_asks_on(tmp_path: Path)
     broker.store.close()
 
 
-async def test_a_queue_that_loses_its_messages_meanwhile_is_told_of(broker: _Broker) -> None:
+async def test_a_held_pull_whose_messages_are_deleted_is_moved(broker: _Broker) -> None:
     broker.put(count=5)
     result = broker.pull(pull("T", offset=5, suspend_ms=15_000))
     queue = broker.store.queues.get("T", 0)
@@ -231,7 +231,7 @@ async def test_a_queue_that_loses_its_messages_meanwhile_is_told_of(broker: _Bro
     assert offsets(answer) == (6, 6, 8)
 
 
-async def test_what_is_not_allowed_any_more_is_refused_when_it_would_be_answered(broker: _Broker) -> None:
+async def test_a_held_pull_is_refused_after_its_group_was_disabled(broker: _Broker) -> None:
     result = broker.pull(pull("T", suspend_ms=15_000))
     broker.groups.update(SubscriptionGroupConfig(group_name="CG", consume_enable=False))
     broker.put()
@@ -243,7 +243,7 @@ async def test_what_is_not_allowed_any_more_is_refused_when_it_would_be_answered
     assert error.code == ResponseCode.NO_PERMISSION
 
 
-async def test_a_changed_subscription_has_the_pull_begin_again(broker: _Broker) -> None:
+async def test_a_held_pull_with_a_new_filter_reads_from_its_offset_again(broker: _Broker) -> None:
     broker.subscribe("a", 1)
     result = broker.pull(pull("T", subscription=None, sub_version=1, suspend_ms=15_000))
     broker.put("b", 2)
@@ -257,7 +257,7 @@ async def test_a_changed_subscription_has_the_pull_begin_again(broker: _Broker) 
     assert [message.queue_offset for message in pulled(_answer(result))] == [0, 1]
 
 
-async def test_forbidden_by_topic_and_group(broker: _Broker) -> None:
+async def test_a_group_without_read_permission_for_the_topic(broker: _Broker) -> None:
     broker.subscribe("a", 1)
     command = pull("T", subscription=None, sub_version=1)
     assert _answer(broker.pull(command)).code == ResponseCode.PULL_NOT_FOUND
@@ -270,7 +270,7 @@ async def test_forbidden_by_topic_and_group(broker: _Broker) -> None:
     assert refused.value.ext_fields == {"forbiddenType": "5"}
 
 
-async def test_what_it_is_that_is_forbidden(broker: _Broker) -> None:
+async def test_the_forbidden_type_names_the_missing_permission(broker: _Broker) -> None:
     async def kind() -> str | None:
         with pytest.raises(CommandError) as refused:
             broker.pull(pull("T", subscription=None))
@@ -331,7 +331,7 @@ def _leave(broker: _Broker) -> None:
         (_leave, ResponseCode.SUBSCRIPTION_NOT_EXIST),
     ],
 )
-async def test_what_is_known_of_earlier_pulls_ends_with_every_change(
+async def test_every_change_ends_the_plan_of_a_stream(
     broker: _Broker, change: Callable[[_Broker], None], code: int
 ) -> None:
     broker.put("a", 3)
@@ -346,7 +346,7 @@ async def test_what_is_known_of_earlier_pulls_ends_with_every_change(
     assert refused.value.code == code
 
 
-async def test_a_newer_expression_counts_from_the_next_pull_on(broker: _Broker) -> None:
+async def test_the_next_pull_follows_a_newer_expression(broker: _Broker) -> None:
     for tag in "ab":
         broker.put(tag)
     for version, (expression, found) in enumerate([("a", [0]), ("b", [1]), ("a", [0])]):
@@ -356,7 +356,7 @@ async def test_a_newer_expression_counts_from_the_next_pull_on(broker: _Broker) 
             assert [message.queue_offset for message in messages] == found
 
 
-async def test_lite_pulls_are_refused_by_themselves(tmp_path: Path) -> None:
+async def test_refusing_lite_pulls_does_not_affect_pulls(tmp_path: Path) -> None:
     broker = _Broker(tmp_path, litePullMessageEnable=False)
     broker.put()
     lite = pull("T", code=RequestCode.LITE_PULL_MESSAGE)
@@ -368,14 +368,14 @@ async def test_lite_pulls_are_refused_by_themselves(tmp_path: Path) -> None:
     broker.store.close()
 
 
-async def test_each_member_of_a_broadcasting_group_is_known_by_itself(broker: _Broker) -> None:
+async def test_each_member_of_a_broadcasting_group_has_its_own_offset(broker: _Broker) -> None:
     broker.put(count=5)
     members = [Peer(), Peer()]
     for member in members:
         broker.subscribe("*", 1, peer=member, model=MessageModel.BROADCASTING)
         for _ in range(2):
             assert pulled(_answer(broker.pull(pull("T", offset=3), member)))
-    # They go over from a clustering group, whose pulls were all the same.
+    # The group becomes a clustering one, whose pulls share a plan, and broadcasts again.
     broker.subscribe("*", 1, peer=members[0])
     assert pulled(_answer(broker.pull(pull("T", offset=3), members[0])))
     broker.subscribe("*", 1, peer=members[0], model=MessageModel.BROADCASTING)
@@ -384,7 +384,7 @@ async def test_each_member_of_a_broadcasting_group_is_known_by_itself(broker: _B
     assert offsets(_answer(broker.pull(by_proxy))) == (3, 0, 5)
 
 
-async def test_what_was_pulled_is_noted_beside_what_is_committed(broker: _Broker) -> None:
+async def test_pulled_and_committed_offsets_are_kept_apart(broker: _Broker) -> None:
     broker.put(count=5)
     broker.pull(pull("T", count=3, commit=1))
     assert (broker.offsets.query("CG", "T", 0), broker.offsets.pulled("CG", "T", 0)) == (1, 3)
@@ -392,7 +392,7 @@ async def test_what_was_pulled_is_noted_beside_what_is_committed(broker: _Broker
     assert broker.offsets.query("CG", "T", 0) == 1, "there is no such message"
 
 
-async def test_a_member_that_comes_back_from_a_proxy_goes_on_where_it_was(broker: _Broker) -> None:
+async def test_a_member_that_returns_from_a_proxy_continues_at_its_offset(broker: _Broker) -> None:
     broker.put(count=5)
     member = Peer()
     broker.subscribe("*", 1, peer=member, model=MessageModel.BROADCASTING)
@@ -408,7 +408,7 @@ async def test_a_member_that_comes_back_from_a_proxy_goes_on_where_it_was(broker
     assert offsets(moved) == (3, 0, 5)
 
 
-async def test_system_flags_travel_with_the_answer(broker: _Broker) -> None:
+async def test_responses_carry_the_system_flags(broker: _Broker) -> None:
     broker.topics.update(TopicConfig(topic_name="T", topic_sys_flag=1))
     broker.groups.update(SubscriptionGroupConfig(group_name="CG", group_sys_flag=2))
     broker.put()
@@ -419,7 +419,7 @@ async def test_system_flags_travel_with_the_answer(broker: _Broker) -> None:
         assert (header.topic_sys_flag, header.group_sys_flag) == (1, 2)
 
 
-async def test_what_was_given_and_what_was_not_is_counted(broker: _Broker) -> None:
+async def test_counters_of_pulls(broker: _Broker) -> None:
     broker.put(count=3)
     found = pulled(_answer(broker.pull(pull("T"))))
     broker.pull(pull("T", offset=3))
@@ -435,7 +435,7 @@ async def test_what_was_given_and_what_was_not_is_counted(broker: _Broker) -> No
 
 
 class _Disk:
-    """Stands for the disk: nothing of the log is in memory, and reads of it end when they may."""
+    """A disk whose reads a test releases; no part of the log is in memory."""
 
     def __init__(self, broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free = threading.Event()
@@ -496,7 +496,7 @@ async def test_cold_pulls_beyond_the_pools_bound_are_refused(broker: _Broker, di
     assert len(ended) - len(refused) == 5
 
 
-async def test_a_held_pull_looks_at_cold_messages(broker: _Broker, disk: _Disk) -> None:
+async def test_a_held_pull_reads_cold_messages(broker: _Broker, disk: _Disk) -> None:
     result = broker.pull(pull("T", subscription="a", suspend_ms=15_000))
     broker.put("b", 3)
     broker.put("a")
@@ -507,7 +507,7 @@ async def test_a_held_pull_looks_at_cold_messages(broker: _Broker, disk: _Disk) 
     disk.free.set()
     assert isinstance(result, asyncio.Future)
     await result
-    # What came during the read is for the next pull.
+    # Messages that arrived during the read are for the next pull.
     assert [message.queue_offset for message in pulled(_answer(result))] == [3]
     assert (broker.held.count, disk.reads) == (0, 1)
 
@@ -526,7 +526,9 @@ async def test_a_topic_that_is_deleted_during_a_cold_read(broker: _Broker, disk:
     assert broker.held.count == 0
 
 
-async def test_a_client_that_goes_during_a_cold_read_leaves_nothing(broker: _Broker, disk: _Disk) -> None:
+async def test_a_client_that_disconnects_during_a_cold_read_leaves_nothing(
+    broker: _Broker, disk: _Disk
+) -> None:
     broker.put(count=3)
     peer = Peer()
     result = broker.pull(pull("T", suspend_ms=15_000), peer)
@@ -540,7 +542,7 @@ async def test_a_client_that_goes_during_a_cold_read_leaves_nothing(broker: _Bro
     assert peer.received() == []
 
 
-async def test_a_reset_is_not_told_to_who_is_gone(broker: _Broker) -> None:
+async def test_a_reset_is_not_taken_for_a_closed_connection(broker: _Broker) -> None:
     broker.put(count=3)
     broker.offsets.assign_reset("CG", "T", 0, 1)
     peer = Peer()

@@ -1,7 +1,7 @@
-"""Pops (and asks whether there is something) that wait for a message, by topic, group and queue.
+"""Held pops and notifications (long polling), by topic, group and queue.
 
-Unlike pulls, of which all that wait for a queue are looked at, one pop is woken for a message, and the next
-one where that leaves some. Source: Apache RocketMQ 5.3.3, PopLongPollingService.
+Source: Apache RocketMQ 5.3.3, PopLongPollingService. A message wakes every held pull of its queue, but only
+one held pop. The next pop is woken if that one leaves messages.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from ..store.api import ConsumeQueue
 
 ANY_QUEUE: Final = -1
-# So many of those who are held up are looked at in a tick: each looks into all queues, mostly in vain.
-_LOOKS_PER_TICK: Final = 64
-# Before its time ends a request has to be answered so early that its client still is there.
+# How many keys of blocked pops are retried in a tick. Each retry reads all queues of a topic, mostly in vain.
+_RETRIES_PER_TICK: Final = 64
+# A held request is answered this long before its client stops waiting.
 AHEAD_MS: Final = 50
 
 
 @dataclass(slots=True, eq=False)
-class Poll(WaitingRequest[QueueKey]):
-    """One waiting request; `woken` says that it was to be woken while it was looking."""
+class HeldPop(WaitingRequest[QueueKey]):
+    """One held request; `woken_again`: something arrived for it during its look."""
 
-    woken: bool = field(init=False, default=False)
+    woken_again: bool = field(init=False, default=False)
 
     def look_begins(self) -> None:
-        self.woken = False
+        self.woken_again = False
 
     @property
     def has_missed_arrival(self) -> bool:
-        return self.woken
+        return self.woken_again
 
 
-class Polls(WaitingRequests[QueueKey, Poll]):
-    """All waiting requests of one kind; `newest_first` says who is woken of those that wait for the same."""
+class HeldPops(WaitingRequests[QueueKey, HeldPop]):
+    """All held requests of one kind. `newest_first`: the request held last is woken first."""
 
     def __init__(
         self,
@@ -61,44 +61,44 @@ class Polls(WaitingRequests[QueueKey, Poll]):
         self._listen = arrivals.listener(self._arrived)
         self._settings = settings
         self._newest_first = newest_first
-        # The queues waited for by topic; a pop waits for its retry topics, too.
+        # Keys by topic. A pop waits for messages of its retry topics, too.
         self._by_topic: dict[str, dict[QueueKey, None]] = {}
-        # Who is to be looked at with the next ticks, in this order.
-        self._later: dict[QueueKey, None] = {}
+        # Keys of blocked pops, in the order in which the next ticks retry them.
+        self._blocked: dict[QueueKey, None] = {}
 
     # --- waiting ---
 
     def count_of(self, key: QueueKey) -> int:
-        """How many wait for a queue."""
+        """Return how many requests wait for a key."""
         return len(self._by_key.get(key, ()))
 
     def has_room(self, key: QueueKey) -> bool:
-        """Whether one more may wait for a queue."""
+        """Tell whether one more request may wait for a key."""
         settings = self._settings
         if self._released or self.count >= settings.max_pop_polling_size:
             return False
-        polls = self._by_key.get(key)
-        if polls is None:
+        held = self._by_key.get(key)
+        if held is None:
             return len(self._by_key) < settings.pop_polling_map_size
-        return len(polls) <= settings.pop_polling_size
+        return len(held) <= settings.pop_polling_size
 
     def hold(
         self, connection: Connection, key: QueueKey, wait_seconds: float, look_again: LookAgain
     ) -> asyncio.Future[Answer]:
-        """Keep a request until it can be answered, `wait_seconds` at most; there has to be room for it."""
+        """Hold a request for `wait_seconds` at most; the caller has checked `has_room`."""
         if key not in self._by_key:
             if not self._by_topic:
                 self._listen(True)
             for topic in _topics_of(key):
                 self._by_topic.setdefault(topic, {})[key] = None
-        poll = Poll(connection, key, look_again, self._last_tick(wait_seconds))
-        self._keep(poll)
-        return poll.future
+        held = HeldPop(connection, key, look_again, self._last_tick(wait_seconds))
+        self._keep(held)
+        return held.future
 
-    # --- what ends it ---
+    # --- waking ---
 
     def _arrived(self, queue: ConsumeQueue) -> None:
-        """A message came."""
+        """Wake the keys that a stored message may be for."""
         keys = self._by_topic.get(queue.topic)
         if keys:
             for key in keys:
@@ -107,61 +107,62 @@ class Polls(WaitingRequests[QueueKey, Poll]):
             self._look_soon()
 
     def wake(self, key: QueueKey) -> None:
-        """There may be something for one who waits for exactly this."""
+        """Wake one request of exactly this key."""
         if key in self._by_key:
             self._woken[key] = None
             self._look_soon()
 
-    def look_later(self, key: QueueKey) -> None:
-        """There is something for who waits for this that cannot be had now: look with one of the next ticks.
+    def retry_next_tick(self, key: QueueKey) -> None:
+        """Wake a request that is blocked: messages are there, but it cannot have them now.
 
-        What stands in the way is a bound, a lock or a full disk; of most nobody is told when it is gone.
+        A limit, a lock or a full disk blocks it. For most of these nothing reports the end, so the next ticks
+        retry.
         """
-        self._later[key] = None
+        self._blocked[key] = None
 
     def expire(self) -> None:
-        """As for all requests; and look at those who are held up, some at a time."""
-        later = self._later
-        for key in list(islice(later, _LOOKS_PER_TICK)):
-            del later[key]
+        """Answer requests whose time has ended, and retry some of the blocked ones."""
+        blocked = self._blocked
+        for key in list(islice(blocked, _RETRIES_PER_TICK)):
+            del blocked[key]
             self.wake(key)
         super().expire()
 
     def fewer_in_flight(self, queue: QueueKey) -> None:
-        """Messages of a queue are done with: they may have been what a pop was held up by."""
-        if self._later:
+        """Retry requests that the number of messages in flight may have blocked: it has fallen."""
+        if self._blocked:
             for key in self._by_topic.get(queue.topic, ()):
-                if key.group == queue.group and key in self._later:
-                    del self._later[key]
+                if key.group == queue.group and key in self._blocked:
+                    del self._blocked[key]
                     self.wake(key)
 
     def wake_queue(self, key: QueueKey) -> None:
-        """A queue can be popped (again): one who waits for it, or for any of the topic, is woken."""
+        """Wake one request of a queue and one of any queue of its topic: the queue can be popped again."""
         self.wake(key._replace(queue_id=ANY_QUEUE))
         self.wake(key)
 
     def topics_removed(self, topics: Collection[str]) -> None:
-        """Look at who waits for topics that have just been deleted."""
-        for key, polls in self._by_key.items():
+        """Let all requests of deleted topics look: each is refused."""
+        for key, held in self._by_key.items():
             if key.topic in topics:
-                self._due.extend(polls)
+                self._due.extend(held)
                 self._look_soon()
 
-    def _woken_by(self, key: QueueKey) -> Iterable[Poll]:
-        """The first of those that wait for a queue, or the newest; who is looking is woken once more."""
-        polls = self._by_key.get(key, {})
-        for poll in reversed(polls) if self._newest_first else polls:
-            if poll.is_looking:
-                poll.woken = True
-            elif poll.connection.is_writable:
-                return (poll,)
+    def _woken_by(self, key: QueueKey) -> Iterable[HeldPop]:
+        """Return the first request (or the newest) that can be answered, and mark looking ones before it."""
+        held = self._by_key.get(key, {})
+        for pop in reversed(held) if self._newest_first else held:
+            if pop.is_looking:
+                pop.woken_again = True
+            elif pop.connection.is_writable:
+                return (pop,)
         return ()
 
-    def _forget(self, request: Poll) -> None:
+    def _forget(self, request: HeldPop) -> None:
         super()._forget(request)
         key = request.key
         if key not in self._by_key:
-            self._later.pop(key, None)
+            self._blocked.pop(key, None)
             for topic in _topics_of(key):
                 keys = self._by_topic[topic]
                 del keys[key]
@@ -172,5 +173,5 @@ class Polls(WaitingRequests[QueueKey, Poll]):
 
 
 def _topics_of(key: QueueKey) -> tuple[str, ...]:
-    """The topics whose messages such a request may get."""
+    """Return the topics whose messages a request with this key may get."""
     return (key.topic, *pop_retry_topics(key.topic, key.group))

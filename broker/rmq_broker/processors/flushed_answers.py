@@ -1,4 +1,4 @@
-"""Answers under SYNC_FLUSH that say: what you asked for is noted, and on the disk."""
+"""Responses that wait until the log is flushed (SYNC_FLUSH)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def answer_when_flushed(
 ) -> asyncio.Future[Answer]:
     """Return the future answer to a request whose message is being flushed; only with synchronous flushing.
 
-    `answer_of` makes the answer from what is known of the message on disk. An error that it raises becomes
-    the answer.
+    `answer_of` makes the answer from the durability of the message. An error that it raises becomes the
+    answer.
     """
     future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -39,8 +39,11 @@ def answer_when_flushed(
     return future
 
 
-def when_on_disk(store: MessageStore, response: RemotingCommand) -> Result:
-    """The response, at once or when the log is flushed; a slow flush is no error, as with Apache."""
+def respond_when_flushed(store: MessageStore, response: RemotingCommand) -> Result:
+    """Return the response, at once or when the log is flushed.
+
+    A flush that takes too long is no error, as in Apache's broker. A failed flush is one.
+    """
     if not store.flushes_each_message:
         return response
 
@@ -54,13 +57,13 @@ def when_on_disk(store: MessageStore, response: RemotingCommand) -> Result:
     return answer_when_flushed(store, answer_of)
 
 
-def certainly_on_disk(
+def respond_if_flushed(
     store: MessageStore,
     response: RemotingCommand,
     not_on_disk: str,
     code: int = ResponseCode.SERVICE_NOT_AVAILABLE,
 ) -> Result:
-    """The response, at once or when the log is flushed; an error where that is late or fails."""
+    """Return the response, at once or when the log is flushed. A late or failed flush becomes an error."""
     if not store.flushes_each_message:
         return response
 

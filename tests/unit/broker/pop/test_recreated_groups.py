@@ -1,4 +1,4 @@
-"""Groups that were deleted with their offsets and made again begin anew."""
+"""Groups that were deleted with their offsets and recreated begin without state."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tests.unit.broker.pop.parts import GROUP, PopBroker, bodies_of
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-async def test_a_group_that_was_made_again(broker: PopBroker, in_order: bool) -> None:
+async def test_a_recreated_group(broker: PopBroker, in_order: bool) -> None:
     broker.put(3)
     broker.pop(in_order=in_order)
     _make_again(broker)
     assert len(broker.pops.in_flight) == 0
     assert bodies_of(broker.pop(in_order=in_order, most=1)) == [b"0"]
-    broker.pops.settle(broker.store.max_phy_offset())
+    broker.pops.commit_flushed(broker.store.max_phy_offset())
     assert broker.offsets.query(GROUP, "T", 0) == (0 if in_order else 1)
 
 
-async def test_its_request_modes_go(broker: PopBroker) -> None:
+async def test_its_request_modes_are_forgotten(broker: PopBroker) -> None:
     broker.settings.config_dir.mkdir()
     mode = SetMessageRequestModeRequestBody(
         topic="T", consumer_group=GROUP, mode=MessageRequestMode.POP, pop_share_queue_num=3
@@ -40,7 +40,7 @@ async def test_after_a_crash(broker: PopBroker, is_written: bool) -> None:
     broker.pop(queue_id=1, invisible_ms=3_600_000)
     broker.put(3)
     broker.ack(broker.pop(most=2), 1)
-    broker.pops.settle(broker.store.max_phy_offset())
+    broker.pops.commit_flushed(broker.store.max_phy_offset())
     _make_again(broker)
     if is_written:
         offsets = broker.offsets.encode()
@@ -49,7 +49,7 @@ async def test_after_a_crash(broker: PopBroker, is_written: bool) -> None:
         assert bodies_of(again.pop()) == [b"0", b"1", b"2"]
 
 
-async def test_nothing_is_noted_of_groups_that_do_not_pop(broker: PopBroker) -> None:
+async def test_nothing_is_journaled_of_groups_that_do_not_pop(broker: PopBroker) -> None:
     end = broker.pops.journal.end
     broker.offsets.commit("Other", "T", 0, 3)
     broker.offsets.remove_group("Other")

@@ -1,4 +1,4 @@
-"""Hiding messages for longer where that cannot be noted."""
+"""Changes of an invisible time that cannot be stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _refuse(point: CheckPoint, offsets: Sequence[int]) -> None:
     raise StoreUnavailable("full")
 
 
-async def test_who_is_told_to_try_again_keeps_his_receipt(
+async def test_a_receipt_stays_valid_if_its_change_cannot_be_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pop_broker(tmp_path) as broker:
@@ -27,7 +27,9 @@ async def test_who_is_told_to_try_again_keeps_his_receipt(
         with monkeypatch.context() as patch:
             patch.setattr(broker.pops.journal, "ack", _refuse)
             with pytest.raises(CommandError, match="Try again"):
-                broker.pops.acknowledging.hide(QueueKey("T", GROUP, 0), receipt_of(pop), 0, 1000)
+                broker.pops.acknowledging.change_invisible_time(
+                    QueueKey("T", GROUP, 0), receipt_of(pop), 0, 1000
+                )
         broker.ack(pop, 0)
         assert len(broker.pops.in_flight) == 0
         await broker.pass_seconds(2)

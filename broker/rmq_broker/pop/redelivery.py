@@ -1,7 +1,7 @@
-"""Messages that nobody acknowledged come back: into a retry topic, or, given too often, to the dead letters.
+"""Redelivery of unacknowledged messages: through the retry topic, or to the dead-letter queue after too many.
 
-Source: Apache RocketMQ 5.3.3, PopReviveService.reviveRetry. That knows no limit, and leaves it to clients;
-here the group's `retryMaxTimes` counts as for messages that are sent back.
+Source: Apache RocketMQ 5.3.3, PopReviveService.reviveRetry. Apache's broker has no limit and leaves it to
+clients. Here the group's `retryMaxTimes` counts, as for messages that a consumer sends back.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _QUEUES: Final = 1
 _MOST_BYTES: Final = MAX_PROPERTIES_BYTES - CRC_PROPERTY_BYTES
 
 
-class Returns:
-    """Stores messages that come back."""
+class Redelivery:
+    """Stores messages again for their group."""
 
     def __init__(
         self,
@@ -40,24 +40,24 @@ class Returns:
         writer: MessageWriter,
         store_host: bytes,
     ) -> None:
-        self.returned = 0
-        self.dead = 0
+        self.redelivered = 0
+        self.dead_letters = 0
         self._settings = settings
         self._topics = topics
         self._offsets = offsets
         self._writer = writer
         self._store_host = store_host
 
-    def give_back(self, key: CheckPointKey, group: SubscriptionGroupConfig, record: bytes) -> None:
-        """Store a message again, by its record. Raises StoreUnavailable, MessageRejected."""
+    def redeliver(self, key: CheckPointKey, group: SubscriptionGroupConfig, record: bytes) -> None:
+        """Store the message of a record again. Raises StoreUnavailable, MessageRejected."""
         stored = read_message(record)
         message = stored.message
         if message.reconsume_times >= group.retry_max_times:
             self._make_dead(key, stored)
-            self.dead += 1
+            self.dead_letters += 1
         else:
             self._make_retry(key, stored)
-            self.returned += 1
+            self.redelivered += 1
         message.queue_id = 0
         message.reconsume_times = min(message.reconsume_times + 1, INT32_MAX)
         message.born_host = message.store_host = self._store_host
@@ -95,7 +95,7 @@ class Returns:
 
 
 def _add(stored: StoredMessage, added: dict[str, str]) -> None:
-    """Add properties where there is room: rather without them than not at all."""
+    """Add properties if they fit into the record: without them the message is still redelivered."""
     fields = {**decode_properties(stored.message.properties), **added}
     raw = properties_to_string(fields).encode("utf-8", "replace")
     if len(raw) <= _MOST_BYTES:
