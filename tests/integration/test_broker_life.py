@@ -1,4 +1,4 @@
-"""The life of a broker: start, ready line, what keeps it from starting, stop, and what is there after it."""
+"""The life of a broker: start, ready line, failures of the start, stop, and state after a restart."""
 
 from __future__ import annotations
 

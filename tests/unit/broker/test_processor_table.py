@@ -9,7 +9,7 @@ from rmq_remoting.codes import RequestCode as Code
 from rmq_remoting.tiers import PoolTier
 from tests.support.brokers import broker_configuration
 
-# What is asked for of a broker's first part; more is welcome.
+# Request codes that a broker must answer at least.
 _CODES = {
     *(10, 310, 320, 11, 361, 14, 15, 29, 30, 31, 32, 34, 35, 38, 46),
     *(17, 21, 25, 26, 28, 200, 201, 202, 203, 204, 207, 215, 351),
