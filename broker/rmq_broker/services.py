@@ -100,7 +100,7 @@ def build_services(
             statistics,
             delivery.writer,
             pulls.arrivals,
-            intake.entering.told,
+            intake.entering.announce,
         ),
         store_host,
         now_ms,

@@ -1,6 +1,6 @@
-"""The messages of a batch, as clients send them (Apache RocketMQ 5.3.3, MessageDecoder.encodeMessages).
+"""Read the messages of a client's batch (Apache RocketMQ 5.3.3, MessageDecoder.encodeMessages).
 
-Each is `int32 size, int32 0, int32 0, int32 flag, int32 body length, body, int16 properties length,
+A message is `int32 size, int32 0, int32 0, int32 flag, int32 body length, body, int16 properties length,
 properties`.
 """
 
@@ -20,7 +20,7 @@ _ITEM: Final = Struct(">12xii")
 _ITEM_BYTES: Final = 20  # before the body
 _LENGTH: Final = Struct(">H")
 _LENGTH_BYTES: Final = 2  # behind the body
-# One look for the end of both TAGS and KEYS.
+# One search finds both TAGS and KEYS.
 _END_OF_TAGS_OR_KEYS: Final = b"S\x01"
 _KEYS: Final = b"KEYS\x01"
 
@@ -28,10 +28,10 @@ _KEYS: Final = b"KEYS\x01"
 def read_batch(
     body: bytes, shared: bytes, shared_code: int, editor: PropertiesEditor
 ) -> tuple[BatchMessages, bool]:
-    """The messages of a client batch; each gets the properties of the batch appended, as in Apache's.
+    """Return the messages of a batch, and whether one of them may have KEYS. Raises CommandError.
 
-    `shared` are those properties, as they are stored. Also whether one of the messages may have KEYS. Raises
-    CommandError.
+    The properties of the batch belong to each of its messages, as with Apache's broker. `shared` are those
+    properties as they are stored, and `shared_code` is the hash of their tags.
     """
     found = _of_one_size(body, shared, shared_code, editor.max_bytes)
     if found is None:
@@ -48,9 +48,10 @@ def read_batch(
 def _of_one_size(
     body: bytes, shared: bytes, shared_code: int, max_bytes: int
 ) -> tuple[BatchMessages, bytes] | None:
-    """The messages where all are alike but for their contents, in a few steps for all of them; else None.
+    """Read a batch whose messages have equal flags and lengths, in a few steps for all of them.
 
-    Also the properties of all, one behind the other. What is wrong with a batch is not found out here.
+    Returns the messages and the concatenated properties of all of them. None for any other batch: then
+    `_one_by_one` reads it, or refuses an invalid one.
     """
     end = len(body)
     if end < _ITEM_BYTES + _LENGTH_BYTES:
@@ -83,7 +84,7 @@ def _splitter(body_length: int, properties_length: int) -> Struct:
 
 
 def _one_by_one(body: bytes, shared: bytes, shared_code: int, max_bytes: int) -> BatchMessages:
-    """The messages, whatever their sizes. Raises CommandError."""
+    """Read the messages of any batch, one by one. Raises CommandError."""
     unpack_item, unpack_length, shared_length = _ITEM.unpack_from, _LENGTH.unpack_from, len(shared)
     flags: list[int] = []
     bodies: list[bytes] = []

@@ -1,7 +1,7 @@
-"""Message types: what a topic is for (`message.type`), and what a message is by its properties.
+"""Message types: the type that a topic is for (`message.type`), and the type of a message by its properties.
 
-Apache leaves the check to its proxy (5.3.3, TopicMessageType, DefaultTopicMessageTypeValidator); here the
-broker does it where `messageTypeCheck` is on.
+Apache's broker leaves the check to the proxy (5.3.3, TopicMessageType, DefaultTopicMessageTypeValidator). Here
+the broker checks the types if `messageTypeCheck` is on.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _DELAYS: Final = (b"DELAY", b"TIMER_DELIVER_MS", b"TIMER_DELAY_SEC", b"TIMER_DEL
 
 
 def required_type(topic: TopicConfig, *, is_system: bool) -> str | None:
-    """The type that all messages to a topic must have; None where any may come."""
+    """Return the type that all messages to a topic must have; None if any may be sent."""
     if is_system or topic.topic_name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         return None
-    wanted = topic.attributes.get(MESSAGE_TYPE, NORMAL)
-    return None if wanted in _ANY else wanted
+    required = topic.attributes.get(MESSAGE_TYPE, NORMAL)
+    return None if required in _ANY else required
 
 
 def message_type(properties: bytes) -> str:
-    """What a message is, by its raw properties."""
+    """Return the type of a message, by its raw properties."""
     if find_property(properties, b"TRAN_MSG") == b"true":
         return "TRANSACTION"
     if any(find_property(properties, name) is not None for name in _DELAYS):
@@ -43,19 +43,19 @@ def message_type(properties: bytes) -> str:
     return NORMAL if find_property(properties, b"__SHARDINGKEY") is None else "FIFO"
 
 
-def check_type(wanted: str, topic_name: str, properties: bytes) -> None:
+def check_type(required: str, topic_name: str, properties: bytes) -> None:
     """Raises CommandError for a message of another type."""
     is_a = message_type(properties)
-    if is_a != wanted:
+    if is_a != required:
         raise CommandError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"topic {topic_name} is for messages of type {wanted}, and this one is {is_a} by its properties: "
+            f"topic {topic_name} accepts messages of type {required}, and this one is {is_a} by its properties: "
             f"send it to another topic, or change the topic's attribute {MESSAGE_TYPE} (messageTypeCheck is "
             "on)",
         )
 
 
-def check_types(wanted: str, topic_name: str, messages: BatchMessages) -> None:
-    """The same for all messages of a batch."""
+def check_types(required: str, topic_name: str, messages: BatchMessages) -> None:
+    """Raises CommandError for a batch with a message of another type."""
     for own_properties in messages.own_properties:
-        check_type(wanted, topic_name, own_properties + messages.shared_properties)
+        check_type(required, topic_name, own_properties + messages.shared_properties)

@@ -1,4 +1,4 @@
-"""Routes of sends: what follows from a send's target alone, found out once and kept.
+"""Routes of sends: decisions that depend on a send's target alone, taken once and cached.
 
 A target is the part of a send's header that does not change from message to message. Whether the topic may be
 written to, which queue it is and how its records begin follow from the target, the topic table and a few
@@ -45,7 +45,7 @@ RouteKey = tuple[SendTarget, int]
 
 @dataclass(slots=True)
 class Route:
-    """What follows from a send's target, as of one version of the topic table."""
+    """The decisions about a send's target, as of one version of the topic table."""
 
     table_version: int
     kind: SendKind  # PLAIN where a message's properties may still make it DELAYED, TIMED or HALF
@@ -96,7 +96,7 @@ class SendRoutes:
         return random.randrange(topic.write_queue_nums)
 
     def resolve(self, target: SendTarget, queue_id: int, peer: str, client_version: int) -> Route:
-        """Find out a target's route and cache it; `peer` is the producer's address, for the log.
+        """Decide about a target and cache its route; `peer` is the producer's address, for the log.
 
         Raises CommandError where the target may not be sent to.
         """

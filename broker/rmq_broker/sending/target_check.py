@@ -1,4 +1,7 @@
-"""Whether a topic and queue may be sent to (Apache RocketMQ 5.3.3, AbstractSendMessageProcessor.msgCheck)."""
+"""Check whether messages may be sent to a topic and queue.
+
+Source: Apache RocketMQ 5.3.3, AbstractSendMessageProcessor.msgCheck.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TargetChecker:
-    """Finds the topic of a send, creating it where the rules allow."""
+    """Finds the topic of a send, or creates it if the settings allow that."""
 
     def __init__(self, settings: BrokerSettings, topics: TopicTable, now_ms: ClockMs) -> None:
         self._settings = settings
@@ -32,23 +35,26 @@ class TargetChecker:
 
     @property
     def version(self) -> int:
-        """Grows whenever an earlier decision may no longer hold."""
+        """The version of the topic table: when it grows, earlier results of `check` may be outdated."""
         return self.topics.version
 
     def required_type(self, topic: TopicConfig) -> str | None:
-        """The type that all messages to a topic must have; None where any may come, or nobody looks."""
+        """Return the type that all messages to a topic must have; None if any may, or types are not checked."""
         if not self._settings.message_type_check:
             return None
         return required_type(topic, is_system=topic.topic_name in self.topics.system_topics)
 
     def check(self, target: SendTarget, peer: str) -> TopicConfig:
-        """The topic's configuration. Raises CommandError with what is wrong."""
+        """Return the topic's configuration; `peer` is the producer's address, for the log.
+
+        Raises CommandError if messages may not be sent to the target.
+        """
         accepts_from_ms = self._settings.start_accept_send_request_timestamp_ms
         if self._now_ms() < accepts_from_ms:
             until = datetime.fromtimestamp(accepts_from_ms / 1000, UTC).isoformat(" ", "milliseconds")
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR,
-                f"this broker takes no messages until {until} (startAcceptSendRequestTimeStamp)",
+                f"this broker does not accept messages until {until} (startAcceptSendRequestTimeStamp)",
             )
         name = target.topic
         problem = topic_name_problem(name)
@@ -61,8 +67,8 @@ class TargetChecker:
         topic = self.topics.get(name) or self._create(target, peer)
         if not topic.perm & WRITE:
             raise CommandError(ResponseCode.NO_PERMISSION, f"sending messages to topic {name} is forbidden")
-        # A broker without write permission is drained by way of its routes; only where order counts does it
-        # refuse at once, so that no queue gets messages behind those of its successor.
+        # A broker without write permission is drained by withdrawing its routes. For ordered topics it refuses
+        # messages at once, so that no queue gets messages later than the queue that succeeds it.
         if topic.order and not self._settings.broker_permission & WRITE:
             raise CommandError(ResponseCode.NO_PERMISSION, "sending messages to this broker is forbidden")
         queues = max(topic.write_queue_nums, topic.read_queue_nums)

@@ -1,1 +1,1 @@
-"""Messages that come at a time of their sender's choice: kept in a wheel of seconds until then."""
+"""Timed messages: delivered at a time that their producers choose, kept in a wheel of seconds until then."""

@@ -1,8 +1,8 @@
-"""`timercheck`: how far the timer's files go, and up to when what waited has been delivered.
+"""The timer's checkpoint `timercheck`: how far its files go, and up to which time messages were delivered.
 
-A file of 4,096 bytes that begins with seven int64 values (Apache RocketMQ 5.3.3, TimerCheckpoint). Behind
-them, where Apache's broker neither reads nor writes, stands what only this one needs to know. It counts as
-long as the seven are as they were then: otherwise the other broker was here meanwhile.
+The file has 4,096 bytes and begins with seven int64 values (Apache RocketMQ 5.3.3, TimerCheckpoint). Apache's
+broker neither reads nor writes the bytes behind them. There this broker keeps further values, with a copy of
+the seven. If the copy differs, Apache's broker has used the directory since, and the further values are void.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 
 log = logging.getLogger("rmq.broker.timers")
 
-# read time, timer log, queue offset, the same of the master, state version, timestamp, counter
+# Read time, end of the timer log, queue offset, the master's queue offset, state version, timestamp, counter.
 _APACHES: Final = Struct(">qqqqqqq")
-_VALUES_THEN: Final = Struct(">qqqq")  # what every version of Apache's broker writes
+_OLDEST_FORM: Final = Struct(">qqqq")  # these values are written by every version of Apache's broker
 _OURS_AT: Final = 64
 _OURS: Final = Struct(">8s56sqqq")
 _MARK: Final = b"rmqtimer"
@@ -27,12 +27,12 @@ _FILE_BYTES: Final = 4096
 
 @dataclass(slots=True, frozen=True)
 class TimerCheckpoint:
-    """What is certain: it is on the disk.
+    """The durable state of the timer.
 
-    What was due before `read_ms` has been delivered. The timer log goes up to `log_end`, and the wheel with
-    it; they hold the messages of the timer queue before `queue_offset`. `precision_ms` is the length of the
-    wheel's seconds, 0 where nobody said. Up to `handed_over_ms` the timer of Apache's broker has handed POP's
-    check points over. A broker of Apache's is to go on at `apaches_read_ms`.
+    Messages due before `read_ms` were delivered. Timer log and wheel go up to `log_end` and hold the messages
+    of the timer's queue before `queue_offset`. `precision_ms` is the length of a slot, 0 if it is unknown.
+    Up to `handed_over_ms` the timer of Apache's broker has moved POP's check points to the revive topic.
+    Apache's broker has to continue at `apaches_read_ms`.
     """
 
     read_ms: int = 0
@@ -46,18 +46,22 @@ class TimerCheckpoint:
 
     @classmethod
     def load(cls, path: Path) -> TimerCheckpoint:
-        """What the file says; all zero where there is none, or none that is whole. Raises OSError; blocks."""
+        """Read the file; all values are 0 if it is missing, truncated or damaged. Raises OSError; blocks."""
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             return cls()
-        if len(data) < _VALUES_THEN.size:
-            log.warning("%s has %d bytes: timed messages may come twice", path, len(data))
+        if len(data) < _OLDEST_FORM.size:
+            log.warning(
+                "timer checkpoint truncated, timed messages may be redelivered path=%s bytes=%d",
+                path,
+                len(data),
+            )
             return cls()
         data = data.ljust(_FILE_BYTES, b"\0")
         apaches_read_ms, log_end, queue_offset, _, _, timestamp_ms, counter = _APACHES.unpack_from(data)
         if min(apaches_read_ms, log_end, queue_offset) < 0:
-            log.warning("%s is damaged: timed messages may come twice", path)
+            log.warning("timer checkpoint damaged, timed messages may be redelivered path=%s", path)
             return cls()
         mark, values, read_ms, precision_ms, handed_over_ms = _OURS.unpack_from(data, _OURS_AT)
         if mark != _MARK or values != data[: _APACHES.size]:
@@ -74,8 +78,8 @@ class TimerCheckpoint:
         )
 
     def values(self) -> bytes:
-        """The seven values, also for slaves that ask for them."""
-        # Apache's broker goes on at the smaller one of the two offsets.
+        """Encode the seven values, which slaves request, too."""
+        # Apache's broker continues at the smaller one of the two offsets.
         return _APACHES.pack(
             self.apaches_read_ms,
             self.log_end,
@@ -87,7 +91,7 @@ class TimerCheckpoint:
         )
 
     def save(self, path: Path) -> None:
-        """Write the file and wait until it is on the disk. Raises OSError; blocks."""
+        """Write the file and flush it. Raises OSError; blocks."""
         values = self.values()
         ours = _OURS.pack(_MARK, values, self.read_ms, self.precision_ms, self.handed_over_ms)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +99,7 @@ class TimerCheckpoint:
         try:
             if os.fstat(descriptor).st_size != _FILE_BYTES:
                 os.ftruncate(descriptor, _FILE_BYTES)
-            # Together they are no longer than a sector: both are there, or neither is.
+            # Both parts are within one sector, so a power cut leaves both or neither.
             os.pwrite(descriptor, values.ljust(_OURS_AT, b"\0") + ours, 0)
             os.fsync(descriptor)
         finally:

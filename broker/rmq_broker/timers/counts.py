@@ -1,6 +1,6 @@
-"""What is told of the timer: counters, and how many messages wait for each topic.
+"""Counters of the timer, and the number of waiting messages by topic.
 
-The latter are kept in `timermetrics` (Apache RocketMQ 5.3.3, TimerMetrics).
+The numbers by topic are persisted in `timermetrics` (Apache RocketMQ 5.3.3, TimerMetrics).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rmq_remoting.java_hash import string_hash_code
 
 from ..clock import ClockMs
 
-# Upper bounds in seconds of what Apache tells of how far ahead messages are sent.
+# Upper bounds in seconds of the delays of timed messages, as in Apache's histogram.
 DELAY_BOUNDS_SECONDS: Final = (60, 600, 3600, 43_200, 86_400, 259_200)
 LATENESS_BOUNDS_MS: Final = (100, 200, 500, 1000, 1200, 2000, 5000, 60_000)
 
@@ -25,7 +25,7 @@ class TimerCounts:
     """Plain counters; belongs to the loop's thread."""
 
     def __init__(self, now_ms: ClockMs) -> None:
-        self.lost = 0  # of what could not be read, or belongs nowhere
+        self.lost = 0  # messages that were skipped: unreadable, or without a valid original queue
         self.recalled = 0
         self.rolled = 0
         self.delivered: Counter[str] = Counter()
@@ -33,7 +33,7 @@ class TimerCounts:
         self.lateness_ms = Histogram(LATENESS_BOUNDS_MS)
         self.delays_seconds: dict[str, Histogram] = {}
         self._now_ms = now_ms
-        # By topic, how many wait, and when that changed.
+        # The number of waiting messages by topic, and when it changed last.
         self._waiting: dict[str, int] = {}
         self._topics_by_hash: dict[int, str] = {}
         self._changed_ms: dict[str, int] = {}
@@ -42,11 +42,11 @@ class TimerCounts:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """By topic, how many messages wait, for each that ever had some."""
+        """The number of waiting messages by topic, also 0 for topics that had some before."""
         return self._waiting.copy()
 
     def entered(self, topic: str, delay_ms: int, *, is_delete: bool) -> None:
-        """A message waits from now on, for so long; one that takes another back makes up for it."""
+        """Count a message that begins to wait; one that recalls another message cancels it out."""
         delays = self.delays_seconds.get(topic)
         if delays is None:
             delays = self.delays_seconds[topic] = Histogram(DELAY_BOUNDS_SECONDS)
@@ -55,15 +55,15 @@ class TimerCounts:
         self._change(topic, -1 if is_delete else 1)
 
     def left(self, topic: str) -> None:
-        """A message was delivered, or is entered again."""
+        """Count a message that was delivered, or that is entered again."""
         self._change(topic, -1)
 
     def missed(self, topic: str) -> None:
-        """There was nothing to be taken back."""
+        """Count a recall whose message was not found."""
         self._change(topic, 1)
 
     def lost_while_waiting(self, topic_hash: int) -> None:
-        """A message cannot be delivered; what is known of its topic for certain is the hash."""
+        """Count a message that cannot be delivered; only its topic's hash is known for certain."""
         self.lost += 1
         if topic_hash not in self._topics_by_hash:
             self._topics_by_hash = {string_hash_code(topic): topic for topic in self._waiting}
@@ -72,11 +72,11 @@ class TimerCounts:
             self._change(topic, -1)
 
     def set_waiting(self, by_topic: Mapping[str, int]) -> None:
-        """So many wait, whatever was counted before; of other topics none."""
+        """Replace the numbers of waiting messages by topic; other topics have none."""
         self._waiting = {**dict.fromkeys(self._waiting, 0), **by_topic}
 
     def forget_topics(self, topics: Collection[str]) -> None:
-        """Topics were deleted."""
+        """Drop the counters of deleted topics."""
         for topic in topics:
             for counted in (self._waiting, self._changed_ms, self.delivered, self.entered_total):
                 counted.pop(topic, None)
@@ -90,7 +90,7 @@ class TimerCounts:
     # --- persistence ---
 
     def encode(self) -> bytes:
-        """The content of `timermetrics`, also for slaves that ask for it."""
+        """Encode `timermetrics`, which slaves request, too."""
         version = DataVersion(counter=self._changes, timestamp=self._last_change_ms)
         counts = {
             topic: TimerMetric(count=count, timestamp_ms=self._changed_ms.get(topic, 0))
@@ -99,7 +99,7 @@ class TimerCounts:
         return TimerMetricsSerializeWrapper(data_version=version, timing_count=counts).encode()
 
     def decode(self, content: bytes) -> None:
-        """Take over what `timermetrics` holds; raises BodyError."""
+        """Replace the numbers by those of `timermetrics`. Raises BodyError."""
         wrapper = TimerMetricsSerializeWrapper.decode(content)
         self._waiting = {topic: metric.count for topic, metric in wrapper.timing_count.items()}
         self._changed_ms = {topic: metric.timestamp_ms for topic, metric in wrapper.timing_count.items()}

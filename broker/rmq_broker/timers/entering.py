@@ -1,7 +1,7 @@
-"""From the timer topic's queue into the wheel, in the order of the queue.
+"""Enter messages of the timer topic's queue into the wheel, in the order of the queue.
 
-Whoever writes into that queue tells what it wrote; what nobody told of is read: after a start, and where more
-came at once than is kept.
+The message writer announces each message that it stores in that queue, which saves reading it. Messages that
+were not announced are read from the store: after a start, and if more are announced than are kept.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.timers")
 
-# So many are told of and not entered, at most.
-_MOST_TOLD: Final = 50_000
-# So many are entered before others have a turn.
+# The bound of announced messages that are not entered yet.
+_MAX_ANNOUNCED: Final = 50_000
+# The messages that are entered before the event loop runs other work.
 _SLICE: Final = 512
 _READ_COUNT: Final = 32
 _READ_BYTES: Final = 1 << 20
 _PHYSICAL_OFFSET_AT: Final = 28
 _HEAD_BYTES: Final = 36
 _unpack_int64: Final = Struct(">q").unpack_from
-# Times in the 23rd century have 13.
-_MOST_DIGITS: Final = 15
+# A time in ms has 13 digits up to the 23rd century.
+_MAX_DIGITS: Final = 15
 
 
 class TimerEntering:
-    """Enters what was sent; belongs to the loop's thread."""
+    """Enters stored messages into the wheel; belongs to the loop's thread."""
 
     def __init__(
         self, store: MessageStore, pending: PendingTimers, counts: TimerCounts, now_ms: ClockMs
@@ -50,21 +50,22 @@ class TimerEntering:
         self._pending = pending
         self._counts = counts
         self._now_ms = now_ms
-        self._told: deque[TimerEntry] = deque()
+        self._announced: deque[TimerEntry] = deque()
 
-    def told(self, entry: TimerEntry) -> None:
-        """A message was written into the timer topic's queue."""
-        told = self._told
-        if len(told) < _MOST_TOLD and (not told or entry.queue_offset == told[-1].queue_offset + 1):
-            told.append(entry)
+    def announce(self, entry: TimerEntry) -> None:
+        """Note a message that was stored in the timer topic's queue."""
+        announced = self._announced
+        is_next = not announced or entry.queue_offset == announced[-1].queue_offset + 1
+        if is_next and len(announced) < _MAX_ANNOUNCED:
+            announced.append(entry)
 
     @property
     def behind(self) -> int:
-        """How many messages of the queue are not entered yet."""
+        """The number of messages in the queue that are not entered yet."""
         return max(0, self._end - self._pending.queue_offset)
 
     def behind_ms(self) -> int:
-        """How old the first of them is; 0 where there is none."""
+        """Return the age in ms of the first message that is not entered yet; 0 without one."""
         if not self.behind:
             return 0
         stored_ms = self._store.store_time_at(TIMER_TOPIC, TIMER_QUEUE_ID, self._pending.queue_offset)
@@ -75,13 +76,13 @@ class TimerEntering:
         return self._store.max_offset(TIMER_TOPIC, TIMER_QUEUE_ID)
 
     async def enter_new(self, not_before_ms: int) -> None:
-        """Enter what has come; `not_before_ms`: the first slot that can still take something.
+        """Enter all new messages of the queue; `not_before_ms`: the first slot that accepts messages.
 
         Raises OSError.
         """
         pending, end, entered = self._pending, self._end, 0
         while pending.queue_offset < end:
-            entry = self._take_told()
+            entry = self._take_announced()
             if entry is not None:
                 entries, next_offset = [entry], entry.queue_offset + 1
             else:
@@ -105,19 +106,19 @@ class TimerEntering:
             self._counts.entered(entry.topic, delay_ms, is_delete=entry.is_delete)
         return True
 
-    def _take_told(self) -> TimerEntry | None:
-        """What was told of the next message; None where it has to be read."""
-        told, offset = self._told, self._pending.queue_offset
-        while told and told[0].queue_offset < offset:
-            told.popleft()
-        return told.popleft() if told and told[0].queue_offset == offset else None
+    def _take_announced(self) -> TimerEntry | None:
+        """Return the announced entry of the next message; None if the message has to be read."""
+        announced, offset = self._announced, self._pending.queue_offset
+        while announced and announced[0].queue_offset < offset:
+            announced.popleft()
+        return announced.popleft() if announced and announced[0].queue_offset == offset else None
 
-    # --- what nobody told of ---
+    # --- reading messages that were not announced ---
 
     async def _read(self) -> tuple[list[TimerEntry], int]:
-        """The next messages of the queue, and the offset behind them. Raises OSError."""
+        """Read the next messages of the queue; also return the offset behind them. Raises OSError."""
         offset = max(self._pending.queue_offset, self._store.min_offset(TIMER_TOPIC, TIMER_QUEUE_ID))
-        count = min(_READ_COUNT, self._told[0].queue_offset - offset) if self._told else _READ_COUNT
+        count = min(_READ_COUNT, self._announced[0].queue_offset - offset) if self._announced else _READ_COUNT
         if count <= 0:
             return [], offset
         result = await self._get(offset, count)
@@ -126,19 +127,21 @@ class TimerEntering:
             result = await self._get(offset, 1)
             entries = _entries_in(result.body)
         if result.status not in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING):
-            raise OSError(f"the timer queue cannot be read at {offset}: {result.status.value}")
+            raise OSError(f"the timer's queue cannot be read at offset {offset}: {result.status.value}")
         if entries is None:
             self._counts.lost += 1
-            log.error("message %d of the timer queue is passed over: its record is damaged", offset)
+            log.error(
+                "timed message skipped, it is not delivered queue_offset=%d cause=damaged record", offset
+            )
             return [], offset + 1
-        return [entry for entry in entries if self._is_for_the_wheel(entry)], result.next_offset
+        return [entry for entry in entries if self._is_valid(entry)], result.next_offset
 
-    def _is_for_the_wheel(self, entry: TimerEntry) -> bool:
+    def _is_valid(self, entry: TimerEntry) -> bool:
         if entry.out_ms < 0 or not entry.topic:
             self._counts.lost += 1
             log.error(
-                "message %d of the timer queue is passed over: it says no time or no topic (properties "
-                "TIMER_OUT_MS, REAL_TOPIC)",
+                "timed message skipped, it is not delivered queue_offset=%d cause=property TIMER_OUT_MS or "
+                "REAL_TOPIC missing or invalid",
                 entry.queue_offset,
             )
             return False
@@ -153,7 +156,7 @@ class TimerEntering:
 
 
 def _entries_in(records: bytes) -> list[TimerEntry] | None:
-    """What stands in records one behind the other; None where one of them is damaged."""
+    """Return the entries of consecutive records; None if one of the records is damaged."""
     entries = []
     position = 0
     while position < len(records):
@@ -176,7 +179,7 @@ def _entry_of(stored: StoredMessage) -> TimerEntry:
         stored.queue_offset,
         stored.physical_offset,
         stored.size,
-        int(out_ms) if out_ms.isdigit() and len(out_ms) <= _MOST_DIGITS else -1,
+        int(out_ms) if out_ms.isdigit() and len(out_ms) <= _MAX_DIGITS else -1,
         topic,
         find_property(properties, b"TIMER_DEL_UNIQKEY") is not None,
         is_revive_topic(topic),

@@ -1,4 +1,4 @@
-"""Metrics of timed messages, with Apache's names where it has one (5.3.3, DefaultStoreMetricsManager)."""
+"""Metrics of timed messages, under Apache's names if it has one (5.3.3, DefaultStoreMetricsManager)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _BY_TOPIC: Final = (*_STORE_LABELS, "topic")
 
 
 class TimerCollector:
-    """What waits, what is behind, what was delivered."""
+    """Collects the metrics of waiting, delivered and delayed messages."""
 
     def __init__(self, timers: TimerService) -> None:
         self._timers = timers
 
     def collect(self) -> Iterable[Family]:
-        """All families of timed messages."""
+        """Return all families of timed messages."""
         yield from self._apaches()
         yield from self._ours()
 
@@ -31,70 +31,80 @@ class TimerCollector:
         for name, meaning, value in (
             (
                 "rocketmq_timer_enqueue_lag",
-                "Messages that were sent for a time and are not in the wheel yet.",
+                "Timed messages that are not in the wheel yet.",
                 timers.entering.behind,
             ),
             (
                 "rocketmq_timer_enqueue_latency_milliseconds",
-                "How old the first of them is.",
+                "Age of the oldest timed message that is not in the wheel yet.",
                 timers.entering.behind_ms(),
             ),
             (
                 "rocketmq_timer_dequeue_lag",
-                "Entries of the wheel whose time has not come, those of POP included.",
+                "Entries of the wheel that are not due yet, those of POP included.",
                 timers.pending.count,
             ),
             (
                 "rocketmq_timer_dequeue_latency_milliseconds",
-                "For how long what is next has been due.",
+                "How long the next slot has been due.",
                 timers.read_behind_ms(),
             ),
         ):
             yield Family(name, "gauge", meaning, [(_STORE, value)], _STORE_LABELS)
         yield _by_topic(
-            "rocketmq_timing_messages", "gauge", "Messages that wait for their time.", counts.waiting
+            "rocketmq_timing_messages",
+            "gauge",
+            "Timed messages that wait for their delivery time.",
+            counts.waiting,
         )
         yield _by_topic(
-            "rocketmq_timer_enqueue_total", "counter", "Messages put into the wheel.", counts.entered_total
+            "rocketmq_timer_enqueue_total",
+            "counter",
+            "Timed messages entered into the wheel.",
+            counts.entered_total,
         )
         yield _by_topic(
-            "rocketmq_timer_dequeue_total", "counter", "Messages delivered at their time.", counts.delivered
+            "rocketmq_timer_dequeue_total", "counter", "Timed messages delivered.", counts.delivered
         )
         yield Family(
             "rocketmq_timer_message_snapshot",
             "gauge",
-            "Messages that come within so many seconds, and not within the bound before.",
+            "Messages due within the bound in seconds, and not within the previous bound.",
             [((*_STORE, str(bound)), count) for bound, count in timers.distribution.items()],
             (*_STORE_LABELS, "timer_bound_s"),
         )
         yield Family(
             "rocketmq_delay_message_latency_seconds",
             "histogram",
-            "How far ahead messages are sent.",
+            "Delays of timed messages.",
             [((*_STORE, topic), delays) for topic, delays in counts.delays_seconds.copy().items()],
             _BY_TOPIC,
         )
 
     def _ours(self) -> Iterator[Family]:
         counts = self._timers.counts
-        yield counter("rmq_timer_recalled_total", "Messages taken back before their time.", counts.recalled)
         yield counter(
-            "rmq_timer_rolled_total", "Messages entered again because they were too far ahead.", counts.rolled
+            "rmq_timer_recalled_total", "Timed messages recalled before their delivery time.", counts.recalled
+        )
+        yield counter(
+            "rmq_timer_rolled_total",
+            "Messages entered again, because they were due beyond the window of the wheel.",
+            counts.rolled,
         )
         yield counter(
             "rmq_timer_lost_total",
-            "Messages that could not be read, or belong nowhere; the log says which.",
+            "Timed messages skipped: unreadable, or without a valid original queue; the log names them.",
             counts.lost,
         )
         yield gauge(
             "rmq_timer_unwritten_bytes",
-            "Bytes of the timer log that are not on the disk yet.",
+            "Bytes of the timer log that are not flushed yet.",
             self._timers.pending.timer_log.end - self._timers.pending.timer_log.written,
         )
         yield Family(
             "rmq_timer_lateness_milliseconds",
             "histogram",
-            "How much later than due messages were delivered.",
+            "Time between the due time and the delivery of messages.",
             [((), counts.lateness_ms)],
         )
 

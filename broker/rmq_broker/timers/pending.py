@@ -1,8 +1,8 @@
-"""What waits: the wheel and the timer log together, in memory and on the disk.
+"""The waiting timed messages: wheel and timer log together, in memory and on disk.
 
-The files go to the disk in this order: the commit log (by its own flushing), the timer log, the wheel, the
-checkpoint. So a checkpoint never says of anything that it is delivered, or waits, that a power cut could take
-back; what came after it is found again in the timer log and, behind that, in the timer topic's queue.
+The files are flushed in this order: the commit log (by its own flushing), the timer log, the wheel, the
+checkpoint. A power cut can therefore not take back a message that the checkpoint counts as delivered or as
+entered. Messages behind the checkpoint are found in the timer log and, behind its end, in the timer's queue.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from .wheel import SLOTS, Slot, TimerWheel
 
 log = logging.getLogger("rmq.broker.timers")
 
-# Slots of the wheel that are kept free between what is to come and what has been (TIMER_BLANK_SLOTS).
+# Slots of the wheel that are kept free between the future and the past (TIMER_BLANK_SLOTS).
 _BLANK_SLOTS: Final = 60
-_MOST_WINDOW_SLOTS: Final = SLOTS // 2 - _BLANK_SLOTS
+_MAX_WINDOW_SLOTS: Final = SLOTS // 2 - _BLANK_SLOTS
 _BREATHE_ENTRIES: Final = 256
-# Entries tell in 31 bits for how long, in ms, they wait.
-_LONGEST_MS: Final = (1 << 31) - 1
-# What is so late is as late as that.
-_LATEST_MS: Final = 24 * 3600 * 1000
+# An entry has its delay in ms in 31 bits.
+_MAX_DELAY_MS: Final = (1 << 31) - 1
+# An entry that is overdue for longer is entered as overdue for this long.
+_MAX_OVERDUE_MS: Final = 24 * 3600 * 1000
 
 
 class Snapshot(NamedTuple):
-    """What goes to the disk once the commit log is there up to `commit_log_end`."""
+    """A state of the timer, to be written once the commit log is flushed up to `commit_log_end`."""
 
     checkpoint: TimerCheckpoint
     log_begin: int
@@ -48,19 +48,19 @@ class Snapshot(NamedTuple):
 
 @dataclass(slots=True)
 class DueSlot:
-    """A slot whose time has come: where its entries stand in the timer log, the oldest first."""
+    """A due slot: the positions of its entries in the timer log, the oldest first."""
 
     time_ms: int
     messages: array[int]
     deletes: array[int]
-    done: int = 0  # how many of `messages` have been worked off
+    done: int = 0  # the number of `messages` that were delivered or skipped
 
 
 class PendingTimers:
-    """The messages that wait; belongs to the loop's thread, but for what says that it blocks.
+    """The waiting messages; belongs to the loop's thread, except methods that are documented to block.
 
-    Everything before `read_ms` is done with. `queue_offset` is the next message of the timer topic's queue
-    that is not entered yet.
+    All slots before `read_ms` are delivered. `queue_offset` is the offset in the timer's queue of the next
+    message to be entered.
     """
 
     def __init__(
@@ -71,37 +71,37 @@ class PendingTimers:
         window_slots: int,
         now_ms: ClockMs,
     ) -> None:
-        """`window_slots`: what is further away than this is entered again when it comes nearer."""
+        """`window_slots`: a message due later than this is entered on the way, and again from there."""
         self.wheel = wheel
         self.timer_log = timer_log
         self.read_ms = 0
         self.queue_offset = 0
-        self.count = 0  # of what waits; without what was taken back
+        self.count = 0  # of waiting messages, without recalled ones
         self.checkpoint = TimerCheckpoint()
         self._checkpoint_path = checkpoint_path
-        # As Apache's broker takes it (TimerMessageStore), but no longer than an entry can tell.
-        most = min(_MOST_WINDOW_SLOTS, _LONGEST_MS // wheel.precision_ms)
+        # Limited as by Apache's broker (TimerMessageStore), and by the longest delay of an entry.
+        most = min(_MAX_WINDOW_SLOTS, _MAX_DELAY_MS // wheel.precision_ms)
         self._window_slots = window_slots if 2 <= window_slots <= most else most
         self._now_ms = now_ms
 
     def second_of(self, time_ms: int) -> int:
-        """The beginning of the second (or what `timerPrecisionMs` says) that a time is in."""
+        """Return the begin of the slot that a time is in; slots have the length `timerPrecisionMs`."""
         return time_ms - time_ms % self.wheel.precision_ms
 
     def waiting_at(self, slot_ms: int) -> int:
-        """How many messages wait in a slot."""
+        """Return the number of waiting messages in a slot."""
         slot = self.wheel.slot(slot_ms)
         return 0 if slot is None else slot.waiting
 
-    # --- in ---
+    # --- entering ---
 
     def enter(self, entry: TimerEntry, not_before_ms: int) -> bool:
-        """Let a message wait; False where the wheel has no room for its time yet.
+        """Enter a message; return False if its time is still out of the wheel's range.
 
-        `not_before_ms`: the first slot that can still take one. What is late goes there.
+        `not_before_ms`: the first slot that accepts messages; overdue messages are entered there.
         """
         written_ms = self.second_of(self._now_ms())
-        out_ms = max(entry.out_ms, not_before_ms, written_ms - _LATEST_MS)
+        out_ms = max(entry.out_ms, not_before_ms, written_ms - _MAX_OVERDUE_MS)
         slot_ms, magic = self._place(out_ms, written_ms)
         slot_ms = self.second_of(slot_ms)
         if slot_ms - self.read_ms >= self.wheel.span_ms - _BLANK_SLOTS * self.wheel.precision_ms:
@@ -125,7 +125,10 @@ class PendingTimers:
         return True
 
     def _place(self, out_ms: int, written_ms: int) -> tuple[int, int]:
-        """The slot to wait in; for what is too far away, one on the way (TimerMessageStore.doEnqueue)."""
+        """Return the slot to wait in and the entry's magic; for distant times, a slot on the way.
+
+        (TimerMessageStore.doEnqueue.)
+        """
         precision_ms, window = self.wheel.precision_ms, self._window_slots
         beyond_ms = out_ms - written_ms - window * precision_ms
         if beyond_ms < 0:
@@ -133,34 +136,34 @@ class PendingTimers:
         slots = window // 2 if beyond_ms < window // 3 * precision_ms else window
         return written_ms + slots * precision_ms, DEFAULT | ROLL
 
-    # --- out ---
+    # --- delivering ---
 
-    def mind_the_clock(self) -> None:
-        """Where the clock was set back, what is sent from now on is due by what it says now.
+    def follow_clock_back(self) -> None:
+        """Continue at the current time if the clock was set back: new messages are due by that clock.
 
-        The slots in between are empty: what was in them has been delivered.
+        The slots in between are empty, because their messages were delivered.
         """
         self.read_ms = min(self.read_ms, self.second_of(self._now_ms()))
 
     def next_due(self) -> Slot | None:
-        """The first slot whose time has come; None where there is none."""
+        """Return the first due slot with messages; None if there is none."""
         now_ms = self.second_of(self._now_ms())
         slot_ms = self.wheel.next_in_use(self.read_ms, now_ms)
         self.read_ms = max(self.read_ms, now_ms) if slot_ms is None else slot_ms
         return None if slot_ms is None else self.wheel.slot(slot_ms)
 
-    def entries_of(self, slot: Slot) -> DueSlot:
-        """Where the entries of a slot stand. Raises OSError; blocks."""
+    def read_slot(self, slot: Slot) -> DueSlot:
+        """Find the positions of a slot's entries. Raises OSError; blocks."""
         due = DueSlot(slot.time_ms, array("q"), array("q"))
         position, entries = slot.last, 0
         while position != NO_POSITION:
             entries += 1
             if entries % _BREATHE_ENTRIES == 0:
-                time.sleep(0)  # others may have the interpreter
+                time.sleep(0)  # let other threads run
             unit = self.timer_log.unit(position)
             if unit is None or self.second_of(unit.slot_ms) != slot.time_ms:
                 log.error(
-                    "the timer log has no entry of slot %d at %d: what was entered there before is lost",
+                    "timer log entry missing, earlier messages of its slot are lost slot_ms=%d position=%d",
                     slot.time_ms,
                     position,
                 )
@@ -174,15 +177,15 @@ class PendingTimers:
         return due
 
     def done(self, slot_ms: int) -> None:
-        """A slot has been worked off."""
+        """Empty a slot after its delivery, and continue at the next one."""
         self.count = max(0, self.count - self.waiting_at(slot_ms))
         self.wheel.clear(slot_ms)
         self.read_ms = slot_ms + self.wheel.precision_ms
 
-    def units_left(self, due: DueSlot) -> list[Unit] | None:
-        """What of a slot has not been worked off, and all in it that takes something back.
+    def remaining_units(self, due: DueSlot) -> list[Unit] | None:
+        """Read the entries of a slot that were not delivered, and all of its recalls.
 
-        None where some of it is not there. Raises OSError; blocks.
+        None if one of them is missing. Raises OSError; blocks.
         """
         units = []
         for position in (*due.deletes, *due.messages[due.done :]):
@@ -192,26 +195,27 @@ class PendingTimers:
             units.append(unit)
         return units
 
-    def put_off(self, slot_ms: int, units: Iterable[Unit]) -> None:
-        """A slot is done with, but for these of its entries: their turn comes with those of the next one."""
+    def finish_partly(self, slot_ms: int, units: Iterable[Unit]) -> None:
+        """Finish a slot whose delivery was interrupted; its remaining entries move to the next slot."""
         next_ms = slot_ms + self.wheel.precision_ms
         for unit in units:
             self._chain(unit, next_ms)
             self.count += unit.weight
         self.done(slot_ms)
 
-    # --- to the disk ---
+    # --- writing ---
 
     @property
     def has_changed(self) -> bool:
-        """Whether there is something to write; that time passes while nothing is due is no news."""
+        """Whether there is something to write; time that passed without due messages is not written."""
         is_behind = self.timer_log.end != self.timer_log.written
         return is_behind or self.wheel.has_changed or self.queue_offset != self.checkpoint.queue_offset
 
     def snapshot(self, commit_log_end: int, held_from_ms: int | None) -> Snapshot:
-        """What is to be written as of now.
+        """Return the current state, to be written.
 
-        `held_from_ms`: when Apache's broker would have to hear of the first of POP's check points.
+        `held_from_ms`: the time from which Apache's broker would have to read again, for the first of POP's
+        unacknowledged check points.
         """
         log_begin, log_data = self.timer_log.unwritten()
         apaches_read_ms = self.read_ms if held_from_ms is None else min(self.read_ms, held_from_ms)
@@ -229,7 +233,7 @@ class PendingTimers:
         return Snapshot(checkpoint, log_begin, log_data, self.wheel.take_changes(), commit_log_end)
 
     def write(self, snapshot: Snapshot) -> None:
-        """Put a snapshot on the disk. Raises OSError: it can be tried again; blocks."""
+        """Write and flush a snapshot. Raises OSError, and can be retried then; blocks."""
         if snapshot.log_data:
             self.timer_log.write(snapshot.log_begin, snapshot.log_data)
         if snapshot.pages:
@@ -237,47 +241,52 @@ class PendingTimers:
         snapshot.checkpoint.save(self._checkpoint_path)
 
     def written(self, snapshot: Snapshot) -> None:
-        """Back on the loop: the snapshot is on the disk."""
+        """Take note that a snapshot was written; to be called on the loop."""
         self.checkpoint = snapshot.checkpoint
         self.timer_log.was_written(snapshot.checkpoint.log_end)
 
     # --- opening; blocks ---
 
     def load(self, commit_log_end: int) -> Unit | None:
-        """Take over what the last run left; the newest entry that is there. Raises StoreDamaged, OSError.
+        """Load the state that the last run left; return the newest entry. Raises StoreDamaged, OSError.
 
-        `queue_offset` is that of the checkpoint afterwards: entries may be of later messages.
+        Afterwards `queue_offset` is that of the checkpoint, although later messages may be entered already.
         """
         before = self.checkpoint = TimerCheckpoint.load(self._checkpoint_path)
         self.timer_log.load()
         has_wheel = self.wheel.load()
         is_other_precision = before.precision_ms not in (0, self.wheel.precision_ms)
         if is_other_precision:
-            log.warning("timerPrecisionMs was %d: the timer wheel is made anew", before.precision_ms)
+            log.warning(
+                "timer wheel is rebuilt, timerPrecisionMs was changed before=%d now=%d",
+                before.precision_ms,
+                self.wheel.precision_ms,
+            )
         is_whole = self._is_trusted(before.log_end, commit_log_end)
         is_known = has_wheel and is_whole
         begin = before.log_end if is_known else self.timer_log.begin
         self.read_ms = self._first_slot(self.second_of(before.read_ms))
         latest = None if is_known else self._latest_entries(commit_log_end)
-        end, last = self._enter_again(begin, commit_log_end, latest)
+        end, last = self._replay(begin, commit_log_end, latest)
         is_whole = is_whole and end >= before.log_end
         if end < self.timer_log.end:
             self.timer_log.cut(end)
         if is_other_precision:
             self.wheel.clear_all()
-            self._chain_anew(before.read_ms, before.precision_ms)
+            self._rechain(before.read_ms, before.precision_ms)
         else:
-            self._mend_wheel(end)
+            self._repair_wheel(end)
         self.queue_offset = before.queue_offset if is_whole else 0
         self.count = sum(slot.waiting for slot in self.wheel.in_use(self.read_ms))
         return last or self.timer_log.last_before(end)
 
-    def _chain_anew(self, read_ms: int, precision_ms: int) -> None:
-        """Enter all that waits a second time: chains are of slots of another length, `precision_ms`."""
+    def _rechain(self, read_ms: int, precision_ms: int) -> None:
+        """Enter all waiting messages again, because their chains are of slots of `precision_ms`."""
         now_ms = self.second_of(self._now_ms())
         for unit in self._waiting(read_ms):
-            # Their turn comes when both are over, or something would come too early. What is overdue comes
-            # next, and the wheel may span less than before: what is too far away now is rolled.
+            # A message is delivered when both its old and its new slot are over, or it would be too early.
+            # Overdue messages are next. The wheel may have a smaller range than before, so that a message may
+            # have to be rolled now.
             slot_ms, magic = self._place(max(unit.slot_ms + precision_ms - 1, now_ms), now_ms)
             moved = unit._replace(magic=unit.magic | magic, written_ms=now_ms)
             if moved.rolls:
@@ -286,9 +295,9 @@ class PendingTimers:
         self.read_ms = now_ms
 
     def _waiting(self, read_ms: int) -> list[Unit]:
-        """What waits, in the order in which it was sent: of each message the newest entry counts.
+        """Return the newest entry of each waiting message, in the order in which the messages were stored.
 
-        Those before it are of slots of another length, or of a slot that was left off.
+        Earlier entries are of slots of another length, or of a slot whose delivery was interrupted.
         """
         waiting: dict[int, Unit] = {}
         for _, unit in self.timer_log.scan(self.timer_log.begin):
@@ -299,13 +308,13 @@ class PendingTimers:
         return list(waiting.values())
 
     def _chain(self, unit: Unit, slot_ms: int) -> None:
-        """Enter what has an entry already a second time, for another slot."""
-        written_ms = max(unit.written_ms, slot_ms - _LONGEST_MS)
+        """Enter a message again, for another slot."""
+        written_ms = max(unit.written_ms, slot_ms - _MAX_DELAY_MS)
         previous = self.wheel.link(slot_ms, self.timer_log.place(), unit.weight)
         self.timer_log.append(*unit._replace(previous=previous, written_ms=written_ms, slot_ms=slot_ms))
 
     def _is_trusted(self, log_end: int, commit_log_end: int) -> bool:
-        """Whether the timer log is there as far as its checkpoint says, and its messages are, too."""
+        """Whether timer log and commit log go as far as the checkpoint says."""
         timer_log = self.timer_log
         if not timer_log.begin <= log_end <= timer_log.end:
             return False
@@ -313,33 +322,33 @@ class PendingTimers:
         return log_end == timer_log.begin or (last is not None and last.end <= commit_log_end)
 
     def _first_slot(self, read_ms: int) -> int:
-        """Where delivering goes on; without a checkpoint, as long ago as the wheel can tell."""
+        """Return the slot to continue at; without a checkpoint, the earliest that the wheel can hold."""
         return read_ms or max(0, self.second_of(self._now_ms()) - self.wheel.span_ms // 2)
 
     def _latest_entries(self, commit_log_end: int) -> dict[int, int]:
-        """Where the newest entry of each message that waits stands, by the message's place in the log."""
+        """Return the position of each waiting message's newest entry, by the message's physical offset."""
         latest: dict[int, int] = {}
-        for position, unit in self._sound(self.timer_log.begin, commit_log_end):
+        for position, unit in self._valid_entries(self.timer_log.begin, commit_log_end):
             if unit.slot_ms >= self.read_ms:
                 latest[unit.physical_offset] = position
             else:
                 latest.pop(unit.physical_offset, None)
         return latest
 
-    def _enter_again(
+    def _replay(
         self, begin: int, commit_log_end: int, latest: dict[int, int] | None
     ) -> tuple[int, Unit | None]:
-        """Enter what the timer log has from `begin` on into the wheel; where it ends, its newest message.
+        """Replay the timer log from `begin` on into the wheel; return its end and its newest message's entry.
 
-        The newest message's entry need not be the last one. `latest`: of each message that waits the entry
-        that counts, None where all do.
+        The newest message's entry need not be the last one. `latest` has the position of the valid entry of
+        each waiting message; None: all entries are valid.
         """
         end, newest = begin, None
-        for position, unit in self._sound(begin, commit_log_end):
+        for position, unit in self._valid_entries(begin, commit_log_end):
             if unit.slot_ms >= self.read_ms:
                 slot = self.wheel.slot(unit.slot_ms)
                 counts = latest is None or latest.get(unit.physical_offset) == position
-                # What takes back does so in both slots where something waits: else it might come.
+                # A recall stays in both slots, or the message that it recalls might be delivered.
                 is_needed = counts or (slot is not None and unit.deletes)
                 if is_needed and (slot is None or slot.last < position):
                     self.wheel.link(unit.slot_ms, position, unit.weight)
@@ -348,19 +357,19 @@ class PendingTimers:
                 newest = unit
         return end, newest
 
-    def _sound(self, begin: int, commit_log_end: int) -> Iterator[tuple[int, Unit]]:
-        """The entries from `begin` on; they end before the first one of a message that the log has lost."""
+    def _valid_entries(self, begin: int, commit_log_end: int) -> Iterator[tuple[int, Unit]]:
+        """Iterate over the entries from `begin` on, up to the first whose message the commit log has lost."""
         for position, unit in self.timer_log.scan(begin):
             if unit.end > commit_log_end:
                 return
             yield position, unit
 
-    def _mend_wheel(self, log_end: int) -> None:
-        """Where slots point beyond the timer log's end, make them anew out of it; it has been cut there."""
+    def _repair_wheel(self, log_end: int) -> None:
+        """Rebuild the slots that point beyond the timer log's end, where it was cut off."""
         ahead = [slot for slot in self.wheel.in_use(self.read_ms) if slot.last >= log_end]
         if not ahead:
             return
-        log.warning("the timer log ends before %d slots of the wheel do: they are made anew", len(ahead))
+        log.warning("timer wheel is ahead of the timer log, its slots are rebuilt slots=%d", len(ahead))
         for slot in ahead:
             self.wheel.clear(slot.time_ms)
         times = {slot.time_ms for slot in ahead}
@@ -369,10 +378,10 @@ class PendingTimers:
             if unit.slot_ms in times:
                 self.wheel.link(unit.slot_ms, position, unit.weight)
 
-    # --- what is old; blocks ---
+    # --- old files; blocks ---
 
     def remove_old_files(self, commit_log_begin: Callable[[], int]) -> int:
-        """Delete files all of whose messages are gone from the commit log; how many. Raises OSError."""
+        """Delete files whose messages are all gone from the commit log; return how many. Raises OSError."""
         removed = 0
         while self.timer_log.oldest_file_end() is not None:
             last = self.timer_log.last_of_oldest_file()

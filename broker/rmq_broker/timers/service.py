@@ -140,7 +140,7 @@ class TimerService:
                 await asyncio.wait([self._writing])  # a write whose task was cancelled
             if all_is_flushed:
                 await self._write(self._snapshot)
-                await self.timed.leave_off()
+                await self.timed.finish_interrupted_slot()
                 await self._write(self._take_snapshot())
         finally:
             self.pending.timer_log.close()

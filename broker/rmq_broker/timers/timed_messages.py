@@ -1,4 +1,4 @@
-"""Timed messages: when the second that one waits in is over it is stored again, where it belongs.
+"""Deliver timed messages: when a slot is over its messages are stored again, in their original queues.
 
 Source: Apache RocketMQ 5.3.3, TimerMessageStore (dequeue, convert, doPut).
 """
@@ -53,16 +53,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.timers")
 
-# So many messages, of so many bytes, are delivered in one go, before others have a turn.
+# The messages that are delivered before the event loop runs other work.
 _SLICE: Final = 64
 _SLICE_BYTES: Final = 1 << 20
-# What has come is entered, and what is due is delivered, this often.
+# The pause between two deliveries, each of which enters new messages first.
 _LONGEST_SECONDS: Final = 0.1
 _SHORTEST_SECONDS: Final = 0.005
-# After a read that failed.
+# The pause after a failed read.
 _READ_RETRY_MS: Final = 10_000
-_MOST_DIGITS: Final = 18
-_MOST_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - CRC_PROPERTY_BYTES
+_MAX_DIGITS: Final = 18
+_MAX_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - CRC_PROPERTY_BYTES
 _MS: Final = 1000
 
 _P = ParamSpec("_P")
@@ -70,17 +70,17 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
-class _Turn:
-    """The slot that is being delivered; by key, the topics of what is to be taken back from it."""
+class _SlotDelivery:
+    """The delivery of one slot, with the topics of its recalls by key, and the recalls not matched so far."""
 
     slot: DueSlot
     recalled: dict[str, str]
     missed: set[str]
-    is_refused: bool = False  # by the store, when it was asked last
+    is_refused: bool = False  # whether the store did not accept the last message
 
 
 class TimedMessages:
-    """Delivers what is due; belongs to the loop's thread, and gives way after each slice."""
+    """Delivers due messages; belongs to the loop's thread and yields to other work after each slice."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class TimedMessages:
         self._counts = intake.counts
         self._writer = writer
         self._now_ms = now_ms
-        self._turn: _Turn | None = None
+        self._current: _SlotDelivery | None = None
         self._reading: asyncio.Future[Any] | None = None
         self._stall_log = StallLog(log, "timed messages")
         self._retry_at_ms = 0
@@ -105,65 +105,65 @@ class TimedMessages:
     # --- life ---
 
     async def deliver_due(self) -> None:
-        """Enter what has come, deliver what is due by now; to be called every `pause_seconds`."""
+        """Enter new messages and deliver all due ones; to be called every `pause_seconds`."""
         if 0 < self._retry_at_ms - self._now_ms() <= _READ_RETRY_MS:
             return
         try:
             await self._work()
         except OSError as error:
             self._retry_at_ms = self._now_ms() + _READ_RETRY_MS
-            log.error("timed messages cannot be read, will try again: %s", error)
+            log.error("reading timed messages failed, will retry retry_ms=%d cause=%s", _READ_RETRY_MS, error)
 
     async def _work(self) -> None:
-        """Raises OSError: it can be tried again."""
-        if self._turn is None:
-            self._pending.mind_the_clock()
+        """Raises OSError, and can be retried then."""
+        if self._current is None:
+            self._pending.follow_clock_back()
         await self._enter_new()
-        while not self._settings.timer_stop_dequeue and (turn := await self._next_turn()) is not None:
-            while turn.slot.done < len(turn.slot.messages):
-                if not await self._slice(turn):
+        while not self._settings.timer_stop_dequeue and (delivery := await self._next_slot()) is not None:
+            while delivery.slot.done < len(delivery.slot.messages):
+                if not await self._slice(delivery):
                     return
                 await self._enter_new()
-            self._end(turn)
+            self._end(delivery)
 
-    async def leave_off(self) -> None:
-        """The broker stops, and this has been cancelled: what has come of a slot is not to come again.
+    async def finish_interrupted_slot(self) -> None:
+        """Keep the delivered messages of a slot from being redelivered, after the delivery was cancelled.
 
-        What is left of it waits in the next slot. Where the store takes nothing, or the entries cannot be
-        read, all of the slot comes again.
+        The remaining messages move to the next slot. If the store was not accepting messages, or the entries
+        cannot be read, the whole slot is redelivered after the next start.
         """
         if self._reading is not None:
             await asyncio.wait([self._reading])
-        turn = self._turn
-        if turn is None or not turn.slot.done or turn.is_refused:
+        delivery = self._current
+        if delivery is None or not delivery.slot.done or delivery.is_refused:
             return
-        if turn.slot.done == len(turn.slot.messages):
-            self._end(turn)
+        if delivery.slot.done == len(delivery.slot.messages):
+            self._end(delivery)
             return
         try:
-            units = await self._in_thread(self._pending.units_left, turn.slot)
+            units = await self._in_thread(self._pending.remaining_units, delivery.slot)
         except OSError as error:
-            log.error("what is due cannot be read, some of it comes again: %s", error)
+            log.error("reading a due slot failed, some timed messages will be redelivered cause=%s", error)
             return
         if units is not None:
-            self._put_off(turn, units)
+            self._finish_partly(delivery, units)
 
-    def _put_off(self, turn: _Turn, units: list[Unit]) -> None:
-        self._pending.put_off(turn.slot.time_ms, units)
-        for key in turn.recalled.keys() - turn.missed:
-            # What has taken something back waits once more, and then takes nothing back.
-            self._counts.left(turn.recalled[key])
-        self._turn = None
+    def _finish_partly(self, delivery: _SlotDelivery, units: list[Unit]) -> None:
+        self._pending.finish_partly(delivery.slot.time_ms, units)
+        for key in delivery.recalled.keys() - delivery.missed:
+            # A recall that has matched waits once more, and has no message to recall then.
+            self._counts.left(delivery.recalled[key])
+        self._current = None
 
     async def _in_thread(self, read: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Read in a thread, which goes on where this is cancelled. Raises OSError."""
+        """Read in a thread, which continues if the caller is cancelled. Raises OSError."""
         call = partial(read, *args, **kwargs)
         self._reading = reading = asyncio.get_running_loop().run_in_executor(None, call)
-        reading.add_done_callback(_look_at)
+        reading.add_done_callback(_retrieve_error)
         return await asyncio.shield(reading)
 
     def pause_seconds(self) -> float:
-        """When to look again: at the end of the second, or soon."""
+        """Return the pause until the next delivery: to the end of the slot, but not longer than 0.1 s."""
         precision_ms = self._pending.wheel.precision_ms
         left_ms = precision_ms - self._now_ms() % precision_ms
         return min(max(left_ms / _MS, _SHORTEST_SECONDS), _LONGEST_SECONDS)
@@ -174,57 +174,57 @@ class TimedMessages:
         if self._settings.timer_stop_enqueue:
             return
         pending = self._pending
-        is_busy = self._turn is not None
+        is_busy = self._current is not None
         await self._entering.enter_new(pending.read_ms + (pending.wheel.precision_ms if is_busy else 0))
 
-    async def _next_turn(self) -> _Turn | None:
-        if self._turn is None:
+    async def _next_slot(self) -> _SlotDelivery | None:
+        if self._current is None:
             slot = self._pending.next_due()
             if slot is None:
                 return None
-            due = await self._in_thread(self._pending.entries_of, slot)
+            due = await self._in_thread(self._pending.read_slot, slot)
             recalled: dict[str, str] = {}
             for begin in range(0, len(due.deletes), _SLICE):
                 positions = due.deletes[begin : begin + _SLICE]
                 recalled.update(await self._in_thread(self._read_recalls, positions, self._log()))
-            self._turn = _Turn(due, recalled, set(recalled))
-        return self._turn
+            self._current = _SlotDelivery(due, recalled, set(recalled))
+        return self._current
 
-    def _end(self, turn: _Turn) -> None:
-        for key in turn.missed:
-            self._counts.missed(turn.recalled[key])
-        self._pending.done(turn.slot.time_ms)
-        self._turn = None
+    def _end(self, delivery: _SlotDelivery) -> None:
+        for key in delivery.missed:
+            self._counts.missed(delivery.recalled[key])
+        self._pending.done(delivery.slot.time_ms)
+        self._current = None
         if not self._pending.count and not self._entering.behind:
             self._counts.set_waiting({})
 
-    async def _slice(self, turn: _Turn) -> bool:
-        """Deliver some of a slot's messages; False where the store does not take them now. Raises OSError."""
-        slot = turn.slot
+    async def _slice(self, delivery: _SlotDelivery) -> bool:
+        """Deliver a slice of a slot; return False if the store is unavailable. Raises OSError."""
+        slot = delivery.slot
         positions = slot.messages[slot.done : slot.done + _SLICE]
         for unit, record in await self._in_thread(self._read, positions, self._log()):
             try:
-                turn.is_refused = not self._deliver(turn, unit, record)
-                if turn.is_refused:
+                delivery.is_refused = not self._deliver(delivery, unit, record)
+                if delivery.is_refused:
                     return False
             except MessageRejected as error:
-                turn.is_refused = False
+                delivery.is_refused = False
                 self._skip(unit, str(error))
             slot.done += 1
         if self._store.flushes_each_message:
-            # Who delivers no faster than the disk takes it keeps nothing in memory.
+            # Delivering no faster than the disk flushes keeps the messages out of memory.
             await self._store.flushed()
         return True
 
-    # --- reading; in a thread ---
+    # --- reading in a thread ---
 
     def _log(self) -> ColdLog:
         return self._store.cold_log()
 
     def _read(self, positions: array[int], commit_log: ColdLog) -> list[tuple[Unit | None, bytes | None]]:
-        """The entries at these positions, and the records of their messages: some of them, one at least.
+        """Read the entries at these positions and the records of their messages: at least one, up to a limit.
 
-        None where there is no entry, or no sound record. Raises OSError; blocks.
+        An entry is None if it is missing, a record if it is missing or damaged. Raises OSError; blocks.
         """
         units: list[Unit | None] = []
         total = 0
@@ -240,7 +240,7 @@ class TimedMessages:
         return [(unit, None if unit is None else _record(unit, commit_log)) for unit in units]
 
     def _read_recalls(self, positions: array[int], commit_log: ColdLog) -> dict[str, str]:
-        """What is to be taken back: topic and unique key as one, and the topic. Raises OSError; blocks."""
+        """Read recalls; return their topics by key (topic and unique key). Raises OSError; blocks."""
         recalls = {}
         for position in positions:
             unit = self._pending.timer_log.unit(position)
@@ -254,27 +254,27 @@ class TimedMessages:
                 recalls[key.decode("utf-8", "replace")] = topic.decode("utf-8", "replace")
         return recalls
 
-    # --- a message ---
+    # --- delivering a message ---
 
-    def _deliver(self, turn: _Turn, unit: Unit | None, record: bytes | None) -> bool:
-        """Store one message where it belongs; False where the store does not take it now.
+    def _deliver(self, delivery: _SlotDelivery, unit: Unit | None, record: bytes | None) -> bool:
+        """Store one message in its original queue; return False if the store is unavailable.
 
         Raises MessageRejected.
         """
         if unit is None or record is None:
-            return self._skip(unit, "it is not in the log any more, or damaged")
+            return self._skip(unit, "its record is missing or damaged")
         message = read_message(record).message
         fields = decode_properties(message.properties)
         topic = fields.get(PROPERTY_REAL_TOPIC, "")
         if message.topic != TIMER_TOPIC:
-            return self._skip(unit, f"there is a message of topic {message.topic}")
+            return self._skip(unit, f"its record is of topic {message.topic}")
         if is_revive_topic(topic):
-            return True  # entered by Apache's broker; POP keeps the time itself
+            return True  # entered by Apache's broker; here POP redelivers at its time
         if unit.rolls:
             return self._roll(unit, message, fields)
         key = f"{topic}+{fields.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, '')}"
-        if key in turn.recalled:
-            turn.missed.discard(key)
+        if key in delivery.recalled:
+            delivery.missed.discard(key)
             self._counts.recalled += 1
             return True
         problem = restore_original_queue(message)
@@ -290,7 +290,7 @@ class TimedMessages:
         return True
 
     def _roll(self, unit: Unit, message: InnerMessage, fields: dict[str, str]) -> bool:
-        """A message that is still too far away goes on waiting. Raises MessageRejected."""
+        """Enter a message again that is still due beyond the window. Raises MessageRejected."""
         topic, out_ms = fields.get(PROPERTY_REAL_TOPIC, ""), _number(fields.get(PROPERTY_TIMER_OUT_MS))
         if unit.later_ms:
             out_ms = self._pending.second_of(out_ms + unit.later_ms)
@@ -305,7 +305,7 @@ class TimedMessages:
         return True
 
     def _put(self, put: Callable[[], None]) -> bool:
-        """Whether to go on: False where the store does not take anything now. Raises MessageRejected."""
+        """Store a message; return False if the store is unavailable. Raises MessageRejected."""
         try:
             put()
         except StoreUnavailable as error:
@@ -322,30 +322,30 @@ class TimedMessages:
 
     @staticmethod
     def _set_properties(message: InnerMessage, fields: dict[str, str], stamps: dict[str, str]) -> None:
-        """The stamps only inform: where there is no room for them the message goes without."""
+        """Set the properties; the stamps are only for information, and are left out if there is no room."""
         message.set_properties(fields | stamps)
-        if len(message.properties) > _MOST_PROPERTIES_BYTES:
+        if len(message.properties) > _MAX_PROPERTIES_BYTES:
             message.set_properties(fields)
 
     def _due_ms(self, fields: dict[str, str], unit: Unit) -> int:
-        """When a message was due: what its sender said, or, where that was a delay, the end of its second."""
+        """Return when a message was due: its delivery time, or the end of its slot if it had a delay."""
         name = next((name for name in TIMER_PROPERTIES if name in fields), None)
         if name == PROPERTY_TIMER_DELIVER_MS:
             return _number(fields[name])
         return unit.slot_ms + self._pending.wheel.precision_ms
 
-    def _skip(self, unit: Unit | None, why: str) -> bool:
+    def _skip(self, unit: Unit | None, cause: str) -> bool:
         if unit is None:
             self._counts.lost += 1
         else:
             self._counts.lost_while_waiting(unit.topic_hash)
         offset = -1 if unit is None else unit.physical_offset
-        log.error("the timed message at %d of the log is passed over: %s", offset, why)
+        log.error("timed message skipped, it is not delivered physical_offset=%d cause=%s", offset, cause)
         return True
 
 
-def _look_at(reading: asyncio.Future[Any]) -> None:
-    """Nobody may be there any more to be told of an error."""
+def _retrieve_error(reading: asyncio.Future[Any]) -> None:
+    """Retrieve an error that no caller may be waiting for any more, so that asyncio does not log it."""
     if not reading.cancelled():
         reading.exception()
 
@@ -358,7 +358,7 @@ def _record(unit: Unit, commit_log: ColdLog) -> bytes | None:
 
 
 def _number(text: str | None) -> int:
-    """A property that this broker wrote; 0 where it is missing, or somebody else's."""
-    if text is None or len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
+    """Parse a property that this broker wrote; 0 if it is missing or was written otherwise."""
+    if text is None or len(text) > _MAX_DIGITS or not (text.isascii() and text.isdigit()):
         return 0
     return int(text)

@@ -1,8 +1,8 @@
-"""The timer log: one entry for each message that waits, chained backwards to the one before of its second.
+"""The timer log: one entry for each waiting message, chained to the previous entry of the same slot.
 
-Files as Apache RocketMQ 5.3.3 writes them (TimerLog). Entries stand in the order in which the messages were
-sent, in the queue of the timer topic. What is new is in memory until it is written out; what a killed process
-had not written out is entered again out of that queue.
+The files are those of Apache RocketMQ 5.3.3 (TimerLog). Entries are in the order in which the messages were
+stored in the timer topic's queue. New entries are in memory until they are written. Entries that a killed
+process had not written are rebuilt from that queue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..store.api import StoreDamaged, file_name, list_files
 
 log = logging.getLogger("rmq.broker.timers")
 
-# size, previous, magic, write time, delay, physical offset, message size, hash of the topic, reserved
+# Size, previous, magic, write time, delay, physical offset, message size, hash of the topic, reserved.
 _UNIT: Final = Struct(">iqiqiqiiq")
 UNIT_BYTES: Final = _UNIT.size
 _BLANK: Final = Struct(">iqi")
@@ -34,21 +34,21 @@ ROLL: Final = 1 << 1
 DELETE: Final = 1 << 2
 
 NO_POSITION: Final = -1
-# Apache leaves the last eight bytes 0 and does not read them. Their lowest bit says that POP's journal wrote
-# the message, the others by how many ms its turn comes later than it says itself.
+# Apache's broker writes the last eight bytes as 0 and does not read them. Here the lowest bit marks messages
+# of POP's journal. The other bits are the ms by which a message is due later than its own property says.
 _OF_THE_JOURNAL: Final = 1
 
 _BLOCK_BYTES: Final = 8192
 _SCAN_BYTES: Final = 1 << 20
 _COUNTED_BYTES: Final = 16_384 * UNIT_BYTES
-_MOST_OPEN_FILES: Final = 32
+_MAX_OPEN_FILES: Final = 32
 
 
 class Unit(NamedTuple):
     """An entry: a message in the commit log, and the slot that it waits in.
 
-    `previous` is where the entry before it in the same slot stands; -1: there is none. `later_ms`: what rolls
-    waits for so much longer than its TIMER_OUT_MS, as that is of a wheel with longer seconds.
+    `previous` is the position of the previous entry of the same slot; -1: there is none. `later_ms`: a rolled
+    message waits this much longer than its TIMER_OUT_MS, which is of a wheel with longer seconds.
     """
 
     previous: int
@@ -63,58 +63,59 @@ class Unit(NamedTuple):
 
     @property
     def rolls(self) -> bool:
-        """Whether the message waits for longer than the wheel holds: it is entered again then."""
+        """Whether the message is due beyond the wheel's window, and is entered again from its slot."""
         return bool(self.magic & ROLL)
 
     @property
     def deletes(self) -> bool:
-        """Whether it takes another message back."""
+        """Whether the message recalls another one."""
         return bool(self.magic & DELETE)
 
     @property
     def weight(self) -> int:
-        """What it counts: one that takes back makes up for what it takes."""
+        """1, or -1 for a recall, which cancels out the recalled message."""
         return -1 if self.deletes else 1
 
     @property
     def end(self) -> int:
-        """Where its message ends in the commit log."""
+        """The end of the message in the commit log."""
         return self.physical_offset + self.size
 
 
 class Weight(NamedTuple):
-    """How many messages of one topic wait, and where in the commit log the newest of them stands."""
+    """The number of waiting messages of a topic, and the newest one's physical offset."""
 
     waiting: int
     physical_offset: int
 
 
 class TimerLog:
-    """Appended to on the loop, written out and read in threads.
+    """Appended to on the loop, written and read in threads.
 
-    Positions count bytes from the beginning of the very first file on.
+    Positions count bytes from the beginning of the first file that ever existed.
     """
 
     def __init__(self, folder: Path, file_bytes: int) -> None:
         self.begin = 0
-        self.written = 0  # up to here it is on the disk
+        self.written = 0  # the flushed end
         self._folder = folder
         self._use_file_size(file_bytes)
-        # What is not written out, and where it begins: replaced as one, as threads look at it.
+        # The position of the unwritten entries, and their bytes. Both are replaced together, because threads
+        # read them.
         self._tail: tuple[int, bytearray] = (0, bytearray())
         self._readers: dict[int, int] = {}  # descriptors by the beginning of their file
         self._block: tuple[int, bytes] = (0, b"")
-        # What was found out about the first file, and where that begins.
+        # The begin of the first file, and the newest message that it has entries of.
         self._newest_of_file: tuple[int, int] = (-1, 0)
 
     @property
     def end(self) -> int:
-        """Where the next entry goes, or, behind the last one of a file, the next file begins."""
+        """The end of the entries: where the next entry goes, or the next file begins."""
         begin, tail = self._tail
         return begin + len(tail)
 
     def place(self) -> int:
-        """Where the next entry will stand: what is left of a file that it does not fit into is blank."""
+        """Return the position of the next entry, after filling up a file that has no room for it."""
         begin, tail = self._tail
         position = begin + len(tail)
         room = self._file_bytes - position % self._file_bytes
@@ -135,7 +136,7 @@ class TimerLog:
         is_journal: bool,
         later_ms: int = 0,
     ) -> None:
-        """Add an entry, of the values of a Unit, at its `place`."""
+        """Append an entry with the values of a Unit, at the position that `place` returned."""
         self._tail[1].extend(
             _UNIT.pack(
                 UNIT_BYTES,
@@ -150,15 +151,15 @@ class TimerLog:
             )
         )
 
-    # --- writing out ---
+    # --- writing ---
 
     def unwritten(self) -> tuple[int, bytes]:
-        """What is not written out yet, and where it begins."""
+        """Return the position of the unwritten entries, and their bytes."""
         begin, tail = self._tail
         return begin, bytes(tail)
 
     def write(self, begin: int, data: bytes) -> None:
-        """Put it into the files, and wait until it is on the disk. Raises OSError; blocks."""
+        """Write entries into the files and flush them. Raises OSError; blocks."""
         view, at = memoryview(data), begin
         while view:
             start = at - at % self._file_bytes
@@ -167,7 +168,7 @@ class TimerLog:
             view, at = view[len(part) :], at + len(part)
 
     def was_written(self, end: int) -> None:
-        """Back on the loop: let go of what is in the files now."""
+        """Drop the entries before `end` from memory, now that they are flushed; to be called on the loop."""
         begin, tail = self._tail
         self._tail = (end, tail[end - begin :])
         self.written = end
@@ -193,7 +194,7 @@ class TimerLog:
     # --- reading, by one thread at a time ---
 
     def unit(self, position: int) -> Unit | None:
-        """The entry at a position; None where none is. Raises OSError; blocks."""
+        """Read the entry at a position; None if there is none. Raises OSError; blocks."""
         begin, tail = self._tail
         raw: bytes | bytearray = tail
         at = position - begin
@@ -204,13 +205,16 @@ class TimerLog:
         return _unit_of(_UNIT.unpack_from(raw, at))
 
     def _block_with(self, position: int) -> tuple[bytes, int]:
-        """Bytes of a file around a position, and where in them it is: chains go from the end to the front."""
+        """Read a block of a file that ends with the entry at a position; also return the position in it.
+
+        Chains are followed backwards, so the block often has the next entry, too.
+        """
         begin, block = self._block
         if not begin <= position <= begin + len(block) - UNIT_BYTES:
             start = position - position % self._file_bytes
             begin = max(start, position + UNIT_BYTES - _BLOCK_BYTES)
             size = position + UNIT_BYTES - begin
-            # Nothing that may still change is kept: a file's last block grows.
+            # The block ends here because the bytes behind it may still change.
             block = os.pread(self._reader(start), size, begin - start) if position >= self.begin else b""
             self._block = (begin, block)
         return block, position - begin
@@ -218,14 +222,14 @@ class TimerLog:
     def _reader(self, start: int) -> int:
         descriptor = self._readers.get(start)
         if descriptor is None:
-            if len(self._readers) >= _MOST_OPEN_FILES:
+            if len(self._readers) >= _MAX_OPEN_FILES:
                 self.close()
             path = self._folder / file_name(start)
             descriptor = self._readers[start] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return descriptor
 
     def close(self) -> None:
-        """Let the files go; they are opened again when they are read."""
+        """Close the files; they are opened again when they are read."""
         readers, self._readers = self._readers, {}
         for descriptor in readers.values():
             os.close(descriptor)
@@ -237,35 +241,43 @@ class TimerLog:
         self._entries_of_file = (file_bytes - _BLANK.size) // UNIT_BYTES
 
     def load(self) -> None:
-        """Find the files; what they hold is found out by `scan`. Raises StoreDamaged, OSError.
+        """Find the files, without reading their entries. Raises StoreDamaged, OSError.
 
-        Files of another size are gone on with in theirs.
+        If they have another size than the setting the log continues in their size.
         """
         paths = list_files(self._folder)
         sizes = [path.stat().st_size for path in paths]
         if sizes and sizes[0] not in (0, self._file_bytes):
-            log.info("%s goes on in files of %d bytes (mappedFileSizeTimerLog)", self._folder, sizes[0])
+            log.info(
+                "timer log continues in files of another size than mappedFileSizeTimerLog folder=%s bytes=%d",
+                self._folder,
+                sizes[0],
+            )
             self._use_file_size(sizes[0])
         for path, found in zip(paths, sizes, strict=True):
             is_last = path is paths[-1]
             if found > self._file_bytes or (found < self._file_bytes and not is_last):
                 raise StoreDamaged(
                     f"{path} has {found} bytes, the file before it {sizes[0]}: move timerlog and timerwheel "
-                    "away to have them made again, messages that have come already may come again then"
+                    "away, and the broker rebuilds them; delivered messages may be redelivered then"
                 )
         starts = [int(path.name) for path in paths]
         for index in range(len(starts) - 1, 0, -1):
             if starts[index - 1] + self._file_bytes != starts[index]:
-                log.error("%s lacks the file before %s", self._folder, paths[index].name)
+                log.error(
+                    "timer log file missing, earlier files are ignored folder=%s missing_before=%s",
+                    self._folder,
+                    paths[index].name,
+                )
                 starts = starts[index:]
                 break
         self.begin = starts[0] if starts else 0
         self._end_at(starts[-1] + self._file_bytes if starts else 0)
 
     def scan(self, begin: int) -> Iterator[tuple[int, Unit]]:
-        """The entries from `begin` on, each with its position, up to the first that is none.
+        """Iterate over the entries from `begin` on with their positions, up to the first invalid one.
 
-        `begin` is where an entry stands, or the beginning of a file. Raises OSError.
+        `begin` is the position of an entry, or the beginning of a file. Raises OSError.
         """
         file_bytes = self._file_bytes
         while begin < self.end:
@@ -274,7 +286,7 @@ class TimerLog:
             begin += file_bytes - begin % file_bytes
 
     def _scan_file(self, begin: int) -> Generator[tuple[int, Unit], None, bool]:
-        """The entries of one file; whether the next file goes on."""
+        """Iterate over the entries of one file; return whether they continue in the next file."""
         start = begin - begin % self._file_bytes
         with (self._folder / file_name(start)).open("rb", buffering=_SCAN_BYTES) as stream:
             stream.seek(begin - start)
@@ -289,10 +301,10 @@ class TimerLog:
                 begin += UNIT_BYTES
 
     def weights_by_topic(self, first_positions: Mapping[int, int]) -> dict[int, Weight]:
-        """What waits, by the hash of its topic. Raises OSError.
+        """Count the waiting messages by the hash of their topic. Raises OSError.
 
-        `first_positions`: where the oldest entry of each slot in use stands. Before that there may be some of
-        the slot that have been delivered.
+        `first_positions`: the position of the oldest entry of each slot in use. Earlier entries with the time
+        of such a slot are of delivered messages.
         """
         weights: Counter[int] = Counter()
         places: dict[int, int] = {}
@@ -311,7 +323,7 @@ class TimerLog:
         return {topic_hash: Weight(weight, places[topic_hash]) for topic_hash, weight in weights.items()}
 
     def cut(self, end: int) -> None:
-        """Forget what is from `end` on. Raises OSError."""
+        """Delete all entries from `end` on. Raises OSError."""
         for path in list_files(self._folder):
             start = int(path.name)
             if start >= end and start > self.begin:
@@ -319,7 +331,7 @@ class TimerLog:
             elif start + self._file_bytes > end:
                 descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
                 try:
-                    # Beyond the end it is zero again: nothing old may look like an entry there.
+                    # The bytes behind the end become zero, so that no old entry is left there.
                     os.ftruncate(descriptor, max(0, end - start))
                     os.ftruncate(descriptor, self._file_bytes)
                     os.fsync(descriptor)
@@ -328,7 +340,7 @@ class TimerLog:
         self._end_at(end)
 
     def last_before(self, end: int) -> Unit | None:
-        """The entry that ends at a position, or before the blank there. Raises OSError."""
+        """Return the entry that ends at a position, or before the padding there. Raises OSError."""
         if end % self._file_bytes == 0:
             end -= self._file_bytes - self._entries_of_file * UNIT_BYTES
         return self.unit(end - UNIT_BYTES) if end > self.begin else None
@@ -338,15 +350,15 @@ class TimerLog:
         self._block = (0, b"")
         self.written = end
 
-    # --- what is old ---
+    # --- old files ---
 
     def oldest_file_end(self) -> int | None:
-        """Where the first file ends; None where it is the last."""
+        """Return the end of the first file; None if it is also the last."""
         end = self.begin + self._file_bytes
         return end if end <= self.written else None
 
     def last_of_oldest_file(self) -> Unit | None:
-        """The last entry of the first file, once that is full. Raises OSError; blocks."""
+        """Read the last entry of the first file, which has to be full. Raises OSError; blocks."""
         path = self._folder / file_name(self.begin)
         with path.open("rb", buffering=0) as stream:
             stream.seek((self._entries_of_file - 1) * UNIT_BYTES)
@@ -354,9 +366,10 @@ class TimerLog:
         return _unit_of(_UNIT.unpack(raw)) if len(raw) == UNIT_BYTES else None
 
     def newest_of_oldest_file(self) -> int:
-        """Where the newest message of the first file stands in the commit log, once the file is full.
+        """Return the physical offset of the newest message in the first file, which has to be full.
 
-        It need not be that of the last entry: messages may be entered a second time. Raises OSError; blocks.
+        It may differ from that of the last entry, because messages may be entered again. Raises OSError;
+        blocks.
         """
         begin, newest = self._newest_of_file
         if begin != self.begin:
@@ -373,7 +386,7 @@ class TimerLog:
 
 def _unit_of(values: tuple[int, ...]) -> Unit | None:
     size, previous, magic, written_ms, delay_ms, physical_offset, message_bytes, topic_hash, reserved = values
-    # Where a power cut has left an entry's first page without its second one, the end of it is zero.
+    # A power cut may leave only the first page of an entry; then its end is zero.
     if size != UNIT_BYTES or magic & ~_MAGIC_BITS or message_bytes <= 0:
         return None
     return Unit(

@@ -1,8 +1,8 @@
-"""The wheel: for each second to come, where in the timer log the newest message of that second stands.
+"""The timer wheel: for each second to come, the position of its newest entry in the timer log.
 
-A file of slots as Apache RocketMQ 5.3.3 has it (TimerWheel, Slot): two weeks of seconds, found by the time
-modulo their number. It is kept in memory as a whole; what has changed goes to the disk page by page, behind
-the timer log, so that the file never points at what is not there.
+The file has the slots of Apache RocketMQ 5.3.3 (TimerWheel, Slot): two weeks of seconds, found by the time
+modulo the number of slots. The whole wheel is in memory. Changed pages are written after the timer log, so
+that the file never points at entries that the log does not have.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _unpack_from = _SLOT.unpack_from
 
 
 class Slot(NamedTuple):
-    """What waits for one time: its oldest and its newest entry in the timer log, and how many there are.
+    """The messages due at one time: the positions of their oldest and newest timer log entry, their number.
 
-    `waiting` is less by one for each message that is taken back.
+    Each recall reduces `waiting` by one.
     """
 
     time_ms: int
@@ -44,10 +44,10 @@ class Slot(NamedTuple):
 
 
 class TimerWheel:
-    """The slots; belongs to the loop's thread, but for `load` and `write`."""
+    """The slots; belongs to the loop's thread, except `load` and `write`."""
 
     def __init__(self, path: Path, precision_ms: int) -> None:
-        """`precision_ms`: the length of what is called a second here."""
+        """`precision_ms`: the length of a slot, which is called a second here."""
         self.precision_ms = precision_ms
         self._path = path
         self._slots = mmap.mmap(-1, WHEEL_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -56,19 +56,19 @@ class TimerWheel:
 
     @property
     def span_ms(self) -> int:
-        """How far apart the times may be that are in the wheel together."""
+        """The range of times that the wheel can hold at once, in ms."""
         return SLOTS * self.precision_ms
 
     # --- slots ---
 
     def slot(self, time_ms: int) -> Slot | None:
-        """What waits for a time; None where nothing does."""
+        """Return the slot of a time; None if no message waits for it."""
         number = time_ms // self.precision_ms
         time, first, last, count, _ = _unpack_from(self._slots, number % SLOTS * _SLOT.size)
         return Slot(time_ms, first, last, count) if time == number else None
 
     def put(self, slot: Slot) -> None:
-        """Set what waits for a time."""
+        """Replace a slot."""
         number = slot.time_ms // self.precision_ms
         index = number % SLOTS
         _pack_into(self._slots, index * _SLOT.size, number, slot.first, slot.last, slot.waiting, 0)
@@ -77,7 +77,7 @@ class TimerWheel:
         self._dirty.add(page)
 
     def link(self, time_ms: int, position: int, weight: int) -> int:
-        """Let an entry be the newest that waits for a time; where the one before it stands, -1 for none."""
+        """Make an entry the newest of its slot; return the position of the entry before it, -1 for none."""
         number = time_ms // self.precision_ms
         index = number % SLOTS
         at = index * _SLOT.size
@@ -91,7 +91,7 @@ class TimerWheel:
         return int(last)
 
     def clear(self, time_ms: int) -> None:
-        """Nothing waits for a time any more."""
+        """Empty the slot of a time."""
         index = time_ms // self.precision_ms % SLOTS
         at = index * _SLOT.size
         self._slots[at : at + _SLOT.size] = _EMPTY_SLOT
@@ -101,7 +101,7 @@ class TimerWheel:
             self._used.discard(page)
 
     def next_in_use(self, begin_ms: int, end_ms: int) -> int | None:
-        """The first time from `begin_ms` on and before `end_ms` that something waits for."""
+        """Return the first time with waiting messages, from `begin_ms` on and before `end_ms`; else None."""
         precision_ms, slots, used = self.precision_ms, self._slots, self._used
         number, end = begin_ms // precision_ms, end_ms // precision_ms
         while number < end:
@@ -115,7 +115,7 @@ class TimerWheel:
         return None
 
     def in_use(self, begin_ms: int) -> Iterator[Slot]:
-        """Everything that waits for a time from `begin_ms` on, in the order of the file."""
+        """Iterate over the slots in use for times from `begin_ms` on, in the order of the file."""
         precision_ms = self.precision_ms
         begin = begin_ms // precision_ms
         for page in sorted(self._used):
@@ -132,7 +132,7 @@ class TimerWheel:
     # --- the file ---
 
     def load(self) -> bool:
-        """Take over what the file holds; whether there is one. Raises StoreDamaged, OSError; blocks."""
+        """Read the file; return whether there is one. Raises StoreDamaged, OSError; blocks."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -141,8 +141,8 @@ class TimerWheel:
             found = os.fstat(descriptor).st_size
             if found not in (0, WHEEL_BYTES):
                 raise StoreDamaged(
-                    f"{self._path} has {found} bytes instead of {WHEEL_BYTES}: it is no timer wheel; move it "
-                    "away to have it made again out of timerlog"
+                    f"{self._path} has {found} bytes instead of {WHEEL_BYTES}, so it is no timer wheel: move "
+                    "it away, and the broker rebuilds it from timerlog"
                 )
             for begin, end in _data_ranges(descriptor, found):
                 for at in range(begin - begin % _PAGE_BYTES, end, _PAGE_BYTES):
@@ -155,7 +155,7 @@ class TimerWheel:
         return True
 
     def clear_all(self) -> None:
-        """Forget everything: what the file holds is not to be had, or not in these seconds."""
+        """Empty all slots, because the file cannot be used or has slots of another length."""
         for page in self._used:
             self._slots[page * _PAGE_BYTES : (page + 1) * _PAGE_BYTES] = _EMPTY_PAGE
         self._dirty |= self._used
@@ -163,16 +163,16 @@ class TimerWheel:
 
     @property
     def has_changed(self) -> bool:
-        """Whether something is not in the file yet, or on its way there."""
+        """Whether a page has changed since `take_changes` was called last."""
         return bool(self._dirty)
 
     def take_changes(self) -> dict[int, bytes]:
-        """Copies of the pages that have changed since this was asked last, by their place in the file."""
+        """Return copies of the pages changed since the last call, by their position in the file."""
         pages, self._dirty = self._dirty, set()
         return {page * _PAGE_BYTES: self._page(page) for page in sorted(pages)}
 
     def write(self, pages: Mapping[int, bytes]) -> None:
-        """Put such pages into the file, and wait until they are on the disk. Raises OSError; blocks."""
+        """Write such pages and flush the file. Raises OSError; blocks."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if os.fstat(descriptor).st_size != WHEEL_BYTES:
@@ -185,12 +185,12 @@ class TimerWheel:
 
 
 def _data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
-    """The parts of a sparse file that are there."""
+    """Iterate over the allocated ranges of a sparse file, as begin and end."""
     end = 0
     while end < size:
         try:
             begin = os.lseek(descriptor, end, os.SEEK_DATA)
-        except OSError:  # nothing but a hole follows (ENXIO), or the file system knows no holes (EINVAL)
+        except OSError:  # only a hole follows (ENXIO), or the file system does not support holes (EINVAL)
             if end:
                 return
             begin, end = 0, size

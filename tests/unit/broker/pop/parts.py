@@ -61,7 +61,7 @@ class PopBroker:
             self.statistics,
             MessageWriter(self.store, self.statistics, DelayLevels.parse("1s 5s"), self.timers.admission),
             Arrivals(self.store.appender, lambda queue: None),
-            self.timers.entering.told,
+            self.timers.entering.announce,
         )
         self.pops = PopService(settings, dependencies, HOST, self.clock)
         self.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))

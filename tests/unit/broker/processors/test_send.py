@@ -168,7 +168,7 @@ async def test_message_types_are_checked_with_message_type_check(broker: _Broker
 
     refused = broker.send(send("F"), peer)
     assert refused.code == ResponseCode.MESSAGE_ILLEGAL
-    assert "F is for messages of type FIFO, and this one is NORMAL" in (refused.remark or "")
+    assert "F accepts messages of type FIFO, and this one is NORMAL" in (refused.remark or "")
     assert broker.send(send_batch("F", batch), peer).code == ResponseCode.MESSAGE_ILLEGAL
     assert broker.send(send("F", properties=sharded), peer).code == ResponseCode.SUCCESS
     assert broker.send(send("N"), peer).code == ResponseCode.SUCCESS

@@ -1,4 +1,4 @@
-"""What a topic is for, and what a message is."""
+"""Types of topics and messages."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from rmq_remoting.message_properties import encode_properties
         ({"__SHARDINGKEY": "k"}, "FIFO"),
     ],
 )
-def test_a_message_is_what_its_properties_say(properties: Mapping[str, str], is_a: str) -> None:
+def test_properties_decide_about_a_messages_type(properties: Mapping[str, str], is_a: str) -> None:
     assert message_type(encode_properties(properties)) == is_a
 
 
 @pytest.mark.parametrize(
-    ("name", "attributes", "wanted"),
+    ("name", "attributes", "required"),
     [
         ("T", {}, "NORMAL"),
         ("T", {"message.type": "FIFO"}, "FIFO"),
@@ -43,26 +43,26 @@ def test_a_message_is_what_its_properties_say(properties: Mapping[str, str], is_
         ("%DLQ%g", {}, None),
     ],
 )
-def test_a_topic_is_for_what_its_attribute_says(
-    name: str, attributes: dict[str, str], wanted: str | None
+def test_an_attribute_decides_about_a_topics_type(
+    name: str, attributes: dict[str, str], required: str | None
 ) -> None:
-    assert required_type(TopicConfig(topic_name=name, attributes=attributes), is_system=False) == wanted
+    assert required_type(TopicConfig(topic_name=name, attributes=attributes), is_system=False) == required
 
 
-def test_system_topics_take_anything() -> None:
+def test_system_topics_accept_any_type() -> None:
     assert required_type(TopicConfig(topic_name="TBW102"), is_system=True) is None
 
 
-def test_another_type_is_refused() -> None:
+def test_a_message_of_another_type_is_refused() -> None:
     check_type("DELAY", "T", b"DELAY\x011\x02")
     with pytest.raises(
-        CommandError, match="T is for messages of type FIFO, and this one is NORMAL"
+        CommandError, match="T accepts messages of type FIFO, and this one is NORMAL"
     ) as refused:
         check_type("FIFO", "T", b"")
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-def test_every_message_of_a_batch_counts() -> None:
+def test_every_message_of_a_batch_is_checked() -> None:
     sharded = b"__SHARDINGKEY\x01k\x02"
     check_types("FIFO", "T", BatchMessages([0, 0], [b"a", b"b"], [sharded, sharded], b"", [0, 0]))
     check_types("FIFO", "T", BatchMessages([0, 0], [b"a", b"b"], [b"", b""], sharded, [0, 0]))

@@ -1,4 +1,4 @@
-"""Storing planned sends: where their messages go, and what is counted."""
+"""Storing planned sends: the queues of their messages, and the counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics and queues may be sent to, and which are made for it."""
+"""Targets of sends: which are accepted, and which topics are created for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Broker:
         return refused.value
 
 
-def test_a_known_topic_is_found_whatever_its_default_topic() -> None:
+def test_an_existing_topic_is_found_with_any_default_topic() -> None:
     broker = _Broker()
     broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
     version = broker.checker.version
@@ -41,7 +41,7 @@ def test_a_known_topic_is_found_whatever_its_default_topic() -> None:
     assert broker.checker.version == version
 
 
-def test_an_unknown_topic_is_made_and_the_version_grows() -> None:
+def test_an_unknown_topic_is_created_and_the_version_grows() -> None:
     broker = _Broker()
     version = broker.checker.version
 
@@ -58,11 +58,11 @@ def test_an_unknown_topic_is_made_and_the_version_grows() -> None:
         ("SCHEDULE_TOPIC_XXXX", ResponseCode.NO_PERMISSION),
     ],
 )
-def test_bad_names_come_before_everything_else(topic: str, code: ResponseCode) -> None:
+def test_names_are_checked_first(topic: str, code: ResponseCode) -> None:
     assert _Broker(autoCreateTopicEnable="false").refused(topic).code == code
 
 
-def test_retry_topics_are_made_where_others_are_not() -> None:
+def test_retry_topics_are_created_without_auto_create() -> None:
     broker = _Broker(autoCreateTopicEnable="false")
 
     assert broker.refused("T").code == ResponseCode.TOPIC_NOT_EXIST
@@ -70,7 +70,7 @@ def test_retry_topics_are_made_where_others_are_not() -> None:
     assert broker.check("%RETRY%Unit", unit_mode=True).topic_sys_flag == 2
 
 
-def test_the_larger_number_of_queues_counts() -> None:
+def test_queue_ids_up_to_the_larger_number_of_queues_are_accepted() -> None:
     broker = _Broker()
     broker.topics.update(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=2))
 
@@ -80,7 +80,7 @@ def test_the_larger_number_of_queues_counts() -> None:
 
 
 @pytest.mark.parametrize("broker_permission", [0, 4])
-def test_only_where_order_counts_the_brokers_permission_does(broker_permission: int) -> None:
+def test_the_brokers_permission_counts_for_ordered_topics_only(broker_permission: int) -> None:
     broker = _Broker(brokerPermission=broker_permission)
     broker.topics.update(TopicConfig(topic_name="Plain"))
     broker.topics.update(TopicConfig(topic_name="Ordered", order=True))
@@ -89,7 +89,7 @@ def test_only_where_order_counts_the_brokers_permission_does(broker_permission: 
     assert broker.refused("Ordered").code == ResponseCode.NO_PERMISSION
 
 
-def test_nothing_is_taken_before_the_time_that_is_set() -> None:
+def test_messages_are_refused_before_the_set_time() -> None:
     broker = _Broker(startAcceptSendRequestTimeStamp=START_MS + 1000)
 
     refused = broker.refused("T")

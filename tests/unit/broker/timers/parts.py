@@ -1,4 +1,4 @@
-"""A broker's timer in virtual time, and what becomes of its directory."""
+"""A broker's timer in virtual time, and its directory after stops, kills and power cuts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ assert START_MS % 1000 == 0
 
 
 def opened(folder: Path, clock: Clock | None = None, **keys: object) -> Delivery:
-    """A directory, opened."""
+    """Open a directory."""
     return Delivery(folder, clock, **{"mappedFileSizeTimerLog": 4096, **keys})
 
 
 async def flushed(delivery: Delivery) -> None:
-    """Bring the log, and then the timer's files, to the disk."""
+    """Flush the commit log, then write the timer's files."""
     delivery.store.commit_log.flush()
     await delivery.timers.flush()
     assert not delivery.timers.pending.has_changed
@@ -29,7 +29,7 @@ async def flushed(delivery: Delivery) -> None:
 
 @asynccontextmanager
 async def killed(delivery: Delivery, folder: Path, **keys: object) -> AsyncIterator[Delivery]:
-    """What a killed broker leaves, opened by the next one, at the same time of day."""
+    """Open the directory of a killed broker, at the same time."""
     delivery.store.close()
     again = opened(folder, delivery.clock, **keys)
     try:
@@ -41,7 +41,7 @@ async def killed(delivery: Delivery, folder: Path, **keys: object) -> AsyncItera
 def with_properties(
     properties: Mapping[str, str], topic: str = "T", body: bytes = b"x", queue_id: int = 0
 ) -> InnerMessage:
-    """A message with these properties."""
+    """Return a message with these properties."""
     made = inner(topic, body, queue_id=queue_id)
     made.set_properties(properties)
     return made

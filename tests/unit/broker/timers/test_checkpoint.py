@@ -1,4 +1,4 @@
-"""`timercheck`, as both brokers write it."""
+"""The timer's checkpoint `timercheck`, as both brokers write it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OURS = TimerCheckpoint(
 )
 
 
-def test_it_is_read_back(tmp_path: Path) -> None:
+def test_a_checkpoint_is_read_back(tmp_path: Path) -> None:
     _OURS.save(tmp_path / "timercheck")
     assert TimerCheckpoint.load(tmp_path / "timercheck") == _OURS
 
@@ -33,7 +33,7 @@ def test_apaches_broker_finds_its_values(tmp_path: Path) -> None:
     assert content[:56] == pack(">qqqqqqq", 4000, 520, 17, 17, 0, 1, 4) == _OURS.values()
 
 
-def test_where_apaches_broker_was_its_values_count(tmp_path: Path) -> None:
+def test_values_written_by_apaches_broker_take_precedence(tmp_path: Path) -> None:
     path = tmp_path / "timercheck"
     _OURS.save(path)
     content = bytearray(path.read_bytes())
@@ -44,17 +44,17 @@ def test_where_apaches_broker_was_its_values_count(tmp_path: Path) -> None:
     assert (found.handed_over_ms, found.precision_ms) == (9000, 0)
 
 
-def test_without_a_file_nothing_is_known(tmp_path: Path) -> None:
+def test_without_a_file_all_values_are_zero(tmp_path: Path) -> None:
     assert TimerCheckpoint.load(tmp_path / "timercheck") == TimerCheckpoint()
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 20, pack(">qqqq", -1, 0, 0, 0)])
-def test_what_is_damaged_says_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_has_only_zeros(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "timercheck").write_bytes(content)
     assert TimerCheckpoint.load(tmp_path / "timercheck") == TimerCheckpoint()
 
 
-def test_an_old_brokers_file_has_no_version(tmp_path: Path) -> None:
+def test_a_file_of_an_old_broker_has_no_state_version(tmp_path: Path) -> None:
     (tmp_path / "timercheck").write_bytes(pack(">qqqq", 9000, 52, 3, 3))
     found = TimerCheckpoint.load(tmp_path / "timercheck")
     assert (found.read_ms, found.log_end, found.queue_offset, found.counter) == (9000, 52, 3, 0)

@@ -1,4 +1,4 @@
-"""A directory of Apache RocketMQ 5.3.3 with messages that wait."""
+"""A directory of Apache RocketMQ 5.3.3 with waiting timed messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _units() -> list[tuple[int, Unit]]:
     ]
 
 
-def test_its_log(root: Path) -> None:
+def test_apaches_timer_log_is_read(root: Path) -> None:
     timer_log = TimerLog(root / "timerlog", 52_000)
     timer_log.load()
     assert list(timer_log.scan(0)) == _units()
@@ -51,7 +51,7 @@ def test_its_log(root: Path) -> None:
     timer_log.close()
 
 
-async def test_what_waits(root: Path) -> None:
+async def test_apaches_waiting_messages_are_loaded(root: Path) -> None:
     delivery = opened(root, Clock(_READ_MS), **_KEYS)
     pending = delivery.timers.pending
     slots = {slot.time_ms: slot for slot in pending.wheel.in_use(_READ_MS)}
@@ -71,8 +71,8 @@ async def test_what_waits(root: Path) -> None:
 
 
 @pytest.mark.parametrize("without", [(), ("timerwheel",), ("timerlog", "timerwheel")])
-async def test_it_is_delivered_here(root: Path, without: tuple[str, ...]) -> None:
-    """Two of a day ahead; one that was taken back, and a check point of POP's, are not."""
+async def test_apaches_waiting_messages_are_delivered(root: Path, without: tuple[str, ...]) -> None:
+    """Two of them are due in a day. A recalled message and a check point of POP are not delivered."""
     for name in without:
         path = root / name
         if path.is_dir():

@@ -1,4 +1,4 @@
-"""The metrics of timed messages, and what tools are shown."""
+"""Metrics and runtime info of timed messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _scrape(delivery: Delivery) -> dict[str, Family]:
     return found
 
 
-async def test_what_waits_and_what_came(delivery: Delivery) -> None:
+async def test_waiting_and_delivered_messages(delivery: Delivery) -> None:
     for topic, after_ms in (("T", 500), ("T", 30_500), ("U", 100_000_000)):
         _put(delivery, topic, after_ms)
     assert _scrape(delivery)["rocketmq_timer_enqueue_lag"].series == [(_LABELS, 3)]
@@ -63,14 +63,14 @@ async def test_what_waits_and_what_came(delivery: Delivery) -> None:
     }
 
 
-async def test_a_topic_that_is_deleted_has_none(delivery: Delivery) -> None:
+async def test_a_deleted_topic_has_no_metrics(delivery: Delivery) -> None:
     _put(delivery, "T", 30_500)
     await delivery.pass_seconds(1)
     delivery.timers.counts.forget_topics(["T"])
     assert _scrape(delivery)["rocketmq_timing_messages"].series == []
 
 
-def test_counts_are_as_apaches_file_has_them(delivery: Delivery) -> None:
+def test_counts_are_encoded_as_by_apache(delivery: Delivery) -> None:
     content = (
         b'{"dataVersion":{"counter":27,"stateVersion":0,"timestamp":1795221415005},"timingCount":{'
         b'"TopicTimer":{"count":2,"timeStamp":1795221358029}}}'

@@ -1,4 +1,4 @@
-"""A timerPrecisionMs that is changed between two runs: each message that waits comes once, none early."""
+"""timerPrecisionMs changed between two runs: each waiting message is delivered once, and none early."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOUR_MS = 3600 * 1000
 _FINE_SPAN_MS = 7 * 24 * 3600 * 2 * 100
 
 
-async def _opened_again(delivery: Delivery, folder: Path, **keys: object) -> Delivery:
+async def _reopened(delivery: Delivery, folder: Path, **keys: object) -> Delivery:
     await flushed(delivery)
     delivery.store.close()
     return opened(folder, delivery.clock, **keys)
@@ -34,7 +34,7 @@ def _recall(delivery: Delivery, number: int, out_ms: int) -> None:
 
 
 async def _deliver_all(delivery: Delivery, until_ms: int, step_seconds: float) -> list[int]:
-    """The numbers of what has come, none of it early."""
+    """Return the numbers of the delivered messages, after checking that none was early."""
     while delivery.clock.now_ms < until_ms:
         await delivery.pass_seconds(step_seconds)
     came = delivery.stored("T")
@@ -46,18 +46,18 @@ async def _deliver_all(delivery: Delivery, until_ms: int, step_seconds: float) -
     return sorted(int(message.body) for message in came)
 
 
-async def test_a_finer_one_whose_wheel_spans_less(tmp_path: Path) -> None:
-    """Both a message and its recall may be further ahead than the new wheel holds."""
+async def test_a_finer_precision_with_a_smaller_range(tmp_path: Path) -> None:
+    """Both a message and its recall may be due beyond the range of the new wheel."""
     delivery = opened(tmp_path, timerPrecisionMs=1000)
     farthest_ms = 47 * _HOUR_MS + 950
     times = [farthest_ms, farthest_ms - _FINE_SPAN_MS, 30 * _HOUR_MS + 950, 20 * _HOUR_MS + 950, 60_950]
     places = [_put(delivery, number, after_ms) for number, after_ms in enumerate([*times, 40 * _HOUR_MS])]
     _recall(delivery, 5, places[5])
     await delivery.pass_seconds(0.1)
-    again = await _opened_again(delivery, tmp_path, timerPrecisionMs=100)
+    again = await _reopened(delivery, tmp_path, timerPrecisionMs=100)
     assert again.timers.pending.count == 5
     for after_ms in sorted(times):
-        # Just before it is due.
+        # Just before the message is due.
         await again.pass_seconds((START_MS + after_ms - again.clock.now_ms - 150) / 1000)
         for _ in range(2):
             await again.pass_seconds(0.1)
@@ -67,7 +67,7 @@ async def test_a_finer_one_whose_wheel_spans_less(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision_ms", [100, 500, 5000])
-async def test_what_is_overdue_comes_at_once(tmp_path: Path, precision_ms: int) -> None:
+async def test_overdue_messages_are_delivered_at_once(tmp_path: Path, precision_ms: int) -> None:
     delivery = opened(tmp_path, timerPrecisionMs=1000)
     for number in range(20):
         _put(delivery, number, 1000 + number * 6 * _HOUR_MS // 2)
@@ -83,7 +83,7 @@ async def test_what_is_overdue_comes_at_once(tmp_path: Path, precision_ms: int) 
 
 
 @pytest.mark.parametrize("precisions_ms", [(500, 1000), (500, 250, 500), (5000, 1000, 100)])
-async def test_it_is_changed_more_than_once(tmp_path: Path, precisions_ms: tuple[int, ...]) -> None:
+async def test_several_changes_of_the_precision(tmp_path: Path, precisions_ms: tuple[int, ...]) -> None:
     delivery = opened(tmp_path, timerPrecisionMs=1000)
     for number in range(40):
         out_ms = _put(delivery, number, 30_000 + 777 * number)
@@ -91,7 +91,7 @@ async def test_it_is_changed_more_than_once(tmp_path: Path, precisions_ms: tuple
             _recall(delivery, number, out_ms)
     await delivery.pass_seconds(0.1)
     for precision_ms in precisions_ms:
-        delivery = await _opened_again(delivery, tmp_path, timerPrecisionMs=precision_ms)
+        delivery = await _reopened(delivery, tmp_path, timerPrecisionMs=precision_ms)
         assert delivery.timers.pending.count == 35
     expected = [number for number in range(40) if number % 8]
     assert await _deliver_all(delivery, START_MS + 75_000, 0.5) == expected
@@ -101,14 +101,14 @@ async def test_it_is_changed_more_than_once(tmp_path: Path, precisions_ms: tuple
 
 @pytest.mark.parametrize("precision_ms", [100, 1000])
 @pytest.mark.parametrize("wheel_is_lost", [False, True])
-async def test_what_was_rolled_already_is_not_entered_again(
+async def test_a_rolled_message_is_not_entered_twice(
     tmp_path: Path, wheel_is_lost: bool, precision_ms: int
 ) -> None:
-    """Its first entry is still in the timer log, at a time to come."""
+    """Its first entry is still in the timer log, with a time in the future."""
     delivery = opened(tmp_path, timerPrecisionMs=1000)
     _put(delivery, 0, 47 * _HOUR_MS)
     await delivery.pass_seconds(0.1)
-    delivery = await _opened_again(delivery, tmp_path, timerPrecisionMs=100)
+    delivery = await _reopened(delivery, tmp_path, timerPrecisionMs=100)
     while not delivery.timers.counts.rolled:
         await delivery.pass_seconds(600)
     await delivery.pass_seconds(0.2)
@@ -122,14 +122,14 @@ async def test_what_was_rolled_already_is_not_entered_again(
     delivery.store.close()
 
 
-async def test_a_wheel_that_is_lost_after_a_change(tmp_path: Path) -> None:
+async def test_a_wheel_lost_after_a_change(tmp_path: Path) -> None:
     delivery = opened(tmp_path, timerPrecisionMs=1000)
     for number in range(40):
         out_ms = _put(delivery, number, 30_000 + 777 * number)
         if number % 8 == 0:
             _recall(delivery, number, out_ms)
     await delivery.pass_seconds(0.1)
-    delivery = await _opened_again(delivery, tmp_path, timerPrecisionMs=500)
+    delivery = await _reopened(delivery, tmp_path, timerPrecisionMs=500)
     await flushed(delivery)
     delivery.store.close()
     (tmp_path / "timerwheel").unlink()
@@ -139,8 +139,8 @@ async def test_a_wheel_that_is_lost_after_a_change(tmp_path: Path) -> None:
     again.store.close()
 
 
-async def test_a_kill_before_the_new_checkpoint_enters_nothing_twice(tmp_path: Path) -> None:
-    """The timer log ends with entries of old messages then, behind those of newer ones."""
+async def test_a_kill_before_the_new_checkpoint_enters_no_message_twice(tmp_path: Path) -> None:
+    """Then the timer log ends with entries of old messages, behind those of newer ones."""
     delivery = opened(tmp_path, timerPrecisionMs=1000)
     for number in range(10):
         _put(delivery, number, 30_000 + 777 * number)

@@ -1,4 +1,4 @@
-"""What is known again after a crash, however the timer's files stand to each other."""
+"""Recovery of the waiting messages after a crash, from files that are not in step with each other."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _put(delivery: Delivery, numbers: range, after_ms: int = 5500) -> None:
         delivery.writer.put(inner("T", b"%d" % number, TIMER_DELIVER_MS=str(deliver_ms)))
 
 
-async def _all_come(delivery: Delivery, count: int) -> None:
-    """Each once, in its second."""
+async def _all_delivered(delivery: Delivery, count: int) -> None:
+    """Check that each message is delivered once, in its second."""
     for second in range(40):
         await delivery.pass_seconds(0.5)
         for message in delivery.stored("T"):
@@ -36,7 +36,7 @@ async def _all_come(delivery: Delivery, count: int) -> None:
 
 
 def _copy(folder: Path, to: Path) -> None:
-    """The timer's files as they are now."""
+    """Copy the timer's files."""
     for name in _TIMER_FILES:
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         if (folder / name).is_dir():
@@ -56,16 +56,16 @@ def _drop(folder: Path, *names: str) -> None:
 # --- killed ---
 
 
-async def test_nothing_was_written_yet(tmp_path: Path) -> None:
+async def test_no_file_was_written_yet(tmp_path: Path) -> None:
     delivery = opened(tmp_path)
     _put(delivery, range(200))
     await delivery.pass_seconds(1)
     async with killed(delivery, tmp_path) as again:
         assert again.timers.entering.behind == 200
-        await _all_come(again, 200)
+        await _all_delivered(again, 200)
 
 
-async def test_some_were_written(tmp_path: Path) -> None:
+async def test_some_entries_were_written(tmp_path: Path) -> None:
     delivery = opened(tmp_path)
     _put(delivery, range(200))
     await delivery.pass_seconds(0.1)
@@ -74,11 +74,11 @@ async def test_some_were_written(tmp_path: Path) -> None:
     await delivery.pass_seconds(0.1)
     async with killed(delivery, tmp_path) as again:
         assert (again.timers.entering.behind, again.timers.pending.count) == (100, 200)
-        await _all_come(again, 300)
+        await _all_delivered(again, 300)
 
 
 @pytest.mark.parametrize("there_bytes", range(0, UNIT_BYTES, 4))
-async def test_an_entry_of_which_a_power_cut_has_left_the_beginning(tmp_path: Path, there_bytes: int) -> None:
+async def test_an_entry_cut_off_by_a_power_cut(tmp_path: Path, there_bytes: int) -> None:
     delivery = opened(tmp_path)
     _put(delivery, range(3))
     await delivery.pass_seconds(0.1)
@@ -89,11 +89,11 @@ async def test_an_entry_of_which_a_power_cut_has_left_the_beginning(tmp_path: Pa
     begin, data = timer_log.unwritten()
     timer_log.write(begin, data[:there_bytes])
     async with killed(delivery, tmp_path) as again:
-        await _all_come(again, 4)
+        await _all_delivered(again, 4)
 
 
-async def test_what_waits_is_counted_again_by_topic(tmp_path: Path) -> None:
-    """`timermetrics` is of some other moment."""
+async def test_waiting_messages_are_recounted_by_topic(tmp_path: Path) -> None:
+    """`timermetrics` is of another moment."""
     delivery = opened(tmp_path)
     _put(delivery, range(6), after_ms=500)
     for topic, number in (("U", 1), ("U", 2), ("rmq_sys_REVIVE_LOG_DefaultCluster", 3)):
@@ -110,7 +110,7 @@ async def test_what_waits_is_counted_again_by_topic(tmp_path: Path) -> None:
         assert again.timers.counts.waiting == {"T": 2, "U": 2, "V": 0}
 
 
-async def test_after_a_clean_stop_nothing_comes_twice(tmp_path: Path) -> None:
+async def test_after_a_graceful_stop_no_message_is_redelivered(tmp_path: Path) -> None:
     delivery = opened(tmp_path)
     _put(delivery, range(100))
     await delivery.pass_seconds(6.5)
@@ -121,10 +121,10 @@ async def test_after_a_clean_stop_nothing_comes_twice(tmp_path: Path) -> None:
     async with killed(delivery, tmp_path) as again:
         assert again.timers.pending.count == 100 - came
         assert again.timers.counts.waiting == {"T": 100 - came}
-        await _all_come(again, 100)
+        await _all_delivered(again, 100)
 
 
-async def test_what_was_delivered_since_the_checkpoint_comes_again(tmp_path: Path) -> None:
+async def test_messages_delivered_since_the_checkpoint_are_redelivered(tmp_path: Path) -> None:
     delivery = opened(tmp_path)
     _put(delivery, range(99))
     await delivery.pass_seconds(0.1)
@@ -148,7 +148,7 @@ def old(tmp_path: Path) -> Iterator[Path]:
 
 
 async def _two_states(folder: Path, old: Path) -> Delivery:
-    """A directory with 150 messages, the files of its state with 100 in `old`."""
+    """Make a directory with 150 messages, and copy its files with 100 messages to `old`."""
     delivery = opened(folder)
     _put(delivery, range(100))
     await delivery.pass_seconds(0.1)
@@ -181,7 +181,7 @@ async def test_files_that_are_behind(tmp_path: Path, old: Path, behind: tuple[st
         else:
             shutil.copyfile(old / name, folder / name)
     async with killed(delivery, folder) as again:
-        await _all_come(again, 150)
+        await _all_delivered(again, 150)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ async def test_files_that_are_missing(
     _drop(folder, *missing)
     delivery.clock.pass_seconds(down_seconds)
     async with killed(delivery, folder) as again:
-        await _all_come(again, 150)
+        await _all_delivered(again, 150)
 
 
 async def test_damage_in_the_timer_log(tmp_path: Path, old: Path) -> None:
@@ -219,11 +219,11 @@ async def test_damage_in_the_timer_log(tmp_path: Path, old: Path) -> None:
     path.write_bytes(content)
     async with killed(delivery, folder) as again:
         assert again.timers.entering.behind > 0
-        await _all_come(again, 150)
+        await _all_delivered(again, 150)
 
 
-async def test_a_log_that_lost_its_end(tmp_path: Path) -> None:
-    """Entries of messages that a power cut took are not taken for those that are stored in their place."""
+async def test_a_commit_log_that_lost_its_end(tmp_path: Path) -> None:
+    """Entries of lost messages do not count for messages stored at their offsets later."""
     delivery = opened(tmp_path)
     _put(delivery, range(30))
     await delivery.pass_seconds(0.1)
@@ -238,7 +238,7 @@ async def test_a_log_that_lost_its_end(tmp_path: Path) -> None:
     again = opened(tmp_path, delivery.clock)
     assert again.store.max_offset(TIMER, 0) == 20
     assert again.timers.pending.count == 20
-    # Elsewhere in time, at the same place in the log.
+    # Due at another time, at the same physical offset.
     _put(again, range(20, 30), after_ms=60_000)
     for _ in range(30):
         await again.pass_seconds(1)
@@ -262,7 +262,7 @@ async def test_another_precision(tmp_path: Path, before_ms: int, now_ms: int) ->
         await flushed(again)
         async with killed(again, tmp_path, timerPrecisionMs=now_ms) as last:
             assert last.timers.pending.count == 90
-            await _all_come(last, 90)
+            await _all_delivered(last, 90)
 
 
 async def test_a_broker_that_was_down_for_weeks(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ async def test_a_broker_that_was_down_for_weeks(tmp_path: Path) -> None:
 # --- the order of flushing ---
 
 
-async def test_nothing_is_written_before_the_log_is_on_the_disk(tmp_path: Path) -> None:
+async def test_the_files_are_written_only_after_the_log_is_flushed(tmp_path: Path) -> None:
     delivery = opened(tmp_path)
     _put(delivery, range(5))
     await delivery.pass_seconds(0.1)
@@ -293,7 +293,7 @@ async def test_nothing_is_written_before_the_log_is_on_the_disk(tmp_path: Path) 
     await delivery.pass_seconds(0.1)
     delivery.store.commit_log.flush()
     await delivery.timers.flush()
-    # As of the first look.
+    # The state of the first flush.
     assert TimerCheckpoint.load(tmp_path / "config" / "timercheck").queue_offset == 5
     await delivery.timers.flush()
     assert TimerCheckpoint.load(tmp_path / "config" / "timercheck").queue_offset == 10
@@ -301,7 +301,7 @@ async def test_nothing_is_written_before_the_log_is_on_the_disk(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("what", ["timer_log", "wheel"])
-async def test_a_disk_that_cannot_be_written_is_tried_again(
+async def test_a_failed_write_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     delivery = opened(tmp_path)
@@ -316,14 +316,17 @@ async def test_a_disk_that_cannot_be_written_is_tried_again(
         patched.setattr(getattr(delivery.timers.pending, what), "write", fails)
         for _ in range(3):
             await delivery.timers.flush()
-    assert len([record for record in caplog.records if "timer files not written" in record.message]) == 1
+    assert (
+        len([record for record in caplog.records if "timer files not written" in record.message])
+        == 1
+    )
     await flushed(delivery)
     async with killed(delivery, tmp_path) as again:
         assert again.timers.pending.count == 100
-        await _all_come(again, 100)
+        await _all_delivered(again, 100)
 
 
-async def test_while_nothing_changes_nothing_is_written(tmp_path: Path) -> None:
+async def test_unchanged_state_is_not_written(tmp_path: Path) -> None:
     delivery = opened(tmp_path)
     _put(delivery, range(5))
     await delivery.pass_seconds(8)
@@ -336,7 +339,7 @@ async def test_while_nothing_changes_nothing_is_written(tmp_path: Path) -> None:
     delivery.store.close()
 
 
-async def test_pops_check_points_hold_apaches_broker_back(tmp_path: Path) -> None:
+async def test_pops_check_points_hold_back_apaches_read_time(tmp_path: Path) -> None:
     delivery = opened(tmp_path)
     delivery.held_from_ms = START_MS + 2000
     _put(delivery, range(5), after_ms=500)
@@ -350,7 +353,7 @@ async def test_pops_check_points_hold_apaches_broker_back(tmp_path: Path) -> Non
 # --- old files ---
 
 
-async def test_files_go_with_the_messages_that_they_are_of(tmp_path: Path) -> None:
+async def test_files_are_deleted_with_their_messages(tmp_path: Path) -> None:
     delivery = opened(tmp_path, mappedFileSizeCommitLog=8192)
     _put(delivery, range(200))
     await delivery.pass_seconds(0.1)

@@ -1,4 +1,4 @@
-"""Timed messages and power cuts: each that was on the disk comes, none comes early."""
+"""Timed messages and power cuts: each flushed message is delivered, and none early."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ _WINDOW_SLOTS = 150
 
 @pytest.fixture(autouse=True)
 def no_counts_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is written beside everything else, at no certain moment."""
+    """Written independently of the other files, at any moment."""
     monkeypatch.setattr(ConfigFile, "changed", lambda file: None)
 
 
 @pytest.fixture(autouse=True)
 def small_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole of its file is copied at each flush."""
+    """Copied as a whole at each flush."""
     monkeypatch.setattr(wheel, "SLOTS", 4096)
     monkeypatch.setattr(wheel, "WHEEL_BYTES", 4096 * 32)
 
 
 @dataclass
 class _Sent:
-    """What was sent: where it stands, by its number, and what takes which number back."""
+    """The sent messages by number, with their ends in the log, and the recalls by number."""
 
     places: dict[int, Written] = field(default_factory=dict)
     recalls: dict[int, Written] = field(default_factory=dict)
 
     def lose_from(self, log_end: int) -> None:
-        """The log ends there now."""
+        """Note the new end of the log."""
         for sent in (self.places, self.recalls):
             for number in [number for number, place in sent.items() if end_of(place) > log_end]:
                 del sent[number]
 
 
 class _Broker:
-    """A broker's timer that is opened again and again."""
+    """A broker's timer that is reopened many times."""
 
     def __init__(self, disk: PoweredDisk, chance: random.Random, *, flushes_each: bool) -> None:
         self.sent = _Sent()
@@ -68,7 +68,7 @@ class _Broker:
         return opened(self._disk.root, self._clock, timerRollWindowSlot=_WINDOW_SLOTS, **sizes)
 
     async def step(self) -> None:
-        """Something happens."""
+        """Do a random step."""
         steps = [self.send, self.send, self.recall, self.pass_time, self.pass_time, self.flush_log]
         await self._chance.choice([*steps, self.flush])()
         if self._flushes_each:
@@ -102,19 +102,19 @@ class _Broker:
         self.delivery.store._flusher.flush_log()
 
     async def flush(self) -> None:
-        """All of it, in turn."""
+        """Flush all files in turn."""
         await self.delivery.timers.flush()
         self.delivery.store._flusher.flush()
         await self.delivery.timers.flush()
 
     @property
     def certain(self) -> set[int]:
-        """What the disk has now."""
+        """Return the files on the disk."""
         flushed = self.delivery.store.commit_log.flushed_offset
         return {number for number, place in self.sent.places.items() if end_of(place) <= flushed}
 
     async def lose_power(self) -> None:
-        """Now, or in the middle of writing; afterwards it is there again."""
+        """Cut the power, now or during a write, and restart."""
         certain = self.certain
         self._disk.lose_power_after(self._chance.randrange(_MOST_FLUSHES))
         await self.flush()
@@ -139,7 +139,7 @@ class _Broker:
 
 @pytest.mark.parametrize("flushes_each", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize("seed", range(8))
-async def test_what_was_on_the_disk_comes(tmp_path: Path, seed: int, flushes_each: bool) -> None:
+async def test_flushed_messages_are_delivered(tmp_path: Path, seed: int, flushes_each: bool) -> None:
     chance = random.Random(seed)
     disk = PoweredDisk(tmp_path, chance, strict_names=seed % 2 == 1)
     with disk.watched():

@@ -1,4 +1,4 @@
-"""Timed messages, in virtual time: at their second, never early, none lost on the way."""
+"""Timed messages in virtual time: delivered in their second, never early, and none is lost."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _recall(placed: Written, topic: str, key: str) -> InnerMessage:
 # --- when they come ---
 
 
-async def test_a_message_comes_in_its_second(delivery: Delivery) -> None:
+async def test_a_message_is_delivered_in_its_second(delivery: Delivery) -> None:
     placed = delivery.writer.put(_at(2500, queue_id=3, TAGS="paid", UNIQ_KEY="K", a="b"))
     assert placed.timer_out_ms == START_MS + 2000
     (waiting,) = delivery.stored(TIMER)
@@ -74,34 +74,36 @@ async def test_a_message_comes_in_its_second(delivery: Delivery) -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "comes_after_ms"),
+    ("properties", "delivered_after_ms"),
     [
         ({"TIMER_DELIVER_MS": str(START_MS + 3000)}, 3000),
         ({"TIMER_DELIVER_MS": str(START_MS + 3001)}, 4000),
         ({"TIMER_DELAY_MS": "1"}, 1000),
         ({"TIMER_DELAY_SEC": "5"}, 5000),
-        # Which of several counts.
+        # The precedence of several properties.
         ({"TIMER_DELAY_SEC": "5", "TIMER_DELAY_MS": "2000", "TIMER_DELIVER_MS": "1"}, 5000),
         ({"TIMER_DELAY_MS": "2000", "TIMER_DELIVER_MS": "1"}, 2000),
-        # The past is now, and so is what has waited already.
+        # A time in the past is now; so is a message that has waited already.
         ({"TIMER_DELIVER_MS": str(START_MS)}, 0),
         ({"TIMER_DELAY_MS": "-1"}, 0),
         ({"TIMER_DELIVER_MS": str(START_MS + 3000), "TIMER_OUT_MS": "1"}, 0),
-        # A level counts more.
+        # A delay level takes precedence.
         ({"TIMER_ENQUEUE_MS": "1"}, 0),
     ],
 )
-async def test_when_it_comes(delivery: Delivery, properties: dict[str, str], comes_after_ms: int) -> None:
+async def test_the_delivery_time(
+    delivery: Delivery, properties: dict[str, str], delivered_after_ms: int
+) -> None:
     delivery.writer.put(with_properties(properties))
-    if comes_after_ms:
-        await delivery.pass_seconds((comes_after_ms - 1) / 1000)
+    if delivered_after_ms:
+        await delivery.pass_seconds((delivered_after_ms - 1) / 1000)
         assert delivery.stored("T") == []
         await delivery.pass_seconds(0.001)
     assert len(delivery.stored("T")) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_each_once_and_never_early(delivery: Delivery, seed: int) -> None:
+async def test_each_message_is_delivered_once_and_never_early(delivery: Delivery, seed: int) -> None:
     chance = random.Random(seed)
     due_ms: dict[bytes, int] = {}
     for number in range(400):
@@ -117,10 +119,10 @@ async def test_each_once_and_never_early(delivery: Delivery, seed: int) -> None:
     assert sorted(message.body for message in stored) == sorted(due_ms)
     for message in stored:
         late_ms = message.store_timestamp - due_ms[message.body]
-        assert 0 <= late_ms <= 1700, (message.body, late_ms)  # what is entered before each look
+        assert 0 <= late_ms <= 1700, (message.body, late_ms)  # the entries made before each delivery
 
 
-async def test_those_of_a_second_come_in_the_order_in_which_they_were_sent(delivery: Delivery) -> None:
+async def test_messages_of_a_second_are_delivered_in_the_order_of_sending(delivery: Delivery) -> None:
     bodies = [b"%d" % number for number in range(200)]
     for body in bodies:
         delivery.writer.put(_at(5500, "T", body))
@@ -128,7 +130,7 @@ async def test_those_of_a_second_come_in_the_order_in_which_they_were_sent(deliv
     assert delivery.bodies("T") == bodies
 
 
-async def test_many_that_are_due_at_once_leave_room_for_others(delivery: Delivery) -> None:
+async def test_many_due_messages_let_other_work_run(delivery: Delivery) -> None:
     for number in range(200):
         delivery.writer.put(_at(500, "T", b"%d" % number))
     delivery.clock.pass_seconds(1)
@@ -143,7 +145,7 @@ async def test_many_that_are_due_at_once_leave_room_for_others(delivery: Deliver
     assert max(after - before for before, after in pairwise(seen)) <= 64
 
 
-async def test_a_message_that_is_sent_while_its_second_is_delivered(delivery: Delivery) -> None:
+async def test_a_message_sent_while_its_second_is_delivered(delivery: Delivery) -> None:
     for number in range(100):
         delivery.writer.put(_at(500, "T", b"%d" % number))
     delivery.clock.pass_seconds(1)
@@ -153,7 +155,7 @@ async def test_a_message_that_is_sent_while_its_second_is_delivered(delivery: De
         while not any(seen):
             seen.append(delivery.store.max_offset("T", 0))
             await asyncio.sleep(0)
-        # It was told a moment before, and is heard of only now.
+        # It was announced before, and is entered only now.
         delivery.clock.now_ms -= 600
         delivery.writer.put(_at(500, "T", b"late"))
         delivery.clock.now_ms += 600
@@ -164,17 +166,17 @@ async def test_a_message_that_is_sent_while_its_second_is_delivered(delivery: De
     assert delivery.bodies("T")[-1] == b"late"
 
 
-async def test_it_is_looked_again_at_the_end_of_the_second(delivery: Delivery) -> None:
+async def test_the_pause_ends_with_the_second(delivery: Delivery) -> None:
     assert delivery.timed.pause_seconds() == 0.1
     delivery.clock.pass_seconds(0.95)
     assert delivery.timed.pause_seconds() == 0.05
 
 
-# --- what is far away ---
+# --- distant delivery times ---
 
 
-async def test_what_is_far_away_is_written_again_on_the_way(tmp_path: Path) -> None:
-    """Apache's rule: a window of ten slots; what is less than a third of it beyond goes half of it."""
+async def test_distant_messages_are_rolled(tmp_path: Path) -> None:
+    """Apache's rule, with a window of ten slots: less than a third beyond it, a message waits half of it."""
     delivery = opened(tmp_path, timerRollWindowSlot=10)
     far, farther = _at(12_000, "T", b"far"), _at(25_000, "T", b"farther")
     delivery.writer.put(far)
@@ -190,7 +192,7 @@ async def test_what_is_far_away_is_written_again_on_the_way(tmp_path: Path) -> N
     delivery.store.close()
 
 
-async def test_what_is_far_away_can_be_taken_back(tmp_path: Path) -> None:
+async def test_distant_messages_can_be_recalled(tmp_path: Path) -> None:
     delivery = opened(tmp_path, timerRollWindowSlot=10)
     placed = delivery.writer.put(_at(25_000, "T", b"x", UNIQ_KEY="K"))
     await delivery.pass_seconds(3)
@@ -206,7 +208,7 @@ async def test_what_is_far_away_can_be_taken_back(tmp_path: Path) -> None:
 
 
 def _full(delivery: Delivery, after_ms: int, left_bytes: int) -> InnerMessage:
-    """A message that has so many bytes left below the limit while it waits."""
+    """Return a message whose properties have `left_bytes` left below the limit while it waits."""
     home = {"TIMER_OUT_MS": str(START_MS), "REAL_TOPIC": "T", "REAL_QID": "0"}
     fields = {"TIMER_DELIVER_MS": str(START_MS + after_ms), "a": "x"}
     used = len(properties_to_string(fields | home))
@@ -216,7 +218,7 @@ def _full(delivery: Delivery, after_ms: int, left_bytes: int) -> InnerMessage:
 
 @pytest.mark.parametrize("left_bytes", [0, 1, 21, 22, 40, 61, 62, 81, 200])
 @pytest.mark.parametrize("append_crc", [False, True])
-async def test_it_comes_however_full_its_properties_are(
+async def test_messages_with_properties_at_the_limit_are_delivered(
     delivery: Delivery, left_bytes: int, append_crc: bool
 ) -> None:
     delivery.writer._append_crc = append_crc
@@ -232,9 +234,7 @@ async def test_it_comes_however_full_its_properties_are(
 
 
 @pytest.mark.parametrize("left_bytes", [0, 62, 81, 82, 200])
-async def test_it_is_written_again_on_the_way_however_full_its_properties_are(
-    tmp_path: Path, left_bytes: int
-) -> None:
+async def test_messages_with_properties_at_the_limit_are_rolled(tmp_path: Path, left_bytes: int) -> None:
     delivery = opened(tmp_path, timerRollWindowSlot=10)
     delivery.writer.put(_full(delivery, 25_000, left_bytes))
     for _ in range(30):
@@ -249,7 +249,7 @@ async def test_it_is_written_again_on_the_way_however_full_its_properties_are(
 # --- taken back ---
 
 
-async def test_what_was_taken_back_does_not_come(delivery: Delivery) -> None:
+async def test_a_recalled_message_is_not_delivered(delivery: Delivery) -> None:
     placed = delivery.writer.put(_at(5500, "T", b"1", UNIQ_KEY="K1"))
     delivery.writer.put(_at(5600, "T", b"2", UNIQ_KEY="K2"))
     delivery.writer.put(_at(5600, "U", b"3", UNIQ_KEY="K1"))
@@ -267,7 +267,7 @@ async def test_what_was_taken_back_does_not_come(delivery: Delivery) -> None:
     assert (counts.recalled, counts.waiting) == (1, {"T": 0, "U": 0})
 
 
-async def test_taking_back_what_is_not_there(delivery: Delivery) -> None:
+async def test_recalling_an_unknown_message(delivery: Delivery) -> None:
     placed = delivery.writer.put(_at(5500, "T", b"1", UNIQ_KEY="K1"))
     delivery.writer.put(_recall(placed, "T", "K2"))
     await delivery.pass_seconds(6)
@@ -275,10 +275,12 @@ async def test_taking_back_what_is_not_there(delivery: Delivery) -> None:
     assert delivery.timers.counts.waiting == {"T": 0}
 
 
-# --- what cannot be delivered ---
+# --- failures ---
 
 
-async def test_a_full_disk_makes_them_wait(delivery: Delivery, caplog: pytest.LogCaptureFixture) -> None:
+async def test_delivery_continues_after_a_full_disk(
+    delivery: Delivery, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     for number in range(3):
         delivery.writer.put(_at(500, "T", b"%d" % number))
@@ -297,7 +299,7 @@ async def test_a_full_disk_makes_them_wait(delivery: Delivery, caplog: pytest.Lo
     ]
 
 
-async def test_a_disk_that_cannot_be_read_is_tried_again(
+async def test_a_failed_read_is_retried(
     delivery: Delivery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     delivery.writer.put(_at(500))
@@ -306,17 +308,17 @@ async def test_a_disk_that_cannot_be_read_is_tried_again(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(delivery.timers.pending, "entries_of", fails)
+        patched.setattr(delivery.timers.pending, "read_slot", fails)
         for _ in range(5):
             await delivery.pass_seconds(1)
-    assert len([record for record in caplog.records if "will try again" in record.message]) == 1
+    assert len([record for record in caplog.records if "will retry" in record.message]) == 1
     assert delivery.stored("T") == []
     await delivery.pass_seconds(10)
     assert len(delivery.stored("T")) == 1
 
 
 @pytest.mark.parametrize("digits", [1, 5000])
-async def test_properties_of_senders_that_only_look_like_the_brokers(delivery: Delivery, digits: int) -> None:
+async def test_properties_of_producers_that_look_like_the_brokers(delivery: Delivery, digits: int) -> None:
     fields = dict.fromkeys(("TIMER_DELIVER_MS", "TIMER_ROLL_TIMES", "REAL_QID"), "9" * digits)
     delivery.writer.put(with_properties({"TIMER_DELAY_MS": "500", **fields}))
     await delivery.pass_seconds(1)
@@ -324,7 +326,7 @@ async def test_properties_of_senders_that_only_look_like_the_brokers(delivery: D
     assert 0 <= delivery.timers.counts.lateness_ms.total < 1000
 
 
-async def test_what_belongs_nowhere_is_passed_over(delivery: Delivery) -> None:
+async def test_messages_without_a_valid_original_queue_are_skipped(delivery: Delivery) -> None:
     for properties in (
         {"TIMER_OUT_MS": str(START_MS), "REAL_TOPIC": TIMER, "REAL_QID": "0"},
         {"TIMER_OUT_MS": str(START_MS), "REAL_TOPIC": "T", "REAL_QID": "x"},
@@ -340,8 +342,8 @@ async def test_what_belongs_nowhere_is_passed_over(delivery: Delivery) -> None:
     assert delivery.timers.entering.behind == 0
 
 
-async def test_pops_journal_is_left_alone(delivery: Delivery) -> None:
-    """Its entries wait in the wheel, for Apache's broker, and are passed over here."""
+async def test_entries_of_pops_journal_are_not_delivered(delivery: Delivery) -> None:
+    """They are in the wheel only for Apache's broker."""
     revive = "rmq_sys_REVIVE_LOG_DefaultCluster"
     fields = {"TIMER_OUT_MS": str(START_MS + 1000), "REAL_TOPIC": revive, "REAL_QID": "0"}
     delivery.writer.put(with_properties(fields, TIMER))
@@ -357,7 +359,7 @@ async def test_pops_journal_is_left_alone(delivery: Delivery) -> None:
 # --- settings ---
 
 
-async def test_stopped_for_now(tmp_path: Path) -> None:
+async def test_settings_that_stop_the_timer(tmp_path: Path) -> None:
     delivery = opened(tmp_path, timerStopEnqueue=True)
     delivery.writer.put(_at(500))
     await delivery.pass_seconds(5)
@@ -386,7 +388,7 @@ async def test_a_finer_precision(tmp_path: Path) -> None:
 # --- the clock ---
 
 
-async def test_a_clock_that_is_set_back(delivery: Delivery) -> None:
+async def test_a_clock_set_back(delivery: Delivery) -> None:
     delivery.writer.put(_at(500, "T", b"before"))
     await delivery.pass_seconds(3600)
     delivery.clock.now_ms -= 3_600_000
@@ -397,7 +399,7 @@ async def test_a_clock_that_is_set_back(delivery: Delivery) -> None:
     assert delivery.bodies("T") == [b"before", b"after"]
 
 
-async def test_a_clock_that_is_set_back_in_the_middle_of_a_second(delivery: Delivery) -> None:
+async def test_a_clock_set_back_during_a_second(delivery: Delivery) -> None:
     delivery.writer.put(_at(500, "T", b"before"))
     delivery.store.health.refuse("disk", "full")
     await delivery.pass_seconds(60)
@@ -409,7 +411,7 @@ async def test_a_clock_that_is_set_back_in_the_middle_of_a_second(delivery: Deli
     assert delivery.bodies("T") == [b"before", b"after"]
 
 
-async def test_a_clock_that_jumps_ahead(delivery: Delivery) -> None:
+async def test_a_clock_set_forward(delivery: Delivery) -> None:
     delivery.writer.put(_at(500))
     await delivery.pass_seconds(40 * 24 * 3600)
     await delivery.pass_seconds(1)
@@ -422,16 +424,16 @@ async def test_a_clock_that_jumps_ahead(delivery: Delivery) -> None:
 # --- in whose memory it is ---
 
 
-async def test_what_nobody_told_of_is_read(delivery: Delivery) -> None:
+async def test_messages_that_were_not_announced_are_read(delivery: Delivery) -> None:
     for number in range(100):
         delivery.writer.put(_at(500, "T", b"%d" % number))
         if number % 7 < 4:
-            delivery.timers.entering._told.clear()
+            delivery.timers.entering._announced.clear()
     await delivery.pass_seconds(1)
     assert delivery.bodies("T") == [b"%d" % number for number in range(100)]
 
 
-async def test_a_message_that_has_gone_from_the_log(tmp_path: Path) -> None:
+async def test_a_message_removed_from_the_log(tmp_path: Path) -> None:
     delivery = opened(tmp_path, mappedFileSizeCommitLog=4096)
     for number in range(30):
         delivery.writer.put(_at(500, "T", b"%d" % number))
@@ -447,7 +449,7 @@ async def test_a_message_that_has_gone_from_the_log(tmp_path: Path) -> None:
     delivery.store.close()
 
 
-async def test_each_message_is_on_the_disk_before_its_slot_is_done(
+async def test_with_sync_flush_a_slot_ends_after_its_messages_are_flushed(
     delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(delivery.store), "flushes_each_message", True)
@@ -468,7 +470,7 @@ async def test_each_message_is_on_the_disk_before_its_slot_is_done(
 # --- refused on the way out ---
 
 
-async def test_it_goes_on_behind_what_the_store_did_not_take(
+async def test_delivery_continues_at_the_message_that_the_store_refused(
     delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
@@ -490,7 +492,7 @@ async def test_it_goes_on_behind_what_the_store_did_not_take(
     assert delivery.bodies("T") == [b"%d" % number for number in range(5)]
 
 
-async def test_what_the_store_never_takes_is_passed_over(
+async def test_a_message_that_the_store_rejects_is_skipped(
     delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rejects(message: InnerMessage) -> None:
@@ -507,7 +509,7 @@ async def test_what_the_store_never_takes_is_passed_over(
     assert len(delivery.stored("T")) == 1
 
 
-async def test_a_kill_in_the_middle_of_a_slot_brings_all_of_it_again(
+async def test_a_kill_during_a_slot_redelivers_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery = opened(tmp_path)

@@ -39,7 +39,7 @@ def _write(timer_log: TimerLog) -> None:
     timer_log.was_written(begin + len(data))
 
 
-def _again(tmp_path: Path) -> TimerLog:
+def _reopened(tmp_path: Path) -> TimerLog:
     again = TimerLog(tmp_path / "timerlog", _FILE_BYTES)
     again.load()
     return again
@@ -59,23 +59,23 @@ def test_entries_are_read_back(timer_log: TimerLog, writes_after: int) -> None:
     timer_log.close()
 
 
-def test_files_are_as_apaches_and_blank_at_their_end(timer_log: TimerLog, tmp_path: Path) -> None:
+def test_files_are_apaches_with_padding_at_their_end(timer_log: TimerLog, tmp_path: Path) -> None:
     _filled(timer_log, 11)
     _write(timer_log)
     names = sorted(path.name for path in (tmp_path / "timerlog").iterdir())
     assert names == ["0" * 20, f"{_FILE_BYTES:020d}"]
     content = (tmp_path / "timerlog" / names[0]).read_bytes()
     assert len(content) == _FILE_BYTES
-    # Size, no entry before, the magic of a blank.
+    # Size, no previous entry, the magic of the padding.
     assert content[-20:-4].hex() == "00000014" + "00" * 8 + "cbd43194"
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20, 25])
-def test_a_scan_finds_them_and_where_they_end(timer_log: TimerLog, tmp_path: Path, count: int) -> None:
+def test_a_scan_finds_all_entries_and_their_end(timer_log: TimerLog, tmp_path: Path, count: int) -> None:
     positions = _filled(timer_log, count)
     end = timer_log.end
     _write(timer_log)
-    again = _again(tmp_path)
+    again = _reopened(tmp_path)
     assert list(again.scan(again.begin)) == [(positions[n], _unit(n)) for n in range(count)]
     if count > 4:
         assert [position for position, _ in again.scan(positions[4])] == positions[4:]
@@ -85,27 +85,27 @@ def test_a_scan_finds_them_and_where_they_end(timer_log: TimerLog, tmp_path: Pat
     assert _append(again, 99) == _append(timer_log, 99)
 
 
-def test_what_is_cut_off_is_zero_again(timer_log: TimerLog, tmp_path: Path) -> None:
+def test_the_file_is_zero_behind_a_cut(timer_log: TimerLog, tmp_path: Path) -> None:
     positions = _filled(timer_log, 25)
     _write(timer_log)
-    again = _again(tmp_path)
+    again = _reopened(tmp_path)
     again.cut(positions[5])
     assert sorted(path.name for path in (tmp_path / "timerlog").iterdir()) == ["0" * 20]
-    assert len(list(_again(tmp_path).scan(0))) == 5
+    assert len(list(_reopened(tmp_path).scan(0))) == 5
     assert _append(again, 5) == positions[5]
 
 
-def test_a_scan_ends_at_what_is_no_entry(timer_log: TimerLog, tmp_path: Path) -> None:
+def test_a_scan_ends_at_an_invalid_entry(timer_log: TimerLog, tmp_path: Path) -> None:
     positions = _filled(timer_log, 8)
     _write(timer_log)
     path = tmp_path / "timerlog" / ("0" * 20)
     content = bytearray(path.read_bytes())
     content[positions[6] + 3] = 51  # its size
     path.write_bytes(content)
-    assert [position for position, _ in _again(tmp_path).scan(0)] == positions[:6]
+    assert [position for position, _ in _reopened(tmp_path).scan(0)] == positions[:6]
 
 
-def test_a_write_that_is_tried_again_is_the_same(timer_log: TimerLog, tmp_path: Path) -> None:
+def test_a_repeated_write_is_idempotent(timer_log: TimerLog, tmp_path: Path) -> None:
     positions = _filled(timer_log, 15)
     begin, data = timer_log.unwritten()
     timer_log.write(begin, data)
@@ -114,10 +114,10 @@ def test_a_write_that_is_tried_again_is_the_same(timer_log: TimerLog, tmp_path: 
     timer_log.was_written(begin + len(data))
     assert timer_log.unwritten()[0] == positions[14] + UNIT_BYTES
     _write(timer_log)
-    assert len(list(_again(tmp_path).scan(0))) == 16
+    assert len(list(_reopened(tmp_path).scan(0))) == 16
 
 
-def test_old_files_go_one_by_one(timer_log: TimerLog, tmp_path: Path) -> None:
+def test_old_files_are_deleted_one_by_one(timer_log: TimerLog, tmp_path: Path) -> None:
     positions = _filled(timer_log, 25)
     assert timer_log.oldest_file_end() is None
     _write(timer_log)
@@ -127,12 +127,12 @@ def test_old_files_go_one_by_one(timer_log: TimerLog, tmp_path: Path) -> None:
     assert timer_log.begin == _FILE_BYTES
     assert timer_log.unit(positions[3]) is None
     assert timer_log.unit(positions[12]) == _unit(12)
-    again = _again(tmp_path)
+    again = _reopened(tmp_path)
     assert again.begin == _FILE_BYTES
     assert [position for position, _ in again.scan(again.begin)] == positions[10:]
 
 
-def test_files_of_another_size_are_gone_on_with(timer_log: TimerLog, tmp_path: Path) -> None:
+def test_the_log_continues_in_files_of_another_size(timer_log: TimerLog, tmp_path: Path) -> None:
     positions = _filled(timer_log, 25)
     _write(timer_log)
     again = TimerLog(tmp_path / "timerlog", 4096)
@@ -148,13 +148,13 @@ def test_files_of_different_sizes_are_not_opened(timer_log: TimerLog, tmp_path: 
     with (tmp_path / "timerlog" / f"{_FILE_BYTES:020d}").open("ab") as stream:
         stream.write(b"\0")
     with pytest.raises(StoreDamaged, match="has 541 bytes, the file before it 540"):
-        _again(tmp_path)
+        _reopened(tmp_path)
 
 
-def test_behind_a_missing_file_it_begins(timer_log: TimerLog, tmp_path: Path) -> None:
+def test_the_log_begins_behind_a_missing_file(timer_log: TimerLog, tmp_path: Path) -> None:
     positions = _filled(timer_log, 25)
     _write(timer_log)
     (tmp_path / "timerlog" / f"{_FILE_BYTES:020d}").unlink()
-    again = _again(tmp_path)
+    again = _reopened(tmp_path)
     assert again.begin == 2 * _FILE_BYTES
     assert [position for position, _ in again.scan(again.begin)] == positions[20:]

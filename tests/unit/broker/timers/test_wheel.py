@@ -25,12 +25,12 @@ def _written(wheel: TimerWheel, path: Path) -> TimerWheel:
     return again
 
 
-def test_a_slot_is_of_its_time_alone(wheel: TimerWheel) -> None:
+def test_a_slot_belongs_to_one_time(wheel: TimerWheel) -> None:
     assert wheel.slot(START_MS) is None
     wheel.put(Slot(START_MS, 52, 104, 2))
     assert wheel.slot(START_MS) == Slot(START_MS, 52, 104, 2)
     assert wheel.slot(START_MS + 1000) is None
-    # The same place, two weeks later and earlier.
+    # The same slot of the file, two weeks later and earlier.
     assert wheel.slot(START_MS + _SPAN_MS) is None
     assert wheel.slot(START_MS - _SPAN_MS) is None
     wheel.clear(START_MS)
@@ -42,7 +42,7 @@ def test_entries_of_a_slot_are_chained(wheel: TimerWheel) -> None:
         *(-1, 0, 52)
     ]
     assert wheel.slot(START_MS) == Slot(START_MS, 0, 208, 1)
-    # The same place, of two weeks later.
+    # The same slot of the file, two weeks later.
     assert wheel.link(START_MS + _SPAN_MS, 260, 1) == -1
     assert wheel.slot(START_MS) is None
 
@@ -56,7 +56,7 @@ def test_the_next_slot_in_use(wheel: TimerWheel, ahead_s: int) -> None:
     assert wheel.next_in_use(time_ms + 1000, time_ms + _SPAN_MS) is None
 
 
-def test_what_is_in_use_begins_with_a_time(wheel: TimerWheel) -> None:
+def test_slots_in_use_from_a_time_on(wheel: TimerWheel) -> None:
     slots = [Slot(START_MS + offset * 1000, 0, offset, 1) for offset in (-2, -1, 0, 1, 3600)]
     for slot in slots:
         wheel.put(slot)
@@ -64,7 +64,7 @@ def test_what_is_in_use_begins_with_a_time(wheel: TimerWheel) -> None:
     assert sorted(wheel.in_use(0)) == []  # of another cycle
 
 
-def test_what_changed_is_written_page_by_page(wheel: TimerWheel, tmp_path: Path) -> None:
+def test_changed_pages_are_written(wheel: TimerWheel, tmp_path: Path) -> None:
     for second in (0, 1, 127, 1000):
         wheel.put(Slot(START_MS + second * 1000, 0, second, 1))
     assert wheel.has_changed
@@ -81,7 +81,7 @@ def test_what_changed_is_written_page_by_page(wheel: TimerWheel, tmp_path: Path)
     assert not again.has_changed
 
 
-def test_what_was_cleared_is_gone_from_the_file(wheel: TimerWheel, tmp_path: Path) -> None:
+def test_cleared_slots_are_cleared_in_the_file(wheel: TimerWheel, tmp_path: Path) -> None:
     wheel.put(Slot(START_MS, 0, 0, 1))
     wheel.put(Slot(START_MS + 1000, 0, 0, 1))
     wheel.write(wheel.take_changes())
@@ -91,7 +91,7 @@ def test_what_was_cleared_is_gone_from_the_file(wheel: TimerWheel, tmp_path: Pat
     assert list(_written(wheel, tmp_path).in_use(START_MS)) == []
 
 
-def test_another_precision_has_other_seconds(tmp_path: Path) -> None:
+def test_another_precision_has_other_slots(tmp_path: Path) -> None:
     wheel = TimerWheel(tmp_path / "timerwheel", 100)
     wheel.put(Slot(START_MS + 300, 0, 7, 1))
     assert wheel.slot(START_MS + 300) == Slot(START_MS + 300, 0, 7, 1)
@@ -99,7 +99,7 @@ def test_another_precision_has_other_seconds(tmp_path: Path) -> None:
     assert wheel.span_ms == _SPAN_MS // 10
 
 
-def test_a_file_of_another_size_is_no_wheel(wheel: TimerWheel, tmp_path: Path) -> None:
+def test_a_file_of_another_size_is_refused(wheel: TimerWheel, tmp_path: Path) -> None:
     (tmp_path / "timerwheel").write_bytes(b"x" * 4096)
     with pytest.raises(StoreDamaged, match="4096 bytes instead of 38707200"):
         wheel.load()

@@ -1,4 +1,4 @@
-"""A clean stop in the middle of a slot: what has been delivered of it does not come again."""
+"""A graceful stop during the delivery of a slot: its delivered messages are not redelivered."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _recall(delivery: Delivery, number: int) -> None:
     delivery.writer.put(with_properties(fields))
 
 
-async def _in_the_middle(folder: Path, *recalled: int) -> Delivery:
-    """A thousand are due, and more than five hundred have come when it is cancelled."""
+async def _interrupted(folder: Path, *recalled: int) -> Delivery:
+    """Cancel the delivery of a thousand messages after more than five hundred of them."""
     delivery = opened(folder)
     for number in range(_COUNT):
         _put(delivery, number)
@@ -64,8 +64,8 @@ async def _deliver_all(delivery: Delivery, seconds: int = 5) -> list[int]:
     return [int(body) for body in delivery.bodies("T")]
 
 
-async def test_the_rest_comes_after_the_start(tmp_path: Path) -> None:
-    delivery = await _in_the_middle(tmp_path)
+async def test_the_remaining_messages_are_delivered_after_the_start(tmp_path: Path) -> None:
+    delivery = await _interrupted(tmp_path)
     came = len(delivery.stored("T"))
     assert 512 <= came < _COUNT
     await _stop(delivery)
@@ -75,12 +75,12 @@ async def test_the_rest_comes_after_the_start(tmp_path: Path) -> None:
         assert await _deliver_all(again) == _ALL
 
 
-async def test_what_is_taken_back_stays_so(tmp_path: Path) -> None:
-    delivery = await _in_the_middle(tmp_path, 3, 600, 999)
+async def test_recalled_messages_stay_recalled(tmp_path: Path) -> None:
+    delivery = await _interrupted(tmp_path, 3, 600, 999)
     await _stop(delivery)
     async with killed(delivery, tmp_path) as again:
         assert sum(again.timers.counts.waiting.values()) == again.timers.pending.count
-        _put(again, _COUNT, 60_000)  # as long as something waits, the counts are what was counted
+        _put(again, _COUNT, 60_000)  # the counters are kept while messages wait
         for _ in range(5):
             await again.pass_seconds(1)
         assert again.timers.counts.waiting == {"T": 1}
@@ -89,7 +89,7 @@ async def test_what_is_taken_back_stays_so(tmp_path: Path) -> None:
         ]
 
 
-async def test_where_all_of_the_slot_has_come_it_is_done(
+async def test_a_completely_delivered_slot_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery = opened(tmp_path)
@@ -112,9 +112,9 @@ async def test_where_all_of_the_slot_has_come_it_is_done(
         assert await _deliver_all(again) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
 
 
-async def test_a_stop_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that reads is waited for: only one at a time reads the timer log."""
-    delivery = await _in_the_middle(tmp_path)
+async def test_a_stop_while_a_slot_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stop waits for the reading thread, since only one thread may read the timer log."""
+    delivery = await _interrupted(tmp_path)
     reading = delivery.timed._reading
     assert reading is not None
     await _stop(delivery)
@@ -123,7 +123,7 @@ async def test_a_stop_while_it_is_read(tmp_path: Path, monkeypatch: pytest.Monke
         assert await _deliver_all(again) == _ALL
 
 
-async def test_where_the_store_refuses_it_is_left_as_it_is(
+async def test_a_slot_stays_as_it_is_when_the_store_refuses_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery = opened(tmp_path)
@@ -150,10 +150,10 @@ async def test_where_the_store_refuses_it_is_left_as_it_is(
         assert sorted({int(body) for body in again.bodies("T")}) == list(range(200))
 
 
-async def test_entries_that_cannot_be_read_are_left_as_they_are(
+async def test_a_slot_stays_as_it_is_when_its_entries_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    delivery = await _in_the_middle(tmp_path)
+    delivery = await _interrupted(tmp_path)
 
     def fails(*_: object) -> None:
         raise OSError(5, "Input/output error")
@@ -161,7 +161,7 @@ async def test_entries_that_cannot_be_read_are_left_as_they_are(
     monkeypatch.setattr(delivery.timers.pending.timer_log, "unit", fails)
     await _stop(delivery)
     monkeypatch.undo()
-    assert "comes again" in caplog.text
+    assert "some timed messages will be redelivered" in caplog.text
     async with killed(delivery, tmp_path) as again:
         for _ in range(3):
             await again.pass_seconds(1)
@@ -171,7 +171,7 @@ async def test_entries_that_cannot_be_read_are_left_as_they_are(
 @pytest.mark.parametrize("wheel_is_lost", [False, True])
 @pytest.mark.parametrize("now_ms", [1000, 500])
 async def test_a_kill_after_the_next_start(tmp_path: Path, now_ms: int, wheel_is_lost: bool) -> None:
-    delivery = await _in_the_middle(tmp_path, 3, 700)
+    delivery = await _interrupted(tmp_path, 3, 700)
     await _stop(delivery)
     async with killed(delivery, tmp_path, timerPrecisionMs=now_ms) as second:
         await flushed(second)
@@ -184,12 +184,12 @@ async def test_a_kill_after_the_next_start(tmp_path: Path, now_ms: int, wheel_is
 
 @pytest.mark.parametrize("wheel_is_lost", [False, True])
 @pytest.mark.parametrize("fails", ["wheel", "checkpoint"])
-async def test_a_kill_while_it_is_written(
+async def test_a_kill_while_the_files_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, wheel_is_lost: bool
 ) -> None:
-    """Some come twice then, and none is lost or comes though it was taken back."""
-    delivery = await _in_the_middle(tmp_path, 3, 700)
-    # The entries of what was put off stand behind these, which are of newer messages.
+    """Some messages are redelivered then. None is lost, and no recalled message is delivered."""
+    delivery = await _interrupted(tmp_path, 3, 700)
+    # These entries are of newer messages than those of the moved messages, which are behind them.
     for number in range(_COUNT, _COUNT + 3):
         _put(delivery, number, 3500)
     await delivery.timers.entering.enter_new(START_MS + 1000)
@@ -213,8 +213,8 @@ async def test_a_kill_while_it_is_written(
         assert [number for number in came if number >= _COUNT] == [1000, 1001, 1002]
 
 
-async def test_a_file_goes_when_the_newest_of_its_messages_is_gone(tmp_path: Path) -> None:
-    """Its last entry may be of an older message."""
+async def test_a_file_is_deleted_with_the_newest_of_its_messages(tmp_path: Path) -> None:
+    """The file's last entry may be of an older message."""
     delivery = opened(tmp_path)
     for number in range(50):
         _put(delivery, number, 3_600_000)
