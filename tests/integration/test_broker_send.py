@@ -428,7 +428,7 @@ async def test_before_its_time_the_broker_takes_nothing(broker: RunningBroker, c
 
     remark = await _refused(client, send("T"), ResponseCode.SYSTEM_ERROR)
 
-    assert "takes no messages until 2100-01-01 00:00:00.000" in remark
+    assert "does not accept messages until 2100-01-01 00:00:00.000" in remark
     broker.change(startAcceptSendRequestTimeStamp=0)
     sent(await client.ask(send("T")))
 

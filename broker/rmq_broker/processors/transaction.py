@@ -74,7 +74,7 @@ class TransactionProcessor:
             connection,
             request,
             offset,
-            lambda record: self._transactions.resuming.resume(record, message_id),
+            lambda record: self._transactions.resumption.resume(record, message_id),
         )
 
     def _with_record(

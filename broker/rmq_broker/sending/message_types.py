@@ -1,7 +1,7 @@
 """Message types: the type that a topic is for (`message.type`), and the type of a message by its properties.
 
-Apache's broker leaves the check to the proxy (5.3.3, TopicMessageType, DefaultTopicMessageTypeValidator). Here
-the broker checks the types if `messageTypeCheck` is on.
+Apache's broker leaves the check to the proxy (5.3.3, TopicMessageType, DefaultTopicMessageTypeValidator).
+Here the broker checks the types if `messageTypeCheck` is on.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def check_type(required: str, topic_name: str, properties: bytes) -> None:
     if is_a != required:
         raise CommandError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"topic {topic_name} accepts messages of type {required}, and this one is {is_a} by its properties: "
-            f"send it to another topic, or change the topic's attribute {MESSAGE_TYPE} (messageTypeCheck is "
-            "on)",
+            f"topic {topic_name} accepts messages of type {required}, and this one is {is_a} by its "
+            f"properties: send it to another topic, or change the topic's attribute {MESSAGE_TYPE} "
+            "(messageTypeCheck is on)",
         )
 
 

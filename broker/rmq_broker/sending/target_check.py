@@ -39,7 +39,7 @@ class TargetChecker:
         return self.topics.version
 
     def required_type(self, topic: TopicConfig) -> str | None:
-        """Return the type that all messages to a topic must have; None if any may, or types are not checked."""
+        """Return the type that all messages to a topic must have; None if types are not checked."""
         if not self._settings.message_type_check:
             return None
         return required_type(topic, is_system=topic.topic_name in self.topics.system_topics)
@@ -67,8 +67,8 @@ class TargetChecker:
         topic = self.topics.get(name) or self._create(target, peer)
         if not topic.perm & WRITE:
             raise CommandError(ResponseCode.NO_PERMISSION, f"sending messages to topic {name} is forbidden")
-        # A broker without write permission is drained by withdrawing its routes. For ordered topics it refuses
-        # messages at once, so that no queue gets messages later than the queue that succeeds it.
+        # A broker without write permission is drained by withdrawing its routes. For ordered topics it
+        # refuses messages at once, so that no queue gets messages later than the queue that succeeds it.
         if topic.order and not self._settings.broker_permission & WRITE:
             raise CommandError(ResponseCode.NO_PERMISSION, "sending messages to this broker is forbidden")
         queues = max(topic.write_queue_nums, topic.read_queue_nums)

@@ -1,1 +1,1 @@
-"""Transactions: messages that consumers get only once their producer says so."""
+"""Transactions: messages that consumers receive only after their producer has committed them."""

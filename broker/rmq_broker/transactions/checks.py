@@ -1,4 +1,4 @@
-"""Looking after transactions that do not end: their producers are asked, and at last they are given up.
+"""Check transactions that do not end: ask their producers for the outcome, and finally give them up.
 
 Source: Apache RocketMQ 5.3.3, TransactionalMessageServiceImpl, DefaultTransactionalMessageCheckListener.
 """
@@ -19,7 +19,7 @@ from rmq_remoting.message_properties import (
 from ..delivery.inner_message import InnerMessage, read_message
 from ..store.api import ColdData, MessageRejected, StoreUnavailable
 from ..topics.names import TRANSACTION_CHECKED_OUT_TOPIC
-from .half_messages import End, HalfMessage
+from .half_messages import HalfMessage, Outcome
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from ..settings.broker import BrokerSettings
     from ..store.api import MessageStore
     from ..topics.table import TopicTable
+    from .check_requests import CheckRequests
     from .half_messages import HalfMessages
     from .op_messages import OpMessages
-    from .questions import Questions
 
 log = logging.getLogger("rmq.broker.transactions")
 
 _CHECKED_OUT_QUEUES: Final = 1
 _HOUR_MS: Final = 3_600_000
-# So many transactions are looked at, or looked after, in a row before the loop goes on with other work.
-_LOOKS: Final = 1000
+# The transactions that are visited, and that are checked, before the event loop runs other work.
+_VISITS: Final = 1000
 _SLICE: Final = 16
 
 
 class Checks:
-    """One round every `transactionCheckInterval`; belongs to the loop's thread."""
+    """Checks all overdue transactions every `transactionCheckInterval`; belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -51,31 +51,32 @@ class Checks:
         writer: MessageWriter,
         halves: HalfMessages,
         ops: OpMessages,
-        questions: Questions,
+        check_requests: CheckRequests,
         now_ms: ClockMs,
     ) -> None:
         self.given_up = 0
-        self.lost = 0  # of what could not be read any more
+        self.lost = 0  # transactions whose half message could not be read
         self._settings = settings
         self._topics = topics
         self._store = store
         self._writer = writer
         self._halves = halves
         self._ops = ops
-        self._questions = questions
+        self._check_requests = check_requests
         self._now_ms = now_ms
 
     def period_seconds(self) -> float:
-        """How often `run` is to be called, by the setting in force."""
+        """Return the pause between two calls of `run`, by the current setting."""
         return self._settings.transaction_check_interval_ms / 1000
 
     async def run(self) -> None:
-        """Look after each transaction that has been under way for too long."""
+        """Check each transaction that has been in progress for too long."""
         given_up = self.given_up
         await self._round()
         if self.given_up > given_up:
             log.warning(
-                "%d transactions are given up, nobody said what became of them: their messages are in %s",
+                "transactions given up, their producers did not report an outcome; their messages were moved "
+                "transactions=%d topic=%s",
                 self.given_up - given_up,
                 TRANSACTION_CHECKED_OUT_TOPIC,
             )
@@ -83,57 +84,64 @@ class Checks:
     async def _round(self) -> None:
         done = 0
         for number, half in enumerate(self._halves.in_order(), 1):
-            if number % _LOOKS == 0:
+            if number % _VISITS == 0:
                 await asyncio.sleep(0)
             if not self._halves.is_current(half) or not self._is_due(half):
                 continue
             try:
-                await self._look_after(half)
+                await self._check(half)
             except StoreUnavailable as error:
-                log.warning("transactions are not looked after now: %s", error)
+                log.warning("transaction checks interrupted, will retry cause=%s", error)
                 return
             except OSError as error:
-                log.error("the half message at %d of the log cannot be read: %s", half.physical_offset, error)
+                log.error(
+                    "reading a half message failed, will retry physical_offset=%d cause=%s",
+                    half.physical_offset,
+                    error,
+                )
             done += 1
             if done % _SLICE == 0:
-                await self._breathe()
+                await self._yield()
 
-    async def _breathe(self) -> None:
-        """Give way to other work; where each message is flushed, no faster than the disk takes them."""
+    async def _yield(self) -> None:
+        """Let other work run; with SYNC_FLUSH also wait for the flush of the appended messages."""
         if self._store.flushes_each_message:
             await self._store.flushed()
         else:
             await asyncio.sleep(0)
 
     def _is_due(self, half: HalfMessage) -> bool:
-        """Whether a transaction has been under way for `transactionTimeOut`, or the clock was set back."""
+        """Whether a transaction has been in progress for `transactionTimeOut`, or the clock was set back."""
         age_ms = self._now_ms() - half.since_ms
         return not 0 <= age_ms < self._settings.transaction_timeout_ms
 
-    async def _look_after(self, half: HalfMessage) -> None:
+    async def _check(self, half: HalfMessage) -> None:
         message = await self._read(half)
         if not self._halves.is_current(half):
-            return  # it ended while it was read
+            return  # it ended during the read
         if message is None:
-            self._lose(half, "its half message is not in the log any more")
+            self._lose(half, "its half message is no longer in the commit log")
             return
         if self._is_over(half) or not self._append_again(half, message):
             self._give_up(half, message)
 
     async def _read(self, half: HalfMessage) -> InnerMessage | None:
-        """The half message, on the disk or not yet; None where it is not in the log. Raises OSError."""
+        """Read the half message, flushed or not; None if it is not in the log. Raises OSError."""
         try:
             record = self._store.record_now(half.physical_offset, entered=False)
         except ColdData:
             if half.physical_offset >= self._store.entries_end:
-                raise OSError("it is neither in memory nor flushed to the disk yet") from None
+                raise OSError("it is neither in memory nor flushed yet") from None
             record = await asyncio.get_running_loop().run_in_executor(
                 None, self._store.record_at, half.physical_offset
             )
         return None if record is None else read_message(record).message
 
     def _is_over(self, half: HalfMessage) -> bool:
-        """Whether it was asked about often enough, or is as old as messages get (needDiscard, needSkip)."""
+        """Whether the last check is over, or the transaction older than messages are kept.
+
+        (needDiscard, needSkip.)
+        """
         age_ms = self._now_ms() - half.since_ms
         return (
             half.checks >= self._settings.transaction_check_max
@@ -141,9 +149,10 @@ class Checks:
         )
 
     def _append_again(self, half: HalfMessage, message: InnerMessage) -> bool:
-        """And ask its producer, unless that wants to be left alone for longer; False where it is too long.
+        """Append the half message again and send a check request; False if its properties get too long.
 
-        That one is appended again, too: its half message would hold up the progress of all others.
+        The producer of an immune transaction is not asked. Its half message is appended again nevertheless,
+        because it would hold back the committed offset of the queue.
         """
         now_ms = self._now_ms()
         is_immune = half.immune_ms is not None and now_ms - half.since_ms < half.immune_ms
@@ -170,11 +179,11 @@ class Checks:
         self._halves.add(again)
         self._ops.add(half.queue_offset)
         if not is_immune:
-            self._questions.ask(again, checked)
+            self._check_requests.send(again, checked)
         return True
 
     def _give_up(self, half: HalfMessage, message: InnerMessage) -> None:
-        """Nobody said what became of it: administrators find it, and can have it asked about again (323)."""
+        """Move the half message to a topic where administrators find it and can resume its checks (323)."""
         topic = self._topics.create_for_group(TRANSACTION_CHECKED_OUT_TOPIC, _CHECKED_OUT_QUEUES)
         message.topic, message.queue_id = topic.topic_name, 0
         try:
@@ -185,17 +194,17 @@ class Checks:
         self._end(half)
         self.given_up += 1
 
-    def _lose(self, half: HalfMessage, why: str) -> None:
+    def _lose(self, half: HalfMessage, cause: str) -> None:
         self.lost += 1
         log.error(
-            "a transaction of group %s for topic %s (half message at %d of the log) is passed over: %s",
+            "transaction dropped group=%s topic=%s physical_offset=%d cause=%s",
             half.group,
             half.topic,
             half.physical_offset,
-            why,
+            cause,
         )
         self._end(half)
 
     def _end(self, half: HalfMessage) -> None:
-        self._halves.end(half.first_offset, End.GIVEN_UP)
+        self._halves.end(half.first_offset, Outcome.GIVEN_UP)
         self._ops.add(half.queue_offset)

@@ -1,7 +1,8 @@
-"""How transactions end: the half message becomes a message of its own topic, or is done with.
+"""End transactions: a committed half message is stored in its own topic, a rolled-back one is dropped.
 
-Source: Apache RocketMQ 5.3.3, EndTransactionProcessor. That takes an end for any half message that is still
-in the log, so that what has ended twice is there twice; here a transaction ends once.
+Source: Apache RocketMQ 5.3.3, EndTransactionProcessor. Apache's broker accepts an outcome for any half
+message that is still in the log, so that a repeated commit stores the message twice. Here a transaction's
+outcome is final, and reporting it again is idempotent.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rmq_remoting.sys_flags import MessageSysFlag
 
 from ..delivery.inner_message import StoredMessage, read_message
 from ..topics.names import TRANSACTION_HALF_TOPIC
-from .half_messages import End, HalfMessage
+from .half_messages import HalfMessage, Outcome
 
 if TYPE_CHECKING:
     from rmq_remoting.headers.transaction import EndTransactionRequestHeader
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.transactions")
 
-# From sending to the end, in seconds (Apache's buckets of rocketmq_finish_message_latency).
+# Upper bounds in seconds of the time from send to commit (Apache's rocketmq_finish_message_latency).
 _LATENCY_BOUNDS_SECONDS: Final = (5, 60, 600, 3600, 43_200, 86_400)
 _OF_HALF_MESSAGES: Final = PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET.encode()
 
 
 class Ending:
-    """Ends transactions as their producers say; belongs to the loop's thread."""
+    """Ends transactions by the outcome that their producers report; belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -66,62 +67,67 @@ class Ending:
         self._now_ms = now_ms
 
     def known(self, header: EndTransactionRequestHeader) -> HalfMessage | None:
-        """The half message that the header means, if it is under way and was not appended again."""
+        """Return the half message at the header's offsets, if its transaction is in progress."""
         half = self._halves.get(header.tran_state_table_offset)
         return half if half is not None and half.physical_offset == header.commit_log_offset else None
 
     def end(self, header: EndTransactionRequestHeader, record: bytes | None) -> None:
-        """Commit or roll back; `record` is what begins at the header's offset of the log.
+        """Commit or roll back; `record` is the record at the header's commit log offset.
 
-        It is not needed where the message of the known transaction is at hand. To say the same twice is no
-        error. Raises CommandError, StoreUnavailable, MessageRejected.
+        The record is not needed if the transaction is known with its message. Reporting the same outcome
+        again is idempotent. Raises CommandError, StoreUnavailable, MessageRejected.
         """
         try:
             self._end(header, record)
         except CommandError as error:
             self.refused += 1
-            # Most producers hear nothing of it.
-            log.debug("a transaction of group %s does not end: %s", header.producer_group, error.remark)
+            # Most producers send the outcome as a one-way request and get no answer.
+            log.debug("transaction outcome refused group=%s cause=%s", header.producer_group, error.remark)
             raise
 
     def _end(self, header: EndTransactionRequestHeader, record: bytes | None) -> None:
-        stored, meant = _half_message(header, record, self.known(header))
-        how = (
-            End.COMMITTED
+        stored, named = _half_message(header, record, self.known(header))
+        outcome = (
+            Outcome.COMMITTED
             if header.commit_or_rollback == MessageSysFlag.TRANSACTION_COMMIT
-            else End.ROLLED_BACK
+            else Outcome.ROLLED_BACK
         )
-        half = self._halves.get(meant.first_offset)
+        half = self._halves.get(named.first_offset)
         if half is None:
-            if not self._may_still_end(meant.first_offset, how):
+            if not self._may_still_end(named.first_offset, outcome):
                 return
         elif not header.from_transaction_check:
             self._check_immunity(half)
-        if how is End.COMMITTED:
-            self._commit(stored, meant)
+        if outcome is Outcome.COMMITTED:
+            self._commit(stored, named)
         else:
-            self.rolled_back[meant.topic] += 1
-        self._halves.end(meant.first_offset, how)
+            self.rolled_back[named.topic] += 1
+        self._halves.end(named.first_offset, outcome)
         if half is not None:
             self._ops.add(half.queue_offset)
 
-    def _may_still_end(self, first_offset: int, how: End) -> bool:
-        """Whether a transaction that is not under way may end so; False: it did already. Raises CommandError.
+    def _may_still_end(self, first_offset: int, outcome: Outcome) -> bool:
+        """Whether a transaction that is not in progress may end so; False: it already did.
 
-        What was given up is committed all the same if its producer says so at last.
+        A transaction that was given up can still be committed. Raises CommandError for another outcome
+        than the first one.
         """
-        ended = self._halves.ending_of(first_offset)
-        if ended is how:
+        ended = self._halves.outcome_of(first_offset)
+        if ended is outcome:
             return False
-        if ended is End.GIVEN_UP:
-            return how is End.COMMITTED
+        if ended is Outcome.GIVEN_UP:
+            return outcome is Outcome.COMMITTED
         already = "has ended" if ended is None else f"was {ended.value}"
         raise CommandError(
-            ResponseCode.ILLEGAL_OPERATION, f"the transaction {already} already, it cannot be {how.value} now"
+            ResponseCode.ILLEGAL_OPERATION,
+            f"the transaction {already} already, it cannot be {outcome.value} now",
         )
 
     def _check_immunity(self, half: HalfMessage) -> None:
-        """Whoever says how long he does not want to be asked is asked afterwards (rejectCommitOrRollback)."""
+        """Refuse an outcome after the transaction's immunity time; the producer is checked instead.
+
+        (rejectCommitOrRollback.)
+        """
         if half.immune_ms is None:
             return
         immune_ms = max(half.immune_ms, self._settings.transaction_timeout_ms)
@@ -130,7 +136,7 @@ class Ending:
             raise CommandError(
                 ResponseCode.ILLEGAL_OPERATION,
                 f"the transaction has taken {age_ms} ms, longer than its CHECK_IMMUNITY_TIME_IN_SECONDS "
-                f"({immune_ms} ms): its producer group will be asked",
+                f"({immune_ms} ms): its producer group will be checked",
             )
 
     def _commit(self, stored: StoredMessage, half: HalfMessage) -> None:
@@ -140,7 +146,7 @@ class Ending:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic {topic} of the transaction does not exist any more: create it, or roll back",
             )
-        # One of its own: where it cannot be stored now, the half message is needed again.
+        # A copy, because the half message is needed again if the store is unavailable now.
         message = replace(
             half_message,
             topic=topic,
@@ -165,7 +171,10 @@ class Ending:
 def _half_message(
     header: EndTransactionRequestHeader, record: bytes | None, known: HalfMessage | None
 ) -> tuple[StoredMessage, HalfMessage]:
-    """The half message that the header means. Raises CommandError for none, or one of another group."""
+    """Return the half message that the header names.
+
+    Raises CommandError if there is none, or if group, queue offset or transaction id differ.
+    """
     offset = header.commit_log_offset
     stored = _stored(record, known)
     half = known

@@ -1,8 +1,8 @@
-"""Half messages: what producers have sent in transactions that have not ended yet.
+"""Half messages: the messages of transactions that have not ended.
 
-A half message lies in `RMQ_SYS_TRANS_HALF_TOPIC` (Apache RocketMQ 5.3.3, TransactionalMessageBridge). At each
-check it is appended there again, so that it is not left behind where the log is cleaned; the first of these
-records names the transaction, whichever of them a producer's answer is about.
+A half message is stored in `RMQ_SYS_TRANS_HALF_TOPIC` (Apache RocketMQ 5.3.3, TransactionalMessageBridge).
+Each check appends it there again, so that it is not deleted with the old files of the log. The queue offset
+of the first of these records identifies the transaction, whichever record a producer's answer names.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from ..delivery.inner_message import InnerMessage, StoredMessage
 
 HALF_QUEUE_ID: Final = 0
-_MOST_QUEUE_ID: Final = 65_535
-# How many transactions are remembered after their end.
-_MOST_ENDED: Final = 20_000
-# Most transactions end at once: so many small messages of those that began last are at hand.
-_MOST_AT_HAND: Final = 1000
+_MAX_QUEUE_ID: Final = 65_535
+# The number of ended transactions whose outcome is kept.
+_MAX_ENDED: Final = 20_000
+# Most transactions end soon, so the small messages of the newest ones are kept in memory.
+_MAX_IN_MEMORY: Final = 1000
 _SMALL_BYTES: Final = 4096
 
 
-class End(Enum):
-    """How a transaction ended."""
+class Outcome(Enum):
+    """The outcome of a transaction."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -47,31 +47,31 @@ class End(Enum):
 
 @dataclass(slots=True)
 class HalfMessage:
-    """One transaction that has not ended, and where its half message was appended last."""
+    """A transaction in progress, and the last record of its half message."""
 
     first_offset: int  # in the queue of half messages
     queue_offset: int
     physical_offset: int
-    size: int  # of the record there
-    stored_ms: int  # when it was appended last
-    since_ms: int  # since when the transaction is under way
-    immune_ms: int | None  # for how long from then on its producer does not want to be asked
+    size: int  # of the last record
+    stored_ms: int  # when the last record was appended
+    since_ms: int  # when the transaction began
+    immune_ms: int | None  # the time from then on in which the producer does not want to be checked
     checks: int
     group: str
     topic: str
     queue_id: int
-    message: InnerMessage | None = None  # as it stands in the log, while it is at hand
+    message: InnerMessage | None = None  # as in the log, while it is kept in memory
 
     @classmethod
     def of(cls, stored: StoredMessage) -> HalfMessage | None:
-        """The half message in a record of the half topic; None for what is none, whoever wrote it there."""
+        """Return the half message in a record of the half topic; None if its properties are invalid."""
         properties = stored.message.properties
         group = property_text(properties, PROPERTY_PRODUCER_GROUP)
         topic = property_text(properties, PROPERTY_REAL_TOPIC)
         queue_id = _number(properties, PROPERTY_REAL_QUEUE_ID)
         if not group or not topic or has_illegal_characters(topic):
             return None
-        if queue_id is None or queue_id > _MOST_QUEUE_ID:
+        if queue_id is None or queue_id > _MAX_QUEUE_ID:
             return None
         first = _number(properties, PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
         checks = _number(properties, PROPERTY_TRANSACTION_CHECK_TIMES)
@@ -83,7 +83,7 @@ class HalfMessage:
             stored.physical_offset,
             stored.size,
             stored_ms,
-            # A producer's clock may be wrong: it counts only where nothing else is known.
+            # A producer's clock may be wrong, so it counts only if the time of the first record is unknown.
             min(stored.message.born_timestamp_ms, stored_ms) if was_checked else stored_ms,
             immune_ms(properties),
             checks or 0,
@@ -94,85 +94,85 @@ class HalfMessage:
 
 
 class HalfMessages:
-    """The transactions that are under way, and how the last ones ended. Belongs to the loop's thread."""
+    """The transactions in progress, and the outcomes of the last ended ones; belongs to the loop's thread."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()  # by the topic that the messages are for
-        # By first offset; in the order of the queue, as what is appended again goes to the end.
+        # By first offset, in the order of the queue: a half message that is appended again moves to the end.
         self._halves: dict[int, HalfMessage] = {}
-        self._ended: OrderedDict[int, End] = OrderedDict()
-        self._at_hand: deque[HalfMessage] = deque()
+        self._ended: OrderedDict[int, Outcome] = OrderedDict()
+        self._in_memory: deque[HalfMessage] = deque()
 
     def __len__(self) -> int:
         return len(self._halves)
 
     def add(self, half: HalfMessage) -> None:
-        """A transaction has begun, or its half message was appended again."""
+        """Note a new transaction, or another record of a half message."""
         before = self._halves.pop(half.first_offset, None)
         if before is None:
             self.counts[half.topic] += 1
         self._halves[half.first_offset] = half
         if half.message is not None:
-            self._keep_at_hand(half)
+            self._keep_in_memory(half)
 
-    def _keep_at_hand(self, half: HalfMessage) -> None:
+    def _keep_in_memory(self, half: HalfMessage) -> None:
         if half.size > _SMALL_BYTES:
             half.message = None
             return
-        self._at_hand.append(half)
-        if len(self._at_hand) > _MOST_AT_HAND:
-            self._at_hand.popleft().message = None
+        self._in_memory.append(half)
+        if len(self._in_memory) > _MAX_IN_MEMORY:
+            self._in_memory.popleft().message = None
 
     def get(self, first_offset: int) -> HalfMessage | None:
-        """The transaction whose half message was appended there first, if it has not ended."""
+        """Return the transaction in progress whose first record has this queue offset, or None."""
         return self._halves.get(first_offset)
 
     def is_current(self, half: HalfMessage) -> bool:
-        """Whether it has neither ended nor been appended again."""
+        """Whether the transaction is in progress and this is its last record."""
         return self._halves.get(half.first_offset) is half
 
     def forget(self, first_offset: int) -> None:
-        """A transaction is not under way any more; how it ended is not known."""
+        """Drop a transaction whose outcome is unknown."""
         half = self._halves.pop(first_offset, None)
         if half is not None:
             self.counts[half.topic] -= 1
             if not self.counts[half.topic]:
                 del self.counts[half.topic]
 
-    def end(self, first_offset: int, how: End) -> None:
-        """A transaction has ended."""
+    def end(self, first_offset: int, outcome: Outcome) -> None:
+        """Drop a transaction and keep its outcome."""
         self.forget(first_offset)
         ended = self._ended
-        ended[first_offset] = how
-        if len(ended) > _MOST_ENDED:
+        ended[first_offset] = outcome
+        if len(ended) > _MAX_ENDED:
             ended.popitem(last=False)
 
-    def ending_of(self, first_offset: int) -> End | None:
-        """How a transaction ended; None where that is not remembered."""
+    def outcome_of(self, first_offset: int) -> Outcome | None:
+        """Return the outcome of a transaction; None if it is not known any more."""
         return self._ended.get(first_offset)
 
     def in_order(self) -> list[HalfMessage]:
-        """All that are under way, in the order in which their half messages were appended last."""
+        """Return the transactions in progress, in the order of their last records."""
         return list(self._halves.values())
 
     @property
     def oldest_offset(self) -> int | None:
-        """Where in their queue the first of them is; None where there is none."""
+        """The lowest queue offset of a transaction in progress; None without one."""
         return next((half.queue_offset for half in self._halves.values()), None)
 
 
 def property_text(properties: bytes, name: str) -> str:
-    """The value of a property, empty where there is none."""
+    """Return the value of a property; empty if it is missing."""
     return (find_property(properties, name.encode()) or b"").decode("utf-8", "replace")
 
 
 def immune_ms(properties: bytes) -> int | None:
-    """For how long nobody is to be asked, if the message says so (CHECK_IMMUNITY_TIME_IN_SECONDS)."""
+    """Return the immunity time (CHECK_IMMUNITY_TIME_IN_SECONDS) in ms; None if it is missing."""
     seconds = _number(properties, PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
     return None if seconds is None else seconds * 1000
 
 
 def _number(properties: bytes, name: str) -> int | None:
-    """A property that is a number, not negative."""
+    """Return the value of a property that is a non-negative number; None otherwise."""
     text = find_property(properties, name.encode())
     return int(text) if text is not None and text.isdigit() and len(text) < 19 else None

@@ -1,4 +1,4 @@
-"""Metrics of transactions, with Apache's names where it has one (5.3.3, BrokerMetricsManager)."""
+"""Metrics of transactions, under Apache's names if it has one (5.3.3, BrokerMetricsManager)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _BY_TOPIC: Final = ("topic",)
 
 
 class TransactionCollector:
-    """What is under way, and how transactions end."""
+    """Collects the metrics of transactions in progress, of outcomes and of checks."""
 
     def __init__(self, transactions: TransactionService) -> None:
         self._transactions = transactions
 
     def collect(self) -> Iterable[Family]:
-        """All families of transactions."""
+        """Return all families of transactions."""
         transactions = self._transactions
-        ending, checks, questions = transactions.ending, transactions.checks, transactions.questions
+        ending, checks, requests = transactions.ending, transactions.checks, transactions.check_requests
         yield Family(
             "rocketmq_half_messages",
             "gauge",
@@ -39,7 +39,7 @@ class TransactionCollector:
         yield Family(
             "rocketmq_finish_message_latency_milliseconds",
             "histogram",
-            "From sending to committing; in spite of the name in seconds, as Apache's.",
+            "Time from send to commit; in seconds, in spite of the name, as Apache's.",
             [((topic,), latency) for topic, latency in ending.latency_seconds.copy().items()],
             _BY_TOPIC,
         )
@@ -48,22 +48,20 @@ class TransactionCollector:
             "Commits and rollbacks refused: of another group, forged, too late; the debug log says why.",
             ending.refused,
         )
-        yield counter(
-            "rmq_transaction_checks_total", "Questions to producers about transactions.", questions.asked
-        )
+        yield counter("rmq_transaction_checks_total", "Check requests sent to producers.", requests.sent)
         yield counter(
             "rmq_transaction_checks_unasked_total",
-            "Questions that nobody could be asked: no producer of the group was connected.",
-            questions.unasked,
+            "Check requests not sent, because no producer of the group was connected.",
+            requests.unsent,
         )
         yield counter(
             "rmq_transactions_given_up_total",
-            "Transactions whose messages went to TRANS_CHECK_MAX_TIME_TOPIC.",
+            "Transactions given up: their messages were moved to TRANS_CHECK_MAX_TIME_TOPIC.",
             checks.given_up,
         )
         yield counter(
             "rmq_transactions_lost_total",
-            "Transactions whose half messages could not be read any more; the log says which.",
+            "Transactions dropped, because their half messages could not be read; the log names them.",
             checks.lost,
         )
 

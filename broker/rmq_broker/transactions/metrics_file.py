@@ -1,7 +1,8 @@
-"""`transactionMetrics`: by topic, how many half messages wait, as Apache's broker keeps it on disk.
+"""The file `transactionMetrics`: the number of half messages by topic, in the form of Apache's broker.
 
-Apache counts up and down from what the file says (5.3.3, TransactionMetrics). Here the transactions
-themselves are counted, and the file is written for an Apache broker that is given the directory.
+Apache's broker counts up and down from the numbers in the file (5.3.3, TransactionMetrics). Here the
+transactions themselves are counted, and the file is written for an Apache broker that takes over the
+directory.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ if TYPE_CHECKING:
 
 
 class _Count(Body):
-    """Of one topic; `time_stamp` is when it changed last."""
+    """The count of one topic; `time_stamp` is the time of its last change."""
 
     count: Int64 = 0
     time_stamp: Int64 = 0
 
 
 class _Content(Body):
-    """TransactionMetricsSerializeWrapper."""
+    """The content of the file (Apache's TransactionMetricsSerializeWrapper)."""
 
     data_version: DataVersion | None = None
     transaction_count: dict[str, _Count] = Field(default_factory=dict)
 
 
 class HalfCounts:
-    """The state of the file."""
+    """The counts that the file holds."""
 
     def __init__(self, halves: HalfMessages, now_ms: ClockMs) -> None:
         self._halves = halves
@@ -45,7 +46,7 @@ class HalfCounts:
         self._counts: dict[str, _Count] = {}
 
     def refresh(self) -> bool:
-        """Take over how many there are now; whether that is news."""
+        """Count the half messages; return whether a count has changed."""
         now = self._halves.counts
         if {topic: entry.count for topic, entry in self._counts.items() if entry.count} == now:
             return False
@@ -61,18 +62,18 @@ class HalfCounts:
         return True
 
     def encode(self) -> bytes:
-        """The content of `transactionMetrics`."""
+        """Encode `transactionMetrics`."""
         return _Content(data_version=self._data_version, transaction_count=self._counts).encode()
 
     def decode(self, content: bytes) -> None:
-        """Take over what the file holds; raises BodyError."""
+        """Replace the counts by those of the file. Raises BodyError."""
         read = _Content.decode(content)
         self._counts = dict(read.transaction_count)
         self._data_version = read.data_version or self._data_version
 
 
 class HalfCountsKeeper:
-    """Has the file written every `transactionMetricFlushInterval`, where there is something new."""
+    """Writes the file every `transactionMetricFlushInterval` if a count has changed."""
 
     def __init__(self, counts: HalfCounts, file: ConfigFile, settings: TransactionSettings) -> None:
         self._counts = counts
@@ -80,15 +81,15 @@ class HalfCountsKeeper:
         self._settings = settings
 
     def period_seconds(self) -> float:
-        """How often `write` is to be called, by the setting in force."""
+        """Return the pause between two calls of `write`, by the current setting."""
         return self._settings.transaction_metric_flush_interval_ms / 1000
 
     def write(self) -> None:
-        """Have the file written if a number has changed."""
+        """Have the file written if a count has changed."""
         if self._counts.refresh():
             self._file.changed()
 
     async def close(self) -> None:
-        """Write it a last time. Raises OSError."""
+        """Write the file a last time. Raises OSError."""
         self.write()
         await self._file.close()

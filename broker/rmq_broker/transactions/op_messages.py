@@ -1,7 +1,7 @@
-"""Op messages: which half messages are done with, as `RMQ_SYS_TRANS_OP_HALF_TOPIC` tells it on disk.
+"""Op messages: the durable record of finished half messages, in `RMQ_SYS_TRANS_OP_HALF_TOPIC`.
 
 One op message names many half messages by their queue offsets (Apache RocketMQ 5.3.3,
-TransactionalMessageServiceImpl.batchSendOpMessage). They are read only at a start.
+TransactionalMessageServiceImpl.batchSendOpMessage). Op messages are read only at a start.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SEPARATOR: Final = b","
 
 
 class OpMessages:
-    """Collects what is done with and writes it; belongs to the loop's thread."""
+    """Collects the offsets of finished half messages and writes them; belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -47,15 +47,15 @@ class OpMessages:
         self._unwritten: deque[bytes] = deque()
         self._unwritten_bytes = 0
         self._is_failing = False
-        # Of each op message that may still matter: its offset, and the highest offset that it names.
+        # The op messages that may still be needed: their offsets, and the highest offset that each one names.
         self._written: deque[tuple[int, int]] = deque()
 
     def period_seconds(self) -> float:
-        """How often `write` is to be called, by the setting in force."""
+        """Return the pause between two calls of `write`, by the current setting."""
         return self._settings.transaction_op_batch_interval_ms / 1000
 
     def add(self, half_offset: int) -> None:
-        """A half message is done with."""
+        """Note a half message as finished: its transaction ended, or it was appended again."""
         text = b"%d" % half_offset
         self._unwritten.append(text)
         self._unwritten_bytes += len(text) + len(_SEPARATOR)
@@ -63,7 +63,7 @@ class OpMessages:
             self.write()
 
     def write(self) -> None:
-        """Write what has come together. What the store does not take now is tried again the next time."""
+        """Write the collected offsets; those that the store does not accept are retried at the next call."""
         while self._unwritten:
             offsets = self._next_batch()
             body = _SEPARATOR.join([*offsets, b""])
@@ -80,17 +80,17 @@ class OpMessages:
                 self._store_host,
             )
             try:
-                placed = self._writer.put(message)
+                written_op = self._writer.put(message)
             except (StoreUnavailable, MessageRejected) as error:
                 if not self._is_failing:
-                    log.warning("transactions that have ended cannot be noted now: %s", error)
+                    log.warning("writing op messages of transactions failed, will retry cause=%s", error)
                 self._is_failing = True
                 return
             self._is_failing = False
             for _ in offsets:
                 self._unwritten.popleft()
             self._unwritten_bytes -= len(body)
-            self.read(placed.queue_offset, map(int, offsets))
+            self.read(written_op.queue_offset, map(int, offsets))
 
     def _next_batch(self) -> list[bytes]:
         batch: list[bytes] = []
@@ -103,11 +103,11 @@ class OpMessages:
         return batch
 
     def read(self, op_offset: int, half_offsets: Iterable[int]) -> None:
-        """Note an op message that is on its way to the disk, or was found there."""
+        """Note an op message that was written, or found at a start."""
         self._written.append((op_offset, max(half_offsets, default=-1)))
 
     def done_before(self, half_offset: int) -> int:
-        """Up to where op messages do not matter any more when all half messages before that offset do not."""
+        """Return the first op message that is still needed if half messages before the offset are not."""
         written = self._written
         while written and written[0][1] < half_offset:
             written.popleft()
@@ -118,5 +118,5 @@ class OpMessages:
 
 
 def half_offsets_in(body: bytes) -> list[int]:
-    """What an op message says is done with; what is no number there is passed over."""
+    """Return the offsets that an op message names; anything else in its body is skipped."""
     return [int(text) for text in body.split(_SEPARATOR) if text.isdigit() and len(text) < 19]

@@ -1,4 +1,4 @@
-"""Storing half messages: what is sent in a transaction goes into the queue of half messages.
+"""Prepare transactions: store their messages in the queue of half messages.
 
 Source: Apache RocketMQ 5.3.3, SendMessageProcessor, TransactionalMessageBridge.parseHalfMessageInner.
 """
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ..settings.transactions import TransactionSettings
     from .half_messages import HalfMessages
 
-# What the broker says itself; a message that was consumed and is sent again brings it along.
-_BROKERS_OWN: Final = (
+# The broker sets these properties itself. A message that was consumed and is sent again still has them.
+_SET_BY_BROKER: Final = (
     PROPERTY_TRANSACTION_CHECK_TIMES,
     PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
     PROPERTY_TRANSACTION_ID,
@@ -42,11 +42,11 @@ _BROKERS_OWN: Final = (
     PROPERTY_REAL_QUEUE_ID,
 )
 _find_delay: Final = re.compile(rb"(?:^|\x02)(?:TIMER_D|DELAY\x01[1-9])").search
-_find_own: Final = re.compile("|".join(_BROKERS_OWN).encode()).search
+_find_set_by_broker: Final = re.compile("|".join(_SET_BY_BROKER).encode()).search
 
 
 class Preparing:
-    """Takes the messages of transactions; belongs to the loop's thread."""
+    """Stores half messages; belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Preparing:
         self._now_ms = now_ms
 
     def put(self, message: InnerMessage, producer_group: str, unique_key: bytes) -> Written:
-        """Store a message until its transaction ends; it tells where it would have gone.
+        """Store a half message, with its own topic and queue in its properties.
 
         Raises CommandError, StoreUnavailable, MessageRejected.
         """
@@ -70,9 +70,9 @@ class Preparing:
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL, "a message that is sent in a transaction cannot be delayed"
             )
-        if _find_own(message.properties):
+        if _find_set_by_broker(message.properties):
             fields = decode_properties(message.properties)
-            message.set_properties({name: fields[name] for name in fields if name not in _BROKERS_OWN})
+            message.set_properties({name: fields[name] for name in fields if name not in _SET_BY_BROKER})
         group = property_text(message.properties, PROPERTY_PRODUCER_GROUP)
         message.properties += _added(message, "" if group else producer_group, unique_key)
         message.unique_key = unique_key
@@ -118,14 +118,14 @@ class Preparing:
 
 
 def _added(message: InnerMessage, missing_group: str, unique_key: bytes) -> bytes:
-    """What a half message has besides: its id, and where it belongs."""
+    """Return the properties to add to a half message: its transaction's id, its own topic and queue."""
     added = b"__transactionId__\x01%b\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
         unique_key,
         message.topic.encode(),
         message.queue_id,
     )
     if missing_group:
-        # Of a message without a group nobody could ever be asked.
+        # Without a group no producer could be checked.
         added += b"PGROUP\x01%b\x02" % missing_group.encode()
     if not find_property(message.properties, b"TRAN_MSG"):
         added += b"TRAN_MSG\x01true\x02"

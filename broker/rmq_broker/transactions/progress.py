@@ -1,8 +1,8 @@
-"""How far transactions are done with, as `consumerOffset.json` tells it.
+"""Commit the offsets from which on half and op messages are needed, in `consumerOffset.json`.
 
-Apache keeps there, as offsets of a group of the system, from where on the queues of half and op messages
-matter. Here the file never says more than the log on the disk does: after a power cut the messages that an
-offset relies on may be gone, and with them what was appended again.
+They are the offsets of a system group, as with Apache's broker. Here an offset is committed only when the
+commit log is flushed up to the messages that it relies on: a power cut could take these, and with them half
+messages that were appended again.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from .half_messages import HalfMessages
     from .op_messages import OpMessages
 
-# How often it is looked at how much of the log is on the disk.
+# The pause between two checks of how far the log is flushed.
 LOOK_SECONDS: Final = 1.0
 
 
 class _Noted(NamedTuple):
-    """Offsets by topic and queue at some moment, of those that are there, and where the log ended then."""
+    """Offsets of the existing queues by topic and queue id, and the end of the log at that moment."""
 
     offsets: dict[tuple[str, int], int]
     log_end: int
 
 
 class Progress:
-    """Keeps both offsets up to date; belongs to the loop's thread."""
+    """Commits both offsets; belongs to the loop's thread."""
 
     def __init__(
         self, offsets: ConsumerOffsetTable, halves: HalfMessages, ops: OpMessages, store: MessageStore
@@ -45,14 +45,14 @@ class Progress:
         self._noted: _Noted | None = None
 
     def begins(self) -> tuple[int, int]:
-        """From where on the queues of half and op messages matter, inside of what they have."""
+        """Return the offsets to read half and op messages from, within the range of their queues."""
         return (
             self._begin(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID),
             self._begin(TRANSACTION_OP_TOPIC, OP_QUEUE_ID),
         )
 
     def look(self) -> None:
-        """Commit what has come to the disk; to be called every `LOOK_SECONDS`."""
+        """Commit offsets whose messages are flushed now; to be called every `LOOK_SECONDS`."""
         noted = self._noted
         if noted is not None:
             if noted.log_end > self._store.commit_log.flushed_offset:
@@ -61,13 +61,13 @@ class Progress:
         self._noted = self._now()
 
     def stop(self) -> None:
-        """Note how far things are, for `finish`: nothing comes any more; `look` is not to be called again."""
+        """Note the last offsets for `finish`; no transaction may change and `look` not be called after it."""
         self._noted = self._now()
 
     def finish(self) -> bool:
-        """Commit what `stop` noted: the store has been closed, and all of the log is on the disk.
+        """Commit the offsets noted by `stop`, after the store was closed and all of the log flushed.
 
-        Tells whether any offset is new.
+        Returns whether an offset is new.
         """
         noted, self._noted = self._noted, None
         return noted is not None and self._commit(noted)
@@ -81,7 +81,7 @@ class Progress:
             (TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID): half_offset,
             (TRANSACTION_OP_TOPIC, OP_QUEUE_ID): self._ops.done_before(half_offset),
         }
-        # The queues are not there where there never was a transaction.
+        # The queues do not exist before the first transaction.
         there = {
             place: offset for place, offset in offsets.items() if self._store.queues.get(*place) is not None
         }

@@ -1,4 +1,4 @@
-"""Which transactions are under way after a start: out of the queues of half and op messages."""
+"""Find the transactions in progress at a start, from the queues of half and op messages."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _ENTRIES: Final = 1000
 
 
 class Recovery:
-    """Reads everything, once; blocks."""
+    """Reads both queues once; blocks."""
 
     def __init__(self, store: MessageStore, halves: HalfMessages, ops: OpMessages) -> None:
         self._store = store
         self._halves = halves
         self._ops = ops
-        # Of the open ones by group and transaction id; an id is there twice where a send was tried again.
+        # The first offsets of open transactions by group and transaction id; a retried send repeats its id.
         self._first_offsets: dict[tuple[str, str], list[int]] = {}
 
     def run(self, half_begin: int, op_begin: int) -> list[int]:
-        """Find what has not ended, from where on the queues matter.
+        """Find the transactions that have not ended, from these queue offsets on.
 
-        Returns the offsets of half messages that were appended again just before a crash: they are done with,
-        which is not noted yet. Raises OSError.
+        Returns the offsets of half messages that were appended again just before a crash: they are finished,
+        but without an op message. Raises OSError.
         """
         ended: set[int] = set()
         superseded: list[int] = []
@@ -48,18 +48,18 @@ class Recovery:
             ended.update(offsets)
         for queue_offset, physical_offset in self._entries(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID, half_begin):
             has_ended = queue_offset in ended
-            if not has_ended or self._halves:  # else there is nothing that it could be a copy of
-                superseded += self._take(physical_offset, has_ended)
+            if not has_ended or self._halves:  # else no transaction is open that it could be a copy of
+                superseded += self._read(physical_offset, has_ended)
         if self._halves:
-            log.info("%d transactions have not ended yet", len(self._halves))
+            log.info("transactions in progress loaded transactions=%d", len(self._halves))
         return superseded
 
-    def _take(self, physical_offset: int, has_ended: bool) -> list[int]:
-        """Look at a record; the offset of the one that it is a copy of, if that does not seem done with."""
+    def _read(self, physical_offset: int, has_ended: bool) -> list[int]:
+        """Read a record; return the offset of the open record that it is a copy of, if there is one."""
         stored = self._stored(physical_offset)
         half = None if stored is None else HalfMessage.of(stored)
         if stored is None or half is None:
-            log.error("the half message at %d of the log is passed over: it cannot be read", physical_offset)
+            log.error("half message skipped, it cannot be read physical_offset=%d", physical_offset)
             return []
         transaction = (half.group, property_text(stored.message.properties, PROPERTY_TRANSACTION_ID))
         before = self._copied(half, transaction)
@@ -76,10 +76,10 @@ class Recovery:
         return [] if before is None else [before.queue_offset]
 
     def _copied(self, half: HalfMessage, transaction: tuple[str, str]) -> HalfMessage | None:
-        """What this one is a copy of, made for a check.
+        """Return the half message that this one is a copy of, made by a check; None if it is not a copy.
 
-        Apache's broker does not say so in the copy, and writes how far it has come every five seconds: after
-        a kill it asks about each of the copies since.
+        Copies made by Apache's broker do not name their first record. It commits its offsets every five
+        seconds, and after a kill checks each of the copies made since.
         """
         if half.first_offset != half.queue_offset:
             return self._halves.get(half.first_offset)
@@ -90,7 +90,7 @@ class Recovery:
         return None
 
     def _date_back(self, half: HalfMessage) -> None:
-        """Since when the transaction is under way says the first of its records, if that is still there."""
+        """Take the begin of the transaction from its first record, if that still exists."""
         first_ms = self._store.store_time_at(TRANSACTION_HALF_TOPIC, HALF_QUEUE_ID, half.first_offset)
         if 0 <= first_ms <= half.stored_ms:
             half.since_ms = first_ms
@@ -100,7 +100,7 @@ class Recovery:
         return None if record is None else read_message(record)
 
     def _entries(self, topic: str, queue_id: int, begin: int) -> Iterator[tuple[int, int]]:
-        """Queue offset and physical offset of each message from `begin` on."""
+        """Iterate over the queue offsets and physical offsets of the messages from `begin` on."""
         offset, end = begin, self._store.max_offset(topic, queue_id)
         while offset < end:
             count = min(_ENTRIES, end - offset)
@@ -115,7 +115,7 @@ class Recovery:
     def _entries_one_by_one(
         self, topic: str, queue_id: int, begin: int, count: int
     ) -> Iterator[tuple[int, int]]:
-        """As `_entries`, of so many offsets with a gap among them: what is in it is left out."""
+        """As `_entries`, for a range of `count` offsets with missing entries, which are skipped."""
         for offset in range(begin, begin + count):
             for entry in self._store.queue_entries(topic, queue_id, offset, 1) or ():
                 yield offset, entry[0]

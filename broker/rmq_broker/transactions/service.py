@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import ClockMs
 from ..persistence.config_file import ConfigFile
+from .check_requests import CheckRequests
 from .checks import Checks
 from .ending import Ending
 from .half_messages import HalfMessages
@@ -14,9 +15,8 @@ from .metrics_file import HalfCounts, HalfCountsKeeper
 from .op_messages import OpMessages
 from .preparing import Preparing
 from .progress import LOOK_SECONDS, Progress
-from .questions import Questions
 from .recovery import Recovery
-from .resuming import Resuming
+from .resumption import Resumption
 
 if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
@@ -50,9 +50,11 @@ class TransactionService:
         self.progress = Progress(offsets, self.halves, self.ops, store)
         self.preparing = Preparing(settings, writer, self.halves, now_ms)
         self.ending = Ending(settings, topics, writer, self.halves, self.ops, now_ms)
-        self.questions = Questions(producers, settings.broker_name)
-        self.checks = Checks(settings, topics, store, writer, self.halves, self.ops, self.questions, now_ms)
-        self.resuming = Resuming(writer, self.halves, now_ms)
+        self.check_requests = CheckRequests(producers, settings.broker_name)
+        self.checks = Checks(
+            settings, topics, store, writer, self.halves, self.ops, self.check_requests, now_ms
+        )
+        self.resumption = Resumption(writer, self.halves, now_ms)
         counts = HalfCounts(self.halves, now_ms)
         self._counts_file = ConfigFile(settings.config_dir / "transactionMetrics", counts)
         self._counts_keeper = HalfCountsKeeper(counts, self._counts_file, settings)

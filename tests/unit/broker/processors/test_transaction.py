@@ -1,4 +1,4 @@
-"""The ends of transactions: read from the disk where they have to be, answered when they are there."""
+"""Requests that end transactions: half messages read from disk, answers after the flush."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _everything_is_cold(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> Non
         half.message = None
 
 
-async def test_what_is_not_in_memory_is_read_in_a_thread(
+async def test_a_half_message_that_is_not_in_memory_is_read_in_a_thread(
     broker: _Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = broker.send(b"one")
@@ -65,7 +65,7 @@ async def test_what_is_not_in_memory_is_read_in_a_thread(
     assert broker.bodies(TOPIC, 2) == [b"one"]
 
 
-async def test_who_has_gone_meanwhile_is_asked_later(
+async def test_the_outcome_of_a_producer_that_disconnects_is_dropped(
     broker: _Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, peer = broker.send(b"one"), Peer()
@@ -77,7 +77,7 @@ async def test_who_has_gone_meanwhile_is_asked_later(
     assert (broker.bodies(TOPIC, 2), len(broker.halves)) == ([], 1)
 
 
-async def test_a_full_disk_is_answered(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_refused(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise StoreUnavailable("the disk is full")
 
@@ -89,7 +89,7 @@ async def test_a_full_disk_is_answered(broker: _Broker, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("durability", Durability)
-async def test_the_answer_waits_for_the_disk(
+async def test_the_answer_waits_for_the_flush(
     broker: _Broker, monkeypatch: pytest.MonkeyPatch, durability: Durability
 ) -> None:
     place = broker.send(b"one")

@@ -316,10 +316,7 @@ async def test_a_failed_write_is_retried(
         patched.setattr(getattr(delivery.timers.pending, what), "write", fails)
         for _ in range(3):
             await delivery.timers.flush()
-    assert (
-        len([record for record in caplog.records if "timer files not written" in record.message])
-        == 1
-    )
+    assert len([record for record in caplog.records if "timer files not written" in record.message]) == 1
     await flushed(delivery)
     async with killed(delivery, tmp_path) as again:
         assert again.timers.pending.count == 100

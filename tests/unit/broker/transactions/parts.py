@@ -30,7 +30,7 @@ COMMIT, ROLLBACK = MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION
 
 
 class Transacting(Delivery):
-    """A store, and transactions on it; `killed` gives the same again after a kill of the process."""
+    """A store with transactions; `killed` restarts both after a kill of the process."""
 
     def __init__(self, folder: Path, clock: Clock | None = None, **keys: object) -> None:
         super().__init__(folder, clock, **keys)
@@ -42,7 +42,7 @@ class Transacting(Delivery):
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Transactions that know nothing yet, on the same store."""
+        """Make a new transaction service on the same store."""
         self.service = TransactionService(
             self.settings,
             self.topics,
@@ -63,7 +63,7 @@ class Transacting(Delivery):
         return self.service.preparing.put(message, GROUP, fields["UNIQ_KEY"].encode())
 
     def end(self, state: int, place: Written, **fields: object) -> None:
-        """What became of it; raises as the broker refuses."""
+        """Report an outcome. Raises as the broker refuses it."""
         header = EndTransactionRequestHeader(
             **{
                 "commit_log_offset": place.physical_offset,
@@ -78,20 +78,20 @@ class Transacting(Delivery):
         self.service.ending.end(header, record)
 
     def join(self, group: str = GROUP) -> Peer:
-        """A producer of a group connects."""
+        """Connect a producer of a group."""
         peer = Peer()
         client = ConnectedClient(peer.connection, "c", LanguageCode.JAVA, 0, self.clock.now_ms)
         self.producers.register(group, client)
         return peer
 
     async def check_after(self, seconds: float) -> None:
-        """Let time pass, and then a round of checks be made."""
+        """Let time pass, then check the transactions."""
         self.clock.pass_seconds(seconds)
         await self.service.checks.run()
         await loop_passes()
 
     async def restarted(self, *, offsets_are_kept: bool = True) -> Transacting:
-        """The same after the process was killed; the offsets as they were, or as Apache's before any."""
+        """Restart after a kill, with the offsets as they were, or with none as Apache's before any commit."""
         self.store.close()
         after = Transacting(self.folder, self.clock, **self.keys)
         if offsets_are_kept:
@@ -101,22 +101,22 @@ class Transacting(Delivery):
         return after
 
     def ops(self) -> list[bytes]:
-        """The bodies of all op messages."""
+        """Return the bodies of all op messages."""
         return self.bodies(OP)
 
 
 def question(peer: Peer) -> tuple[CheckTransactionStateRequestHeader, RemotingCommand]:
-    """The last question that a producer was asked."""
+    """Return the last check request that a producer received."""
     command = peer.received()[-1]
     assert command.code == RequestCode.CHECK_TRANSACTION_STATE and command.is_oneway
     return CheckTransactionStateRequestHeader.decode(command.ext_fields), command
 
 
 def place_of(header: CheckTransactionStateRequestHeader) -> Written:
-    """Where a question says that the half message is."""
+    """Return the place of the half message that a check request names."""
     return Written(header.commit_log_offset, header.tran_state_table_offset, 0)
 
 
 def without(message: MessageExt, *names: str) -> dict[str, str]:
-    """The properties of a message without some."""
+    """Return the properties of a message without some."""
     return {name: value for name, value in message.properties.items() if name not in names}

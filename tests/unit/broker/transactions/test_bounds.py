@@ -1,4 +1,4 @@
-"""What transactions need of the two queues and in memory does not grow with how many there have been."""
+"""Bounds of transactions: queues and memory do not grow with the number of ended transactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _A_ROUND = 20
 
 
 async def _round(broker: Transacting) -> None:
-    """Transactions that end, and what has to be done from time to time."""
+    """Run transactions that end, with the periodic work in between."""
     for number in range(_A_ROUND):
         broker.end(COMMIT if number % 2 else ROLLBACK, broker.send(b"ended"))
     await broker.check_after(30)
@@ -32,12 +32,12 @@ async def _round(broker: Transacting) -> None:
 
 
 def _needed(broker: Transacting, topic: str) -> int:
-    """How many messages of a queue a start would read."""
+    """Return the number of messages in a queue that a start would read."""
     return broker.store.max_offset(topic, 0) - broker.committed_offsets.query(SYSTEM_GROUP, topic, 0)
 
 
-async def test_one_that_does_not_end_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    """It is appended again at each check: the log can be cleaned up to there."""
+async def test_an_open_transaction_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    """Each check appends it again, so that the log can be cleaned up to there."""
     broker = Transacting(tmp_path, transactionCheckMax=2 * _ROUNDS, mappedFileSizeCommitLog=16 * 1024)
     broker.send(b"open")
     for _ in range(_ROUNDS):
@@ -62,7 +62,7 @@ async def test_one_that_does_not_end_does_not_hold_up_the_others(tmp_path: Path)
     after.store.close()
 
 
-async def test_those_that_nobody_ends_are_given_up(tmp_path: Path) -> None:
+async def test_transactions_without_an_outcome_are_given_up(tmp_path: Path) -> None:
     broker = Transacting(tmp_path, transactionCheckMax=3)
     for _ in range(_ROUNDS):
         for _ in range(_A_ROUND):

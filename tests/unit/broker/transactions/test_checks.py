@@ -1,4 +1,4 @@
-"""Transactions that do not end: their producers are asked, and at last they are given up."""
+"""Transactions that do not end: their producers are checked, and finally they are given up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _cold(physical_offset: int, *, entered: bool) -> bytes:
     raise ColdData
 
 
-async def test_a_producer_is_asked_after_the_timeout(broker: Transacting) -> None:
+async def test_a_producer_is_checked_after_the_timeout(broker: Transacting) -> None:
     producer = broker.join()
     sent = broker.send(b"one", UNIQ_KEY="U", TAGS="paid")
     await broker.check_after(5.999)
@@ -59,7 +59,7 @@ async def test_a_producer_is_asked_after_the_timeout(broker: Transacting) -> Non
     assert sent.queue_offset == 0
 
 
-async def test_the_answer_ends_it(broker: Transacting) -> None:
+async def test_the_answer_ends_the_transaction(broker: Transacting) -> None:
     producer = broker.join()
     broker.send()
     await broker.check_after(6)
@@ -73,8 +73,8 @@ async def test_the_answer_ends_it(broker: Transacting) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_late_end_and_the_answer_are_of_one_transaction(broker: Transacting, first: bool) -> None:
-    """Whichever comes first; Apache's broker stores the message twice."""
+async def test_a_late_outcome_and_the_answer_to_a_check_count_once(broker: Transacting, first: bool) -> None:
+    """In either order. Apache's broker stores the message twice."""
     producer = broker.join()
     sent = broker.send()
     await broker.check_after(6)
@@ -84,7 +84,7 @@ async def test_a_late_end_and_the_answer_are_of_one_transaction(broker: Transact
     assert broker.bodies(TOPIC, 2) == [b"body"]
 
 
-async def test_each_of_the_group_is_asked_in_turn(broker: Transacting) -> None:
+async def test_producers_of_a_group_are_checked_in_turn(broker: Transacting) -> None:
     producers = [broker.join() for _ in range(2)]
     another = broker.join("another group")
     broker.send(b"1")
@@ -94,7 +94,7 @@ async def test_each_of_the_group_is_asked_in_turn(broker: Transacting) -> None:
     assert another.received() == []
 
 
-async def test_a_producer_that_has_gone_is_not_asked(broker: Transacting) -> None:
+async def test_a_disconnected_producer_is_not_checked(broker: Transacting) -> None:
     gone, left = broker.join(), broker.join()
     gone.connection.abort()
     for _ in range(2):
@@ -103,16 +103,16 @@ async def test_a_producer_that_has_gone_is_not_asked(broker: Transacting) -> Non
     assert len(left.received()) == 2
 
 
-async def test_nobody_may_be_there_to_ask(broker: Transacting) -> None:
+async def test_a_check_without_a_connected_producer(broker: Transacting) -> None:
     broker.send()
     await broker.check_after(6)
-    assert (broker.service.questions.asked, broker.service.questions.unasked) == (0, 1)
+    assert (broker.service.check_requests.sent, broker.service.check_requests.unsent) == (0, 1)
     producer = broker.join()
     await broker.check_after(30)
     assert question(producer)[0].tran_state_table_offset == 2
 
 
-async def test_it_is_given_up_after_so_many_checks(broker: Transacting) -> None:
+async def test_a_transaction_is_given_up_after_the_last_check(broker: Transacting) -> None:
     producer = broker.join()
     sent = broker.send(b"one")
     for _ in range(4):
@@ -129,7 +129,7 @@ async def test_it_is_given_up_after_so_many_checks(broker: Transacting) -> None:
     assert broker.bodies(TOPIC, 2) == [b"one"]
 
 
-async def test_what_was_given_up_is_asked_about_again(broker: Transacting) -> None:
+async def test_the_checks_of_a_given_up_transaction_are_resumed(broker: Transacting) -> None:
     producer = broker.join()
     sent = broker.send(b"one")
     for _ in range(3):
@@ -137,30 +137,30 @@ async def test_what_was_given_up_is_asked_about_again(broker: Transacting) -> No
     (message,) = broker.stored(GIVEN_UP)
     record = broker.store.record_at(message.physical_offset)
 
-    broker.service.resuming.resume(record, message.offset_msg_id)
+    broker.service.resumption.resume(record, message.offset_msg_id)
 
-    with pytest.raises(CommandError, match="under way again already"):
-        broker.service.resuming.resume(record, message.offset_msg_id)
+    with pytest.raises(CommandError, match="already in progress again"):
+        broker.service.resumption.resume(record, message.offset_msg_id)
     await broker.check_after(30)
     assert broker.stored(HALF)[-1].properties["TRANSACTION_CHECK_TIMES"] == "1"
     broker.end(COMMIT, place_of(question(producer)[0]))
     with pytest.raises(CommandError, match="was committed already") as refused:
-        broker.service.resuming.resume(record, message.offset_msg_id)
+        broker.service.resumption.resume(record, message.offset_msg_id)
     assert refused.value.code == ResponseCode.ILLEGAL_OPERATION
     broker.end(COMMIT, sent)
     assert broker.bodies(TOPIC, 2) == [b"one"]
 
 
-def test_only_what_was_given_up_can_be_resumed(broker: Transacting) -> None:
+def test_only_given_up_transactions_can_be_resumed(broker: Transacting) -> None:
     half = broker.send()
     for offset in (half.physical_offset, 17):
-        with pytest.raises(CommandError, match="is no transaction that was given up") as refused:
-            broker.service.resuming.resume(broker.store.record_at(offset), "ID")
+        with pytest.raises(CommandError, match="is not of a transaction that was given up") as refused:
+            broker.service.resumption.resume(broker.store.record_at(offset), "ID")
         assert refused.value.code == ResponseCode.SYSTEM_ERROR
     assert len(broker.halves) == 1
 
 
-async def test_who_wants_to_be_left_alone_for_longer_is(broker: Transacting) -> None:
+async def test_the_immunity_time_delays_checks(broker: Transacting) -> None:
     producer = broker.join()
     sent = broker.send(CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     await broker.check_after(30)
@@ -179,7 +179,7 @@ async def test_who_wants_to_be_left_alone_for_longer_is(broker: Transacting) -> 
     assert broker.bodies(TOPIC, 2) == []
 
 
-async def test_what_is_as_old_as_messages_get_is_given_up(broker: Transacting) -> None:
+async def test_a_transaction_older_than_the_retention_is_given_up(broker: Transacting) -> None:
     producer = broker.join()
     broker.send()
     await broker.check_after(72 * 3600 + 1)
@@ -187,7 +187,9 @@ async def test_what_is_as_old_as_messages_get_is_given_up(broker: Transacting) -
     assert len(broker.stored(GIVEN_UP)) == 1
 
 
-async def test_a_full_disk_ends_the_round(broker: Transacting, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_interrupts_the_checks(
+    broker: Transacting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*arguments: object) -> None:
         raise StoreUnavailable("the disk is full")
 
@@ -201,7 +203,7 @@ async def test_a_full_disk_ends_the_round(broker: Transacting, monkeypatch: pyte
     assert len(producer.received()) == 1
 
 
-async def test_what_is_not_in_memory_is_read_in_a_thread(
+async def test_half_messages_that_are_not_in_memory_are_read_in_a_thread(
     broker: Transacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = broker.join()
@@ -211,7 +213,7 @@ async def test_what_is_not_in_memory_is_read_in_a_thread(
     assert len(producer.received()) == 1
 
 
-async def test_what_is_not_on_the_disk_yet_is_asked_about_as_well(broker: Transacting) -> None:
+async def test_unflushed_transactions_are_checked_too(broker: Transacting) -> None:
     producer = broker.join()
     hold_flushes(broker.store)
     broker.send()
@@ -224,7 +226,7 @@ async def test_what_is_not_on_the_disk_yet_is_asked_about_as_well(broker: Transa
     assert broker.bodies(HALF) == [b"body", b"body"]
 
 
-async def test_what_can_only_be_read_once_it_is_on_the_disk_waits_for_that(
+async def test_an_unreadable_unflushed_transaction_is_checked_later(
     broker: Transacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = broker.join()
@@ -240,7 +242,7 @@ async def test_what_can_only_be_read_once_it_is_on_the_disk_waits_for_that(
     assert len(producer.received()) == 1
 
 
-async def test_a_half_message_that_is_gone_is_counted(
+async def test_a_removed_half_message_is_counted(
     broker: Transacting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.send()
@@ -249,7 +251,7 @@ async def test_a_half_message_that_is_gone_is_counted(
     assert (len(broker.halves), broker.service.checks.lost) == (0, 1)
 
 
-async def test_a_message_without_room_for_the_count_is_given_up(broker: Transacting) -> None:
+async def test_a_message_without_room_for_the_check_count_is_given_up(broker: Transacting) -> None:
     producer = broker.join()
     broker.send(v="x")
     record = broker.store.record_at(broker.halves.in_order()[0].physical_offset)
@@ -262,7 +264,7 @@ async def test_a_message_without_room_for_the_count_is_given_up(broker: Transact
     assert message.properties["v"] == "y" * room
 
 
-def test_a_message_without_a_group_is_of_the_requests(broker: Transacting) -> None:
+def test_a_message_without_a_group_gets_the_requests_group(broker: Transacting) -> None:
     broker.service.preparing.put(inner(TOPIC, UNIQ_KEY="U"), "asked", b"U")
     (half,) = broker.halves.in_order()
     assert (half.group, half.topic, half.checks, half.immune_ms) == ("asked", TOPIC, 0, None)

@@ -1,4 +1,4 @@
-"""Messages in transactions: they wait, and come when they are committed, once."""
+"""Messages in transactions: invisible until they are committed, and stored once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def broker(tmp_path: Path) -> Iterator[Transacting]:
     made.store.close()
 
 
-def test_a_half_message_waits_as_in_apaches_store(broker: Transacting) -> None:
+def test_a_half_message_is_stored_as_by_apache(broker: Transacting) -> None:
     broker.send(b"one", TAGS="paid", KEYS="k", UNIQ_KEY="U")
 
     (half,) = broker.stored(HALF)
@@ -50,7 +50,7 @@ def test_a_half_message_waits_as_in_apaches_store(broker: Transacting) -> None:
     assert broker.halves.counts == {TOPIC: 1}
 
 
-def test_a_committed_message_is_as_in_apaches_store(broker: Transacting) -> None:
+def test_a_committed_message_is_stored_as_by_apache(broker: Transacting) -> None:
     place = broker.send(b"one", TAGS="paid", UNIQ_KEY="U")
 
     broker.end(COMMIT, place, transaction_id="U")
@@ -66,7 +66,7 @@ def test_a_committed_message_is_as_in_apaches_store(broker: Transacting) -> None
 
 
 def test_the_golden_store_agrees() -> None:
-    """What the two tests before take for Apache's form is what its broker wrote."""
+    """Apache's broker wrote the form that the two tests before assert."""
     rows = {row["phyOffset"]: row for row in manifest("clean")}
     committed = [row for row in rows.values() if row["sysFlag"] == 8]
     assert committed
@@ -80,14 +80,14 @@ def test_the_golden_store_agrees() -> None:
         )
 
 
-def test_a_rolled_back_message_is_nowhere(broker: Transacting) -> None:
+def test_a_rolled_back_message_is_not_stored(broker: Transacting) -> None:
     place = broker.send()
     broker.end(ROLLBACK, place)
     assert broker.stored(TOPIC, 2) == []
     assert (len(broker.halves), broker.service.ending.rolled_back) == (0, {TOPIC: 1})
 
 
-def test_what_has_ended_is_noted_together(broker: Transacting) -> None:
+def test_ended_transactions_share_an_op_message(broker: Transacting) -> None:
     places = [broker.send(b"%d" % number) for number in range(3)]
     broker.end(COMMIT, places[2])
     broker.end(ROLLBACK, places[0])
@@ -100,7 +100,7 @@ def test_what_has_ended_is_noted_together(broker: Transacting) -> None:
     assert op.properties == {"TAGS": "d"}
 
 
-def test_much_is_noted_at_once(tmp_path: Path) -> None:
+def test_a_full_op_message_is_written_at_once(tmp_path: Path) -> None:
     broker = Transacting(tmp_path, transactionOpMsgMaxSize=10)
     for number in range(12):
         broker.end(COMMIT, broker.send(b"%d" % number))
@@ -110,7 +110,7 @@ def test_much_is_noted_at_once(tmp_path: Path) -> None:
     broker.store.close()
 
 
-def test_what_cannot_be_noted_is_noted_later(broker: Transacting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_op_message_is_retried(broker: Transacting, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.end(ROLLBACK, broker.send())
     with monkeypatch.context() as patch:
         patch.setattr(broker.writer, "put", _unavailable)
@@ -136,7 +136,7 @@ def _unavailable(*arguments: object) -> None:
     ],
 )
 @pytest.mark.parametrize("state", [COMMIT, ROLLBACK])
-def test_forged_and_foreign_ends_are_refused(
+def test_forged_and_foreign_outcomes_are_refused(
     broker: Transacting, state: int, fields: dict[str, object], remark: str
 ) -> None:
     place = broker.send(UNIQ_KEY="U")
@@ -152,7 +152,7 @@ def test_an_ordinary_message_cannot_be_committed(broker: Transacting) -> None:
         broker.end(COMMIT, placed)
 
 
-def test_a_transaction_ends_once(broker: Transacting) -> None:
+def test_the_outcome_of_a_transaction_is_final(broker: Transacting) -> None:
     place = broker.send()
     broker.end(COMMIT, place)
     broker.end(COMMIT, place)  # the answer to the first was lost
@@ -180,7 +180,7 @@ def test_a_full_disk_leaves_the_transaction_open(
     assert len(broker.stored(TOPIC, 2)) == 1
 
 
-def test_a_topic_that_was_deleted_meanwhile_gets_nothing(broker: Transacting) -> None:
+def test_a_deleted_topic_gets_no_committed_message(broker: Transacting) -> None:
     place = broker.send()
     broker.topics.delete([TOPIC])
     with pytest.raises(CommandError, match="does not exist any more") as refused:
@@ -190,7 +190,7 @@ def test_a_topic_that_was_deleted_meanwhile_gets_nothing(broker: Transacting) ->
     assert len(broker.halves) == 0
 
 
-def test_what_only_the_broker_says_is_not_taken_from_producers(broker: Transacting) -> None:
+def test_properties_set_by_the_broker_are_not_accepted_from_producers(broker: Transacting) -> None:
     broker.send(TRAN_PREPARED_QUEUE_OFFSET="77", TRANSACTION_CHECK_TIMES="14", REAL_TOPIC="Another")
     (half,) = broker.stored(HALF)
     assert half.properties["REAL_TOPIC"] == TOPIC
@@ -198,7 +198,7 @@ def test_what_only_the_broker_says_is_not_taken_from_producers(broker: Transacti
     assert broker.halves.get(0) is not None
 
 
-def test_transactions_can_be_forbidden_and_are_bounded(tmp_path: Path) -> None:
+def test_transactions_can_be_forbidden_and_are_limited(tmp_path: Path) -> None:
     broker = Transacting(tmp_path, transactionPendingMax=1)
     place = broker.send()
     with pytest.raises(CommandError, match="1 transactions have not ended yet") as refused:
@@ -215,7 +215,7 @@ def test_transactions_can_be_forbidden_and_are_bounded(tmp_path: Path) -> None:
     broker.store.close()
 
 
-def test_a_message_at_hand_is_what_the_log_says(broker: Transacting) -> None:
+def test_a_half_message_in_memory_equals_that_of_the_log(broker: Transacting) -> None:
     first, second = (broker.send(b"one", TAGS="paid", UNIQ_KEY="U") for _ in range(2))
     halves = [broker.halves.get(place.queue_offset) for place in (first, second)]
     assert all(half is not None and half.message is not None for half in halves)
@@ -232,12 +232,12 @@ def test_a_message_at_hand_is_what_the_log_says(broker: Transacting) -> None:
     assert at_hand.prepared_transaction_offset == first.physical_offset
 
 
-def test_only_some_small_messages_are_at_hand(broker: Transacting) -> None:
+def test_only_the_newest_small_half_messages_are_kept_in_memory(broker: Transacting) -> None:
     large, *small = [broker.send(bytes(5000)), *(broker.send() for _ in range(1001))]
-    assert [place for place in (large, *small) if _is_at_hand(broker, place)] == small[1:]
+    assert [place for place in (large, *small) if _is_in_memory(broker, place)] == small[1:]
 
 
-def _is_at_hand(broker: Transacting, place: Written) -> bool:
+def _is_in_memory(broker: Transacting, place: Written) -> bool:
     half = broker.halves.get(place.queue_offset)
     assert half is not None
     return half.message is not None

@@ -1,4 +1,4 @@
-"""The metrics of transactions: what is under way, how they ended."""
+"""Metrics of transactions: those in progress, and the outcomes."""
 
 from __future__ import annotations
 

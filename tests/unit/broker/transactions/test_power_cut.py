@@ -1,4 +1,4 @@
-"""Transactions and power cuts: what was on the disk ends, and nothing comes that nobody committed."""
+"""Transactions and power cuts: flushed ones end, and only committed messages are delivered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _QUEUE_ID = 2  # where the messages belong
 
 
 class _Broker:
-    """A broker's transactions, opened again and again, and by number what was said of them."""
+    """A broker's transactions, reopened many times, and their reported outcomes by number."""
 
     def __init__(self, disk: PoweredDisk, chance: random.Random, *, flushes_each: bool) -> None:
         self.places: dict[int, Written] = {}  # of half messages that are in the log
@@ -52,7 +52,7 @@ class _Broker:
         await self.broker.service.load()
 
     async def step(self) -> None:
-        """Something happens."""
+        """Do a random step."""
         steps = [self.send, self.end, self.end, self.write_ops, self.flush_log, self.keep_progress]
         await self._chance.choice([*steps, self.check, self.flush])()
         if self._flushes_each:
@@ -87,13 +87,13 @@ class _Broker:
         replace_file(self._offsets_path, self.broker.committed_offsets.encode(), keep_backup=True)
 
     async def flush(self) -> None:
-        """All of it, in turn."""
+        """Flush all files in turn."""
         await self.keep_progress()
         self.broker.store._flusher.flush()
         await self.keep_progress()
 
     async def lose_power(self) -> None:
-        """Now, or in the middle of writing; afterwards it is there again."""
+        """Cut the power, now or during a write, and restart."""
         flushed = self.broker.store.commit_log.flushed_offset
         certain = {number for number, place in self.places.items() if end_of(place) <= flushed}
         self._disk.lose_power_after(self._chance.randrange(_MOST_FLUSHES))
@@ -107,7 +107,7 @@ class _Broker:
         assert certain <= self.places.keys()
 
     async def answer_questions(self) -> None:
-        """Each that is under way is asked about, once, or given up; its producer commits it."""
+        """Check each transaction in progress once, or give it up; its producer commits it."""
         under_way = self.under_way
         producer = self.broker.join()
         await self.broker.check_after(30)
@@ -137,7 +137,7 @@ class _Broker:
         return {int(body) for body in self.broker.bodies(GIVEN_UP)}
 
     def check_all(self) -> None:
-        """Each is under way, or has ended as it was to."""
+        """Check that each transaction is in progress or has its reported outcome."""
         delivered = self.delivered
         assert delivered <= self.committed
         assert self.places.keys() <= self.under_way | delivered | self.rolled_back | self.given_up
@@ -145,7 +145,7 @@ class _Broker:
 
 @pytest.mark.parametrize("flushes_each", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize("seed", range(8))
-async def test_what_was_on_the_disk_ends(tmp_path: Path, seed: int, flushes_each: bool) -> None:
+async def test_flushed_transactions_end(tmp_path: Path, seed: int, flushes_each: bool) -> None:
     chance = random.Random(seed)
     disk = PoweredDisk(tmp_path, chance, strict_names=seed % 2 == 1)
     with disk.watched():

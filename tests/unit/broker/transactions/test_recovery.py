@@ -1,4 +1,4 @@
-"""Transactions after a restart, a kill, and with what Apache's broker has left."""
+"""Recovery of transactions after a restart, a kill, and from a directory of Apache's broker."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _positions(broker: Transacting) -> tuple[int, int]:
 
 
 def _leave_gap(broker: Transacting, topic: str, length: int) -> None:
-    """Let the next offsets of a queue be without messages."""
+    """Skip the next offsets of a queue, which have no messages then."""
     queue = broker.store.queues.get(topic, 0)
     assert queue is not None
     queue.fill_gap(queue.max_offset + length)
 
 
-async def test_what_has_not_ended_is_known_again(tmp_path: Path) -> None:
+async def test_transactions_in_progress_are_found(tmp_path: Path) -> None:
     broker = Transacting(tmp_path)
     places = [broker.send(b"%d" % number) for number in range(4)]
     broker.end(COMMIT, places[1])
@@ -59,7 +59,7 @@ async def test_what_has_not_ended_is_known_again(tmp_path: Path) -> None:
     after.store.close()
 
 
-async def test_checks_go_on_where_they_were(tmp_path: Path) -> None:
+async def test_the_number_of_checks_is_kept(tmp_path: Path) -> None:
     broker = Transacting(tmp_path)
     sent = broker.send(b"one")
     for _ in range(3):
@@ -79,7 +79,7 @@ async def test_checks_go_on_where_they_were(tmp_path: Path) -> None:
     after.store.close()
 
 
-async def test_how_old_a_transaction_is_does_not_depend_on_its_producers_clock(tmp_path: Path) -> None:
+async def test_the_age_of_a_transaction_does_not_depend_on_the_producers_clock(tmp_path: Path) -> None:
     broker = Transacting(tmp_path)
     message = inner(TOPIC, PGROUP=GROUP, UNIQ_KEY="U")
     message.born_timestamp_ms = 1
@@ -94,7 +94,7 @@ async def test_how_old_a_transaction_is_does_not_depend_on_its_producers_clock(t
     after.store.close()
 
 
-async def test_a_crash_between_appending_again_and_noting_it(tmp_path: Path) -> None:
+async def test_a_crash_between_a_copy_and_its_op_message(tmp_path: Path) -> None:
     broker = Transacting(tmp_path)
     broker.send(b"one")
     await broker.check_after(30)  # no op message says yet that the first record is done with
@@ -108,7 +108,7 @@ async def test_a_crash_between_appending_again_and_noting_it(tmp_path: Path) -> 
     after.store.close()
 
 
-async def test_progress_follows_the_disk(tmp_path: Path) -> None:
+async def test_offsets_are_committed_when_the_log_is_flushed(tmp_path: Path) -> None:
     broker = Transacting(tmp_path)
     progress = broker.service.progress
     places = [broker.send(b"%d" % number) for number in range(3)]
@@ -141,7 +141,7 @@ async def test_progress_follows_the_disk(tmp_path: Path) -> None:
     after.store.close()
 
 
-async def test_nothing_is_read_from_before_the_progress(tmp_path: Path) -> None:
+async def test_messages_before_the_committed_offsets_are_not_read(tmp_path: Path) -> None:
     broker = Transacting(tmp_path)
     places = [broker.send() for _ in range(2)]
     broker.end(ROLLBACK, places[0])
@@ -155,10 +155,10 @@ async def test_nothing_is_read_from_before_the_progress(tmp_path: Path) -> None:
     after.store.close()
 
 
-async def test_a_stop_with_a_disk_that_fails_leaves_the_progress_as_it_was(
+async def test_a_stop_with_a_failing_disk_commits_no_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power cut may take the committed message, and then its producer is to be asked."""
+    """A power cut may take the committed message, and then its producer has to be checked."""
 
     def fail(commit_log: CommitLog) -> int:
         raise OSError(errno.EIO, "Input/output error")
@@ -179,8 +179,8 @@ async def test_a_stop_with_a_disk_that_fails_leaves_the_progress_as_it_was(
 
 
 @pytest.mark.parametrize("gap", [1, 999, 1000, 2500])
-async def test_offsets_behind_a_gap_are_the_right_ones(gap: int, tmp_path: Path) -> None:
-    """As damage leaves it in either queue."""
+async def test_offsets_behind_missing_entries_are_right(gap: int, tmp_path: Path) -> None:
+    """As after damage to either queue."""
     broker = Transacting(tmp_path)
     broker.send(b"before")
     _leave_gap(broker, HALF, gap)
@@ -201,7 +201,7 @@ async def test_offsets_behind_a_gap_are_the_right_ones(gap: int, tmp_path: Path)
     broker.store.close()
 
 
-async def test_a_stop_leaves_the_counts_for_apaches_broker(tmp_path: Path) -> None:
+async def test_a_stop_writes_the_counts_for_apaches_broker(tmp_path: Path) -> None:
     broker = Transacting(tmp_path)
     (tmp_path / "config").mkdir()
     broker.send()
@@ -212,8 +212,8 @@ async def test_a_stop_leaves_the_counts_for_apaches_broker(tmp_path: Path) -> No
     broker.store.close()
 
 
-async def test_offsets_beyond_what_is_there_are_brought_back(tmp_path: Path) -> None:
-    """As after a power cut that has taken the end of the log."""
+async def test_offsets_beyond_the_end_of_the_queue_are_corrected(tmp_path: Path) -> None:
+    """As after a power cut that took the end of the log."""
     broker = Transacting(tmp_path)
     broker.send()
     broker.committed_offsets.commit(SYSTEM_GROUP, HALF, 0, 100)
@@ -222,7 +222,7 @@ async def test_offsets_beyond_what_is_there_are_brought_back(tmp_path: Path) -> 
     broker.store.close()
 
 
-async def test_rubbish_in_both_queues_is_passed_over(tmp_path: Path) -> None:
+async def test_invalid_messages_in_both_queues_are_skipped(tmp_path: Path) -> None:
     broker = Transacting(tmp_path)
     for topic, body in ((OP, b"x,,-1,99999999999999999999,0"), (OP, b"?"), (HALF, b"no half message")):
         broker.writer.put(inner(topic, body))
@@ -234,8 +234,8 @@ async def test_rubbish_in_both_queues_is_passed_over(tmp_path: Path) -> None:
     after.store.close()
 
 
-async def test_copies_that_apaches_broker_made_are_of_one_transaction(tmp_path: Path) -> None:
-    """As after a kill: its copies do not say what they are copies of, and its progress is an old one."""
+async def test_copies_made_by_apaches_broker_are_one_transaction(tmp_path: Path) -> None:
+    """As after a kill: the copies do not name their first record, and the committed offsets are old."""
     broker = Transacting(tmp_path)
     still_open, ended = broker.send(b"open"), broker.send(b"ended")
     for body, checks in ((b"open", 1), (b"ended", 1), (b"open", 2)):
@@ -259,7 +259,7 @@ async def test_copies_that_apaches_broker_made_are_of_one_transaction(tmp_path: 
 
 
 @pytest.mark.parametrize(("name", "count"), [("clean", 1), ("killed", 0)])
-async def test_what_apaches_broker_left_is_taken_over(name: str, count: int, tmp_path: Path) -> None:
+async def test_transactions_of_apaches_broker_are_taken_over(name: str, count: int, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)
     layout: dict[str, Any] = {key: SETTINGS[key] for key in _LAYOUT}
     broker = Transacting(folder, **layout)

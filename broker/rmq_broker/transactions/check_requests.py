@@ -1,4 +1,4 @@
-"""Asking producers what became of their transactions (request 39).
+"""Check requests: ask a producer for the outcome of a transaction (request 39).
 
 Source: Apache RocketMQ 5.3.3, AbstractTransactionalMessageCheckListener, ProducerManager.getAvailableChannel.
 """
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("rmq.broker.transactions")
 
 
-class Questions:
-    """Sends one producer of a group the half message; what it knows comes as END_TRANSACTION."""
+class CheckRequests:
+    """Sends half messages to producers of their groups, which answer by END_TRANSACTION requests."""
 
     def __init__(self, producers: ProducerTable, broker_name: str) -> None:
-        self.asked = 0
-        self.unasked = 0  # nobody of the group was there
+        self.sent = 0
+        self.unsent = 0  # no producer of the group was connected
         self._producers = producers
         self._broker_name = broker_name
         self._turn = 0
 
-    def ask(self, half: HalfMessage, message: InnerMessage) -> None:
-        """Ask one of the group that is connected, each in turn; `message` is the half message as stored."""
-        connection = self._anybody(half.group)
+    def send(self, half: HalfMessage, message: InnerMessage) -> None:
+        """Send a request to a connected producer of the group, round robin; `message`: as stored."""
+        connection = self._next_connection(half.group)
         if connection is None:
-            self.unasked += 1
+            self.unsent += 1
             return
         transaction_id = property_text(message.properties, PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) or None
         header = CheckTransactionStateRequestHeader(
@@ -56,18 +56,23 @@ class Questions:
         request = RemotingCommand.request(
             RequestCode.CHECK_TRANSACTION_STATE,
             header.encode(),
-            body=_as_its_topic_has_it(half, message),
+            body=_record_of_its_topic(half, message),
             oneway=True,
         )
         try:
             connection.send_oneway(request)
         except RequestError as error:
-            self.unasked += 1
-            log.info("producer %s of group %s was not asked: %s", connection.peer, half.group, error)
+            self.unsent += 1
+            log.info(
+                "transaction check request not sent producer=%s group=%s cause=%s",
+                connection.peer,
+                half.group,
+                error,
+            )
         else:
-            self.asked += 1
+            self.sent += 1
 
-    def _anybody(self, group: str) -> Connection | None:
+    def _next_connection(self, group: str) -> Connection | None:
         members = self._producers.find_group(group) or []
         self._turn += 1
         for index in range(len(members)):
@@ -77,8 +82,8 @@ class Questions:
         return None
 
 
-def _as_its_topic_has_it(half: HalfMessage, message: InnerMessage) -> bytes:
-    """The half message as a record of the topic that it is for."""
+def _record_of_its_topic(half: HalfMessage, message: InnerMessage) -> bytes:
+    """Encode the half message as a record of its own topic and queue."""
     template = RecordTemplate(
         half.topic,
         half.queue_id,

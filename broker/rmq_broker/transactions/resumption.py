@@ -1,6 +1,6 @@
-"""Having producers asked again about a transaction that was given up (request 323).
+"""Resume the checks of a transaction that was given up (request 323).
 
-Source: Apache RocketMQ 5.3.3, AdminBrokerProcessor.resumeCheckHalfMessage. That takes any message for one.
+Source: Apache RocketMQ 5.3.3, AdminBrokerProcessor.resumeCheckHalfMessage, which accepts any message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmq_remoting.message_properties import (
 
 from ..delivery.inner_message import StoredMessage, read_message
 from ..topics.names import TRANSACTION_CHECKED_OUT_TOPIC, TRANSACTION_HALF_TOPIC
-from .half_messages import HALF_QUEUE_ID, End, HalfMessage
+from .half_messages import HALF_QUEUE_ID, HalfMessage, Outcome
 
 if TYPE_CHECKING:
     from ..clock import ClockMs
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .half_messages import HalfMessages
 
 
-class Resuming:
-    """Makes what was given up a half message again; belongs to the loop's thread."""
+class Resumption:
+    """Stores a message that was given up as a half message again; belongs to the loop's thread."""
 
     def __init__(self, writer: MessageWriter, halves: HalfMessages, now_ms: ClockMs) -> None:
         self._writer = writer
@@ -34,8 +34,9 @@ class Resuming:
         self._now_ms = now_ms
 
     def resume(self, record: bytes | None, message_id: str) -> None:
-        """`record`: what begins where the message id says. Raises CommandError, StoreUnavailable,
-        MessageRejected.
+        """Resume the checks of the transaction in `record`, which is the record that the message id names.
+
+        Raises CommandError, StoreUnavailable, MessageRejected.
         """
         stored = None if record is None else read_message(record)
         given_up = None
@@ -44,10 +45,10 @@ class Resuming:
         if stored is None or given_up is None:
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR,
-                f"message {message_id} is no transaction that was given up: take an id from "
+                f"message {message_id} is not of a transaction that was given up: take an id from "
                 f"{TRANSACTION_CHECKED_OUT_TOPIC}",
             )
-        # Apache's broker does not tell by what it was known.
+        # A message moved by Apache's broker does not have the offset of its first record.
         if PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET.encode() in stored.message.properties:
             self._check_state(given_up.first_offset)
         message = stored.message
@@ -65,9 +66,9 @@ class Resuming:
         self._halves.add(half)
 
     def _check_state(self, first_offset: int) -> None:
-        """Raises CommandError for a transaction that is asked about already, or was committed at last."""
+        """Raises CommandError for a transaction that is in progress again, or that was committed later."""
         if self._halves.get(first_offset) is not None:
-            raise CommandError(ResponseCode.ILLEGAL_OPERATION, "the transaction is under way again already")
-        ended = self._halves.ending_of(first_offset)
-        if ended is not None and ended is not End.GIVEN_UP:
+            raise CommandError(ResponseCode.ILLEGAL_OPERATION, "the transaction is already in progress again")
+        ended = self._halves.outcome_of(first_offset)
+        if ended is not None and ended is not Outcome.GIVEN_UP:
             raise CommandError(ResponseCode.ILLEGAL_OPERATION, f"the transaction was {ended.value} already")
