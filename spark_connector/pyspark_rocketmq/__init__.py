@@ -1,7 +1,8 @@
 """A PySpark data source for RocketMQ: `spark.read.format("rocketmq")`.
 
-PySpark looks through all packages named `pyspark_*` for a `DefaultSource`, and gives up on all of them where
-one cannot be imported: so nothing is imported here but what PySpark itself has loaded by then.
+PySpark searches all packages named `pyspark_*` for a class `DefaultSource`. If the import of one package
+fails, PySpark finds no data source at all. This module therefore imports only modules that PySpark has
+already loaded.
 """
 
 from __future__ import annotations

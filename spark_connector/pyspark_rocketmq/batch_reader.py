@@ -1,4 +1,4 @@
-"""Batch reads: from a start to an end that are fixed when Spark plans the read."""
+"""Batch reads: the start and the end of each queue are fixed when Spark plans the read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 class BatchReader(DataSourceReader):
-    """Spark's reader: `partitions` runs on the driver, `read` on executors, with a pickled copy."""
+    """Spark's reader for a batch. `partitions` runs on the driver; `read` runs on executors, in a pickled
+    copy.
+    """
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         """`schema`: the Arrow schema that Spark expects."""
@@ -32,7 +34,7 @@ class BatchReader(DataSourceReader):
         self._tasks = TaskSettings.of(options, schema)
 
     def partitions(self) -> list[InputPartition]:
-        """One for each task. Raises OptionError, TopicMissing, SourceUnavailable, ClientError."""
+        """Return one partition per task. Raises OptionError, TopicMissing, SourceUnavailable, ClientError."""
         options = self._options
         with Cluster(
             self._tasks.connection.namesrv, options.client_settings, options.wait_timeouts
@@ -41,8 +43,8 @@ class BatchReader(DataSourceReader):
         return [TaskPartition(task) for task in plan(ranges_between(start, end), options.plan_limits)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The task's messages. Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError."""
-        if isinstance(partition, TaskPartition):  # else Spark's own for a read without any
+        """Read the messages of one task. Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError."""
+        if isinstance(partition, TaskPartition):  # a read without partitions gets one of Spark's own type
             yield from read_task(partition.task, self._tasks)
 
     def _apply_filters(
@@ -58,21 +60,24 @@ class BatchReader(DataSourceReader):
         if isinstance(options.ending, AtOffsets):
             _reject_end_after_newest(end, cluster.newest(queues))
         if not isinstance(options.starting(Mode.BATCH), AtOffsets):
-            # Messages may age out between the two questions, and a group may be behind all that is there.
+            # The brokers are asked for starts and ends one after the other. Messages may expire in between,
+            # and the group's committed offset may be lower than the oldest message. Both would put the start
+            # of a queue behind its end.
             end = end.merged({queue: start[queue] for queue in start.ahead_of(end)})
         return start, end
 
 
 class FilteringBatchReader(BatchReader):
-    """One that looks at the filters of the query. Spark refuses it unless its setting allows push-down.
+    """Batch reader that uses the filters of the query. Spark accepts it only with filter push-down enabled.
 
-    Brokers give messages by store time as if it only grew in a queue; it does, unless a clock was set back.
+    A filter on store time assumes that store times only grow within a queue. Brokers assume the same when
+    they look up an offset by time; it holds unless a broker's clock was set back.
     """
 
     _pushed_filters: PushedFilters | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow what is read; Spark applies all filters itself as well."""
+        """Use the filters to read fewer messages. Spark still applies every filter itself."""
         from .driver.pushed_filters import PushedFilters  # noqa: PLC0415  # PySpark 4.0 has no filters
 
         self._pushed_filters = pushed = PushedFilters.from_spark(filters)
@@ -93,4 +98,4 @@ def _reject_end_after_newest(end: QueueOffsets, newest: QueueOffsets) -> None:
     beyond = end.ahead_of(newest)
     if beyond:
         wrong = listed(f"{queue} to {end[queue]}, which ends at {newest[queue]}" for queue in beyond)
-        raise OptionError("endingOffsets", end.to_json(), "where a queue ends, or before that", wrong)
+        raise OptionError("endingOffsets", end.to_json(), "at or before the end of each queue", wrong)

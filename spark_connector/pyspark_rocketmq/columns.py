@@ -1,7 +1,7 @@
-"""The columns of a row: their names, their types in Spark and in Arrow, and which of them a user chose.
+"""The columns of a row: names, types in Spark and in Arrow, and the selection by a user's schema.
 
-A schema that the user gives selects and orders columns. What Spark gets as Arrow batches has to equal its own
-schema exactly, the nullable flags included (PySpark 4.3, `records_to_arrow_batches`).
+A schema given by the user selects and orders columns. Arrow batches must match Spark's schema exactly,
+including the nullable flags (PySpark 4.3, `records_to_arrow_batches`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from .errors import SchemaError
 
 PropertiesMode: TypeAlias = Literal["map", "raw", "none"]
-"""What the column `properties` is: a map, the stored text, or left out."""
+"""Form of the column `properties`: a map, the text as stored, or no such column."""
 
 BODY: Final = "body"
 PROPERTIES: Final = "properties"
@@ -34,7 +34,7 @@ PROPERTIES: Final = "properties"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; `may_be_null` says whether a row can be without a value."""
+    """One column. `may_be_null`: whether a message can lack the value."""
 
     name: str
     spark_type: DataType
@@ -70,7 +70,7 @@ _RAW_PROPERTIES: Final = Column(PROPERTIES, StringType(), pa.string())
 
 
 def columns_of(properties_mode: PropertiesMode) -> dict[str, Column]:
-    """All columns by name, in their order. Raises SchemaError for an unknown mode."""
+    """Return all columns by name, in order. Raises SchemaError for an unknown mode."""
     if properties_mode not in get_args(PropertiesMode):
         raise SchemaError(
             f"propertiesMode {properties_mode!r}: allowed are {', '.join(get_args(PropertiesMode))}"
@@ -84,9 +84,9 @@ def columns_of(properties_mode: PropertiesMode) -> dict[str, Column]:
 
 
 def spark_schema(properties_mode: PropertiesMode = "map") -> StructType:
-    """The schema of all columns, for who chooses none.
+    """Return the schema of all columns, used for reads without a schema of their own.
 
-    What is never null is declared so: Spark then leaves out a check for each value.
+    Columns that are never null are declared non-nullable, which saves Spark a check per value.
     """
     return StructType(
         [
@@ -97,10 +97,10 @@ def spark_schema(properties_mode: PropertiesMode = "map") -> StructType:
 
 
 def check_selection(schema: StructType, properties_mode: PropertiesMode = "map") -> tuple[str, ...]:
-    """The names of the columns that a user's schema selects, in its order.
+    """Return the names of the columns that a user's schema selects, in its order.
 
-    Raises SchemaError, which names column, type and what is allowed, for a column that does not exist, is of
-    another type, is there twice, or may be null although the schema rules it out.
+    Raises SchemaError for a column that is unknown, has another type, appears twice, or can be null although
+    the schema declares it non-nullable. The message names the column, its type and the allowed ones.
     """
     if not schema.fields:
         raise SchemaError("the schema has no columns: leave it out to read all of them")
@@ -115,7 +115,9 @@ def check_selection(schema: StructType, properties_mode: PropertiesMode = "map")
 
 
 def arrow_schema(columns: Sequence[str], properties_mode: PropertiesMode = "map") -> pa.Schema:
-    """The Arrow schema of these columns, as `spark_schema`. Raises SchemaError for an unknown column."""
+    """Return the Arrow schema of these columns, matching `spark_schema`. Raises SchemaError for an unknown
+    column.
+    """
     known = columns_of(properties_mode)
     for name in columns:
         if name not in known:
@@ -126,9 +128,9 @@ def arrow_schema(columns: Sequence[str], properties_mode: PropertiesMode = "map"
 
 
 def arrow_schema_of(schema: StructType, properties_mode: PropertiesMode = "map") -> pa.Schema:
-    """The Arrow schema that equals a user's schema, its nullable flags included.
+    """Return the Arrow schema that matches a user's schema, including its nullable flags.
 
-    Raises SchemaError as `check_selection`.
+    Raises SchemaError as `check_selection` does.
     """
     check_selection(schema, properties_mode)
     known = columns_of(properties_mode)
@@ -148,13 +150,13 @@ def _check_field(field: StructField, known: dict[str, Column], properties_mode: 
         raise SchemaError(f"{shown} does not exist: {_allowed(known, properties_mode)}")
     if not _same_type(field.dataType, column.spark_type):
         mode = f" with propertiesMode={properties_mode}" if field.name == PROPERTIES else ""
-        raise SchemaError(f"{shown}: it has to be of type {column.spark_type.simpleString()}{mode}")
+        raise SchemaError(f"{shown}: it must be of type {column.spark_type.simpleString()}{mode}")
     if column.may_be_null and not field.nullable:
-        raise SchemaError(f"{shown}: not every message has {field.name}, the column has to be nullable")
+        raise SchemaError(f"{shown}: not every message has {field.name}; declare the column nullable")
 
 
 def _same_type(given: DataType, ours: DataType) -> bool:
-    """Whether the types are the same; no value of a map is ever null, so that flag may be either."""
+    """Return whether the types are the same. Values of a map are never null, so that flag does not matter."""
     if isinstance(given, MapType) and isinstance(ours, MapType):
         return given.keyType == ours.keyType and given.valueType == ours.valueType
     return given == ours

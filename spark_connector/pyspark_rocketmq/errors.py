@@ -1,18 +1,18 @@
-"""Errors of the connector. Whoever catches ConnectorError catches all of them; the messages say what to do.
+"""Errors of the connector. Catch ConnectorError to catch all of them. Each message says what to do.
 
 ConnectorError
-├── OptionError            an option cannot be used: names it, its value, and what is allowed
-│   └── UnknownOption      there is no such option (here)
-├── BadOffsets             offsets by queue, of a checkpoint or an option, cannot be read
-├── DataLoss               messages that the query has to read are no longer there
-├── SchemaError            a schema has columns that cannot be read, or cannot be written, like this
-├── RecordDamaged          a stored message cannot be decoded: says where it is
-├── BatchTooLarge          messages take too much room, decompressed, to be decoded in one go
-├── SourceUnavailable      name servers or brokers did not answer for longer than the query may wait
-├── TopicMissing           name servers and brokers are there, and none of them knows the topic
-└── RowRefused             a row that no topic takes, and nothing else was asked to keep
+├── OptionError            an option has a value that is not allowed, or is missing
+│   └── UnknownOption      an option does not exist here
+├── BadOffsets             offsets by queue, from a checkpoint or an option, cannot be parsed
+├── DataLoss               messages that the query has to read no longer exist
+├── SchemaError            a schema has columns that this connector cannot read or write
+├── RecordDamaged          a stored message cannot be decoded; the error names its offset
+├── BatchTooLarge          messages are too large, decompressed, to be decoded together
+├── SourceUnavailable      name servers or brokers did not answer within the timeout of the query
+├── TopicMissing           name servers and brokers answer, and none of them knows the topic
+└── RowRefused             a row was rejected, and no dead-letter option applies to it
 
-All of them survive pickling: Spark carries them from its workers to the driver.
+Spark carries errors from its workers to the driver; all of these survive pickling.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class ConnectorError(Exception):
 
 
 class OptionError(ConnectorError, ValueError):
-    """An option that cannot be used. `value` is None where it was not given.
+    """An option is missing or has a value that is not allowed. `value` is None for a missing option.
 
-    `allowed` follows 'must be'; `reason` says what exactly is wrong, where that is not plain from the two.
+    `allowed` completes the sentence 'it must be …'. `reason` adds the exact error, if the value and
+    `allowed` do not show it.
     """
 
     def __init__(self, option: str, value: object, allowed: str, reason: str = "") -> None:
@@ -41,50 +42,50 @@ class OptionError(ConnectorError, ValueError):
         self.reason = reason
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Return the message on one line."""
         what = "not given" if self.value is None else repr(shortened(str(self.value)))
         why = f" ({shortened(self.reason)})" if self.reason else ""
         return f"option {self.option} is {what}: it must be {self.allowed}{why}"
 
 
 class UnknownOption(OptionError):
-    """There is no such option. The value is left out: it may be a secret under a mistyped name."""
+    """An option does not exist. The value is not kept: it may be a secret under a mistyped name."""
 
     def __init__(self, option: str, advice: str) -> None:
         super().__init__(option, None, advice)
         self.args = (option, advice)
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Return the message on one line."""
         return f"option {shortened(self.option)} is unknown here: {self.allowed}"
 
 
 class BadOffsets(ConnectorError, ValueError):
-    """Offsets by queue that cannot be read, or that do not fit together."""
+    """Offsets by queue cannot be parsed, or contradict each other."""
 
 
 class DataLoss(ConnectorError):
-    """Messages that the query has to read are no longer there."""
+    """Messages that the query has to read no longer exist."""
 
 
 class SourceUnavailable(ConnectorError):
-    """Name servers or brokers did not answer for longer than the query may wait."""
+    """Name servers or brokers did not answer within the timeout of the query."""
 
 
 class TopicMissing(ConnectorError):
-    """Name servers and brokers are there, and none of them knows the topic."""
+    """Name servers and brokers answer, and none of them knows the topic."""
 
 
 class SchemaError(ConnectorError, ValueError):
-    """A schema with columns that cannot be read, or cannot be written, like this."""
+    """A schema has columns that this connector cannot read or write."""
 
 
 class RowRefused(ConnectorError):
-    """A row that no topic takes, and that no dead-letter option was there for."""
+    """A row was rejected, and no dead-letter option applies to it."""
 
 
 class RecordDamaged(ConnectorError):
-    """A stored message that cannot be decoded; `offset` is None where not even that can be read."""
+    """A stored message cannot be decoded. `offset` is None if even the offset is unreadable."""
 
     def __init__(self, topic: str, broker_name: str, queue_id: int, offset: int | None, reason: str) -> None:
         super().__init__(topic, broker_name, queue_id, offset, reason)
@@ -95,23 +96,23 @@ class RecordDamaged(ConnectorError):
         self.reason = reason
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Return the message on one line."""
         where = f"topic {self.topic}, broker {self.broker_name}, queue {self.queue_id}"
         offset = "unknown" if self.offset is None else self.offset
         return f"{where}, offset {offset}: the message cannot be decoded: {self.reason}"
 
 
 class BatchTooLarge(ConnectorError):
-    """Messages that take too much room to be decoded in one go: decode fewer of them."""
+    """Messages are too large, decompressed, to be decoded together: decode fewer of them at a time."""
 
 
 def shortened(text: str) -> str:
-    """Text that fits into a message, however long it was."""
+    """Return the text cut to 200 characters, with its full length."""
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}… ({len(text)} characters)"
 
 
 def listed(names: Iterable[object], most: int = 10) -> str:
-    """Names for a message, at most so many of them."""
+    """Return names separated by commas; at most `most` of them, followed by the number of the others."""
     texts = [str(name) for name in names]
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return shortened(", ".join(texts[:most])) + more

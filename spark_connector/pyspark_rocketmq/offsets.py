@@ -1,8 +1,8 @@
-"""Queues and offsets by queue: what a checkpoint holds, and what some options are given as.
+"""Queues, and an offset for each queue: the content of a checkpoint and of some options.
 
-Their text is JSON, {topic: {broker: {queue: offset}}}, with the queue's number as a text, as names of JSON
-objects are. Reading is strict to the leaf; writing sorts by topic, broker and number, so that equal offsets
-are equal texts: Spark compares them as texts.
+The text form is JSON, {topic: {broker: {queue: offset}}}. Queue numbers are strings, as JSON requires of
+names. Parsing is strict. Serialization sorts by topic, broker and queue number: Spark compares offsets as
+texts, so equal offsets must have equal texts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .errors import BadOffsets, listed, shortened
 
 T = TypeVar("T")
 
-# As in Apache Spark's Kafka source (JsonUtils): stand-ins in options, never in a checkpoint.
+# As in Apache Spark's Kafka source (JsonUtils): placeholders in options, never in a checkpoint.
 EARLIEST: Final = -2
 LATEST: Final = -1
 _PLACEHOLDERS: Final = {EARLIEST: "earliest", LATEST: "latest"}
@@ -37,12 +37,12 @@ class QueueKey:
     queue_id: int
 
     def __str__(self) -> str:
-        """As in messages for people: topic/broker/number."""
+        """Return topic/broker/queue, as in messages."""
         return f"{self.topic}/{self.broker}/{self.queue_id}"
 
 
 class QueueOffsets(Mapping[QueueKey, int]):
-    """An offset for each of some queues; unchangeable, iterated in the order of the queues."""
+    """An immutable map from queues to offsets, iterated in the order of the queues."""
 
     __slots__ = ("_offsets",)
 
@@ -51,16 +51,16 @@ class QueueOffsets(Mapping[QueueKey, int]):
 
     @classmethod
     def from_nested(cls, nested: object, *, least: int = 0) -> QueueOffsets:
-        """Offsets out of parsed JSON. `least`: EARLIEST where stand-ins are allowed. Raises BadOffsets."""
+        """Convert parsed JSON. `least`: EARLIEST if placeholders are allowed. Raises BadOffsets."""
         return cls(by_queue(nested, lambda leaf: read_offset(leaf, least)))
 
     @classmethod
     def from_json(cls, text: str, *, least: int = 0) -> QueueOffsets:
-        """Offsets out of their JSON text; as `from_nested`."""
+        """Parse JSON text; parameters and errors as for `from_nested`."""
         return cls.from_nested(parse_json(text), least=least)
 
     def to_nested(self) -> dict[str, dict[str, dict[str, int]]]:
-        """What JSON makes its text of, in order: Spark asks a source for offsets in this form."""
+        """Return nested dictionaries in sorted order, the form in which Spark takes offsets from a source."""
         return {
             topic: {
                 broker: {str(key.queue_id): offset for key, offset in queues}
@@ -70,24 +70,27 @@ class QueueOffsets(Mapping[QueueKey, int]):
         }
 
     def to_json(self) -> str:
-        """Their text: equal offsets give equal texts."""
+        """Return the JSON text. Equal offsets have equal texts."""
         return json.dumps(self.to_nested(), separators=(",", ":"))
 
     def merged(self, other: Mapping[QueueKey, int]) -> QueueOffsets:
-        """The queues of both; where both have one, the other's offset."""
+        """Return the queues of both; `other` wins for queues that both have."""
         return QueueOffsets({**self._offsets, **other})
 
     def only(self, wanted: Callable[[QueueKey], bool]) -> QueueOffsets:
-        """Those of the wanted queues."""
+        """Return the queues for which `wanted` is true."""
         return QueueOffsets({key: offset for key, offset in self._offsets.items() if wanted(key)})
 
     def ahead_of(self, other: Mapping[QueueKey, int]) -> tuple[QueueKey, ...]:
-        """The queues of both whose offset is higher here. For a checkpoint and the brokers' newest offsets:
-        queues that have been set back (made anew, or restored from an older disk)."""
+        """Return the queues of both whose offset is higher here than in `other`.
+
+        For a checkpoint compared with the newest offsets of the brokers, these are queues that were
+        truncated: deleted and created again, or restored from an older disk.
+        """
         return tuple(key for key, offset in self._offsets.items() if offset > other.get(key, MAX_OFFSET))
 
     def backlog(self, latest: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-        """Offsets from here to the latest, for the queues of both where there are any."""
+        """Return the number of offsets from here to `latest`, for queues of both that have a backlog."""
         return {
             key: latest[key] - offset
             for key, offset in self._offsets.items()
@@ -111,9 +114,9 @@ class QueueOffsets(Mapping[QueueKey, int]):
 
 
 def by_queue(nested: object, leaf: Callable[[object], T]) -> dict[QueueKey, T]:
-    """Parsed JSON {topic: {broker: {queue: leaf}}} by queue.
+    """Convert parsed JSON {topic: {broker: {queue: leaf}}} to a value for each queue.
 
-    `leaf` makes the value out of the JSON and raises ValueError. Raises BadOffsets, which says where.
+    `leaf` converts one value and raises ValueError. Raises BadOffsets with the position of the error.
     """
     found: dict[QueueKey, T] = {}
     for topic, broker, queues in by_broker(nested):
@@ -127,14 +130,14 @@ def by_queue(nested: object, leaf: Callable[[object], T]) -> dict[QueueKey, T]:
 
 
 def by_broker(nested: object) -> Iterator[tuple[str, str, object]]:
-    """Parsed JSON {topic: {broker: any}} as topic, broker and the rest. Raises BadOffsets."""
+    """Yield topic, broker and the rest of parsed JSON {topic: {broker: any}}. Raises BadOffsets."""
     for topic, brokers in _members(nested, "the top", "topic"):
         for broker, rest in _members(brokers, topic, "broker"):
             yield topic, broker, rest
 
 
 def read_offset(leaf: object, least: int = 0) -> int:
-    """An offset out of parsed JSON. Raises ValueError."""
+    """Convert one offset of parsed JSON. Raises ValueError."""
     if type(leaf) is not int or not least <= leaf <= MAX_OFFSET:
         placeholders = "".join(
             f"{number} ({name}), " for number, name in _PLACEHOLDERS.items() if number >= least
@@ -147,7 +150,7 @@ def read_offset(leaf: object, least: int = 0) -> int:
 
 
 def parse_json(text: str) -> object:
-    """JSON as RFC 8259 has it, without what Python adds; a name twice is an error. Raises BadOffsets."""
+    """Parse strict JSON (RFC 8259). Duplicate names are an error. Raises BadOffsets."""
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except BadOffsets:
@@ -166,9 +169,9 @@ def _members(nested: object, where: str, kind: str) -> Iterator[tuple[str, Any]]
 
 
 def _queue_id(text: str, where: str) -> int:
-    # One way to write each: '01' beside '1' would be the same queue twice.
+    # Only one spelling per number is allowed: '01' beside '1' would be the same queue twice.
     if not _QUEUE_ID.fullmatch(text) or int(text) > MAX_QUEUE_ID:
-        raise BadOffsets(f"at {shortened(where)}: {shortened(repr(text))} is not a queue's number")
+        raise BadOffsets(f"at {shortened(where)}: {shortened(repr(text))} is not a queue number")
     return int(text)
 
 
@@ -176,7 +179,8 @@ def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(members)
     if len(found) < len(members):
         names = [name for name, _ in members]
-        raise BadOffsets(f"twice in one object: {listed(sorted({n for n in names if names.count(n) > 1}))}")
+        duplicates = listed(sorted({name for name in names if names.count(name) > 1}))
+        raise BadOffsets(f"duplicate names in one object: {duplicates}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The part of a queue that a task reads: the driver plans these, executors read them."""
+"""Ranges of queues: the driver plans them, and the tasks on the executors read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .offsets import QueueKey
 
 @dataclass(frozen=True, slots=True, order=True)
 class QueueRange:
-    """Offsets of one queue, from `begin` to before `end`."""
+    """Offsets of one queue, from `begin` up to, but not including, `end`."""
 
     key: QueueKey
     begin: int
@@ -18,27 +18,27 @@ class QueueRange:
 
     @property
     def size(self) -> int:
-        """How many offsets; at most as many messages."""
+        """The number of offsets, which is the maximum number of messages."""
         return self.end - self.begin
 
     def __str__(self) -> str:
-        """As in messages for people."""
+        """Return queue[begin,end), as in messages."""
         return f"{self.key}[{self.begin},{self.end})"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """What one task reads: ranges of one or more queues, in order."""
+    """The ranges that one task reads in order, of one or more queues."""
 
     ranges: tuple[QueueRange, ...]
 
     @property
     def size(self) -> int:
-        """How many offsets; at most as many messages."""
+        """The number of offsets, which is the maximum number of messages."""
         return sum(part.size for part in self.ranges)
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        """Pickled as plain rows: there may be thousands of ranges, and Spark sends them to each executor."""
+        """Pickle plain tuples: there may be thousands of ranges, and Spark sends them to each executor."""
         rows = tuple((r.key.topic, r.key.broker, r.key.queue_id, r.begin, r.end) for r in self.ranges)
         return _unpickled, (rows,)
 

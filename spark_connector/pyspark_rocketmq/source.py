@@ -1,4 +1,4 @@
-"""`format("rocketmq")`: what Spark asks for schemas, readers and writers."""
+"""Entry point of the connector: the data source that Spark asks for schemas, readers and writers."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ if TYPE_CHECKING:
 
 
 class RocketMQDataSource(DataSource):
-    """RocketMQ as a source and a sink of Spark. Options: `options/`.
+    """RocketMQ as a source and a sink of Spark. `options/` declares the options.
 
-    Parts are imported when Spark asks for them: a query that only reads has no use for the sink, and finding
-    data sources imports this module in every session.
+    Every Spark session imports this module while it searches for data sources. The parts are therefore
+    imported only when Spark asks for them: a query that only reads does not load the sink.
     """
 
     @classmethod
     def name(cls) -> str:
-        """As in format("rocketmq")."""
+        """Return the name that `format("rocketmq")` uses."""
         return "rocketmq"
 
     def schema(self) -> StructType:
-        """All columns; a schema that the user gives selects and orders them. Raises SchemaError."""
+        """Return the schema of all columns. A schema given by the user selects and orders them. Raises
+        SchemaError.
+        """
         from .columns import spark_schema  # noqa: PLC0415
 
         mode = self.options.get("propertiesMode", "map").strip().lower()
         return spark_schema(cast("PropertiesMode", mode))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """A batch read. Raises OptionError, SchemaError."""
+        """Return a reader for a batch read. Raises OptionError, SchemaError."""
         from .batch_reader import BatchReader, FilteringBatchReader  # noqa: PLC0415
         from .columns import arrow_schema_of  # noqa: PLC0415
         from .options import ReadOptions  # noqa: PLC0415
@@ -44,7 +46,7 @@ class RocketMQDataSource(DataSource):
         return kind(options, arrow_schema_of(schema, options.properties_mode))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """A streaming read. Raises OptionError, SchemaError."""
+        """Return a reader for a streaming read. Raises OptionError, SchemaError."""
         from .columns import arrow_schema_of  # noqa: PLC0415
         from .options import ReadOptions  # noqa: PLC0415
         from .stream_reader import StreamReader  # noqa: PLC0415
@@ -53,14 +55,14 @@ class RocketMQDataSource(DataSource):
         return StreamReader(options, arrow_schema_of(schema, options.properties_mode))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        """A batch write. Raises OptionError, SchemaError, ConnectorError."""
+        """Return a writer for a batch write. Raises OptionError, SchemaError, ConnectorError."""
         from .options import WriteOptions  # noqa: PLC0415
         from .sink import batch_writer  # noqa: PLC0415
 
         return batch_writer(schema, WriteOptions.for_batch(self.options), overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        """A streaming write. Raises OptionError, SchemaError, ConnectorError."""
+        """Return a writer for a streaming write. Raises OptionError, SchemaError, ConnectorError."""
         from .options import WriteOptions  # noqa: PLC0415
         from .sink import stream_writer  # noqa: PLC0415
 

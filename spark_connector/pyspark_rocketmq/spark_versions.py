@@ -1,4 +1,7 @@
-"""What not every PySpark 4 has: limits of a trigger came with 4.2, streams that write Arrow with 4.1."""
+"""Features that some versions of PySpark 4 lack.
+
+Limits per trigger came with PySpark 4.2, streaming sinks that take Arrow batches with 4.1.
+"""
 
 from __future__ import annotations
 
@@ -28,25 +31,27 @@ else:
     except ImportError:
 
         class ReadLimit:
-            """Never made by PySpark 4.0 and 4.1."""
+            """Placeholder: PySpark 4.0 and 4.1 never create it."""
 
         class ReadAllAvailable(ReadLimit):
-            """Never made by PySpark 4.0 and 4.1."""
+            """Placeholder: PySpark 4.0 and 4.1 never create it."""
 
         class ReadMaxRows(ReadLimit):
-            """Never asked for by PySpark 4.0 and 4.1."""
+            """Placeholder: PySpark 4.0 and 4.1 never ask for it."""
 
             def __init__(self, max_rows: int) -> None:
                 self.max_rows = max_rows
 
         class SupportsTriggerAvailableNow:
-            """Not looked for by PySpark 4.0 and 4.1, which run such queries as one batch of everything."""
+            """Placeholder: PySpark 4.0 and 4.1 ignore it and run such queries as one batch of the whole
+            backlog.
+            """
 
-    # Before, no more than rows could be written, one by one.
+    # Earlier versions accept only writers that take one row at a time.
     DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
 HAS_TRIGGER_LIMITS: Final = hasattr(datasource.DataSourceStreamReader, "getDefaultReadLimit")
-"""Whether Spark says where a batch starts, and how much it may take, when it asks where it ends."""
+"""Whether Spark passes the start of a batch and its limit when it asks for the end of the batch."""
 
 HAS_ARROW_STREAM_WRITER: Final = hasattr(datasource, "DataSourceStreamArrowWriter")
 

@@ -1,4 +1,4 @@
-"""Streams: Spark's face of `StreamOffsets` on the driver, and of tasks on executors."""
+"""Streaming reads: adapts `StreamOffsets` on the driver and tasks on executors to Spark's stream reader."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ _NO_MOST: Final = 2**62
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's reader. Offsets travel as JSON: {topic: {broker: {queue: offset}}}.
+    """Spark's reader for a stream. Spark stores its offsets as JSON: {topic: {broker: {queue: offset}}}.
 
-    Spark makes one for the driver's side, which lives as long as the query, and one whose pickled copies read
-    on the executors: connections are made where they are first needed.
+    Spark creates one reader for the driver, which lives as long as the query, and another one whose pickled
+    copies read on the executors. Connections are therefore opened on first use.
     """
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
-        """`schema`: the Arrow schema that Spark expects. Raises OptionError where this PySpark is too old."""
+        """`schema`: the Arrow schema that Spark expects.
+
+        Raises OptionError for limits per trigger that this version of PySpark does not support.
+        """
         if not HAS_TRIGGER_LIMITS:
             _refuse_limits(options)
         self._options = options
@@ -45,14 +48,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- on the driver ---
 
-    def initialOffset(self) -> dict[str, Any]:  # Spark's names
-        """Where a query without a checkpoint begins."""
+    def initialOffset(self) -> dict[str, Any]:  # names prescribed by Spark
+        """Return the offsets where a query without a checkpoint begins."""
         return self._live().initial().to_nested()
 
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Where the next batch ends. PySpark 4.0 and 4.1 give no arguments, and so have no limits."""
+        """Return the end of the next batch.
+
+        PySpark 4.0 and 4.1 pass neither `start` nor `limit`; with these versions, limits per trigger do not
+        apply.
+        """
         live = self._live()
         if start is None:
             return live.newest_or_last().to_nested()
@@ -61,19 +68,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return live.latest(begin, all_available=all_available).to_nested()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What Spark gives to `latestOffset` unless the trigger says otherwise (once: everything)."""
+        """Return the limit that Spark passes to `latestOffset`, unless the trigger overrides it (`once`: no
+        limit).
+        """
         return ReadMaxRows(self._options.max_offsets_per_trigger or _NO_MOST)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the queues reach, as of the last trigger: shown in the query's progress."""
+        """Return the newest offsets as of the last trigger. Spark shows them in the query's progress."""
         return None if self._offsets is None else self._offsets.newest.to_nested()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is read, and nothing after it."""
+        """Fix the end of the query: it reads the messages stored by now, and no later ones."""
         self._live().drain()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One for each task of the batch between two offsets."""
+        """Return one partition per task for the batch between two offsets."""
         begin, limit = QueueOffsets.from_nested(start), QueueOffsets.from_nested(end)
         if not HAS_TRIGGER_LIMITS:
             begin = self._live().begin(begin, limit)
@@ -81,12 +90,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [TaskPartition(task) for task in plan(ranges, self._options.plan_limits)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark calls this a batch late: where it gives the start of a batch, that tells sooner."""
+        """Commit the end of a batch to the consumer group (PySpark 4.0 and 4.1 only).
+
+        Spark calls this method one batch late. PySpark 4.2 and later pass the start of a batch to
+        `latestOffset`, which tells the same earlier.
+        """
         if not HAS_TRIGGER_LIMITS:
             self._live().commit(QueueOffsets.from_nested(end))
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Close the connections when the query ends."""
         cluster, self._cluster, self._offsets = self._cluster, None, None
         if cluster is not None:
             cluster.close()
@@ -103,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- on executors ---
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The task's messages. Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError."""
+        """Read the messages of one task. Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError."""
         if isinstance(partition, TaskPartition):
             yield from read_task(partition.task, self._tasks)
 
@@ -115,5 +128,5 @@ def _refuse_limits(options: ReadOptions) -> None:
         ("minOffsetsPerTrigger", limits.min_offsets),
     ):
         if value is not None:
-            reason = f"this is PySpark {VERSION}, and sources are told no limits before 4.2"
+            reason = f"this is PySpark {VERSION}; Spark passes limits to Python sources from 4.2 on"
             raise OptionError(name, value, "left out", reason)

@@ -1,4 +1,4 @@
-"""The Python process that Spark runs tasks in, one after the other."""
+"""Preparation of the Python worker process, in which Spark runs one task after the other."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Final
 
 from rmq_remoting.allocator import keep_freed_memory
 
-# What a batch is made of, with all its columns.
+# About the size of a batch with all its columns.
 _KEPT_BYTES: Final = 32 * 1024 * 1024
 
 
 @cache
 def prepare_worker() -> None:
-    """To be called by each task; the first one of a process does something.
+    """Prepare the process for reading and writing. Every task calls it; only the first call has an effect.
 
-    Spark has the garbage of the whole process collected after every task. What is imported by now stays for
-    as long as the process does: looking through all of it took an eighth of the time of reading 100,000
-    messages.
+    After every task, Spark runs a garbage collection over the whole process. Objects that exist by now
+    (imported modules above all) live as long as the process. Scanning them took an eighth of the time of
+    reading 100,000 messages, so they are excluded from collection. Freed memory of up to 32 MiB stays with
+    the process.
     """
     keep_freed_memory(_KEPT_BYTES)
     gc.freeze()

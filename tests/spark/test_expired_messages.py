@@ -107,7 +107,7 @@ def _is_deleted(cluster: SmallCluster, files: list[Path]) -> bool:
 
 
 def _position(puller: RawPuller, queue: MessageQueue, offset: int) -> int | None:
-    """Where in the log the message of an offset is; None where it is not there."""
+    """Where in the log the message of an offset is; None wthe name here is not there."""
     answer = puller.pull(queue, offset, PullWish(max_messages=1))
     if answer.status is not PullStatus.FOUND:
         return None
@@ -116,9 +116,9 @@ def _position(puller: RawPuller, queue: MessageQueue, offset: int) -> int | None
 
 
 def gone(topic: str, begin: int, end: int) -> str:
-    """What an error says of offsets that are not there any more, as a regular expression."""
+    """What an error says of offsets that no longer exist, as a regular expression."""
     queue = rf"topic={topic}, brokerName=broker-a, queueId=0\]"
-    return rf"{queue}: the messages from offset {begin} to {end - 1} are not there any more"
+    return rf"{queue}: the messages from offset {begin} to {end - 1} no longer exist"
 
 
 def test_a_stream_that_was_stopped_for_too_long(
@@ -204,7 +204,7 @@ def test_gone_while_a_task_reads(
     rows = list(first["queueOffset"].to_pylist())
     try:
         if fails:
-            with pytest.raises(DataLoss, match=r"not there any more|had no message"):
+            with pytest.raises(DataLoss, match=r"no longer exist|had no message"):
                 for more in batches:
                     rows += more["queueOffset"].to_pylist()
             # Nothing before what is missing was left out.
@@ -215,7 +215,7 @@ def test_gone_while_a_task_reads(
             kept = rows.index(oldest)
             assert rows[:kept] == list(range(kept))
             assert rows[kept:] == list(range(oldest, count))
-            assert "are not there any more" in caplog.text
+            assert "no longer exist" in caplog.text
     finally:
         connection_pool().close()
     assert batch <= len(rows) < count
@@ -255,7 +255,7 @@ def test_a_topic_that_is_made_anew_is_no_empty_drain(
     cluster.admin.delete_topic(topic)
     cluster.create_topic(topic, queues=1)
     cluster.send(topic, 0, numbered(10))
-    with pytest.raises(StreamingQueryException, match=r"was read to 50 and ends at 10"):
+    with pytest.raises(StreamingQueryException, match=r"was read up to 50 and ends at 10"):
         pipe.drain()
 
 

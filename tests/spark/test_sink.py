@@ -144,7 +144,7 @@ def test_wrong_columns_and_modes_are_refused_before_anything_runs(
     with pytest.raises(PySparkException, match="'id' is unknown to the sink"):
         _save(spark.range(3), cluster.address, topic="T")
     body = spark.sql("SELECT 'x' AS body")
-    with pytest.raises(PySparkException, match="no topic: give the option topic"):
+    with pytest.raises(PySparkException, match="no topic: set the option topic"):
         _save(body, cluster.address)
     writer = body.write.format("rocketmq").option("rocketmq.namesrv.addr", cluster.address)
     with pytest.raises(PySparkException, match="it must be append"):
@@ -166,7 +166,7 @@ def test_without_dead_letters_a_refused_row_fails_the_write(
     spark: SparkSession, strict: SmallCluster, topic: str
 ) -> None:
     strict.create_topic(topic)
-    said = rf"a row is refused: topic '{topic}', row \w+:0:0:1, because .*the limit is {_LIMIT_BYTES}"
+    said = rf"a row was rejected: topic '{topic}', row \w+:0:0:1, because .*the limit is {_LIMIT_BYTES}"
     with pytest.raises(PySparkException, match=said) as raised:
         _save(_good_and_bad(spark, topic), strict.address, topicTimeout="100ms")
     assert "and 2 other rows" in str(raised.value)

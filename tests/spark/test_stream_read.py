@@ -170,7 +170,7 @@ def test_messages_that_are_gone_are_an_error_or_a_warning(
     cluster.create_topic(topic, queues=1)
     cluster.send(topic, 0, numbered(10))
     query = pipe.start(processingTime="100 milliseconds")
-    with pytest.raises(StreamingQueryException, match=r"was read to 50 and ends at"):
+    with pytest.raises(StreamingQueryException, match=r"was read up to 50 and ends at"):
         query.awaitTermination(60)
     lenient = Pipe(spark, cluster, tmp_path, failOnDataLoss="false", **options)
     query = lenient.start(processingTime="100 milliseconds")

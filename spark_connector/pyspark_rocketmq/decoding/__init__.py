@@ -1,7 +1,7 @@
-"""Stored messages as pull responses bring them, decoded column by column into Arrow batches.
+"""Decoding: pull responses with stored messages become Arrow batches, column by column.
 
-`records` finds the records and what is where in them, `odd_records` rewrites those that are not plain,
-`properties` reads the properties of all of them at once, and `column_decoder` makes the columns.
+`records` finds the records and their fields. `normalization` rewrites records that the vectorized code cannot
+read. `properties` parses the properties of all messages at once. `column_decoder` builds the columns.
 """
 
 from __future__ import annotations

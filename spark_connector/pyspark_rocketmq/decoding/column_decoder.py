@@ -1,4 +1,4 @@
-"""Stored messages in, one Arrow batch out: every selected column for all messages at once."""
+"""Decodes stored messages into one Arrow batch: every selected column for all messages at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUEUE_OFFSET_FIELD: Final = slice(20, 28)
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Messages as rows. `next_offset` follows the last message that was seen, within the range asked for."""
+    """Messages as rows. `next_offset` follows the last message seen, within the requested range."""
 
     batch: pa.RecordBatch
     messages: int
@@ -34,10 +34,10 @@ class Decoded:
 
 
 class ColumnDecoder:
-    """Decodes the pull responses of a queue; what is not selected is not decoded.
+    """Decodes the pull responses of a queue. Columns that are not selected are not decoded.
 
-    Rows are the same as by `rmq_remoting.message_codec` message by message, which decodes everything here
-    that is not plain. Safe to use from several threads.
+    The rows equal those of `rmq_remoting.message_codec`, which decodes one message at a time and also decodes
+    here the records that are not plain. Thread-safe.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class ColumnDecoder:
         tags: Collection[str] | None = None,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
     ) -> None:
-        """`schema`: the Arrow schema of these columns where Spark has other nullable flags than ours.
+        """`schema`: the Arrow schema of these columns, if Spark's nullable flags differ from the defaults.
 
-        `tags`: only messages with one of these become rows; None for all. `max_body_bytes`: a body that
-        unpacks to more is not decoded.
+        `tags`: only messages with one of these tags become rows; None for all messages. `max_body_bytes`: a
+        body that decompresses to more is an error.
 
         Raises SchemaError for a column that does not exist.
         """
@@ -76,10 +76,10 @@ class ColumnDecoder:
         begin: int,
         end: int,
     ) -> Decoded:
-        """The messages with begin <= queue offset < end, in the order of the pull responses `chunks`.
+        """Decode the messages with begin <= queue offset < end, in the order of the pull responses `chunks`.
 
-        Raises ValueError for chunks of more than MAX_CHUNK_BYTES together, BatchTooLarge where they grow
-        beyond MAX_DECODED_BYTES by decompression, and RecordDamaged for a record that is not whole and sound.
+        Raises ValueError for chunks of more than MAX_CHUNK_BYTES together, BatchTooLarge if decompression
+        makes them larger than MAX_DECODED_BYTES, and RecordDamaged for a truncated or damaged record.
         """
         total = sum(map(len, chunks))
         if total > MAX_CHUNK_BYTES:
@@ -123,7 +123,7 @@ class ColumnDecoder:
         begin: int,
         end: int,
     ) -> Iterator[Decoded]:
-        """The same as `decode`, in several batches where one would grow too large by decompression."""
+        """As `decode`, but in several batches if one would become too large by decompression."""
         try:
             decoded = self.decode(topic, broker_name, queue_id, chunks, begin=begin, end=end)
         except BatchTooLarge:
@@ -134,7 +134,7 @@ class ColumnDecoder:
 
 
 class _BodyDamaged(MessageDecodeError):
-    """A body whose CRC is wrong, with the message's queue offset."""
+    """A body does not match its CRC. The error carries the queue offset of the message."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason)
@@ -142,12 +142,12 @@ class _BodyDamaged(MessageDecodeError):
 
 
 def _highest_offset(records: Records) -> int:
-    """The highest queue offset, -1 if there is no record."""
+    """Return the highest queue offset; -1 if there is no record."""
     return int(records.headers["queue_offset"].max()) if len(records) else -1
 
 
 def _check_bodies(records: Records) -> None:
-    """Raises _BodyDamaged for the first body that is not the one that its CRC is of."""
+    """Raise _BodyDamaged for the first body that does not match its CRC."""
     view = memoryview(records.buffer)
     starts = records.starts + HEADER.itemsize
     ends = starts + records.body_lengths
@@ -165,7 +165,7 @@ def _check_bodies(records: Records) -> None:
 
 
 def _offset_at(chunks: Sequence[bytes], position: int | None) -> int | None:
-    """The queue offset in the record at this position of all chunks together, if it is there."""
+    """Return the queue offset of the record at this position of all chunks together; None if cut off."""
     if position is None:
         return None
     field = b"".join(chunks)[position:][_QUEUE_OFFSET_FIELD]
@@ -173,7 +173,9 @@ def _offset_at(chunks: Sequence[bytes], position: int | None) -> int | None:
 
 
 def _halves(chunks: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[bytes]]:
-    """The chunks in two parts of about as many each; a single one is cut between two records."""
+    """Split the chunks into two parts with about the same number of chunks; split a single one between two
+    records.
+    """
     if len(chunks) > 1:
         middle = len(chunks) // 2
         return chunks[:middle], chunks[middle:]

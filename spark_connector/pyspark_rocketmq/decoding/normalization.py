@@ -1,7 +1,7 @@
-"""Records that are not plain, one by one: rewritten as plain ones, each in its place.
+"""Normalization: rewrites records that are not plain as plain ones, one by one and in place.
 
-Compressed bodies, IPv6 hosts, version 2 and inner batches are rare, and nothing about them can be done for
-many at once. The SDK's decoder reads them, and says what is wrong with those that are damaged.
+Compressed bodies, IPv6 hosts, version 2 and inner batches are rare and cannot be decoded in bulk. The SDK's
+decoder reads them and reports damaged ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .records import (
 )
 from .segments import Flags
 
-# The fixed part and the length of no topic; the system flag and the hosts are zero.
+# The fixed part and an empty topic's length. The system flag and the hosts are zero.
 _FIXED_PART: Final = struct.Struct(">iIiiiqqiqqqqiqi")
 _SYS_FLAG: Final = struct.Struct(">i")
 _SYS_FLAG_OFFSET: Final = 36
@@ -39,7 +39,7 @@ _HOSTS_V6: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 _MAX_OFFSET: Final = (1 << 63) - 1
 _NO_TOPIC: Final = b"\x00"
 _MIN_RECORD_BYTES: Final = _FIXED_PART.size + 3
-# Before the body's length in a record with IPv4 hosts; each IPv6 host takes 12 bytes more.
+# Offset of the body length in a record with IPv4 hosts; each IPv6 host adds 12 bytes.
 _BODY_LENGTH_OFFSET: Final = HEADER.itemsize - 4
 _IPV6_EXTRA_BYTES: Final = 12
 
@@ -47,11 +47,11 @@ _IPV6_EXTRA_BYTES: Final = 12
 def normalize_records(
     records: Records, *, begin: int, end: int, decompress: bool, check_crc: bool, max_body_bytes: int
 ) -> Records:
-    """Records that are all plain: every odd one gives as many as it holds messages.
+    """Return records that are all plain; an inner batch becomes one record per message.
 
-    Odd records that cannot hold a message with begin <= queue offset < end are left out. Raises
-    MessageDecodeError for a damaged one, or a body that unpacks to more than `max_body_bytes`, and
-    BatchTooLarge where they grow beyond MAX_DECODED_BYTES.
+    Records that need rewriting and cannot hold a message with begin <= queue offset < end are left out.
+    Raises MessageDecodeError for a damaged record, or a body that decompresses to more than `max_body_bytes`,
+    and BatchTooLarge if the records exceed MAX_DECODED_BYTES.
     """
     wanted = _may_overlap(records, begin, end)
     pieces: list[bytes | memoryview] = []
@@ -83,9 +83,9 @@ def normalize_records(
 
 
 def _may_overlap(records: Records, begin: int, end: int) -> Flags:
-    """Which records can hold a message of the range, or are no messages at all, which is never passed over.
+    """Return which records may hold a message of the range, or are not messages at all (never skipped).
 
-    How far a batch reaches shows only when it is taken apart.
+    The last offset of a batch is known only after it has been unpacked.
     """
     headers = records.headers
     offsets = headers["queue_offset"]
@@ -97,10 +97,10 @@ def _may_overlap(records: Records, begin: int, end: int) -> Flags:
 def _plain_records(
     buffer: bytes, start: int, *, decompress: bool, check_crc: bool, max_body_bytes: int
 ) -> Iterator[tuple[MessageExt, bytes]]:
-    """The plain records of one odd one, each with the message whose hosts it has.
+    """Yield the plain records of one record, each with the message that has its hosts.
 
-    A batch is taken apart even if compressed bodies are to stay as they are: its messages have offsets of
-    their own (Apache RocketMQ 5.3.3, PullAPIWrapper and MessageDecoder.decodeMessage).
+    A batch is unpacked even if compressed bodies are to stay as they are: its messages have offsets of their
+    own (Apache RocketMQ 5.3.3, PullAPIWrapper and MessageDecoder.decodeMessage).
     """
     (sys_flag,) = _SYS_FLAG.unpack_from(buffer, start + _SYS_FLAG_OFFSET)
     is_batch = sys_flag & INNER_BATCH == INNER_BATCH
@@ -121,26 +121,26 @@ def _plain_records(
         error.position = start
         raise
     if message.queue_offset + len(items) > _MAX_OFFSET:
-        raise MessageDecodeError(f"a batch of {len(items)} messages leaves the range of offsets", start)
+        raise MessageDecodeError(f"a batch of {len(items)} messages exceeds the range of offsets", start)
     for index, item in enumerate(items):
         yield message, _encode_plain(message, index, item.flag, item.body, item.raw_properties)
 
 
 def _raw_properties(buffer: bytes, start: int, message: MessageExt) -> bytes:
-    """The properties of a sound record as they are stored."""
+    """Return the properties of a valid record as stored."""
     ipv6_hosts = (message.sys_flag & _HOSTS_V6).bit_count()
     body_length_at = start + _BODY_LENGTH_OFFSET + ipv6_hosts * _IPV6_EXTRA_BYTES
     topic_length_at = body_length_at + 4 + int.from_bytes(buffer[body_length_at : body_length_at + 4], "big")
-    # A record's version is also the width of its topic's length.
+    # The version of a record is also the width of its topic length.
     topic_start = topic_length_at + message.version
     topic_length = int.from_bytes(buffer[topic_length_at:topic_start], "big")
     return buffer[topic_start + topic_length + 2 : start + message.store_size]
 
 
 def _encode_plain(message: MessageExt, index: int, flag: int, body: bytes, raw_properties: bytes) -> bytes:
-    """A record with all that becomes a column but the hosts, which may need more room than it has.
+    """Encode a plain record with every field that becomes a column, except the hosts, which may not fit.
 
-    `index` is the message's place in its batch.
+    `index`: position of the message in its batch.
     """
     fixed = _FIXED_PART.pack(
         _MIN_RECORD_BYTES + len(body) + len(raw_properties),

@@ -1,8 +1,9 @@
-"""The properties of many messages at once (Apache RocketMQ 5.3.3, MessageDecoder.string2messageProperties).
+"""Parses the properties of many messages at once (Apache RocketMQ 5.3.3,
+MessageDecoder.string2messageProperties).
 
-`name 0x01 value 0x02 name 0x01 value 0x02 ...`: the positions of the two separators in all properties
-together are the bounds of all names and values. Properties that do not follow that pattern are brought into
-it first, message by message, so that what comes out is the same as by `rmq_remoting.message_properties`.
+The format is `name 0x01 value 0x02 name 0x01 value 0x02 ...`. The positions of the two separators in all
+properties together delimit all names and values. Properties that do not follow this pattern are first
+rewritten message by message, so that the result equals that of `rmq_remoting.message_properties`.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ _VALUE_END: Final = 2
 _IN_PATTERN: Final = re.compile(rb"(?:[^\x01\x02]+\x01[^\x02]+\x02)*")
 _HEAD_BYTES: Final = 8
 _HEAD_MASKS: Final = np.array([(1 << 8 * length) - 1 for length in range(_HEAD_BYTES + 1)], np.uint64)
-# As many bits, times the 8,192 properties that 32 KiB can hold, still fit into 64.
+# This number of bits, times the 8,192 properties that 32 KiB can hold, still fits into 64 bits.
 _MAX_NAME_BITS: Final = 48
 
 
 @dataclass
 class Properties:
-    """The properties of a run of messages, split but not yet made into texts.
+    """The properties of a run of messages, split but not yet decoded to texts.
 
-    `entry_bounds[i]` is the first of message i's entries. Every entry has four bounds in the data: where its
-    name and its value begin and end.
+    `entry_bounds[i]` is the first entry of message i. Every entry has four bounds in the data: the begin and
+    the end of its name and of its value.
     """
 
     raw: Any
@@ -44,7 +45,7 @@ class Properties:
     entry_bounds: npt.NDArray[np.int32]
 
     def values_of(self, name: bytes) -> Any:
-        """The value of one property for every message, null where it has none; of several the last.
+        """Return the value of one property for every message; null if it has none, the last one of several.
 
         The name has at most 8 bytes.
         """
@@ -60,12 +61,12 @@ class Properties:
         entries = np.flatnonzero(is_name)
         owners = self._owners[entries]
         found = np.full(messages, -1, np.int64)
-        found[owners] = entries  # of several values for one message, the last one stays
+        found[owners] = entries  # the last one of several values of a message stays
         lacks = found < 0
         return self._texts.take(pa.array(found * 4 + 2, mask=lacks if lacks.any() else None))
 
     def as_map(self, map_type: pa.DataType) -> Any:
-        """A map of all properties for every message. No name is twice in one: Spark refuses such maps."""
+        """Return a map of all properties for every message, without duplicate names, which Spark rejects."""
         names = self._names
         if self._common_names is None:
             repeating = _messages_with_repeated_names(names, self.entry_bounds)
@@ -88,17 +89,17 @@ class Properties:
 
     @cached_property
     def _heads(self) -> npt.NDArray[np.uint64]:
-        """The first 8 bytes of every name as a number, zeros behind a shorter one."""
+        """The first 8 bytes of every name as a number, padded with zeros."""
         padded = np.zeros(self.octets.size + _HEAD_BYTES, np.uint8)
         padded[: self.octets.size] = self.octets
-        # A number begins at every byte.
+        # Numbers of 8 bytes that overlap: one begins at every byte.
         numbers = np.ndarray(self.octets.size + 1, "<u8", padded, strides=(1,))
         heads: npt.NDArray[np.uint64] = numbers[self.bounds[0::4]]
         return heads & _HEAD_MASKS[np.minimum(self._name_lengths, _HEAD_BYTES)]
 
     @cached_property
     def _owners(self) -> npt.NDArray[np.int32]:
-        """Whose message every entry is."""
+        """The message that each entry belongs to."""
         messages = np.arange(self.entry_bounds.size - 1, dtype=np.int32)
         return np.repeat(messages, np.diff(self.entry_bounds))
 
@@ -108,9 +109,9 @@ class Properties:
 
     @cached_property
     def _common_names(self) -> list[bytes] | None:
-        """The names that all messages have, in the same order, each once; None where they differ.
+        """The names that all messages have, in the same order, each once; None if messages differ.
 
-        Most topics are written by one program, always the same way: then nothing has to be looked for.
+        Most topics have one producer that always sets the same properties; then no search is needed.
         """
         count = int(self.entry_bounds[1]) if self.entry_bounds.size > 1 else 0
         if not count or (np.diff(self.entry_bounds) != count).any():
@@ -127,30 +128,30 @@ class Properties:
 
 
 def split_properties(raw: Any) -> Properties:
-    """The properties in a binary array without nulls, one element for each message. Never fails."""
+    """Split the properties in a binary array without nulls, one element per message. Never fails."""
     raw = _with_last_separators(_valid_utf8(raw))
     properties = _split(raw)
     if properties is None:
-        odd = [row for row, text in enumerate(raw.to_pylist()) if not _IN_PATTERN.fullmatch(text)]
-        raw = _cleaned(raw, odd)
+        irregular = [row for row, text in enumerate(raw.to_pylist()) if not _IN_PATTERN.fullmatch(text)]
+        raw = _cleaned(raw, irregular)
         properties = _split(raw)
         assert properties is not None, "cleaned properties follow the pattern"
     return properties
 
 
 def as_texts(raw: Any) -> Any:
-    """The properties as they are stored, as texts; what is no UTF-8 is replaced."""
+    """Return the properties as stored, as texts; invalid UTF-8 is replaced."""
     return _valid_utf8(raw).cast(pa.string())
 
 
 def _split(raw: Any) -> Properties | None:
-    """The bounds of all names and values; None where one of the messages does not follow the pattern."""
+    """Return the bounds of all names and values; None if a message does not follow the pattern."""
     message_bounds, octets = contents(raw)
     octets = octets[: message_bounds[-1]]
     marks = np.flatnonzero(octets - np.uint8(1) < 2)  # 0 wraps around
     ends_value = octets[marks] == _VALUE_END
     if not _alternate(ends_value):
-        # Only the first 0x01 ends a name, the others are part of the value.
+        # Only the first 0x01 ends a name; others belong to the value.
         ends_name_again = np.zeros(marks.size, np.bool_)
         ends_name_again[1:] = ~ends_value[1:] & ~ends_value[:-1]
         marks, ends_value = marks[~ends_name_again], ends_value[~ends_name_again]
@@ -162,17 +163,19 @@ def _split(raw: Any) -> Properties | None:
     bounds[1::4] = name_ends
     bounds[2::4] = name_ends + 1
     bounds[3::4] = value_ends
-    if (bounds[1:] == bounds[:-1]).any():  # an empty name or value is no property
+    if (bounds[1:] == bounds[:-1]).any():  # an empty name or value is not a property
         return None
     return Properties(raw, octets, bounds, _entry_bounds(value_ends, message_bounds))
 
 
 def _entry_bounds(value_ends: Integers, message_bounds: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Before which of the entries every message begins."""
+    """Return the index of the first entry of every message."""
     messages = message_bounds.size - 1
     each, rest = divmod(value_ends.size, messages) if messages else (0, 0)
     if each and not rest and (value_ends[each - 1 :: each] + 1 == message_bounds[1:]).all():
-        return np.arange(messages + 1, dtype=np.int32) * np.int32(each)  # all have as many, as most do
+        return np.arange(messages + 1, dtype=np.int32) * np.int32(
+            each
+        )  # the same number for each message, the usual case
     return np.searchsorted(value_ends, message_bounds).astype(np.int32)
 
 
@@ -181,7 +184,7 @@ def _alternate(ends_value: Flags) -> bool:
 
 
 def _with_last_separators(raw: Any) -> Any:
-    """Every element that is not empty ends with 0x02: clients before 5.0 leave out the last one."""
+    """Append 0x02 to elements without it: clients before 5.0 omit the last separator."""
     bounds, octets = contents(raw)
     if not octets.size:
         return raw
@@ -194,7 +197,7 @@ def _with_last_separators(raw: Any) -> Any:
 
 
 def _valid_utf8(raw: Any) -> Any:
-    """The same with U+FFFD for what is no UTF-8, as Java reads it."""
+    """Replace invalid UTF-8 by U+FFFD, as Java does."""
     try:
         raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -204,7 +207,7 @@ def _valid_utf8(raw: Any) -> Any:
 
 
 def _cleaned(raw: Any, rows: Iterable[int]) -> Any:
-    """The same, but in these messages only properties that count, each name once."""
+    """Rewrite the properties of these messages: only valid ones, each name once."""
     texts = raw.to_pylist()
     for row in rows:
         texts[row] = properties_to_string(decode_properties(texts[row])).encode()
@@ -221,7 +224,7 @@ def _messages_with_repeated_names(names: Any, entry_bounds: npt.NDArray[np.int32
     distinct = len(dictionary.dictionary)
     if distinct > _MAX_NAME_BITS:
         return _messages_with_repeated_codes(codes, counts, distinct)
-    # The sum of the bits is their union exactly if none of them is there twice.
+    # The sum of the bits equals their union exactly if no name is repeated.
     bits = np.left_shift(np.int64(1), codes, dtype=np.int64)
     firsts = entry_bounds[filled]
     repeating = np.add.reduceat(bits, firsts) != np.bitwise_or.reduceat(bits, firsts)

@@ -1,9 +1,8 @@
-"""Where records begin and what is where in them: for plain ones by numpy, all at once.
+"""Finds records and their fields in pull responses, with numpy and for all plain records at once.
 
-Plain is what nearly every record is: version 1, IPv4 hosts, no batch, and not compressed if the body is
-wanted. `odd_records` rewrites the others so that all the code behind this step knows only plain ones. The
-layout is described in `rmq_remoting.message_codec`; nothing there is repeated by hand but the offsets of the
-fixed part.
+Nearly every record is plain: version 1, IPv4 hosts, no inner batch, and not compressed if the body is
+selected. `normalization` rewrites the others, so that all later code handles plain records only.
+`rmq_remoting.message_codec` describes the layout; only the offsets of the fixed part are repeated here.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from rmq_remoting.sys_flags import MessageSysFlag
 from .segments import Flags, Integers
 
 MAX_CHUNK_BYTES: Final = 64 * 1024 * 1024
-"""The most that one call may be given, all pull responses together."""
+"""Maximum size of all pull responses of one call together."""
 MAX_DECODED_BYTES: Final = 128 * 1024 * 1024
-"""The most that the records of one call may grow to by decompression, unless it is a single record."""
+"""Maximum size of the records of one call after decompression, unless it is a single record."""
 
 HEADER: Final = np.dtype(
     [
@@ -50,7 +49,7 @@ HEADER: Final = np.dtype(
         ("body_length", ">i4"),
     ]
 )
-# A topic length, no topic, two bytes of properties length.
+# A topic length, an empty topic, and two bytes of properties length.
 _MIN_TAIL_BYTES: Final = 3
 _MIN_RECORD_BYTES: Final = HEADER.itemsize + _MIN_TAIL_BYTES
 _MAX_PORT: Final = 0xFFFF
@@ -58,16 +57,15 @@ _HOSTS_V6: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 INNER_BATCH: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 
 Hosts = tuple[HostPort, HostPort]
-"""Where a message was born and where it is stored."""
+"""Born host and store host of a message."""
 
 
 @dataclass(slots=True)
 class Records:
-    """Records of one buffer, in its order; offsets and lengths in bytes.
+    """Records of one buffer, in order; offsets and lengths in bytes.
 
-    `headers` has the fields of HEADER. `plain` says which records have a layout that is known to be sound;
-    the rest of the arrays is right for those alone. `hosts` holds the hosts of those rows whose header has no
-    room for them.
+    `headers` has the fields of HEADER. `plain` marks the records whose layout was checked; the other arrays
+    are valid for these records only. `hosts` has the hosts of rows whose header has no room for them.
     """
 
     buffer: bytes
@@ -83,7 +81,7 @@ class Records:
         return self.starts.size
 
     def where(self, wanted: Flags) -> Records:
-        """The wanted ones alone."""
+        """Return the records for which `wanted` is true."""
         if wanted.all():
             return self
         new_rows = np.cumsum(wanted) - 1
@@ -100,10 +98,10 @@ class Records:
 
 
 def find_records(chunks: Sequence[bytes], *, decompress: bool) -> Records:
-    """The records of pull responses, each of which holds whole records only.
+    """Find the records of pull responses, each of which holds whole records only.
 
-    `decompress`: whether a compressed record is a plain one, too. Raises MessageDecodeError with the position
-    in all chunks together where a record's size cannot be, or its end is missing.
+    `decompress`: whether a compressed record counts as not plain. Raises MessageDecodeError with the position
+    in all chunks together, for an impossible record size or a truncated record.
     """
     buffer = chunks[0] if len(chunks) == 1 else b"".join(chunks)
     ends = np.cumsum([len(chunk) for chunk in chunks], dtype=np.int64).tolist()
@@ -112,7 +110,7 @@ def find_records(chunks: Sequence[bytes], *, decompress: bool) -> Records:
 
 
 def record_starts(buffer: bytes, ends: Sequence[int]) -> list[int]:
-    """Where the records begin, which lie without gaps up to each of the ends."""
+    """Return the positions of the records, which lie without gaps up to each of the ends."""
     starts: list[int] = []
     append, size_at = starts.append, struct.Struct(">i").unpack_from
     position = 0
@@ -123,16 +121,17 @@ def record_starts(buffer: bytes, ends: Sequence[int]) -> list[int]:
             (size,) = size_at(buffer, position)
             if size < _MIN_RECORD_BYTES:
                 raise MessageDecodeError(
-                    f"the record says {size} bytes, a record has at least {_MIN_RECORD_BYTES}", position
+                    f"the record size is {size} bytes, the minimum is {_MIN_RECORD_BYTES}", position
                 )
             position += size
         if position > end:
             raise MessageDecodeError(
-                f"the record says {size} bytes, {end - starts[-1]} are there: the rest is cut off", starts[-1]
+                f"the record size is {size} bytes, {end - starts[-1]} are there: the rest is cut off",
+                starts[-1],
             )
         if position < end:
             raise MessageDecodeError(
-                f"{end - position} bytes are too few for a record, which has at least {_MIN_RECORD_BYTES}",
+                f"{end - position} bytes are too few for a record, the minimum is {_MIN_RECORD_BYTES}",
                 position,
             )
     return starts
@@ -146,7 +145,7 @@ def _lay_out(buffer: bytes, starts: Integers, *, decompress: bool) -> Records:
     plain = _has_plain_header(headers, decompress=decompress)
     plain &= (body_lengths >= 0) & (body_lengths <= sizes - _MIN_RECORD_BYTES)
 
-    # What is not plain may say anything: it must not lead out of its own record.
+    # Lengths of records that are not plain are arbitrary; they must not lead outside their record.
     last_length = starts + sizes - 2
     body_ends = np.where(plain, starts + HEADER.itemsize + body_lengths, starts)
     topic_lengths = octets[body_ends].astype(np.int64)
@@ -154,7 +153,7 @@ def _lay_out(buffer: bytes, starts: Integers, *, decompress: bool) -> Records:
     properties_lengths = octets[topic_ends].astype(np.int64) << 8 | octets[topic_ends + 1]
     plain &= topic_lengths <= MAX_TOPIC_BYTES_V1
     plain &= properties_lengths <= MAX_PROPERTIES_BYTES
-    # Where the topic's end was out of bounds the sum is wrong as well: lengths are not negative.
+    # If the topic's end was out of bounds, the sum differs as well, since lengths are not negative.
     plain &= body_ends + 1 + topic_lengths + properties_lengths == last_length
     return Records(buffer, starts, headers, plain, body_lengths, topic_ends + 2, properties_lengths)
 
@@ -178,13 +177,13 @@ def _has_plain_header(headers: npt.NDArray[Any], *, decompress: bool) -> Flags:
 
 
 def has_message_magic(headers: npt.NDArray[Any]) -> Flags:
-    """Which of the records are messages at all."""
+    """Return which records are messages."""
     magics = headers["magic"]
     known: Flags = (magics == MAGIC_V1) | (magics == MAGIC_V2)
     return known
 
 
 def is_inner_batch(headers: npt.NDArray[Any]) -> Flags:
-    """Which of the records hold a batch that is stored as one."""
+    """Return which records hold an inner batch."""
     batches: Flags = headers["sys_flag"].astype(np.int32) & INNER_BATCH == INNER_BATCH
     return batches

@@ -1,4 +1,4 @@
-"""The columns of plain records: each is made for all rows at once, and only when it is asked for."""
+"""The columns of plain records, each built for all rows at once and only on demand."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .records import HEADER, Records
 from .segments import fixed_width, hex_strings, slices
 
 _MICROSECONDS: Final = 1000
-# The most milliseconds on either side of 1970 that fit into 64 bits as microseconds.
+# Milliseconds before or after 1970 that still fit into 64 bits as microseconds.
 _MAX_TIMESTAMP_MS: Final = ((1 << 63) - 1) // _MICROSECONDS
 
 
 class Rows:
-    """The columns of plain records, each made when it is asked for."""
+    """Builds the columns of plain records on demand."""
 
     def __init__(self, records: Records, topic: str, broker_name: str, queue_id: int) -> None:
         self._records = records
@@ -37,7 +37,7 @@ class Rows:
         self._queue = {"topic": topic, "brokerName": broker_name, "queueId": queue_id}
 
     def column(self, field: pa.Field) -> Any:
-        """The values of one column."""
+        """Return the values of one column."""
         if field.name in self._queue:
             return pa.repeat(pa.scalar(self._queue[field.name], field.type), len(self._records))
         if field.name in _NUMBERS:
@@ -54,7 +54,7 @@ class Rows:
         values = self._headers[header_field]
         if not pa.types.is_timestamp(arrow_type):
             return fixed_width(values.astype(values.dtype.newbyteorder("=")), arrow_type)
-        # What is beyond the year 294247 would overflow.
+        # Times beyond the year 294247 would overflow.
         values = np.clip(values.astype(np.int64), -_MAX_TIMESTAMP_MS, _MAX_TIMESTAMP_MS)
         return fixed_width(values * _MICROSECONDS, arrow_type)
 
@@ -69,7 +69,7 @@ class Rows:
         return self._properties.values_of(PROPERTY_TAGS.encode())
 
     def message_ids(self) -> Any:
-        """The sending client's id, or else the offset message id (MessageClientExt.getMsgId)."""
+        """Return the id set by the producer, or the offset message id (MessageClientExt.getMsgId)."""
         keys = self._properties.values_of(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode())
         return pc.coalesce(keys, self._offset_message_ids) if keys.null_count else keys
 
@@ -77,7 +77,7 @@ class Rows:
         return self._offset_message_ids
 
     def born_hosts(self) -> Any:
-        """The IP address alone (MessageExt.getBornHostString)."""
+        """Return the IP addresses without ports (MessageExt.getBornHostString)."""
         addresses, rows = np.unique(self._headers["born_ip"], return_inverse=True)
         texts = [f"{ip >> 24}.{ip >> 16 & 255}.{ip >> 8 & 255}.{ip & 255}" for ip in addresses.tolist()]
         hosts = pa.array(texts, pa.string()).take(pa.array(rows))
@@ -106,7 +106,7 @@ class Rows:
         return split_properties(self._raw_properties)
 
     def _replaced(self, texts: Any, text_of: Callable[[int], str]) -> Any:
-        """The same with other texts in the rows whose hosts the header has no room for."""
+        """Replace the texts of rows whose hosts do not fit into the header."""
         if not self._records.hosts:
             return texts
         mask = np.zeros(len(texts), np.bool_)
@@ -124,7 +124,7 @@ def _field_slice(name: str) -> slice:
 
 _STORE_HOST: Final = _field_slice("store_ip")
 _PHYSICAL_OFFSET: Final = _field_slice("physical_offset")
-# Columns that are fields of the record's header.
+# Columns that are fields of the record header.
 _NUMBERS: Final = {
     "queueOffset": "queue_offset",
     "bornTimestamp": "born_timestamp",

@@ -1,1 +1,1 @@
-"""What the driver decides: which queues, from where and up to where, in which tasks."""
+"""The driver's half of reading: which queues, from which to which offset, in which tasks."""

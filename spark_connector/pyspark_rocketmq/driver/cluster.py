@@ -1,8 +1,9 @@
-"""The driver's view of a RocketMQ: topics, queues, how far they reach, and where a consumer group is.
+"""The driver's view of a RocketMQ cluster: topics, queues, their offsets, and a consumer group's offsets.
 
-All calls wait for their answer. Where one cannot be had now, because a server is away or busy, it is asked
-for again until the timeout (SourceUnavailable), a topic that nobody knows for a shorter time (TopicMissing);
-but `newest_known` and `commit` say at once who does not answer.
+All calls block until they have an answer. Transient failures (a server is down or busy) are retried until the
+timeout (SourceUnavailable); a topic unknown to every name server has a shorter timeout (TopicMissing). The
+methods `newest_reachable`, `served_by_master` and `commit` make one attempt; `newest_reachable` and `commit`
+also return the error of each queue.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ T = TypeVar("T")
 
 _MAX_IN_FLIGHT: Final = 64
 
-# Topics that brokers keep for themselves, or have from their start (Apache RocketMQ 5.3.3, TopicValidator).
+# Topics that brokers reserve or create at start (Apache RocketMQ 5.3.3, TopicValidator).
 _SYSTEM_TOPICS: Final = frozenset(
     {
         "TBW102",
@@ -45,13 +46,13 @@ _SYSTEM_TOPICS: Final = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
-# Each cluster has one for replies to requests (Apache RocketMQ 5.3.3, MixAll.getReplyTopic).
+# Each cluster has a topic for replies to requests (Apache RocketMQ 5.3.3, MixAll.getReplyTopic).
 _REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 _SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "%RETRY%", "%DLQ%")
 
 
 class Cluster:
-    """A cluster, by its name servers. Used as a context manager, from one thread."""
+    """A cluster, found through its name servers. Use it as a context manager, from one thread."""
 
     def __init__(
         self,
@@ -60,18 +61,18 @@ class Cluster:
         wait_timeouts: WaitTimeouts,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock`: seconds that only grow."""
+        """`clock`: seconds of a monotonic clock."""
         self._admin = Admin(namesrv, settings=settings)
         self._namesrv = namesrv
         self._wait_timeouts = wait_timeouts
         self._clock = clock
 
     def open(self) -> None:
-        """Begin. Raises ClientError."""
+        """Start the admin client. Raises ClientError."""
         run(self._admin.start())
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         run(self._admin.stop())
 
     def __enter__(self) -> Self:
@@ -86,9 +87,9 @@ class Cluster:
     # --- topics and queues ---
 
     def topics_matching(self, pattern: re.Pattern[str]) -> list[str]:
-        """The topics whose whole name matches a regular expression, in order; none of the brokers' own.
+        """Return the topics whose whole name matches a regular expression, in order, without system topics.
 
-        Those for retries and dead letters, and what brokers call after themselves, have to be subscribed to
+        Retry topics, dead-letter topics, and topics that brokers name after themselves must be subscribed to
         by name. Raises SourceUnavailable, ClientError.
         """
         own, topics = run(self._topics())
@@ -99,46 +100,49 @@ class Cluster:
         ]
 
     def queues(self, topics: Iterable[str]) -> list[QueueKey]:
-        """The queues of topics that can be read, in order.
+        """Return the readable queues of topics, in order.
 
-        Raises TopicMissing for one that nobody knows, SourceUnavailable, ClientError.
+        Raises TopicMissing for a topic that no name server knows, SourceUnavailable, ClientError.
         """
         return run(self._queues(list(topics)))
 
     def queues_with_route(self, topics: Iterable[str]) -> list[QueueKey]:
-        """As `queues`, but a topic that has no route now, as no broker offers it, has no queues.
+        """As `queues`, but a topic without a route now, because no broker offers it, has no queues.
 
         Raises SourceUnavailable, ClientError.
         """
         return run(self._queues_with_route(list(topics)))
 
-    # --- how far queues reach ---
+    # --- offsets of queues ---
 
     def oldest(self, queues: Iterable[QueueKey]) -> QueueOffsets:
-        """The offset of the oldest message of each queue. Raises SourceUnavailable, ClientError."""
+        """Return the offset of the oldest message of each queue. Raises SourceUnavailable, ClientError."""
         return run(self._of_each(queues, self._oldest))
 
     def newest(self, queues: Iterable[QueueKey]) -> QueueOffsets:
-        """The offset that the next message of each queue gets. Raises SourceUnavailable, ClientError."""
+        """Return the offset of the next message of each queue. Raises SourceUnavailable, ClientError."""
         return run(self._of_each(queues, self._newest))
 
     def newest_reachable(
         self, queues: Iterable[QueueKey]
     ) -> tuple[QueueOffsets, dict[QueueKey, ClientError]]:
-        """As `newest`, in one attempt: what could be had, and why the rest could not. Raises ClientError."""
+        """As `newest`, in one attempt: the offsets of the queues that answered, and the errors of the others.
+
+        Raises ClientError for errors that are not transient.
+        """
         return run(self._newest_reachable(list(queues)))
 
     def served_by_master(self, queues: Iterable[QueueKey]) -> list[QueueKey]:
-        """Those that a master answers for now, not a replica which may be behind. In one attempt.
+        """Return the queues whose master serves them now, rather than a replica that may lag. One attempt.
 
         Raises ClientError.
         """
         return run(self._served_by_master(list(queues)))
 
     def at_times(self, times_ms: Mapping[QueueKey, int]) -> QueueOffsets:
-        """The offset of each queue's first message stored at a time (ms since 1970 UTC) or later.
+        """Return the offset of each queue's first message stored at a time (ms since 1970 UTC) or later.
 
-        The newest offset where there is no such message. Raises SourceUnavailable, ClientError.
+        If there is no such message, that is the newest offset. Raises SourceUnavailable, ClientError.
         """
 
         def at_time(queue: QueueKey) -> Awaitable[int]:
@@ -149,7 +153,7 @@ class Cluster:
     # --- a consumer group ---
 
     def committed(self, group: str, queues: Iterable[QueueKey]) -> QueueOffsets:
-        """Where a group is, of the queues that it has committed. Raises SourceUnavailable, ClientError."""
+        """Return the offsets that a group has committed. Raises SourceUnavailable, ClientError."""
 
         async def committed(queue: QueueKey) -> int:
             offset = await self._admin.committed_offset(group, _message_queue(queue))
@@ -159,9 +163,10 @@ class Cluster:
         return QueueOffsets({queue: offset for queue, offset in offsets.items() if offset >= 0})
 
     def commit(self, group: str, offsets: Mapping[QueueKey, int]) -> dict[QueueKey, ClientError]:
-        """Set where a group is, in one attempt; what could not be set, and why.
+        """Commit offsets for a group, in one attempt. Return the errors of the queues that failed.
 
-        Brokers refuse groups that they do not know; the first pull makes a group known, where they allow it.
+        Brokers reject groups that they do not know. The first pull makes a group known, if the broker allows
+        it.
         """
 
         async def commit(queue: QueueKey) -> None:
@@ -169,7 +174,7 @@ class Cluster:
 
         return run(_attempt(offsets, commit, lambda _: True))[1]
 
-    # --- on the loop ---
+    # --- on the event loop ---
 
     async def _topics(self) -> tuple[set[str], list[str]]:
         info = await self._with_retries(self._admin.cluster_info)
@@ -186,8 +191,10 @@ class Cluster:
         return sorted(queue for route in routes if route is not None for queue in _readable(route))
 
     async def _route(self, topic: str) -> TopicRoute:
-        """The route, once there is one. A broker that is being started, and a topic that is being made, take
-        some seconds to get into it; without any broker that a topic is missing says nothing about the topic.
+        """Return the route of a topic; retry while there is none.
+
+        A starting broker and a new topic need some seconds to get into the route. While no broker is
+        registered, a missing route says nothing about the topic.
         """
         backoff = Backoff(self._wait_timeouts.unavailable_seconds, self._clock)
         missing_since: float | None = None
@@ -208,35 +215,35 @@ class Cluster:
             await asyncio.sleep(min(pause, self._wait_timeouts.topic_seconds))
 
     async def _brokers(self) -> list[str]:
-        """The brokers that the name servers know, none where they do not answer."""
+        """Return the brokers that the name servers know; none if the name servers do not answer."""
         try:
             return sorted((await self._admin.cluster_info()).broker_addr_table)
         except ClientError as unknown:
-            log.info("whether brokers are there is not known: %s", unknown)
+            log.info("cannot list brokers, retrying the route cause=%s", unknown)
             return []
 
     async def _fail_on_missing(
         self, topic: str, seconds: float, brokers: list[str], error: ClientError
     ) -> None:
-        """Raises TopicMissing; not where name servers do not say which topics there are."""
+        """Raise TopicMissing, unless the name servers do not answer which topics exist."""
         try:
             topics = await self._admin.topics()
         except ClientError as unknown:
-            log.info("which topics there are is not known: %s", unknown)
+            log.info("cannot list topics, retrying the route of topic=%s cause=%s", topic, unknown)
             return
         alike = [name for name in get_close_matches(topic, topics, n=3) if not _is_system(name)]
         meant = f"; did you mean {listed(alike)}?" if alike else "."
         raise TopicMissing(
-            f"topic {topic} does not exist: the name servers {self._namesrv} have known no such topic for "
-            f"{seconds:.1f} s, though they know the brokers {listed(brokers)}{meant} Correct the name, or "
-            "create the topic; if its brokers are just being started, set topicTimeout to a longer time"
+            f"topic {topic} does not exist: the name servers {self._namesrv} have not known it for "
+            f"{seconds:.1f} s, while they know the brokers {listed(brokers)}{meant} Correct the name, or "
+            "create the topic; if its brokers are still starting, set topicTimeout to a longer time"
         ) from error
 
     async def _route_or_none(self, topic: str) -> TopicRoute | None:
         try:
             return await self._admin.topic_route(topic)
         except TopicNotFound as error:
-            log.info("topic %s is left out for now: %s", topic, error)
+            log.info("topic without a route, skipped in this batch topic=%s cause=%s", topic, error)
             return None
 
     async def _oldest(self, queue: QueueKey) -> int:
@@ -259,9 +266,9 @@ class Cluster:
             except ClientError as error:
                 if not is_transient(error):
                     raise
-                log.info("who answers for topic %s is not known: %s", topic, error)
+                log.info("cannot tell masters from replicas topic=%s cause=%s", topic, error)
                 continue
-            # A replica that acts as a master takes no messages (Apache RocketMQ 5.3.3, RouteInfoManager).
+            # A replica that acts as a master accepts no messages (Apache RocketMQ 5.3.3, RouteInfoManager).
             writable = {queue.broker_name for queue in route.write_queues}
             masters = {name for name in writable if MASTER_BROKER_ID in route.brokers.get(name, {})}
             found += [queue for queue in queues if queue.topic == topic and queue.broker in masters]
@@ -270,13 +277,13 @@ class Cluster:
     async def _of_each(
         self, queues: Iterable[QueueKey], ask: Callable[[QueueKey], Awaitable[int]]
     ) -> QueueOffsets:
-        """What `ask` says of each queue, many side by side; those that fail are asked again together."""
+        """Call `ask` for each queue, many at a time; retry the queues that fail together."""
         backoff = Backoff(self._wait_timeouts.unavailable_seconds, self._clock)
         known, failed = await _attempt(queues, ask)
         while failed:
             await asyncio.sleep(backoff.next_pause(next(iter(failed.values()))))
             for topic in {queue.topic for queue in failed}:
-                await self._queues_with_route([topic])  # a broker may have come back at another address
+                await self._queues_with_route([topic])  # a broker may be back at another address
             more, failed = await _attempt(failed, ask)
             known.update(more)
         return QueueOffsets(known)
@@ -295,9 +302,12 @@ class Cluster:
 async def _attempt(
     queues: Iterable[QueueKey],
     ask: Callable[[QueueKey], Awaitable[T]],
-    bears: Callable[[ClientError], bool] = is_transient,
+    tolerates: Callable[[ClientError], bool] = is_transient,
 ) -> tuple[dict[QueueKey, T], dict[QueueKey, ClientError]]:
-    """Ask about each queue once: the answers, and the errors that `bears` is true of. Raises all others."""
+    """Call `ask` once for each queue. Return the answers, and the errors for which `tolerates` is true.
+
+    Raises every other error.
+    """
     room = asyncio.Semaphore(_MAX_IN_FLIGHT)
     answers: dict[QueueKey, T] = {}
     failed: dict[QueueKey, ClientError] = {}
@@ -307,7 +317,7 @@ async def _attempt(
             try:
                 answers[queue] = await ask(queue)
             except ClientError as error:
-                if not bears(error):
+                if not tolerates(error):
                     raise
                 failed[queue] = error
 

@@ -1,4 +1,4 @@
-"""From what options say to queues and offsets: which queues are read, and where in each a position is."""
+"""Resolution of options: the queues that they select, and the offset of a position in each queue."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _PLACEHOLDERS: Final = {EARLIEST: Anchor.EARLIEST, LATEST: Anchor.LATEST}
 
 
 def selected_queues(cluster: Cluster, options: ReadOptions) -> list[QueueKey]:
-    """The queues to read, in order. Waits for topics that have no route yet.
+    """Return the queues to read, in order. Wait for topics that have no route yet.
 
-    Raises OptionError for queues assigned that do not exist, TopicMissing, SourceUnavailable, ClientError.
+    Raises OptionError for assigned queues that do not exist, TopicMissing, SourceUnavailable, ClientError.
     """
     existing = cluster.queues(_topics(cluster, options))
     if options.assign is None:
         return existing
-    # Those of a broker without any are not there for now, perhaps.
+    # A broker without any of these queues may be down: its assigned queues are kept.
     brokers = {(queue.topic, queue.broker) for queue in existing}
     strange = [
         queue for queue in options.assign if queue not in existing and (queue.topic, queue.broker) in brokers
     ]
     if strange:
-        raise OptionError("assign", listed(strange), "queues that exist and can be read")
+        raise OptionError("assign", listed(strange), "queues that exist and are readable")
     return list(options.assign)
 
 
 def selected_queues_with_route(cluster: Cluster, options: ReadOptions) -> list[QueueKey]:
-    """The queues to read that name servers tell of now. Raises SourceUnavailable, ClientError."""
+    """Return the queues to read that the name servers know now. Raises SourceUnavailable, ClientError."""
     return [queue for queue in cluster.queues_with_route(_topics(cluster, options)) if options.wants(queue)]
 
 
@@ -55,11 +55,11 @@ def resolve(
     group: str,
     edge: Literal["starting", "ending"] = "starting",
 ) -> QueueOffsets:
-    """Where `position` is in each of the queues.
+    """Return the offset of `position` in each of the queues.
 
-    `otherwise` is for queues that it does not name. Where `group` has never committed, it is at the oldest
-    message. `edge`: which options it comes from. Raises OptionError for queues named that do not exist,
-    SourceUnavailable, ClientError.
+    `otherwise` applies to queues that the position does not name. In a queue for which `group` has not
+    committed, the position of the group is the oldest message. `edge`: the options that the position comes
+    from. Raises OptionError for named queues that do not exist, SourceUnavailable, ClientError.
     """
     if isinstance(position, Anchor):
         return _at_anchor(cluster, queues, position, group)
@@ -77,15 +77,17 @@ def resolve(
 
 
 def _check_named(named: Iterable[QueueKey], queues: Sequence[QueueKey], option: str) -> None:
-    """Raises OptionError for queues that are not there though others of their topic and broker are."""
+    """Raise OptionError for missing queues, if other queues of the same topic and broker exist."""
     missing = sorted(set(named).difference(queues))
     brokers = {(queue.topic, queue.broker) for queue in queues}
     strange = [queue for queue in missing if (queue.topic, queue.broker) in brokers]
     if strange:
-        raise OptionError(option, listed(strange), "for queues that exist and can be read")
+        raise OptionError(option, listed(strange), "for queues that exist and are readable")
     if missing:
         log.warning(
-            "%s names queues of brokers that do not have the topic, or are away: %s", option, listed(missing)
+            "offsets of missing queues ignored, their brokers are down or lack the topic option=%s queues=%s",
+            option,
+            listed(missing),
         )
 
 

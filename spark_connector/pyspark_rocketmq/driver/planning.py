@@ -1,7 +1,7 @@
-"""From the offsets of a batch to its tasks: large ranges split, small queues read by one task together.
+"""Planning: splits the offsets of a batch into tasks. Large ranges are split, small queues share a task.
 
-A task costs Spark some tens of milliseconds, as much as reading thousands of messages: a task per queue,
-as Spark's Kafka source has it, would make a small micro-batch many times slower than it need be.
+A task costs Spark tens of milliseconds, as much as reading thousands of messages. One task per queue, as in
+Spark's Kafka source, would make a small micro-batch many times slower than necessary.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..ranges import QueueRange, ReadTask
 
 
 def ranges_between(start: QueueOffsets, end: QueueOffsets) -> list[QueueRange]:
-    """What lies between two offsets of a query, without empty ranges, in the order of the queues.
+    """Return the non-empty ranges between two offsets of a query, in the order of the queues.
 
-    A queue that only `end` has is read from there on, later: a queue enters a query with the offset where
-    its reading begins, so that the checkpoint and nothing else says what of it was read. A queue that only
-    `start` has is left alone. Raises BadOffsets for an end before its start.
+    A queue that only `end` has is new: it enters the query with the offset where its reading begins, and
+    later batches read it from there. The checkpoint alone thus says which messages were read. A queue that
+    only `start` has is skipped. Raises BadOffsets for an end before its start.
     """
     backwards = start.ahead_of(end)
     if backwards:
@@ -31,10 +31,10 @@ def ranges_between(start: QueueOffsets, end: QueueOffsets) -> list[QueueRange]:
 
 
 def plan(ranges: Iterable[QueueRange], limits: PlanLimits) -> list[ReadTask]:
-    """The tasks that together read exactly these ranges: the same ones for the same ranges.
+    """Return tasks that together read exactly these ranges. The same ranges give the same tasks.
 
-    As Apache Spark's Kafka source (KafkaOffsetRangeCalculator), but `min_partitions` is reached exactly
-    where splitting is what reaches it. Raises OptionError for more than MAX_TASKS.
+    As Apache Spark's Kafka source (KafkaOffsetRangeCalculator), but `min_partitions` is reached exactly if
+    splitting is needed to reach it. Raises OptionError for more than MAX_TASKS.
     """
     wanted = sorted(part for part in ranges if part.size > 0)
     total = sum(part.size for part in wanted)
@@ -42,14 +42,14 @@ def plan(ranges: Iterable[QueueRange], limits: PlanLimits) -> list[ReadTask]:
     least_tasks = min(limits.min_partitions or 0, total)
     pack_records = min(limits.pack_below_records, limits.max_records_per_partition or total)
     if least_tasks:
-        # What is packed must stay below a fair share, or there would be nothing left to split.
+        # Packed groups must stay below a fair share, or no range would be left to split.
         pack_records = min(pack_records, total // least_tasks)
     packed = _packed(pieces, pack_records)
     return [ReadTask(group) for group in _split_to_count(packed, least_tasks)]
 
 
 def split_evenly(part: QueueRange, parts: int) -> list[QueueRange]:
-    """The range in so many parts, none empty, sizes at most one apart. `parts`: from 1 to its size."""
+    """Split a range into `parts` (1 to its size) non-empty ranges whose sizes differ by at most one."""
     cuts = [part.begin + part.size * number // parts for number in range(parts + 1)]
     return [QueueRange(part.key, begin, end) for begin, end in pairwise(cuts)]
 
@@ -63,15 +63,16 @@ def _cut_to_size(ranges: Sequence[QueueRange], max_records: int | None) -> list[
             "maxRecordsPerPartition",
             max_records,
             f"larger for this read, about {least} or more",
-            f"it would take more than {MAX_TASKS} tasks",
+            f"it would need more than {MAX_TASKS} tasks",
         )
     return [piece for part in ranges for piece in split_evenly(part, -(-part.size // max_records))]
 
 
 def _packed(pieces: Iterable[QueueRange], pack_records: int) -> list[tuple[QueueRange, ...]]:
-    """Pieces in groups, in order; smaller ones share a group of up to `pack_records`.
+    """Group the pieces in order; small ones share a group of up to `pack_records` offsets.
 
-    Neighbours go together, not what fits best: so a queue stays with the same others while it is small.
+    Neighbours are grouped instead of the best fit, so that a small queue stays with the same others over many
+    batches.
     """
     groups: list[tuple[QueueRange, ...]] = []
     shared: list[QueueRange] = []
@@ -91,9 +92,9 @@ def _packed(pieces: Iterable[QueueRange], pack_records: int) -> list[tuple[Queue
 
 
 def _split_to_count(groups: list[tuple[QueueRange, ...]], least: int) -> list[tuple[QueueRange, ...]]:
-    """Groups of one range split further until there are `least`: always the one with the largest parts.
+    """Split single-range groups until there are `least`, always the one with the largest parts.
 
-    While there are fewer, one part is larger than the fair share, so it is no packed group (see `plan`).
+    While there are fewer, one part is larger than the fair share, so it is not a packed group (see `plan`).
     """
     missing = least - len(groups)
     if missing <= 0:

@@ -1,6 +1,6 @@
-"""Filters of a query that narrow what is read of the brokers. Spark applies all of them itself all the same.
+"""Filters of a query that are pushed down, to read fewer messages. Spark applies all of them again.
 
-So nothing here has to be exact, but nothing that a filter lets through may be left out.
+Push-down need not be exact, but it must not drop a message that a filter accepts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .cluster import Cluster
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE_MS: Final = timedelta(milliseconds=1)
-# Others could be read as more than one tag, or as all of them.
+# Other texts could be parsed as several tags, or as all tags.
 _PLAIN_TAG: Final = re.compile(r"[^\s|*]+")
 _MOST_TAGS: Final = 100
 
@@ -36,23 +36,23 @@ _BY_VALUE: Final = frozenset({"topic", "brokerName", "queueId", "tags"})
 
 @dataclass(slots=True)
 class Bounds:
-    """Whole numbers from `least` to before `beyond`; None for no bound."""
+    """Whole numbers from `minimum` up to, but not including, `limit`; None for no bound."""
 
     minimum: int | None = None
     limit: int | None = None
 
     def at_least(self, number: int) -> None:
-        """Not below this one."""
+        """Require numbers of at least this one."""
         self.minimum = number if self.minimum is None else max(self.minimum, number)
 
     def before(self, number: int) -> None:
-        """Below this one."""
+        """Require numbers below this one."""
         self.limit = number if self.limit is None else min(self.limit, number)
 
 
 @dataclass(slots=True)
 class PushedFilters:
-    """What filters leave: values by column, offsets, and store times in milliseconds since 1970."""
+    """The messages that filters accept: values by column, offsets, and store times in ms since 1970."""
 
     values: dict[str, frozenset[object]] = field(default_factory=dict)
     offsets: Bounds = field(default_factory=Bounds)
@@ -60,7 +60,7 @@ class PushedFilters:
 
     @classmethod
     def from_spark(cls, filters: Iterable[Filter]) -> PushedFilters:
-        """What all of these filters together leave; those of other columns or kinds are passed over."""
+        """Combine filters; those on other columns or of other kinds are ignored."""
         pushed = cls()
         for each in filters:
             if isinstance(each, (EqualTo, EqualNullSafe)):
@@ -75,21 +75,21 @@ class PushedFilters:
 
     @property
     def tags(self) -> str | None:
-        """An expression for brokers; None where all messages are needed."""
+        """A tag expression for brokers; None if the brokers have to send all messages."""
         tags = sorted(str(tag) for tag in self.values.get("tags", ()) if isinstance(tag, str))
         if not tags or len(tags) != len(self.values["tags"]) or len(tags) > _MOST_TAGS:
             return None
         return " || ".join(tags) if all(_PLAIN_TAG.fullmatch(tag) for tag in tags) else None
 
     def matches(self, queue: QueueKey) -> bool:
-        """Whether messages of this queue can be wanted."""
+        """Return whether messages of this queue can be accepted."""
         columns = (("topic", queue.topic), ("brokerName", queue.broker), ("queueId", queue.queue_id))
         return all(name not in self.values or value in self.values[name] for name, value in columns)
 
     def apply(
         self, cluster: Cluster, start: QueueOffsets, end: QueueOffsets
     ) -> tuple[QueueOffsets, QueueOffsets]:
-        """The part between two offsets that is left. Raises SourceUnavailable, ClientError."""
+        """Reduce the ranges between two offsets. Raises SourceUnavailable, ClientError."""
         start, end = start.only(self.matches), end.only(self.matches)
         times_ms, minimum, limit = self.times_ms, self.offsets.minimum or 0, self.offsets.limit
         begin: dict[QueueKey, int] = {queue: max(offset, minimum) for queue, offset in start.items()}
@@ -118,12 +118,12 @@ class PushedFilters:
         if attribute == ("queueOffset",) and type(value) is int:
             self.offsets.before(max(0, value + (not below)))
         elif attribute == ("storeTimestamp",) and (time_ms := _whole_ms(value)) is not None:
-            # A message of this very millisecond may be wanted: times have microseconds in Spark.
+            # A message of the same millisecond may match: Spark's times have microseconds.
             self.times_ms.before(max(0, time_ms + 1))
 
 
 def _whole_ms(value: object) -> int | None:
-    """The millisecond that a time is in; None for a time without a zone."""
+    """Return the millisecond that contains a time; None for a time without a zone."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - _EPOCH) // _ONE_MS

@@ -1,7 +1,7 @@
-"""How much of a backlog a micro-batch takes: a most, spread over the queues, and a least, worth waiting for.
+"""Rate limit of a stream: how much of a backlog a micro-batch takes.
 
 The rules are those of Spark's Kafka source (Apache Spark 4, KafkaMicroBatchStream.rateLimit and delayBatch),
-with two differences: the most is kept exactly, and a drain is never held back.
+with two differences: the maximum is exact, and a drain is never delayed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ Clock = Callable[[], float]
 
 
 class RateLimiter:
-    """Says where each micro-batch of one query ends. Lives as long as the query's driver."""
+    """Determines where each micro-batch of one query ends. Lives as long as the query's driver."""
 
     def __init__(self, limits: TriggerLimits, clock: Clock = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
-        self._last_batch_at: float | None = (
-            None  # nothing to measure a delay from: the first one goes at once
-        )
+        self._last_batch_at: float | None = None  # no delay applies to the first batch
 
     def end_of_batch(
         self,
@@ -34,12 +32,12 @@ class RateLimiter:
         all_available: bool = False,
         draining: bool = False,
     ) -> QueueOffsets:
-        """Where a batch that begins at `start` ends; `start` itself where there is none (yet).
+        """Return where a batch that begins at `start` ends; `start` itself if there is no batch (yet).
 
-        The result has the queues of `start`. One that `latest` does not have, or has lower, stays where it
-        is: a broker may be away. `all_available`: Spark asked for everything, so no limit counts.
-        `draining`: what is there at the start of the query is all that is wanted, and waiting for more
-        would end it.
+        The result has the queues of `start`. A queue that `latest` lacks, or has at a lower offset, keeps its
+        offset: its broker may be down. `all_available`: Spark asked for everything, so no limit applies.
+        `draining`: the query only reads the messages that existed at its start, so waiting for more would
+        never end.
         """
         backlog = start.backlog(latest)
         if not backlog:
@@ -53,30 +51,30 @@ class RateLimiter:
             taken = distribute(backlog, self._limits.max_offsets)
         return start.merged({key: start[key] + count for key, count in taken.items()})
 
-    def _too_few(self, waiting: int) -> bool:
+    def _too_few(self, available: int) -> bool:
         least = self._limits.min_offsets
-        if least is None or waiting >= least or self._last_batch_at is None:
+        if least is None or available >= least or self._last_batch_at is None:
             return False
         return (self._clock() - self._last_batch_at) * 1000 < self._limits.max_delay_ms
 
 
 def distribute(backlog: Mapping[QueueKey, int], limit: int) -> dict[QueueKey, int]:
-    """How many offsets of each queue to take, in proportion to its backlog: `limit` in all.
+    """Distribute `limit` offsets over the queues, in proportion to their backlogs.
 
-    Every queue gets at least one, or a small one would never have its turn beside large ones that grow: so
-    only with more queues than `limit` is it more than that. `backlog`: at least 1 each; `limit`: at least 1.
-    Whole numbers throughout: shares of large backlogs are not exact in floating point.
+    Every queue gets at least one; otherwise a small queue would starve beside large ones that grow. The sum
+    exceeds `limit` only if there are more queues than `limit`. `backlog`: at least 1 each; `limit`: at least
+    1. The calculation uses integers only: floating point is inexact for large backlogs.
     """
-    waiting = sum(backlog.values())
-    if limit >= waiting:
+    total = sum(backlog.values())
+    if limit >= total:
         return dict(backlog)
     rest = max(limit - len(backlog), 0)
-    rest_waiting = waiting - len(backlog)
+    rest_total = total - len(backlog)
     if not rest:
         return dict.fromkeys(backlog, 1)
-    shares = {key: divmod(rest * (count - 1), rest_waiting) for key, count in backlog.items()}
+    shares = {key: divmod(rest * (count - 1), rest_total) for key, count in backlog.items()}
     taken = {key: 1 + whole for key, (whole, _) in shares.items()}
-    # What rounding down left over goes to the largest remainders, one each.
+    # The offsets lost by rounding down go to the largest remainders, one each.
     left = limit - sum(taken.values())
     for key in sorted(shares, key=lambda key: (-shares[key][1], key))[:left]:
         taken[key] += 1

@@ -1,8 +1,9 @@
-"""Where a stream is and may go: what its driver asks the cluster at every trigger.
+"""Offsets of a stream: what the driver asks the cluster at every trigger to find the next batch.
 
-The checkpoint is the truth. A queue enters it with the offset where its reading begins, and stays in it:
-while its broker is away, it stands still, and the others go on. Where that lasts too long, or where a queue
-holds less than has been read of it, the query fails (or warns, by failOnDataLoss).
+The checkpoint is the source of truth. A queue enters it with the offset where its reading begins, and stays
+in it. While a broker is down, its queues stand still and the others go on. The query fails if a queue is
+unreachable for too long, or is truncated below an offset that was read (or logs a warning, with
+failOnDataLoss=false).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .rate_limit import RateLimiter
 
 log = logging.getLogger("rmq.spark.stream")
 
-# A master that has just been started may know less than it holds, for a moment.
+# A master that has just been started may briefly report fewer messages than it holds.
 _MASTER_GRACE_SECONDS: Final = 5.0
 _MASTER_PAUSE_SECONDS: Final = 1.0
 
@@ -37,7 +38,7 @@ class StreamOffsets:
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`clock`: seconds that only grow; `pause` waits for so many."""
+        """`clock`: seconds of a monotonic clock. `pause`: waits for a number of seconds."""
         self._cluster = cluster
         self._options = options
         self._rate_limiter = RateLimiter(options.trigger_limits, clock)
@@ -51,21 +52,23 @@ class StreamOffsets:
         self.newest = QueueOffsets()
 
     def initial(self) -> QueueOffsets:
-        """Where a query without a checkpoint begins. Raises OptionError, SourceUnavailable, ClientError."""
+        """Return where a query without a checkpoint begins. Raises OptionError, SourceUnavailable,
+        ClientError.
+        """
         options = self._options
         queues = selected_queues(self._cluster, options)
         return resolve(self._cluster, queues, options.starting(Mode.STREAM), Anchor.LATEST, options.group)
 
     def drain(self) -> None:
-        """From now on nothing is read that is not there yet. Raises SourceUnavailable, ClientError."""
+        """Fix the end of the query to the messages stored by now. Raises SourceUnavailable, ClientError."""
         self._target = self._cluster.newest(selected_queues_with_route(self._cluster, self._options))
         self._target_is_whole = False
 
     def latest(self, start: QueueOffsets, *, all_available: bool) -> QueueOffsets:
-        """Where the batch that begins at `start` ends; `start` where there is nothing for one.
+        """Return where the batch that begins at `start` ends; `start` if there is nothing for a batch.
 
-        What came before `start` has been processed: a consumer group is told so, where that is wished.
-        Raises DataLoss, SourceUnavailable, ClientError.
+        Offsets before `start` have been processed: they are committed to the consumer group, if the option
+        asks for it. Raises DataLoss, SourceUnavailable, ClientError.
         """
         self.commit(start)
         newest = self.newest = self._newest(start)
@@ -74,15 +77,15 @@ class StreamOffsets:
         )
         appeared = [queue for queue in newest if queue not in start]
         if appeared:
-            log.info("from now on these queues are read, too: %s", listed(appeared))
+            log.info("new queues found, reading them from now on queues=%s", listed(appeared))
             end = end.merged(self._cluster.oldest(appeared))
         return end
 
     def newest_or_last(self) -> QueueOffsets:
-        """Where the queues end, for who cannot tell where a batch starts; where a broker is away, as it was.
+        """Return the newest offsets, for versions of PySpark that do not pass the start of a batch.
 
-        The first time nothing is known that could stand in for a broker: all have to answer. Raises
-        SourceUnavailable, ClientError.
+        A queue whose broker is down keeps its last known offset. In the first call no such offset is known,
+        so all brokers have to answer. Raises SourceUnavailable, ClientError.
         """
         if not self.newest:
             self.newest = self._cluster.newest(selected_queues(self._cluster, self._options))
@@ -93,16 +96,16 @@ class StreamOffsets:
         return self.newest
 
     def begin(self, start: QueueOffsets, end: QueueOffsets) -> QueueOffsets:
-        """Where a batch begins whose end is of `newest_or_last`, which knew nothing of its start.
+        """Return the start of a batch whose end came from `newest_or_last`, which did not know the start.
 
-        Queues that only `end` has have appeared, and are read from their oldest message on: with `latest`,
-        they enter with that offset. Raises DataLoss, SourceUnavailable, ClientError.
+        A queue that only `end` has is new and is read from its oldest message, as with `latest`. Raises
+        DataLoss, SourceUnavailable, ClientError.
         """
         truncated = start.ahead_of(end)
         self._fail_on_truncated(truncated, start, end)
         if truncated:
             log.warning(
-                "these queues hold less than has been read of them, which goes on there: %s",
+                "queues truncated below offsets already read, continuing at their end queues=%s",
                 listed(truncated),
             )
         oldest = self._cluster.oldest(queue for queue in end if queue not in start)
@@ -112,7 +115,7 @@ class StreamOffsets:
         )
 
     def commit(self, offsets: QueueOffsets) -> None:
-        """Tell the consumer group where the query is; what fails is tried again with the next trigger."""
+        """Commit the query's offsets to the consumer group. The next trigger retries failed commits."""
         if not self._options.commit_offsets_to_group:
             return
         changed = {queue: at for queue, at in offsets.items() if self._committed.get(queue) != at}
@@ -123,7 +126,10 @@ class StreamOffsets:
         if failed:
             queue, error = next(iter(failed.items()))
             log.warning(
-                "the offsets of %d queues could not be committed for now: %s: %s", len(failed), queue, error
+                "commit of offsets failed, retrying at the next trigger queues=%d first=%s cause=%s",
+                len(failed),
+                queue,
+                error,
             )
 
     def _newest(self, start: QueueOffsets) -> QueueOffsets:
@@ -139,9 +145,9 @@ class StreamOffsets:
         return newest
 
     def _whole_target(self, target: QueueOffsets, start: QueueOffsets) -> QueueOffsets:
-        """The target with all queues of the query: a drain that ends must not have passed over any.
+        """Return the target with all queues of the query, so that a drain reads all of them before it ends.
 
-        Those that are not there, or hold less than was read of them, are waited for. Raises DataLoss,
+        Wait for queues that are unreachable, or truncated below an offset that was read. Raises DataLoss,
         SourceUnavailable.
         """
         backoff = Backoff(self._options.broker_timeout_ms / 1000, self._clock)
@@ -155,46 +161,45 @@ class StreamOffsets:
                 continue
             self._fail_on_truncated_master(truncated, start)
             try:
-                pause = backoff.next_pause(f"not there, or with less than was read of it: {listed(behind)}")
+                pause = backoff.next_pause(f"queues unreachable or truncated: {listed(behind)}")
             except SourceUnavailable:
                 self._fail_on_absent(absent, failed)
                 self._fail_on_truncated(truncated, start, known)
-                log.warning("of these queues nothing is read now: %s", listed(behind))
+                log.warning("drain goes on without unreachable queues queues=%s", listed(behind))
                 break
             self._pause(pause)
         return target
 
     def _check_absent(self, absent: list[QueueKey], failed: Mapping[QueueKey, Exception]) -> None:
-        """Raises SourceUnavailable for queues that have not been there for too long."""
-        overdue = self._absent.overdue(absent, "these queues are not there and stand still")
+        """Raise SourceUnavailable for queues that were unreachable for too long."""
+        overdue = self._absent.overdue(absent, "queues unreachable, not read until they are back")
         self._fail_on_absent(overdue, failed)
 
     def _fail_on_absent(self, overdue: Sequence[QueueKey], failed: Mapping[QueueKey, Exception]) -> None:
         unanswered = [queue for queue in overdue if queue in failed]
         if unanswered:
             raise SourceUnavailable(
-                f"brokers do not answer for longer than brokerTimeout: {listed(unanswered)}: "
-                f"{failed[unanswered[0]]}"
+                f"brokers did not answer within brokerTimeout: {listed(unanswered)}: {failed[unanswered[0]]}"
             )
         if overdue and self._options.fail_on_data_loss:
             raise SourceUnavailable(
-                f"no broker offers these queues any more, for longer than brokerTimeout: {listed(overdue)}; "
-                "where they are gone for good, set failOnDataLoss to false"
+                f"no broker has offered these queues for longer than brokerTimeout: {listed(overdue)}; "
+                "if they are gone for good, set failOnDataLoss to false"
             )
 
     def _check_truncated(self, start: QueueOffsets, newest: QueueOffsets) -> None:
-        """Raises DataLoss for queues that hold less than was read of them.
+        """Raise DataLoss for queues truncated below offsets that were read.
 
-        A replica that answers for its master may be behind, for a while; a master is not. It is believed at
-        once, as the queue may have grown past what was read when it is looked at again.
+        A replica that answers for its master may lag for a while; a master does not. A master is believed at
+        once: when asked again later, the queue may have grown past the offset that was read.
         """
         truncated = start.ahead_of(newest)
-        overdue = self._truncated.overdue(truncated, "these queues hold less than has been read of them")
+        overdue = self._truncated.overdue(truncated, "queues end below offsets already read")
         self._fail_on_truncated(overdue, start, newest)
         self._fail_on_truncated_master(truncated, start)
 
     def _fail_on_truncated_master(self, truncated: Iterable[QueueKey], start: QueueOffsets) -> None:
-        """Raises DataLoss for queues whose masters go on saying for a moment that they hold less."""
+        """Raise DataLoss for queues whose masters still report a truncated queue after a grace period."""
         if not self._options.fail_on_data_loss:
             return
         left = self._cluster.served_by_master(truncated) if truncated else []
@@ -211,16 +216,16 @@ class StreamOffsets:
     ) -> None:
         if overdue and self._options.fail_on_data_loss:
             wrong = listed(
-                f"{queue} was read to {start[queue]} and ends at {newest[queue]}" for queue in overdue
+                f"{queue} was read up to {start[queue]} and ends at {newest[queue]}" for queue in overdue
             )
             raise DataLoss(
-                f"queues have been made anew, or were restored from an older state: {wrong}; "
+                f"queues were deleted and created again, or restored from an older state: {wrong}; "
                 "set failOnDataLoss to false to wait until they have grown again"
             )
 
 
 class _ConditionTimers:
-    """Since when queues have been in a trouble that may go over."""
+    """Tracks for how long each queue has been in an abnormal condition that may end by itself."""
 
     def __init__(self, timeout_seconds: float, clock: Callable[[], float]) -> None:
         self._timeout_seconds = timeout_seconds
@@ -228,12 +233,15 @@ class _ConditionTimers:
         self._since: dict[QueueKey, float] = {}
 
     def overdue(self, queues: Iterable[QueueKey], text: str) -> list[QueueKey]:
-        """Those for which it has lasted too long, of all that are in it now; new ones are told of."""
+        """Return the queues whose condition has outlasted the timeout; log queues that enter it.
+
+        `queues`: all queues in that condition now. `text`: the beginning of the log line.
+        """
         now = self._clock()
         known, self._since = self._since, {}
         for queue in queues:
             self._since[queue] = known.get(queue, now)
         new = [queue for queue in self._since if queue not in known]
         if new:
-            log.warning("%s for now: %s", text, listed(new))
+            log.warning("%s queues=%s", text, listed(new))
         return [queue for queue, since in self._since.items() if now - since > self._timeout_seconds]

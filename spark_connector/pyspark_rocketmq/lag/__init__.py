@@ -1,4 +1,4 @@
-"""How far streams are behind: a listener for `spark.streams.addListener`, and gauges for Prometheus."""
+"""Lag of streaming queries: a listener for `spark.streams.addListener`, and gauges for Prometheus."""
 
 from __future__ import annotations
 

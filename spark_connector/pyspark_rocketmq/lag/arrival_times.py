@@ -1,13 +1,14 @@
-"""Since when the messages of a queue have been there, out of where it ended at which time.
+"""Estimates when the messages of a queue arrived, from where the queue ended at which time.
 
-Each trigger of a stream tells how far its queues reach. So of the message at an offset it is known between
-which two triggers it arrived; in between, messages are taken to have arrived evenly. That costs no request,
-and is right to a trigger: a query that is behind has one trigger after the other, and one that is not tells
-every ten seconds that nothing has come (`spark.sql.streaming.noDataProgressEventInterval`). While
-`minOffsetsPerTrigger` holds messages back, Spark says that, too, and they seem younger by that while.
+Each trigger of a stream reports the newest offsets of its queues. The message at an offset must have arrived
+between two known triggers; messages between them are assumed to have arrived evenly. This costs no request,
+and its error is at most the time between two triggers. A query with a backlog runs one trigger after the
+other; one without a backlog reports every ten seconds that nothing arrived
+(`spark.sql.streaming.noDataProgressEventInterval`). Spark also reports that while `minOffsetsPerTrigger`
+holds messages back, so that they seem younger by that time.
 
-What was there before the first trigger is older by an unknown time. It gets a lower bound, until a broker was
-asked (`stored`).
+Messages from before the first trigger are older by an unknown time. Their age is a lower bound until a broker
+tells their store time (`set_store_time`).
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _MAX_OBSERVATIONS: Final = 64
 
 @dataclass(slots=True)
 class _EndObservation:
-    """The queue ended at `offset` from `since` (or earlier) to `until` (or later).
+    """The queue ended at `offset` from `since` (or earlier) until `until` (or later).
 
-    `exact`: `until` is when the next message was stored.
+    `exact`: `until` is the store time of the next message.
     """
 
     offset: int
@@ -36,9 +37,9 @@ class _EndObservation:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """When a message came, in seconds since 1970 UTC; at that time or earlier, where `open_seconds` is inf.
+    """When a message arrived, in seconds since 1970 UTC; at that time or earlier if `open_seconds` is inf.
 
-    `open_seconds`: the length of the time in which it must have come.
+    `open_seconds`: length of the interval in which the message must have arrived.
     """
 
     at: float
@@ -46,15 +47,15 @@ class Arrival:
 
     @property
     def at_least(self) -> bool:
-        """Whether it may have come at any time before."""
+        """Whether the message may have arrived at any earlier time."""
         return math.isinf(self.open_seconds)
 
 
 class ArrivalTimes:
-    """Of one queue. All times are seconds since 1970 UTC.
+    """Arrival times of one queue. All times are seconds since 1970 UTC.
 
-    It forgets what was passed, and keeps at most 64 places; where there would be more, every second one
-    between the first and the last goes, and times become vaguer, not wrong.
+    Observations of consumed offsets are dropped, and at most 64 are kept. Beyond that, every second one
+    between the first and the last is dropped, which makes times less precise, not wrong.
     """
 
     def __init__(self) -> None:
@@ -65,13 +66,13 @@ class ArrivalTimes:
 
     @property
     def newest(self) -> int | None:
-        """The offset that the next message gets, as last seen."""
+        """The offset of the next message, as last observed."""
         return self._observations[-1].offset if self._observations else None
 
     def observe(self, newest: int, at: float) -> None:
-        """At that time the queue ended at `newest`."""
+        """Record that the queue ended at `newest` at that time."""
         observations = self._observations
-        # Less than before: a queue made anew, or a replica that is behind answers for its master.
+        # The queue was deleted and created again, or a replica that lags answered for its master.
         while observations and observations[-1].offset > newest:
             observations.pop()
         if observations and observations[-1].offset == newest:
@@ -82,33 +83,33 @@ class ArrivalTimes:
         self._thin()
 
     def observe_unchanged(self, at: float) -> None:
-        """At that time the queue still ended where it was last seen."""
+        """Record that the queue still ended where it was last observed."""
         if self._observations:
             self.observe(self._observations[-1].offset, at)
 
     def set_store_time(self, offset: int, at: float) -> None:
-        """The message at `offset` was stored at that time, by the broker's clock."""
+        """Record the store time of the message at `offset`, by the broker's clock."""
         observations = self._observations
         index = bisect_left(observations, offset, key=attrgetter("offset"))
         if index == len(observations) or observations[index].offset > offset:
             observations.insert(
                 index, _EndObservation(offset, observations[index - 1].until if index else at, at)
             )
-        reach = observations[index]
-        # Two clocks may disagree, and must not put later messages before earlier ones.
+        observation = observations[index]
+        # The clocks of broker and driver may differ; they must not turn the order of messages around.
         latest = observations[index + 1].since if index + 1 < len(observations) else math.inf
-        reach.until = min(max(at, reach.since), latest)
-        reach.since = min(reach.since, reach.until)
-        reach.exact = True
+        observation.until = min(max(at, observation.since), latest)
+        observation.since = min(observation.since, observation.until)
+        observation.exact = True
         self._thin()
 
     def forget_before(self, offset: int) -> None:
-        """Nobody asks for messages before `offset` any more."""
+        """Drop the observations that only messages before `offset` need."""
         observations = self._observations
         del observations[: max(0, bisect_right(observations, offset, key=attrgetter("offset")) - 1)]
 
     def arrival_of(self, offset: int) -> Arrival | None:
-        """When the message at `offset` came; None where the queue does not reach that far."""
+        """Return when the message at `offset` arrived; None if the queue ends before it."""
         observations = self._observations
         index = bisect_right(observations, offset, key=attrgetter("offset"))
         if index == len(observations):

@@ -1,4 +1,4 @@
-"""What Spark tells of its streams, kept as lag: in messages and in seconds."""
+"""Spark's listener for streaming queries, which keeps their lag in messages and in seconds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAX_QUEUES_REQUESTED: Final = 32
 
 
 class LagListener(StreamingQueryListener):
-    """How far the streams of a Spark session are behind.
+    """The lag of the streaming queries of a Spark session.
 
     ::
 
@@ -42,19 +42,20 @@ class LagListener(StreamingQueryListener):
         ...
         listener.lag("orders").messages
 
-    The lag in messages is what the queues held when the last trigger began, less what is read. The lag in
-    seconds is the time since the oldest of these messages came; it goes on growing while the query does not.
-    It follows from how far the queues reached at which time, without a request (`arrivals.py`). Where a query
-    starts with a backlog, that gives a lower bound: with the options of the stream, brokers are asked when
-    the message was stored, of the 32 queues furthest behind at most, and every 10 seconds at most.
+    The lag in messages is the content of the queues when the last trigger began, minus the messages read. The
+    lag in seconds is the age of the oldest of these messages; it grows on while the query stands still. It is
+    estimated from the newest offsets of earlier triggers, without a request (`arrival_times.py`). For a query
+    that starts with a backlog, the estimate is a lower bound. With the options of the stream, the listener
+    asks brokers for the store time of these messages: for the 32 queues with the largest lag at most, and
+    every 10 seconds at most.
 
-    Queries without a source of this connector are left alone. May be used from any thread.
+    Queries without a source of this connector are ignored. The listener may be used from any thread.
     """
 
     def __init__(
         self, source_options: Mapping[str, str] | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        """`source_options`: of the streams' source, all of one cluster; without them nobody is asked.
+        """`source_options`: options of the streams' source, all of one cluster. None: no broker is asked.
 
         `clock`: seconds since 1970 UTC. Raises OptionError.
         """
@@ -69,22 +70,24 @@ class LagListener(StreamingQueryListener):
             self._store_times = StoreTimes(ReadOptions.for_stream(dict(source_options)))
 
     def lag(self, query: str | UUID) -> QueryLag | None:
-        """Of a running query by its name or id; None before the end of its first batch, and after its end."""
+        """Return the lag of a running query by name or id; None before its first batch ends, and after its
+        end.
+        """
         wanted = str(query)
         return next((lag for lag in self.lags() if wanted in {lag.name, lag.query_id, lag.run_id}), None)
 
     def lags(self) -> list[QueryLag]:
-        """Of all running queries."""
+        """Return the lag of all running queries."""
         now = self._clock()
         with self._lock:
-            # A query that is started again may be heard of before the end of its last run is.
+            # The progress of a restarted query may arrive before the end of its previous run.
             newest = {run.query_id: run for run in self._runs.values()}
             return [run.report(now) for run in newest.values()]
 
     def publish(self, registry: CollectorRegistry | None = None, *, per_queue: bool = False) -> None:
-        """Make the lags metrics of a registry of prometheus_client; without one, of its own default.
+        """Export the lags as metrics to a registry of prometheus_client; None: its default registry.
 
-        `per_queue`: also of each queue. Raises ValueError where the registry has such metrics already: a
+        `per_queue`: also for each queue. Raises ValueError if the registry has such metrics already: a
         registry takes one listener.
         """
         from prometheus_client import REGISTRY  # noqa: PLC0415
@@ -97,20 +100,20 @@ class LagListener(StreamingQueryListener):
         self._published.append(lambda: target.unregister(collector))
 
     def close(self) -> None:
-        """Take the metrics back and the connections, if there are any. Remove it from Spark before."""
+        """Unregister the metrics and close the connections. Remove the listener from Spark first."""
         while self._published:
             self._published.pop()()
         store_times, self._store_times = self._store_times, None
         if store_times is not None:
             store_times.close()
 
-    # --- Spark's names; Spark waits for none of these but the first ---
+    # --- names prescribed by Spark, which waits only for the first one ---
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet. Spark Connect does not tell."""
+        """Ignored: nothing is known yet, and Spark Connect does not send this event."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch has ended."""
+        """Record the end of a batch."""
         report = event.progress
         progress = read_progress(report)
         if progress is None:
@@ -124,18 +127,18 @@ class LagListener(StreamingQueryListener):
         self._request(run)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """A trigger had nothing to do."""
+        """Record a trigger that had nothing to do."""
         with self._lock:
             run = self._runs.get(str(event.runId))
             if run is not None:
                 run.idled(unix_seconds(event.timestamp), self._clock())
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The query has ended, in whatever way."""
+        """Forget a query that ended or failed."""
         with self._lock:
             self._runs.pop(str(event.runId), None)
 
-    # --- brokers ---
+    # --- requests to brokers ---
 
     def _request(self, run: RunLag) -> None:
         store_times, now = self._store_times, self._clock()

@@ -1,7 +1,7 @@
-"""The lag of streams as metrics.
+"""Prometheus metrics of the lag of streams.
 
-They are made from reports at each scrape: so an age grows while its query stands still, and nothing is left
-of a query that has ended.
+They are computed at each scrape. An age thus grows while its query stands still, and nothing remains of a
+query that has ended.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _QUERY: Final = ("query",)
 _TOPIC: Final = ("query", "topic")
 _QUEUE: Final = ("query", "topic", "broker", "queue_id")
 
-# Labels and value; a value for each query.
+# Name, meaning and value of each metric with one value per query.
 _OF_QUERY: Final[Sequence[tuple[str, str, Callable[[QueryLag], float]]]] = (
     (
         "rmq_spark_input_rows_per_second",
-        "Rows that came between the last two triggers, per second.",
+        "Rows that arrived between the last two triggers, per second.",
         lambda lag: lag.input_rows_per_second,
     ),
     (
         "rmq_spark_processed_rows_per_second",
-        "Rows of the last batch by the time that it took.",
+        "Rows of the last batch, divided by its duration.",
         lambda lag: lag.processed_rows_per_second,
     ),
-    ("rmq_spark_batch_duration_seconds", "Time that the last batch took.", lambda lag: lag.batch_seconds),
+    ("rmq_spark_batch_duration_seconds", "Duration of the last batch.", lambda lag: lag.batch_seconds),
     (
         "rmq_spark_last_event_timestamp_seconds",
-        "When the query last ended a batch or said that there is nothing to do.",
+        "When the query last ended a batch or reported that it had nothing to do.",
         lambda lag: lag.heard_at,
     ),
 )
@@ -43,16 +43,16 @@ class LagCollector:
     """A collector for a registry of prometheus_client."""
 
     def __init__(self, reports: Callable[[], Sequence[QueryLag]], *, per_queue: bool) -> None:
-        """`per_queue`: also the lag of each queue, which may be many series."""
+        """`per_queue`: also export the lag of each queue, which may be many series."""
         self._reports = reports
         self._per_queue = per_queue
 
     def describe(self) -> Iterable[Metric]:
-        """All families, without samples: what a registry compares with those that it has."""
+        """Return all families without samples, which a registry checks for duplicates."""
         return self._families(())
 
     def collect(self) -> Iterable[Metric]:
-        """All families as of now."""
+        """Return all families with their current samples."""
         return self._families(_labelled(self._reports()))
 
     def _families(self, lags: Sequence[tuple[str, QueryLag]]) -> Iterator[Metric]:
@@ -74,8 +74,8 @@ def _of_topics(lags: Sequence[tuple[str, QueryLag]]) -> Iterator[Metric]:
     return _lag_families(
         "rmq_spark_lag",
         (
-            "Messages that were there, and in no batch yet.",
-            "How long the oldest of these messages has waited.",
+            "Messages stored when the last trigger began that no batch has read.",
+            "Age of the oldest of these messages.",
         ),
         _TOPIC,
         [([query, topic.topic], topic) for query, lag in lags for topic in lag.topics],
@@ -86,7 +86,7 @@ def _of_queues(lags: Sequence[tuple[str, QueryLag]]) -> Iterator[Metric]:
     queues = [(query, queue) for query, lag in lags for topic in lag.topics for queue in topic.queues]
     return _lag_families(
         "rmq_spark_queue_lag",
-        ("As rmq_spark_lag_messages, of each queue.", "As rmq_spark_lag_seconds, of each queue."),
+        ("As rmq_spark_lag_messages, by queue.", "As rmq_spark_lag_seconds, by queue."),
         _QUEUE,
         [([query, lag.queue.topic, lag.queue.broker, str(lag.queue.queue_id)], lag) for query, lag in queues],
     )
@@ -98,7 +98,7 @@ def _lag_families(
     labels: Sequence[str],
     samples: Sequence[tuple[Sequence[str], TopicLag | QueueLag]],
 ) -> Iterator[Metric]:
-    """The lag in messages and in seconds of each sample; `meanings`: of the one and the other."""
+    """Yield two families, lag in messages and lag in seconds; `meanings` has the help text of each."""
     messages = GaugeMetricFamily(f"{name}_messages", meanings[0], labels=labels)
     seconds = GaugeMetricFamily(f"{name}_seconds", meanings[1], labels=labels)
     for values, lag in samples:
@@ -109,7 +109,7 @@ def _lag_families(
 
 
 def _labelled(lags: Sequence[QueryLag]) -> list[tuple[str, QueryLag]]:
-    """Queries by name, or id where there is none; sessions may have queries of the same name."""
+    """Label queries by name, or by id if there is no name. Names need not be unique in a session."""
     names = Counter(lag.name for lag in lags)
     return [(_label(lag, is_unique=names[lag.name] == 1), lag) for lag in lags]
 

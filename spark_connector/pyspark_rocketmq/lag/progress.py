@@ -1,7 +1,7 @@
-"""What a progress report of Spark says of the sources of this connector.
+"""Parses Spark's progress reports for the sources of this connector.
 
-Such a report names Python sources by the address of a Java object. But its offsets are this connector's own
-text, {topic: {broker: {queue: offset}}}, which no other source of note writes: that tells them apart.
+Reports identify Python sources by the address of a Java object. The connector recognizes its own sources by
+the form of their offsets, {topic: {broker: {queue: offset}}}, which no other known source writes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One batch. `at`: when its trigger began, which is when `newest` was asked for (seconds since 1970 UTC).
+    """One batch. `at`: when its trigger began and `newest` was requested (seconds since 1970 UTC).
 
-    Where several sources read a queue, `ends` has the one that is furthest behind.
+    If several sources read a queue, `ends` has the lowest of their offsets.
     """
 
     at: float
@@ -37,7 +37,7 @@ class Progress:
 
 
 def read_progress(report: StreamingQueryProgress) -> Progress | None:
-    """The report's part of this connector; None where none of the sources is of it."""
+    """Return the part of a report about this connector; None if no source belongs to it."""
     sources = [(source, end) for source in report.sources if (end := _offsets(source.endOffset))]
     if not sources:
         return None
@@ -61,12 +61,14 @@ def read_progress(report: StreamingQueryProgress) -> Progress | None:
 
 
 def unix_seconds(timestamp: str) -> float:
-    """Seconds since 1970 UTC out of Spark's text, e.g. 2026-01-31T12:00:00.000Z. Raises ValueError."""
+    """Parse Spark's timestamps, such as 2026-01-31T12:00:00.000Z, to seconds since 1970 UTC. Raises
+    ValueError.
+    """
     return datetime.fromisoformat(timestamp).timestamp()
 
 
 def _offsets(text: str) -> QueueOffsets:
-    """A source's offsets; none where it has none yet (`None` or `null`), or is another connector's."""
+    """Return a source's offsets; none if it has none yet (`None` or `null`), or is another connector's."""
     try:
         return QueueOffsets.from_json(text)
     except BadOffsets:
@@ -74,6 +76,6 @@ def _offsets(text: str) -> QueueOffsets:
 
 
 def _rate(source: SourceProgress, name: str) -> float:
-    """Spark divides by times that may be zero."""
+    """Return a rate; 0 if Spark divided by a duration of zero."""
     rate = float(source[name])
     return rate if math.isfinite(rate) else 0.0

@@ -1,4 +1,4 @@
-"""The lag of a query, as its listener tells it."""
+"""Values that describe the lag of a query, as the listener returns them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..offsets import QueueKey
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """One queue: how many messages wait, and for how long the oldest of them has (0 where none waits).
+    """One queue: its lag in messages, and the age of the oldest of them in seconds (0 without a lag).
 
-    `at_least`: it has waited longer than that, nobody knows how much longer.
+    `at_least`: the age is a lower bound.
     """
 
     queue: QueueKey
@@ -22,7 +22,7 @@ class QueueLag:
 
 @dataclass(frozen=True, slots=True)
 class TopicLag:
-    """The queues of one topic: the sum of the messages, the longest of the times."""
+    """The queues of one topic: the sum of their messages, and the maximum of their seconds."""
 
     topic: str
     messages: int
@@ -33,10 +33,10 @@ class TopicLag:
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """One query: its last batch, and the lag after it of all topics that it reads through this connector.
+    """One query: its last batch, and the lag of all topics that it reads through this connector.
 
-    Rows and rates leave other sources of the query out. `rows`: read since this run of the query was first
-    heard of. `heard_at`: when the query last gave a sign of life (seconds since 1970 UTC).
+    Rows and rates leave out other sources of the query. `rows`: read since the first report of this run.
+    `heard_at`: when the query last reported anything (seconds since 1970 UTC).
     """
 
     query_id: str
@@ -52,15 +52,15 @@ class QueryLag:
 
     @property
     def messages(self) -> int | None:
-        """Messages that wait; None where Spark does not tell how far the queues reach."""
+        """Lag in messages; None if Spark does not report the newest offsets."""
         return sum(topic.messages for topic in self.topics) if self.topics else None
 
     @property
     def seconds(self) -> float | None:
-        """How long the oldest has waited; None as for `messages`."""
+        """Age of the oldest of these messages; None as for `messages`."""
         return max((topic.seconds for topic in self.topics), default=None)
 
     @property
     def at_least(self) -> bool:
-        """Whether it has waited longer than `seconds`."""
+        """Whether `seconds` is a lower bound."""
         return any(topic.at_least for topic in self.topics)

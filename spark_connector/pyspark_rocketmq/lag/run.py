@@ -1,4 +1,4 @@
-"""One run of a query: what its progress says, batch by batch, and the lag that follows from it."""
+"""One run of a query: its progress, batch by batch, and the resulting lag."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .arrival_times import ArrivalTimes
 from .progress import Progress
 from .reports import QueryLag, QueueLag, TopicLag
 
-# What is known to so many seconds is not asked for.
+# Arrival times known to within this are not requested from brokers.
 _UNCERTAIN_SECONDS: Final = 10.0
 
 
 class RunLag:
-    """From its first progress to its end. The caller sees to it that one thread at a time uses it."""
+    """Lag from the first progress report of a run to its end. The caller serializes access."""
 
     def __init__(self, query_id: str, run_id: str, name: str | None, first: Progress) -> None:
         self.query_id = query_id
@@ -29,11 +29,11 @@ class RunLag:
         self._last = first
 
     def progressed(self, progress: Progress, at: float) -> None:
-        """A batch has ended; heard of at `at` (seconds since 1970 UTC)."""
+        """Record the end of a batch, reported at `at` (seconds since 1970 UTC)."""
         self.heard_at = at
         self._last = progress
         self._rows += progress.rows
-        # A queue whose broker is away keeps what was known of it.
+        # A queue whose broker is down keeps its observations.
         known = {queue: self._arrivals.get(queue) or ArrivalTimes() for queue in progress.ends}
         for queue, newest in progress.newest.items():
             if queue in known:
@@ -43,16 +43,19 @@ class RunLag:
         self._arrivals = known
 
     def idled(self, triggered_at: float, at: float) -> None:
-        """A trigger at `triggered_at` had nothing to do; heard of at `at` (seconds since 1970 UTC)."""
+        """Record a trigger at `triggered_at` without work, reported at `at` (seconds since 1970 UTC)."""
         self.heard_at = at
         for queue, end in self._last.ends.items():
             arrivals = self._arrivals[queue]
-            # Of the others there was something: a broker is away, or too little for a batch.
+            # Queues with a backlog had messages: their broker is down, or there were too few for a batch.
             if arrivals.newest is not None and arrivals.newest <= end:
                 arrivals.observe_unchanged(triggered_at)
 
     def uncertain(self, most: int) -> list[tuple[QueueKey, int]]:
-        """The oldest unread messages whose age is not known well: of the `most` queues furthest behind."""
+        """Return queue and offset of the oldest unread messages whose age is uncertain.
+
+        Only the `most` queues with the largest lag are considered.
+        """
         wanted = [
             (newest - end, queue, end)
             for queue, end, newest in self._behind()
@@ -63,16 +66,16 @@ class RunLag:
         return [(queue, end) for _, queue, end in wanted[:most]]
 
     def set_store_time(self, queue: QueueKey, offset: int, at: float) -> None:
-        """A broker says when a message was stored (seconds since 1970 UTC)."""
+        """Record the store time of a message as told by a broker (seconds since 1970 UTC)."""
         arrivals = self._arrivals.get(queue)
-        if arrivals is None:  # it has left the query
+        if arrivals is None:  # the queue has left the query
             return
-        # Where the query is past it by now, it still narrows down when the next ones came.
+        # If the query has read the message by now, its time still bounds those of the next ones.
         arrivals.set_store_time(offset, at)
         arrivals.forget_before(self._last.ends[queue])
 
     def report(self, now: float) -> QueryLag:
-        """The lag as of the last batch, with ages as of now (seconds since 1970 UTC)."""
+        """Return the lag after the last batch, with ages as of now (seconds since 1970 UTC)."""
         last = self._last
         queues = sorted(self._queues(now), key=lambda lag: lag.queue)
         return QueryLag(
@@ -99,7 +102,7 @@ class RunLag:
                 yield QueueLag(queue, newest - end, max(0.0, now - arrival.at), arrival.at_least)
 
     def _behind(self) -> Iterable[tuple[QueueKey, int, int]]:
-        """Queue, where the query is, and where the queue ends, as far as that is known."""
+        """Yield the queue, the query's offset and the end of the queue, for queues whose end is known."""
         for queue, end in self._last.ends.items():
             newest = self._arrivals[queue].newest
             if newest is not None:

@@ -1,4 +1,4 @@
-"""Asking brokers when messages were stored, in the background."""
+"""Requests the store times of messages from brokers, in the background."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..options import ReadOptions
 
 log = logging.getLogger("rmq.spark.lag")
 
-# A broker gives one message however large.
+# A broker returns at least one message, whatever its size.
 _ONE_MESSAGE: Final = PullWish(max_messages=1, max_bytes=1024)
 _MAX_IN_FLIGHT: Final = 8
 _TIMEOUT_SECONDS: Final = 5.0
@@ -27,10 +27,10 @@ OnStoreTime = Callable[[QueueKey, int, float], None]
 
 
 class StoreTimes:
-    """When messages were stored, by one cluster. A round of questions at a time; from any thread."""
+    """Store times of messages of one cluster. One round of requests at a time; usable from any thread."""
 
     def __init__(self, options: ReadOptions) -> None:
-        """Connects when it is first asked. Raises ClientError."""
+        """Connect on the first request. Raises ClientError."""
         self._puller = RawPuller(
             options.name_servers,
             group=options.group,
@@ -42,11 +42,11 @@ class StoreTimes:
         self._failing = False
 
     def request(self, messages: Sequence[tuple[QueueKey, int]], on_store_time: OnStoreTime) -> bool:
-        """Ask for messages by queue and offset; False, and nothing done, while others are being asked for.
+        """Request the store times of messages, given by queue and offset, without blocking.
 
-        Does not wait. `answered` is called on another thread with the queue, the offset, and the time in
-        seconds since 1970 UTC; not for messages that are gone, nor where a broker does not answer. Raises
-        NotRunning.
+        Return False and do nothing while another round is in flight. `on_store_time` is called on another
+        thread with queue, offset and store time in seconds since 1970 UTC. It is not called for messages that
+        no longer exist, or whose broker does not answer. Raises NotRunning.
         """
         if not self._in_flight.acquire(blocking=False):
             return False
@@ -59,13 +59,13 @@ class StoreTimes:
         return True
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._puller.stop()
 
     def _ended(self, future: Future[None]) -> None:
         self._in_flight.release()
         if not future.cancelled() and (error := future.exception()) is not None:
-            log.error("asking for the age of messages failed", exc_info=error)
+            log.error("requests for store times failed", exc_info=error)
 
     async def _request(self, messages: Sequence[tuple[QueueKey, int]], on_store_time: OnStoreTime) -> None:
         room = asyncio.Semaphore(_MAX_IN_FLIGHT)
@@ -83,16 +83,16 @@ class StoreTimes:
         errors = await asyncio.gather(*(one(queue, offset) for queue, offset in messages))
         error = next((error for error in errors if error is not None), None)
         if error is not None and not self._failing:
-            log.warning("the age of some messages cannot be asked for now: %s", error)
+            log.warning("store times of some messages unavailable, retrying cause=%s", error)
         self._failing = error is not None
 
     async def _stored_at(self, queue: QueueKey, offset: int) -> float | None:
-        """Seconds since 1970 UTC; None where there is no such message any more. Raises ClientError."""
+        """Return seconds since 1970 UTC; None if the message no longer exists. Raises ClientError."""
         where = MessageQueue(queue.topic, queue.broker, queue.queue_id)
         pull = await self._puller.pulls.pull(where, offset, _ONE_MESSAGE)
         return store_time(pull.body) if pull.body else None
 
 
 def store_time(record: bytes) -> float:
-    """When the message at the beginning of stored messages was stored, in seconds since 1970 UTC."""
+    """Return the store time of the first of some stored messages, in seconds since 1970 UTC."""
     return decode_stored_message(record, decompress_body=False).store_timestamp / 1000

@@ -1,4 +1,4 @@
-"""The options of `format("rocketmq")`: declared, checked on the driver, described."""
+"""Options of `format("rocketmq")`: their declaration, their checks on the driver, and their reference."""
 
 from __future__ import annotations
 

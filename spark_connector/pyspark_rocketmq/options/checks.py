@@ -1,4 +1,4 @@
-"""What cannot go together among the options of reading. All raise OptionError."""
+"""Checks for contradictions between options of reading. All raise OptionError."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from .positions import Anchor, AtOffsets, AtTimes, Position
 
 
 def reject_alternatives(group: OptionGroup, *fields: str) -> None:
-    """Only one of these may be given: they say the same thing."""
+    """Reject more than one of these options: they are alternatives."""
     given = [field for field in fields if getattr(group, field) is not None]
     if len(given) > 1:
         first, second = (type(group).model_fields[field].alias for field in given[:2])
-        raise OptionError(str(second), None, f"left out, as {first} is given")
+        raise OptionError(str(second), None, f"left out, because {first} is given")
 
 
 def reject_anchor(name: str, position: Position | None, anchor: Anchor, placeholder: int) -> None:
-    """A batch read would be empty, in all queues or in those that have the stand-in for it."""
-    allowed = f"another place: a batch that has {anchor.value} there is empty"
+    """Reject an anchor with which a batch read would be empty, in all queues or in some of them.
+
+    `placeholder`: the number that stands for the anchor in offsets by queue."""
+    allowed = f"another position: a batch with {anchor.value} there is empty"
     if position is anchor:
         raise OptionError(name, None, allowed)
     if isinstance(position, AtOffsets):
@@ -28,15 +30,15 @@ def reject_anchor(name: str, position: Position | None, anchor: Anchor, placehol
 
 
 def reject_end_before_start(name: str, start: Position | None, end: Position | None) -> None:
-    """In no queue may the end, where it is a number, be before the start."""
+    """Reject an end, given as a number, that is before the start of its queue."""
     starts, ends = by_queue(start), by_queue(end)
     behind = [key for key in ends if 0 <= ends[key] < starts.get(key, 0)]
     if behind:
-        raise OptionError(name, None, "where reading starts, or after that", listed(behind))
+        raise OptionError(name, None, "at or after the start of reading", listed(behind))
 
 
 def by_queue(position: Position | None) -> QueueOffsets:
-    """The numbers of a position that has one for each queue."""
+    """Return the numbers of a position that has one for each queue."""
     if isinstance(position, AtOffsets):
         return position.offsets
     return position.timestamps_ms if isinstance(position, AtTimes) else QueueOffsets()

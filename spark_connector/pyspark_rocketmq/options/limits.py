@@ -14,10 +14,10 @@ MAX_TASKS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """What one micro-batch may take, in offsets.
+    """Limits of one micro-batch, in offsets.
 
-    At most `max_offsets`; nothing while there are fewer than `min_offsets`, unless the last batch is
-    `max_delay_ms` ago.
+    A batch has at most `max_offsets`. It waits for `min_offsets`, but at most `max_delay_ms` after the last
+    batch.
     """
 
     max_offsets: int | None = None
@@ -27,10 +27,11 @@ class TriggerLimits:
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    """How ranges become tasks.
+    """Limits of tasks, in offsets.
 
-    `min_partitions`: at least so many tasks, where there are so many offsets. `max_records_per_partition`:
-    none has more. `pack_below_records`: queues with less share a task, up to that many; 0 for a task each.
+    `min_partitions`: the minimum number of tasks, if there are as many offsets. `max_records_per_partition`:
+    the maximum of one task. `pack_below_records`: queues with less share a task of up to this size; 0 gives
+    each queue its own task.
     """
 
     min_partitions: int | None = None

@@ -1,4 +1,4 @@
-"""The types that options have: what their texts look like, and what becomes of them."""
+"""Types of options: how their texts are parsed, and the description of allowed values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BY_QUEUE: Final = "{topic: {broker: {queue: %s}}}"
 
 
 def whole_number(least: int, most: int = _MAX_LONG, unit: str = "") -> OptionType:
-    """A whole number between bounds."""
+    """Return the type of whole numbers between bounds."""
 
     def parse(text: str) -> int:
         if not _WHOLE_NUMBER.fullmatch(text):
@@ -47,7 +47,7 @@ def whole_number(least: int, most: int = _MAX_LONG, unit: str = "") -> OptionTyp
 
 
 def choice(values: Mapping[str, object]) -> OptionType:
-    """One of some words, in any case, and the value that each stands for."""
+    """Return the type of case-insensitive words, with the value that each stands for."""
     by_text = {text.lower(): value for text, value in values.items()}
 
     def parse(text: str) -> object:
@@ -59,7 +59,7 @@ def choice(values: Mapping[str, object]) -> OptionType:
 
 
 def _boolean(text: str) -> bool:
-    # Java's parseBoolean takes every other text for false; a typing error must not switch anything off.
+    # Java's parseBoolean parses every other text as false; a typo must not disable anything.
     if text.lower() not in ("true", "false"):
         raise ValueError
     return text.lower() == "true"
@@ -81,7 +81,7 @@ def _timestamp_ms(text: str) -> int:
     else:
         time = datetime.fromisoformat(text)
         if time.tzinfo is None:
-            raise ValueError("it has no time zone: Spark, its workers and the brokers may differ in theirs")
+            raise ValueError("it has no time zone: driver, workers and brokers may have different ones")
         timestamp_ms = (time - _EPOCH) // timedelta(milliseconds=1)
     if not 0 <= timestamp_ms <= _MAX_TIMESTAMP_MS:
         raise ValueError("before 1970 or after the year 9999")
@@ -118,7 +118,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     if not text:
         raise ValueError("no pattern")
     try:
-        # Of sets within sets Python warns that they may mean something else in a later version.
+        # Python warns of nested sets, whose meaning may change in a later version.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             return re.compile(text)
@@ -131,13 +131,13 @@ def _queues(text: str) -> tuple[QueueKey, ...]:
     for topic, broker, ids in by_broker(parse_json(text)):
         _checked(check_topic)(topic)
         if not isinstance(ids, list) or not ids:
-            raise BadOffsets(f"at {topic}/{broker}: {shortened(repr(ids))} is not a list of queues' numbers")
+            raise BadOffsets(f"at {topic}/{broker}: {shortened(repr(ids))} is not a list of queue numbers")
         for number in ids:
             if type(number) is not int or not 0 <= number <= MAX_QUEUE_ID:
-                raise BadOffsets(f"at {topic}/{broker}: {shortened(repr(number))} is not a queue's number")
+                raise BadOffsets(f"at {topic}/{broker}: {shortened(repr(number))} is not a queue number")
             key = QueueKey(topic, broker, number)
             if key in found:
-                raise BadOffsets(f"{key} is there twice")
+                raise BadOffsets(f"{key} is listed twice")
             found[key] = None
     if not found:
         raise ValueError("no queue")
@@ -153,7 +153,9 @@ def _of_known_topics(numbers: Mapping[QueueKey, int]) -> QueueOffsets:
 
 
 def position(anchors: Collection[Anchor], least: int, placeholders: str) -> OptionType:
-    """A place that every queue has, or an offset for each. `least`: the least of the stand-ins allowed."""
+    """Return the type of positions: an anchor, or an offset for each queue.
+
+    `least`: the lowest placeholder allowed. `placeholders`: their description."""
 
     def parse(text: str) -> Anchor | AtOffsets:
         if text.startswith("{"):
@@ -182,7 +184,7 @@ def _some_text(text: str) -> str:
 
 
 def _key(text: str) -> str:
-    # No message may repeat it.
+    # The error has no text: it could repeat the key.
     if not text or not text.isprintable():
         raise ValueError
     return text
@@ -195,44 +197,43 @@ def _name_servers(text: str) -> str:
         raise ValueError(str(error)) from error
 
 
-_TOPIC_NAME: Final = "a topic's name: up to 127 of the characters a-z A-Z 0-9 _ - % |"
-_GROUP_NAME: Final = "a group's name: up to 255 of the characters a-z A-Z 0-9 _ - % |"
-_A_TIME: Final = "milliseconds since 1970 UTC or ISO 8601 with a zone, such as 2026-01-31T12:00:00Z"
-_GROUP_FORM: Final = OptionType(_checked(check_group), _GROUP_NAME)
-_TIME_FORM: Final = OptionType(_timestamp_ms, _A_TIME)
-_TIMES_FORM: Final = OptionType(_times, f"JSON {_BY_QUEUE % 'time'}, a time being {_A_TIME}")
-_COUNT_FORM: Final = whole_number(1)
+_TOPIC_NAME: Final = "a topic name: up to 127 of the characters a-z A-Z 0-9 _ - % |"
+_GROUP_NAME: Final = "a group name: up to 255 of the characters a-z A-Z 0-9 _ - % |"
+_A_TIME: Final = "milliseconds since 1970 UTC or ISO 8601 with a time zone, such as 2026-01-31T12:00:00Z"
+_GROUP: Final = OptionType(_checked(check_group), _GROUP_NAME)
+_TIME: Final = OptionType(_timestamp_ms, _A_TIME)
+_TIMES: Final = OptionType(_times, f"JSON {_BY_QUEUE % 'time'}, where a time is {_A_TIME}")
+_COUNT: Final = whole_number(1)
 
 Flag = Annotated[bool, OptionType(_boolean, "true or false")]
-MaybeCount = Annotated[int | None, _COUNT_FORM]
+MaybeCount = Annotated[int | None, _COUNT]
 DurationMs = Annotated[
     int,
     OptionType(
-        _duration_ms, f"a duration: 500ms, 30s, 15m, 2h …, or a number of ms from 1 to {_MAX_DURATION_MS}"
+        _duration_ms,
+        f"a duration such as 500ms, 30s, 15m, 2h, or a number of ms, from 1 to {_MAX_DURATION_MS}",
     ),
 ]
 MaybeWriteId = Annotated[
     str | None, OptionType(_write_id, "1 to 200 of the characters a-z A-Z 0-9 . _ : / -")
 ]
-MaybeText = Annotated[str | None, OptionType(_some_text, "a text that is not empty")]
-MaybeKey = Annotated[
-    str | None, OptionType(_key, "a text that is not empty, of characters that can be printed")
-]
+MaybeText = Annotated[str | None, OptionType(_some_text, "a non-empty text")]
+MaybeKey = Annotated[str | None, OptionType(_key, "a non-empty text of printable characters")]
 VerificationOption = Annotated[
     Verification, choice({"full": "full", "certificate": "certificate", "none": "none"})
 ]
-NameServers = Annotated[str, OptionType(_name_servers, "addresses of name servers, host:port;host:port")]
-GroupName = Annotated[str, _GROUP_FORM]
-MaybeGroupName = Annotated[str | None, _GROUP_FORM]
+NameServers = Annotated[str, OptionType(_name_servers, "name server addresses, host:port;host:port")]
+GroupName = Annotated[str, _GROUP]
+MaybeGroupName = Annotated[str | None, _GROUP]
 MaybeTopicToSend = Annotated[
-    str | None, OptionType(_checked(check_topic_to_send), f"{_TOPIC_NAME}, and none of the brokers' own")
+    str | None, OptionType(_checked(check_topic_to_send), f"{_TOPIC_NAME}, except system topics")
 ]
 MaybeTopics = Annotated[
-    tuple[str, ...] | None, OptionType(_topics, f"topics, separated by commas; each {_TOPIC_NAME}")
+    tuple[str, ...] | None, OptionType(_topics, f"topics, separated by commas; each is {_TOPIC_NAME}")
 ]
 MaybePattern = Annotated[
     re.Pattern[str] | None,
-    OptionType(_pattern, "a regular expression of Python that matches whole topic names"),
+    OptionType(_pattern, "a Python regular expression for whole topic names"),
 ]
 MaybeQueues = Annotated[
     tuple[QueueKey, ...] | None,
@@ -244,8 +245,8 @@ MaybeStart = Annotated[
 MaybeEnd = Annotated[
     Anchor | AtOffsets | None, position([Anchor.LATEST, Anchor.GROUP], LATEST, "-1 for latest")
 ]
-MaybeTimestampMs = Annotated[int | None, _TIME_FORM]
-MaybeTimes = Annotated[AtTimes | None, _TIMES_FORM]
+MaybeTimestampMs = Annotated[int | None, _TIME]
+MaybeTimes = Annotated[AtTimes | None, _TIMES]
 PropertiesMode: TypeAlias = Literal["map", "raw", "none"]
 PropertiesModeOption = Annotated[PropertiesMode, choice({"map": "map", "raw": "raw", "none": "none"})]
 ExpressionType: TypeAlias = Literal["TAG", "SQL92"]

@@ -1,11 +1,11 @@
-"""How options are declared and read: name, type, default, unit and meaning of each in one place.
+"""Declaration and parsing of options: name, type, default, unit and meaning of each in one place.
 
     class PullOptions(OptionGroup):
         '''Pulling'''
         pull_batch_size: Count = option("pullBatchSize", "How many messages one pull asks for.", 1024)
 
-Options for one purpose are one frozen model that inherits such groups. Spark hands them over as texts under
-lower-case names; names here are compared without regard to case. Everything wrong is an OptionError.
+All options for one purpose are a frozen model that inherits such groups. Spark passes options as texts, with
+names in lower case; names are compared case-insensitively. Every invalid option raises OptionError.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from ..errors import OptionError, UnknownOption
 
 log = logging.getLogger("rmq.spark.options")
 
-# What Spark itself puts among a source's or sink's options: load(path), save(path), start(path), the name
-# and the checkpoint of a streaming query (PySpark 4.3, seen with a source that prints them).
+# Options that Spark itself adds for a source or sink: load(path), save(path), start(path), and the name and
+# the checkpoint of a streaming query (found with a source that prints its options, PySpark 4.3).
 SPARK_RESERVED: Final = frozenset({"path", "paths", "queryname", "checkpointlocation"})
 
 SDK_PREFIX: Final = "rocketmq."
 
-# Stands for the value of an option that nobody is to see.
+# Shown in place of the value of a secret option.
 REDACTED: Final = "(not shown)"
 
 
 class Mode(enum.Enum):
-    """What the options are for."""
+    """Kind of read or write that options are for."""
 
     BATCH = "batch"
     STREAM = "stream"
 
 
 class OtherMode(enum.Enum):
-    """What becomes of an option in a mode that it is not for."""
+    """Treatment of an option in a mode that it is not for."""
 
     REFUSED = "refused"
-    # As Spark's Kafka source treats the limits of a stream's batches (KafkaSourceProvider).
+    # As Spark's Kafka source treats the limits per trigger in a batch read (KafkaSourceProvider).
     IGNORED = "ignored"
 
 
 @dataclass(frozen=True, slots=True)
 class OptionType:
-    """How an option's text becomes its value.
+    """Type of an option: how its text is parsed.
 
-    `parse` raises ValueError, with a message where `allowed` does not say it all.
-    `allowed` follows 'must be'.
+    `parse` raises ValueError, with a message if `allowed` does not explain the error. `allowed` completes
+    the sentence 'it must be …'.
     """
 
     parse: Callable[[str], object]
@@ -64,12 +64,12 @@ class OptionType:
     unit: str = ""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Takes the place of what pydantic would do by the type alone."""
+        """Replace pydantic's own validation of the annotated type."""
         return core_schema.no_info_plain_validator_function(self._read)
 
     def _read(self, value: object) -> object:
         if not isinstance(value, str):
-            raise ValueError(f"a text is needed, not {type(value).__name__}")
+            raise ValueError(f"the value must be a text, not {type(value).__name__}")
         return self.parse(value.strip())
 
 
@@ -83,12 +83,12 @@ def option(
     in_other_mode: OtherMode = OtherMode.REFUSED,
     secret: bool = False,
 ) -> Any:
-    """One option; without a default it must be given.
+    """Declare one option; without a default it is required.
 
-    `default_text` is shown in place of a default that depends on other things. `only`: the mode that it is
-    for, and `elsewhere` what becomes of it in the other. `secret`: its value is in no message.
+    `default_text`: shown instead of a default that depends on other options. `only`: the mode that the option
+    is for; `in_other_mode`: its treatment in the other mode. `secret`: its value never appears in a message.
     """
-    extra = {"default_text": default_text, "only": only, "elsewhere": in_other_mode, "secret": secret}
+    extra = {"default_text": default_text, "only": only, "in_other_mode": in_other_mode, "secret": secret}
     return Field(
         default, alias=name, description=meaning, repr=not secret, json_schema_extra=cast(Any, extra)
     )
@@ -96,7 +96,7 @@ def option(
 
 @dataclass(frozen=True, slots=True)
 class OptionInfo:
-    """What is declared about one option of a model."""
+    """The declaration of one option of a model."""
 
     name: str
     field_name: str
@@ -111,38 +111,38 @@ class OptionInfo:
     secret: bool
 
     def shown(self, text: str | None) -> str | None:
-        """A text that was given for it, as messages may have it."""
+        """Return a given value for use in messages: redacted for a secret option."""
         return REDACTED if self.secret and text is not None else text
 
 
 class OptionGroup(BaseModel):
-    """Base of all groups of options; a group's docstring is its title."""
+    """Base of all groups of options. The docstring of a group is its title in the reference."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True
     )
 
-    # What a model's options are called elsewhere, in lower case, and here.
+    # Names of options in other connectors, in lower case, and their names here.
     foreign_names: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def purpose(cls) -> str:
-        """What the model's options are for, in a message: 'reading', 'writing'."""
+        """Return the purpose of the options for messages: 'reading' or 'writing'."""
         raise NotImplementedError
 
     @classmethod
     def for_batch(cls, options: Mapping[str, str]) -> Self:
-        """Options of a batch read or write. Raises OptionError."""
+        """Parse the options of a batch read or write. Raises OptionError."""
         return cls.read(options, Mode.BATCH)
 
     @classmethod
     def for_stream(cls, options: Mapping[str, str]) -> Self:
-        """Options of a stream, read or written. Raises OptionError."""
+        """Parse the options of a streaming read or write. Raises OptionError."""
         return cls.read(options, Mode.STREAM)
 
     @classmethod
     def read(cls, options: Mapping[str, str], mode: Mode) -> Self:
-        """The options as Spark hands them over. Raises OptionError for the first that is wrong."""
+        """Parse options as Spark passes them. Raises OptionError for the first invalid one."""
         given = _applicable(cls, options, mode)
         try:
             read = cls.model_validate({info.name: text for info, text in given})
@@ -156,14 +156,14 @@ class OptionGroup(BaseModel):
         return read
 
     def check(self, mode: Mode) -> None:
-        """Refuse what cannot go together. A group that overrides it calls `super().check(mode)` too.
+        """Reject contradictions between options. A group that overrides it calls `super().check(mode)`.
 
-        Raises OptionError, whose value `read` fills in as it was given.
+        Raises OptionError without the value, which `read` adds.
         """
 
 
 def option_infos(model: type[OptionGroup]) -> Iterator[OptionInfo]:
-    """Every option of a model, group by group in the order of its bases."""
+    """Yield every option of a model, group by group in the order of its bases."""
     groups = [cls for cls in model.__mro__ if issubclass(cls, OptionGroup) and cls is not OptionGroup]
     for cls in groups:
         title = (cls.__doc__ or cls.__name__).strip().splitlines()[0].rstrip(".")
@@ -173,7 +173,7 @@ def option_infos(model: type[OptionGroup]) -> Iterator[OptionInfo]:
 
 
 def to_text(value: object) -> str:
-    """A default as a user would write it; nothing for none."""
+    """Return a default as a user would write it; an empty text for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -196,7 +196,7 @@ def _info(name: str, field: FieldInfo, group: str) -> OptionInfo:
         default=shown if shown is not None else "" if required else to_text(field.default),
         required=required,
         only=extra["only"],
-        in_other_mode=extra["elsewhere"],
+        in_other_mode=extra["in_other_mode"],
         secret=extra["secret"],
     )
 
@@ -204,7 +204,7 @@ def _info(name: str, field: FieldInfo, group: str) -> OptionInfo:
 def _applicable(
     model: type[OptionGroup], options: Mapping[str, str], mode: Mode
 ) -> list[tuple[OptionInfo, str]]:
-    """The options of the model that count in this mode. Raises OptionError for others."""
+    """Return the given options that apply in this mode. Raises OptionError for unknown ones."""
     known = {info.name.lower(): info for info in option_infos(model)}
     admitted: list[tuple[OptionInfo, str]] = []
     for name, text in options.items():
@@ -219,7 +219,7 @@ def _applicable(
             allowed = f"left out: it is for {_mode_text(model, info.only)} only"
             raise OptionError(info.name, info.shown(text), allowed)
         else:
-            log.warning("option %s has no effect in %s", info.name, _mode_text(model, mode))
+            log.warning("option without effect option=%s mode=%s", info.name, mode.value)
     return admitted
 
 
@@ -229,7 +229,7 @@ def _mode_text(model: type[OptionGroup], mode: Mode | None) -> str:
 
 def _suggestion(model: type[OptionGroup], name: str, known: list[str]) -> str:
     if name.lower() in model.foreign_names:
-        return f"here it is {model.foreign_names[name.lower()]}"
+        return f"the name here is {model.foreign_names[name.lower()]}"
     if name.lower().startswith(SDK_PREFIX):
         of_sdk = [other for other in known if other.startswith(SDK_PREFIX)]
         return f"settings of the client are {', '.join(of_sdk)}"

@@ -1,4 +1,4 @@
-"""Where reading starts and ends, as options say it; what offsets that is, only the brokers know."""
+"""Positions where reading starts or ends, as given by options. The driver resolves them to offsets."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from ..offsets import QueueOffsets
 
 
 class Anchor(enum.StrEnum):
-    """A place that every queue has."""
+    """A position that every queue has."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
-    GROUP = "group"  # what the consumer group has committed
+    GROUP = "group"  # the committed offset of the consumer group
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset for each queue, among them EARLIEST and LATEST."""
+    """An offset for each queue, which may be EARLIEST or LATEST."""
 
     offsets: QueueOffsets
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """In every queue, the first message that was stored at that time or later. Milliseconds since 1970."""
+    """The first message of every queue stored at a time or later, in milliseconds since 1970 UTC."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTimes:
-    """The same with a time for each queue, in milliseconds since 1970."""
+    """As AtTime, with a time for each queue."""
 
     timestamps_ms: QueueOffsets
 

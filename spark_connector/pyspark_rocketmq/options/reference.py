@@ -1,25 +1,26 @@
-"""The options as Markdown for the docs: `python -m pyspark_rocketmq.options.reference`."""
+"""Prints the options as Markdown for the docs: `python -m pyspark_rocketmq.options.reference`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
 
-from .parsing import OptionInfo, OtherMode, option_infos
+from .parsing import Mode, OptionInfo, OtherMode, option_infos
 from .read_options import ReadOptions
 from .write_options import WriteOptions
 
+_READS_OR_WRITES = {Mode.BATCH: "batches", Mode.STREAM: "streams"}
 _TABLE_HEAD = "| option | default | allowed | meaning |\n|---|---|---|---|\n"
 
 
 def markdown() -> str:
-    """All options of reading and of writing, one table per group."""
+    """Return all options of reading and of writing, one table per group."""
     reading, writing = tables(option_infos(ReadOptions)), tables(option_infos(WriteOptions))
     return f"## Reading\n\n{reading}\n## Writing\n\n{writing}"
 
 
 def tables(infos: Iterable[OptionInfo]) -> str:
-    """Options as tables, one per group."""
+    """Return options as tables, one per group."""
     return "\n".join(
         f"### {title}\n\n{_TABLE_HEAD}" + "".join(map(_row, group))
         for title, group in groupby(infos, key=lambda info: info.group)
@@ -36,12 +37,12 @@ def _row(info: OptionInfo) -> str:
 def _mode_note(info: OptionInfo) -> str:
     if info.only is None:
         return ""
-    in_other_mode = "without effect" if info.in_other_mode is OtherMode.IGNORED else "refused"
-    return f" For {info.only.value} only; {in_other_mode} elsewhere."
+    in_other_mode = "ignored" if info.in_other_mode is OtherMode.IGNORED else "rejected"
+    return f" For {_READS_OR_WRITES[info.only]} only; {in_other_mode} otherwise."
 
 
 def _escaped(cell: str) -> str:
-    # GitHub cuts a table's cells at bars even inside code.
+    # GitHub splits table cells at bars even inside code.
     return cell.replace("|", "\\|")
 
 

@@ -1,4 +1,4 @@
-"""Settings of the SDK as options: `rocketmq.*`. All that a driver and its executors know of the cluster."""
+"""Settings of the SDK as options `rocketmq.*`, shared by reading and writing."""
 
 from __future__ import annotations
 
@@ -29,109 +29,114 @@ def _ms(seconds: float) -> int:
 
 
 class SdkOptions(OptionGroup):
-    """The cluster"""
+    """Cluster"""
 
     name_servers: NameServers = option(
         "rocketmq.namesrv.addr",
-        "Name servers of the cluster; everything else is found out from them, on the driver and in tasks.",
+        "Name servers of the cluster. Driver and tasks find the brokers through them.",
     )
     serialization: SerializationOption = option(
         "rocketmq.serialize.type",
-        "How headers of requests are written; JSON for servers that know nothing else.",
+        "Serialization of request headers. JSON is for servers that support nothing else.",
         Serialization.BINARY,
         default_text="ROCKETMQ",
     )
     request_timeout_ms: DurationMs = option(
         "rocketmq.requestTimeout",
-        "How long one request other than a pull may take.",
+        "Timeout of a request other than a pull.",
         _ms(_DEFAULTS.request_timeout_seconds),
         default_text=f"{_DEFAULTS.request_timeout_seconds:g}s",
     )
     connect_timeout_ms: DurationMs = option(
         "rocketmq.connectTimeout",
-        "How long connecting may take.",
+        "Timeout of opening a connection.",
         _ms(_DEFAULTS.connect_timeout_seconds),
         default_text=f"{_DEFAULTS.connect_timeout_seconds:g}s",
     )
     heartbeat_ms: DurationMs = option(
         "rocketmq.heartbeatInterval",
-        "Time between heartbeats to brokers.",
+        "Interval of heartbeats to brokers.",
         _ms(_DEFAULTS.heartbeat_seconds),
         default_text=f"{_DEFAULTS.heartbeat_seconds:g}s",
     )
     route_refresh_ms: DurationMs = option(
         "rocketmq.routeRefreshInterval",
-        "How old what is known of brokers and their queues may become.",
+        "Interval at which the routes of topics (brokers and queues) are refreshed.",
         _ms(_DEFAULTS.route_refresh_seconds),
         default_text=f"{_DEFAULTS.route_refresh_seconds:g}s",
     )
     max_unpacked_body_bytes: Annotated[int, whole_number(1, _MAX_INT, "bytes")] = option(
         "rocketmq.maxUnpackedBodyBytes",
-        "A compressed body that would become larger is an error.",
+        "Maximum size of a body after decompression; a larger one is an error.",
         _DEFAULTS.max_unpacked_body_bytes,
     )
 
     access_key: MaybeKey = option(
         "rocketmq.accessKey",
-        "The access key (the user's name) for servers with access control; every request is signed.",
+        "Access key (user name) for servers with access control. Every request is signed.",
         None,
     )
     secret_key: MaybeKey = option(
-        "rocketmq.secretKey", "The secret key (the user's password) to sign with.", None, secret=True
+        "rocketmq.secretKey", "Secret key (password) that signs requests.", None, secret=True
     )
     security_token: MaybeKey = option(
-        "rocketmq.securityToken", "The token that goes with temporary keys.", None, secret=True
+        "rocketmq.securityToken", "Security token of temporary keys.", None, secret=True
     )
-    tls: Flag = option("rocketmq.tls.enable", "Encrypt the connections to name servers and brokers.", False)
+    tls: Flag = option("rocketmq.tls.enable", "Encrypts the connections to name servers and brokers.", False)
     tls_ca_file: MaybeText = option(
         "rocketmq.tls.caFile",
-        "A PEM file, on the driver and on every worker: certificates to trust, in place of the system's.",
+        "PEM file with trusted certificates, used instead of the system's. As the other files, it "
+        "must exist on the driver and on every worker.",
         None,
     )
     tls_cert_file: MaybeText = option(
         "rocketmq.tls.certFile",
-        "A PEM file there with the certificate of this client, for servers that ask for one.",
+        "PEM file with the client certificate, for servers that require one.",
         None,
     )
     tls_key_file: MaybeText = option(
-        "rocketmq.tls.keyFile", "A PEM file there with its key; without it, the key is in `certFile`.", None
+        "rocketmq.tls.keyFile",
+        "PEM file with the key of that certificate. Without it, the key is in `certFile`.",
+        None,
     )
     tls_key_password: MaybeText = option(
-        "rocketmq.tls.keyPassword", "The password of that key.", None, secret=True
+        "rocketmq.tls.keyPassword", "Password of that key.", None, secret=True
     )
     tls_server_name: MaybeText = option(
         "rocketmq.tls.serverName",
-        "Whom the servers' certificates are for, where that is not the host of their addresses.",
+        "Host name in the servers' certificates, if it differs from the host of their addresses.",
         None,
     )
     tls_verify: VerificationOption = option(
         "rocketmq.tls.verify",
-        "What is checked of servers: certificate and host name, the certificate only, or nothing.",
+        "Verification of servers: `full` checks certificate and host name, `certificate` the certificate "
+        "only, `none` nothing.",
         "full",
     )
 
     def check(self, mode: Mode) -> None:
-        """Refuse half a pair of keys, and settings of TLS without TLS: nothing must be sent in the open
-        by mistake.
+        """Reject an incomplete pair of keys, and TLS settings without TLS.
+
+        Otherwise, requests could be sent unsigned or unencrypted by mistake.
         """
         super().check(mode)
         if (self.access_key is None) != (self.secret_key is None):
             missing, given = ("access", "secret") if self.access_key is None else ("secret", "access")
-            raise OptionError(f"rocketmq.{missing}Key", None, f"given, as rocketmq.{given}Key is")
+            raise OptionError(f"rocketmq.{missing}Key", None, f"given, because rocketmq.{given}Key is")
         if self.security_token is not None and self.access_key is None:
-            raise OptionError("rocketmq.accessKey", None, "given, as rocketmq.securityToken is")
+            raise OptionError("rocketmq.accessKey", None, "given, because rocketmq.securityToken is")
         if not self.tls:
             for name, field in type(self).model_fields.items():
                 if name.startswith("tls_") and getattr(self, name) != field.default:
-                    raise OptionError("rocketmq.tls.enable", None, f"true, as {field.alias} is given")
+                    raise OptionError("rocketmq.tls.enable", None, f"true, because {field.alias} is given")
         elif self.tls_ca_file is not None and self.tls_verify == "none":
-            raise OptionError("rocketmq.tls.caFile", None, "left out, as rocketmq.tls.verify is none")
+            raise OptionError("rocketmq.tls.caFile", None, "left out, because rocketmq.tls.verify is none")
         elif self.tls_cert_file is None and (self.tls_key_file or self.tls_key_password):
-            raise OptionError("rocketmq.tls.certFile", None, "given, as its key is")
+            raise OptionError("rocketmq.tls.certFile", None, "given, because its key is")
 
     @property
     def client_settings(self) -> ClientSettings:
-        """The SDK's own settings object."""
+        """The options as settings of the SDK."""
         return ClientSettings(
             serialization=self.serialization,
             request_timeout_seconds=self.request_timeout_ms / 1000,

@@ -1,4 +1,4 @@
-"""Options of writing, in batches and as a stream."""
+"""Options of writing, in batches and as a stream, and their checks."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _MAX_INT: Final = 2**31 - 1
 
 
 class TargetOptions(OptionGroup):
-    """Where to"""
+    """Target"""
 
     topic: MaybeTopicToSend = option(
-        "topic", "The topic of all rows; without it, each row's column `topic` says it.", None
+        "topic", "Topic of all rows. Without it, the column `topic` is required.", None
     )
-    group: GroupName = option("groupId", "The producer group.", DEFAULT_GROUP)
+    group: GroupName = option("groupId", "Producer group.", DEFAULT_GROUP)
     write_id: MaybeWriteId = option(
         "writeId",
-        "What this write is called in the ids of its rows: one that is repeated under the same name gives "
-        "the same rows the same ids. Without it each write has a name of its own.",
+        "Name of this write in its row ids. A write repeated under the same name gives its rows the same "
+        "ids. Without it, each write has a unique name.",
         None,
         only=Mode.BATCH,
     )
@@ -43,62 +43,62 @@ class SendOptions(OptionGroup):
     """Sending"""
 
     send_batch_size: Annotated[int, whole_number(1, 10_000, "rows")] = option(
-        "sendBatchSize", "How many rows go in one request; all of one topic and queue.", 500
+        "sendBatchSize", "Maximum rows per request. All rows of a request have one topic and queue.", 500
     )
     send_batch_bytes: Annotated[int, whole_number(1024, 4 * 1024 * 1024, "bytes")] = option(
         "sendBatchBytes",
-        "The same in bytes. Brokers take up to their `maxMessageSize`, 4 MiB unless set.",
+        "Maximum bytes per request. Brokers accept up to their `maxMessageSize`, 4 MiB by default.",
         1024 * 1024,
     )
     max_in_flight: Annotated[int, whole_number(1, 1024, "requests")] = option(
         "maxInFlight",
-        "How many requests a task has under way; those to a queue that rows choose go one by one.",
+        "Maximum requests in flight per task. Requests to a queue selected by rows are sent one at a time.",
         8,
     )
     compression: MaybeCompression = option(
         "compression",
-        "How bodies are compressed; zlib is what every client can read.",
+        "Compression of bodies. Every client can read zlib.",
         None,
         default_text="none",
     )
     compress_from_bytes: Annotated[int, whole_number(0, _MAX_INT, "bytes")] = option(
-        "compressFromBytes", "Smaller bodies are sent as they are.", 4096
+        "compressFromBytes", "Minimum size of bodies that are compressed.", 4096
     )
 
 
 class WaitOptions(OptionGroup):
-    """When something is amiss"""
+    """Failures and timeouts"""
 
     send_timeout_ms: DurationMs = option(
-        "sendTimeout", "How long one attempt waits for the broker's acknowledgement.", 3000, default_text="3s"
+        "sendTimeout", "Timeout of one attempt, until the broker's acknowledgement.", 3000, default_text="3s"
     )
     broker_timeout_ms: DurationMs = option(
         "brokerTimeout",
-        "How long a broker or the name servers may be away before the task fails.",
+        "Time after which the task fails if a broker or the name servers do not answer.",
         120_000,
         default_text="2m",
     )
     topic_timeout_ms: DurationMs = option(
         "topicTimeout",
-        "How long a topic may be unknown, as one that is just being made, before its rows are refused.",
+        "Time after which rows of an unknown topic are rejected. A new topic may be unknown for a moment.",
         5000,
         default_text="5s",
     )
     dead_letter_topic: MaybeTopicToSend = option(
         "deadLetterTopic",
-        "Rows that the brokers refuse go there, with the reason; without it and `deadLetterPath` the task "
-        "fails.",
+        "Topic for rejected rows, with the reason. Without it and `deadLetterPath`, a rejected row fails the "
+        "task.",
         None,
     )
     dead_letter_path: MaybeText = option(
-        "deadLetterPath", "A folder for refused rows, also for those too large for any topic.", None
+        "deadLetterPath", "Folder for rejected rows, including those too large for any topic.", None
     )
 
 
 class WriteOptions(SdkOptions, TargetOptions, SendOptions, WaitOptions):
     """Options of writing"""
 
-    # Of Spark's Kafka sink, and of rocketmq-spark for Spark 2.
+    # Names in Spark's Kafka sink, and in rocketmq-spark for Spark 2.
     foreign_names: ClassVar[Mapping[str, str]] = {
         "kafka.bootstrap.servers": "rocketmq.namesrv.addr",
         "nameserver": "rocketmq.namesrv.addr",
@@ -108,11 +108,11 @@ class WriteOptions(SdkOptions, TargetOptions, SendOptions, WaitOptions):
 
     @classmethod
     def purpose(cls) -> str:
-        """For messages."""
+        """Return the purpose for messages."""
         return "writing"
 
     def check(self, mode: Mode) -> None:
-        """Refuse dead letters among the rows that they come from."""
+        """Reject a dead-letter topic that is the target of the rows."""
         super().check(mode)
         if self.topic is not None and self.dead_letter_topic == self.topic:
             raise OptionError("deadLetterTopic", self.dead_letter_topic, "another topic than topic")

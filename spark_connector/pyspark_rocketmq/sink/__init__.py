@@ -1,7 +1,7 @@
-"""The sink: rows of a DataFrame, or of a stream, as messages. Its face is these two functions.
+"""The sink: writes rows of a DataFrame or of a stream as messages. These two functions are its interface.
 
-Both run on the driver and check everything that can be checked there. Rows go out at least once: an
-attempt of a task that fails leaves what it sent, and the next one sends it again under the same ids
+Both run on the driver and check as much as can be checked there. Delivery is at least once: a failed attempt
+of a task leaves the messages that it sent, and the next attempt sends them again under the same row ids
 (`row_ids`).
 """
 
@@ -20,19 +20,19 @@ __all__ = ["batch_writer", "stream_writer"]
 
 
 def batch_writer(schema: StructType, options: WriteOptions, overwrite: bool) -> Any:
-    """The `DataSourceArrowWriter` of a DataFrame. Raises SchemaError, OptionError, ConnectorError."""
+    """Return the `DataSourceArrowWriter` of a DataFrame. Raises SchemaError, OptionError, ConnectorError."""
     if overwrite:
-        raise OptionError("mode", "overwrite", "append", "what is in a topic cannot be taken out of it")
+        raise OptionError("mode", "overwrite", "append", "messages of a topic cannot be replaced")
     from .writers import BatchWriter  # noqa: PLC0415
 
     return BatchWriter(*_checked(schema, options))
 
 
 def stream_writer(schema: StructType, options: WriteOptions, overwrite: bool) -> Any:
-    """The `DataSourceStreamArrowWriter` of a streaming query. Raises SchemaError, ConnectorError.
+    """Return the `DataSourceStreamArrowWriter` of a streaming query. Raises SchemaError, ConnectorError.
 
-    `overwrite` is what output mode complete asks for: every micro-batch sends the whole result again, as it
-    does with Spark's Kafka sink.
+    Spark sets `overwrite` for output mode complete: every micro-batch then sends the whole result again, as
+    with Spark's Kafka sink.
     """
     from ..spark_versions import HAS_ARROW_STREAM_WRITER, VERSION  # noqa: PLC0415
     from .writers import StreamWriter  # noqa: PLC0415
@@ -40,7 +40,7 @@ def stream_writer(schema: StructType, options: WriteOptions, overwrite: bool) ->
     del overwrite
     if not HAS_ARROW_STREAM_WRITER:
         raise ConnectorError(
-            f"a stream can be written to with PySpark 4.1 or later, and this is {VERSION}: use "
+            f"a streaming sink needs PySpark 4.1 or later, and this is {VERSION}: use "
             'foreachBatch, and in it batch.write.format("rocketmq")'
         )
     return StreamWriter(*_checked(schema, options))

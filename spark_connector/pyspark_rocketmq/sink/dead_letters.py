@@ -1,10 +1,10 @@
-"""Where refused rows go instead of failing the task.
+"""Dead letters: rejected rows are kept instead of failing the task.
 
-What a message can hold goes to `deadLetterTopic`: the body, tags, keys and properties as they were, and why
-and from where. Everything else (a body that is too large or missing, properties that cannot be stored, and
-what the dead-letter topic refuses too) goes to `deadLetterPath`: whole rows with `rowId` and `reason`, in one
-Parquet file for each task, named by the ids of query, batch and partition, so that one written again
-replaces its file. With neither, or with none that fits, the task fails.
+`deadLetterTopic` takes the rows that fit into a message, with body, tags, keys and properties unchanged, the
+reason and the original topic. `deadLetterPath` takes all others (the body is too large or missing, properties
+cannot be encoded, the dead-letter topic rejects them, too) as whole rows with `rowId` and `reason`. Each task
+writes one Parquet file, named by the ids of query, batch and partition, so that a repeated task replaces its
+file. Without a matching option the task fails.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ REASON_COLUMN: Final = "reason"
 
 @dataclass(slots=True)
 class _RejectedRow:
-    """A refused row: its place in the slice, and why."""
+    """A rejected row: its index in the slice, and the reason."""
 
-    place: int
+    index: int
     reason: str
 
 
 class DeadLetters:
-    """Keeps the refused rows of one task."""
+    """Keeps the rejected rows of one task."""
 
     def __init__(
         self, settings: SinkSettings, task: TaskId, sender: BlockingSender, unique_keys: UniqueKeys
@@ -67,24 +67,27 @@ class DeadLetters:
         self.count = 0
 
     def keep(self, batch: Any, encoded: EncodedRows, reasons: dict[int, str]) -> None:
-        """Keep rows of a slice; `encoded` was made of `batch`. Raises RowRefused, SourceUnavailable."""
-        rows = [_RejectedRow(place, reason) for place, reason in sorted(reasons.items())]
+        """Keep rows of a slice; `encoded` was made of `batch`. Raises RowRefused, SourceUnavailable.
+
+        `reasons`: by the index of the row.
+        """
+        rows = [_RejectedRow(index, reason) for index, reason in sorted(reasons.items())]
         if self._topic is not None:
             rows = self._send(self._topic, encoded, rows)
         if rows and self._file is None:
             raise RowRefused(self._error_text(encoded, rows))
         if rows and self._file is not None:
-            places = pa.array([row.place for row in rows], pa.int64())
-            self._file.add(batch.take(places), encoded.ids.take(places), [row.reason for row in rows])
+            indexes = pa.array([row.index for row in rows], pa.int64())
+            self._file.add(batch.take(indexes), encoded.ids.take(indexes), [row.reason for row in rows])
         self.count += len(reasons)
 
     def close(self) -> None:
-        """Put the file in its place, where there is one."""
+        """Move the file, if there is one, to its final name."""
         if self._file is not None:
             self._file.close()
 
     def discard(self) -> None:
-        """The task failed: what it did again will be kept again."""
+        """Delete the file: the task failed, and its next attempt will keep the rows again."""
         if self._file is not None:
             self._file.discard()
 
@@ -96,24 +99,24 @@ class DeadLetters:
             try:
                 outgoing = self._message(encoded, row)
             except MessageEncodeError as error:
-                rest.append(_RejectedRow(row.place, f"{row.reason} (no dead letter: {error})"))
+                rest.append(_RejectedRow(row.index, f"{row.reason} (no dead letter: {error})"))
                 continue
             number = np.array([index], np.int64)
             requests.append(SendRequest(topic, None, outgoing, number, np.zeros(0, np.int64)))
         rejected = self._sender.send_all(requests).result()
         for index, reason in rejected.items():
             row = rows[index]
-            rest.append(_RejectedRow(row.place, f"{row.reason} (refused as a dead letter too: {reason})"))
-        return sorted(rest, key=lambda row: row.place)
+            rest.append(_RejectedRow(row.index, f"{row.reason} (rejected as a dead letter, too: {reason})"))
+        return sorted(rest, key=lambda row: row.index)
 
     def _message(self, encoded: EncodedRows, row: _RejectedRow) -> Outgoing:
-        """Raises MessageEncodeError for what no message can hold."""
-        place, columns = row.place, encoded.columns
+        """Build the dead letter of a row. Raises MessageEncodeError if no message can hold it."""
+        index, columns = row.index, encoded.columns
 
         def value(column: str) -> Any:
-            return columns[column][place].as_py() if column in columns else None
+            return columns[column][index].as_py() if column in columns else None
 
-        body: bytes = encoded.bodies[place].as_py()
+        body: bytes = encoded.bodies[index].as_py()
         if not 0 < len(body) <= MAX_BODY_BYTES:
             raise MessageEncodeError(f"a body of {len(body)} bytes cannot be sent")
         message = Message("", body, tags=value(schema.TAGS), keys=value(schema.KEYS) or ())
@@ -124,9 +127,9 @@ class DeadLetters:
             if text is not None and name not in left_out:
                 check_property(name, text)
                 properties[name] = text
-        properties[ROW_ID_PROPERTY] = encoded.ids[place].as_py().decode()
+        properties[ROW_ID_PROPERTY] = encoded.ids[index].as_py().decode()
         properties[REASON_PROPERTY] = shortened(row.reason).replace("\x02", " ")
-        code = int(encoded.topic_codes[place])
+        code = int(encoded.topic_codes[index])
         if code >= 0 and (topic := encoded.topics[code].replace("\x02", " ")):
             properties[PROPERTY_DLQ_ORIGIN_TOPIC] = topic
         properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = self._unique_keys.take(1)[0].as_py().decode()
@@ -135,18 +138,18 @@ class DeadLetters:
     @staticmethod
     def _error_text(encoded: EncodedRows, rows: list[_RejectedRow]) -> str:
         first = rows[0]
-        code = int(encoded.topic_codes[first.place])
+        code = int(encoded.topic_codes[first.index])
         topic = shortened(repr(encoded.topics[code])) if code >= 0 else "null"
         others = f" (and {len(rows) - 1} other rows near it)" if len(rows) > 1 else ""
         return (
-            f"a row is refused: topic {topic}, row {encoded.ids[first.place].as_py().decode()}, because "
-            f"{first.reason}{others}. Correct the rows, or keep such ones with the options deadLetterTopic "
-            "(what a message can hold) and deadLetterPath (everything)"
+            f"a row was rejected: topic {topic}, row {encoded.ids[first.index].as_py().decode()}, because "
+            f"{first.reason}{others}. Correct the rows, or keep rejected rows with the options "
+            "deadLetterTopic (rows that fit into a message) and deadLetterPath (all rows)"
         )
 
 
 class _DeadLetterFile:
-    """One Parquet file in a folder of any file system that Arrow knows; made when the first row comes."""
+    """One Parquet file in a folder of any file system that Arrow knows, created with the first row."""
 
     def __init__(self, folder: str, task: TaskId) -> None:
         self._folder = folder
@@ -166,13 +169,13 @@ class _DeadLetterFile:
         self._writer.write_table(table)
 
     def close(self) -> None:
-        """Finish the file and give it its name. Raises OSError."""
+        """Finish the file and move it to its final name. Raises OSError."""
         if self._writer is not None:
             self._writer.close()
             self._system.move(self._unfinished, self._finished)
 
     def discard(self) -> None:
-        """Delete what was written."""
+        """Delete the unfinished file."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
@@ -182,13 +185,13 @@ class _DeadLetterFile:
         self._system, folder = _file_system(self._folder)
         self._system.create_dir(folder, recursive=True)
         self._finished = f"{folder}/{self._name}"
-        # Names that begin so are passed over by those who read the folder.
+        # Readers of the folder skip names that begin with an underscore.
         self._unfinished = f"{folder}/_{self._name}.{secrets.token_hex(4)}.unfinished"
         self._writer = pyarrow.parquet.ParquetWriter(self._unfinished, file_schema, filesystem=self._system)
 
 
 def check_folder(folder: str) -> None:
-    """Raise OptionError for what names no folder, whether or not it is there."""
+    """Raise OptionError for a path that cannot be a folder; the folder itself need not exist."""
     try:
         _file_system(folder)
     except (ValueError, OSError) as error:
@@ -198,12 +201,12 @@ def check_folder(folder: str) -> None:
 
 
 def _as_file_name(text: str) -> str:
-    """Text that leads to no other folder, nor hides the file: readers pass over names that begin so."""
+    """Quote a text so that it neither leaves the folder nor starts with _ or ., which readers skip."""
     quoted = quote(text, safe="")
     return f"%{ord(quoted[0]):02X}{quoted[1:]}" if quoted[:1] in ("_", ".") else quoted
 
 
 def _file_system(folder: str) -> tuple[Any, str]:
-    """The file system and the path in it. Raises ValueError (ArrowInvalid), OSError."""
+    """Return the file system and the path in it. Raises ValueError (ArrowInvalid), OSError."""
     system, path = pyarrow.fs.FileSystem.from_uri(folder)
     return system, path.rstrip("/")

@@ -1,7 +1,7 @@
-"""Rows in Arrow columns → the items of RocketMQ batches, column by column: no Python object per row.
+"""Encodes rows in Arrow columns as items of RocketMQ batches, column by column and without objects per row.
 
 An item is `int32 size, int32 0, int32 0, int32 flag, int32 body length, body, int16 properties length,
-properties` (rmq_remoting.message_batch), so a batch of rows that stand side by side is a range of one buffer.
+properties` (rmq_remoting.message_batch). A batch of adjacent rows is thus a range of one buffer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .row_ids import TaskId, UniqueKeys, fixed_width
 from .schema import SinkColumns
 from .settings import SinkSettings
 
-# Brokers add region, trace switch and cluster; a message as it travels must fit into a frame of 16 MiB.
+# Brokers add region, trace switch and cluster; the whole message must fit into a frame of 16 MiB.
 PROPERTIES_FOR_BROKERS_BYTES: Final = 512
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024 - 128 * 1024
 
@@ -33,10 +33,10 @@ _RETRY_PREFIX: Final = "%RETRY%"
 
 @dataclass(slots=True)
 class EncodedRows:
-    """A slice of rows, ready but for where they go. Refused ones hold places without meaning.
+    """A slice of encoded rows without their queues. Rejected rows have undefined content.
 
-    `topic_codes` count in `topics`; `items` are whole batch items, of which `bodies` and `properties` are the
-    parts. `alone`: what brokers do not take, or do not honour, in a batch.
+    `topic_codes` are indexes into `topics`. `items` are whole batch items; `bodies` and `properties` are
+    their parts. `unbatched`: rows that brokers reject in a batch, or whose features they ignore there.
     """
 
     columns: dict[str, Any]
@@ -65,9 +65,9 @@ class RowEncoder:
         self._unique_keys = unique_keys
 
     def encode(self, batch: Any, first_row: int) -> EncodedRows:
-        """Encode a `pyarrow.RecordBatch`; `first_row` is the number of its first row in the partition."""
+        """Encode a `pyarrow.RecordBatch`. `first_row`: number of its first row within the partition."""
         count = batch.num_rows
-        columns = {name: batch.column(place) for name, place in self._columns.places.items()}
+        columns = {name: batch.column(index) for name, index in self._columns.indexes.items()}
         rejected = RejectedRows()
         ids = self._task.rows(first_row, count)
         topics, topic_codes = self._topics(columns, count, rejected)
@@ -99,13 +99,13 @@ class RowEncoder:
     @staticmethod
     def _bodies(column: Any, rejected: RejectedRows) -> Any:
         raw = column.cast(pa.binary())
-        rejected.add_where(as_mask(raw.is_null()), "its body is null: brokers take no message without one")
+        rejected.add_where(as_mask(raw.is_null()), "its body is null: brokers reject messages without a body")
         raw = raw.fill_null(b"") if raw.null_count else raw
         sizes = _sizes(raw)
-        rejected.add_where(sizes == 0, "its body is empty: brokers take no message without one")
+        rejected.add_where(sizes == 0, "its body is empty: brokers reject messages without a body")
         for row in np.flatnonzero(sizes > MAX_BODY_BYTES):
             rejected.add(
-                [int(row)], f"its body has {sizes[row]} bytes, what RocketMQ can carry is {MAX_BODY_BYTES}"
+                [int(row)], f"its body has {sizes[row]} bytes, the maximum in RocketMQ is {MAX_BODY_BYTES}"
             )
         return raw
 
@@ -113,7 +113,7 @@ class RowEncoder:
 def dictionary_codes(
     column: Any, rejected: RejectedRows | None = None, null_reason: str = ""
 ) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The different texts of a column, and for each row its place among them; -1 for null."""
+    """Return the distinct texts of a column, and for each row an index into them; -1 for null."""
     encoded = column.cast(pa.string()).dictionary_encode()
     codes: npt.NDArray[np.int64] = (
         encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -129,7 +129,7 @@ def _sizes(values: Any) -> npt.NDArray[np.int64]:
 
 
 def _heads(body_sizes: npt.NDArray[np.int64], properties_sizes: npt.NDArray[np.int64]) -> Any:
-    """What stands before the bodies."""
+    """Return the parts of the items before the bodies."""
     heads = np.zeros((len(body_sizes), 5), ">i4")
     heads[:, 0] = _FIXED_ITEM_BYTES + body_sizes + properties_sizes
     heads[:, 4] = body_sizes
@@ -137,6 +137,6 @@ def _heads(body_sizes: npt.NDArray[np.int64], properties_sizes: npt.NDArray[np.i
 
 
 def _lengths(properties_sizes: npt.NDArray[np.int64]) -> Any:
-    """What stands between the bodies and the properties; those too long are refused anyhow."""
+    """Return each row's properties length as bytes. Rows for which it overflows are rejected anyway."""
     lengths = (properties_sizes & 0xFFFF).astype(">u2").reshape(-1, 1)
     return fixed_width(lengths.view(np.uint8))

@@ -1,7 +1,7 @@
-"""Connections of this process: producers that tasks share, and the loop that they live on.
+"""Producers of this process, shared by its tasks, and the event loop that they run on.
 
-Spark's workers do one task after the other, so what one task opened the next finds open. Of producers that no
-task uses the youngest few stay; a worker that is idle ends, and all go with it.
+Spark's workers run one task after the other, so a task finds the connections that earlier tasks opened. Of
+the idle producers, the most recently used stay open. Spark ends idle workers, and their producers with them.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ class _PooledProducer:
 
 
 class BlockingSender:
-    """A courier for a thread that has no loop."""
+    """Blocking interface to a `Sender` for a thread without an event loop."""
 
     def __init__(self, thread: LoopThread, sender: Sender) -> None:
         self._thread = thread
         self._sender = sender
 
     def queues(self, topics: list[str]) -> dict[str, Any]:
-        """As Courier.queues."""
+        """As `Sender.queues`."""
         return self._thread.submit(self._sender.queues(topics)).result()
 
     def send_all(self, send_requests: list[SendRequest]) -> Future[dict[int, str]]:
-        """As Courier.deliver; cancelling the future ends what is under way."""
+        """As `Sender.send_all`. Cancelling the future cancels the requests in flight."""
         return self._thread.submit(self._sender.send_all(send_requests))
 
 
 class ProducerPool:
-    """The producers of this process, by what they are for."""
+    """The producers of this process by name servers, group and client settings."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,7 +61,7 @@ class ProducerPool:
 
     @contextmanager
     def sender(self, settings: SinkSettings) -> Iterator[BlockingSender]:
-        """A courier for one task. Raises ClientError."""
+        """Lend a sender to one task. Raises ClientError."""
         key = (settings.name_servers, settings.group, settings.client)
         thread, pooled = self._acquire(key, settings)
         try:
@@ -89,7 +89,7 @@ class ProducerPool:
                 )
                 self._thread.submit(producer.start()).result()
                 pooled = _PooledProducer(producer)
-            self._producers[key] = pooled  # the youngest is the last
+            self._producers[key] = pooled  # most recently used last
             pooled.users += 1
             return self._thread, pooled
 
@@ -106,7 +106,7 @@ class ProducerPool:
 
 
 async def _sender(producer: EncodedProducer, settings: SinkSettings) -> Sender:
-    """A courier has to be made on its loop."""
+    """Create a sender on its event loop, as it requires."""
     return Sender(producer, settings)
 
 
@@ -114,7 +114,7 @@ _pool: ProducerPool | None = None
 
 
 def producer_pool() -> ProducerPool:
-    """Those of this process."""
+    """Return the pool of this process."""
     global _pool  # noqa: PLW0603
     if _pool is None:
         _pool = ProducerPool()
@@ -122,7 +122,7 @@ def producer_pool() -> ProducerPool:
 
 
 def _reset_after_fork() -> None:
-    """A forked process has none of the threads."""
+    """Start with an empty pool after a fork: the child process lacks the threads."""
     global _pool  # noqa: PLW0603
     _pool = None
 

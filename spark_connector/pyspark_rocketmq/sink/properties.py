@@ -1,7 +1,7 @@
-"""The properties of many rows as bytes, made column by column: `name 0x01 value 0x02` one after the other.
+"""Encodes the properties of many rows, column by column: `name 0x01 value 0x02`, concatenated.
 
-What of a row's properties cannot travel refuses the row. Rules: rmq_remoting.message_properties, and Apache
-RocketMQ 5.3.3, MessageConst.STRING_HASH_SET, for the names that are not the user's.
+Rows whose properties cannot be encoded are rejected. Rules: rmq_remoting.message_properties; for names
+reserved by RocketMQ: Apache RocketMQ 5.3.3, MessageConst.STRING_HASH_SET.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _EQUALS: Final = b"\x01"
 def encode_properties(
     columns: dict[str, Any], ids: Any, unique_keys: Any, rejected: RejectedRows
 ) -> tuple[Any, Any]:
-    """All properties of each row, as an Arrow array of binary, and a mask of the delayed rows.
+    """Return all properties of each row, as an Arrow array of binary, and a mask of the delayed rows.
 
-    `columns` holds the Arrow columns by their names in the schema; `ids` and `unique_keys` are arrays of
-    binary of the same length.
+    `columns`: the Arrow columns by their names in the schema. `ids` and `unique_keys`: arrays of binary of
+    the same length.
     """
     parts: list[Any] = []
     if schema.PROPERTIES in columns:
@@ -61,24 +61,24 @@ def encode_properties(
 
 
 def _property(name: str, values: Any) -> Any:
-    """One property of each row; nothing where the value is null."""
+    """Encode one property of each row; nothing for a null value."""
     joined = pc.binary_join_element_wise(f"{name}\x01".encode(), values, _END, b"")
     return joined.fill_null(b"") if values.null_count else joined
 
 
 def _text(name: str, values: Any, rejected: RejectedRows) -> Any:
-    """One property out of texts; an empty one is none."""
+    """Encode one property with texts as values; an empty text counts as null."""
     raw = values.cast(pa.binary())
     rejected.add_where(
         as_mask(pc.match_substring(values, "\x02")),
-        f"its {name} hold the character \\x02, which ends a property",
+        f"its {name} contain the character \\x02, which ends a property",
     )
     empty = pc.equal(pc.binary_length(raw), 0)
     return _property(name, pc.if_else(empty, pa.scalar(None, pa.binary()), raw))
 
 
 def _keys(column: Any, rejected: RejectedRows) -> Any:
-    """Keys as one text with spaces between."""
+    """Join the keys of each row to one text, separated by spaces."""
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         return column
     flat = pc.list_flatten(column)
@@ -86,13 +86,13 @@ def _keys(column: Any, rejected: RejectedRows) -> Any:
     unusable = spaced | as_mask(pc.equal(pc.binary_length(flat), 0)) | as_mask(flat.is_null())
     if unusable.any():
         rows = pc.list_parent_indices(column).to_numpy()[unusable]
-        rejected.add(rows, "one of its keys is null or empty, or holds a space, which separates keys")
-    # Arrow joins no lists whose elements are declared as never null.
+        rejected.add(rows, "one of its keys is null, empty, or contains a space, which separates keys")
+    # Arrow cannot join lists whose elements are declared non-nullable.
     return pc.binary_join(column.cast(pa.list_(pa.string())), " ")
 
 
 def _user_properties(columns: dict[str, Any], rejected: RejectedRows) -> Any:
-    """The map of each row, without what RocketMQ itself says: rows that were read can be written again."""
+    """Encode each row's map without reserved names, so that rows read from a topic can be written."""
     maps = columns[schema.PROPERTIES]
     count = len(maps)
     offsets = maps.offsets.to_numpy().astype(np.int64)
@@ -107,7 +107,7 @@ def _user_properties(columns: dict[str, Any], rejected: RejectedRows) -> Any:
     texts = pc.binary_join_element_wise(names.cast(pa.binary()), values.cast(pa.binary()), _EQUALS)
     texts = pc.binary_join_element_wise(texts, _END, b"")
     entries = pc.if_else(left_out, _EMPTY, texts)
-    # The entries of a row stand side by side: of the bytes of all only the ends of rows are needed.
+    # The entries of a row are adjacent, so only the ends of the rows within all bytes are needed.
     _, ends, data = entries.buffers()
     ends_of_entries = np.frombuffer(ends, np.int32)[entries.offset :]
     row_ends = np.ascontiguousarray(ends_of_entries[offsets - first])
@@ -116,7 +116,7 @@ def _user_properties(columns: dict[str, Any], rejected: RejectedRows) -> Any:
 
 
 def reserved_names(columns: dict[str, Any]) -> frozenset[str]:
-    """Names that are not taken from the map; tags and keys are, unless they have a column."""
+    """Return names ignored in the map. Tags and keys are taken from it, unless they have a column."""
     names = RESERVED_NAMES | {PROPERTY_CLUSTER, ROW_ID_PROPERTY}
     for name, column in ((PROPERTY_TAGS, schema.TAGS), (PROPERTY_KEYS, schema.KEYS)):
         if column not in columns:
@@ -127,7 +127,7 @@ def reserved_names(columns: dict[str, Any]) -> frozenset[str]:
 
 
 def _reject_unencodable(names: Any, values: Any, left_out: Any, offsets: Any, rejected: RejectedRows) -> None:
-    """Refuse rows with a property that would not be read back as it is."""
+    """Reject rows with a property that would not decode to the same name and value."""
     bad_name = as_mask(pc.match_substring_regex(names, "^$|\x01|\x02"))
     bad_value = as_mask(pc.match_substring(values, "\x02")) | as_mask(pc.equal(pc.binary_length(values), 0))
     for entry in np.flatnonzero((bad_name | bad_value) & ~left_out):
@@ -135,13 +135,13 @@ def _reject_unencodable(names: Any, values: Any, left_out: Any, offsets: Any, re
         name = names[int(entry)].as_py()
         rejected.add(
             [row],
-            f"property {name!r}: a name or value is empty, or holds \\x01 (in names) or \\x02, which "
+            f"property {name!r}: a name or value is empty, or contains \\x01 (in names) or \\x02, which "
             "separate properties",
         )
 
 
 def _delay(columns: dict[str, Any], rejected: RejectedRows) -> tuple[str, Any] | None:
-    """The property for the delay and its numbers, null where there is none."""
+    """Return the property for the delay and its values, null for rows without one; None if no row has one."""
     if schema.DELAY_TIME_LEVEL in columns:
         levels = columns[schema.DELAY_TIME_LEVEL].cast(pa.int64())
         rejected.add_where(as_mask(pc.less(levels, 0)), f"its {schema.DELAY_TIME_LEVEL} is below 0")
@@ -149,7 +149,7 @@ def _delay(columns: dict[str, Any], rejected: RejectedRows) -> tuple[str, Any] |
     if schema.DELIVER_TIMESTAMP in columns:
         times = columns[schema.DELIVER_TIMESTAMP]
         if pa.types.is_timestamp(times.type):
-            # Rounded down: floor_temporal would look at time zones, and the division at signs.
+            # This cast rounds down. floor_temporal depends on time zones, and division on the sign.
             times = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
         times = times.cast(pa.int64())
         rejected.add_where(as_mask(pc.less(times, 0)), f"its {schema.DELIVER_TIMESTAMP} is before 1970")

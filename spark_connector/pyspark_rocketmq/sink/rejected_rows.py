@@ -1,4 +1,4 @@
-"""Rows that no topic gets, and why."""
+"""Rejected rows of a slice, with the reason of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 class RejectedRows:
-    """The refused rows of one slice: the reason by the row's place in it. The first reason counts."""
+    """The rejected rows of one slice: the first reason of each, by the index of the row."""
 
     __slots__ = ("reasons",)
 
@@ -18,17 +18,17 @@ class RejectedRows:
         self.reasons: dict[int, str] = {}
 
     def add(self, rows: Iterable[int], reason: str) -> None:
-        """Refuse rows for a reason that they share."""
+        """Reject rows for the same reason."""
         for row in rows:
             self.reasons.setdefault(int(row), reason)
 
     def add_where(self, rejected: npt.NDArray[np.bool_], reason: str) -> None:
-        """Refuse the rows where the mask is true."""
+        """Reject the rows for which the mask is true."""
         if rejected.any():
             self.add(np.flatnonzero(rejected), reason)
 
     def accepted(self, count: int) -> npt.NDArray[np.bool_]:
-        """A mask of the rows that are not refused."""
+        """Return a mask of the rows that are not rejected."""
         mask = np.ones(count, np.bool_)
         if self.reasons:
             mask[list(self.reasons)] = False
@@ -36,6 +36,6 @@ class RejectedRows:
 
 
 def as_mask(array: Any) -> npt.NDArray[np.bool_]:
-    """An Arrow array of booleans as a mask; null is false."""
+    """Convert an Arrow array of booleans to a mask; null is false."""
     mask: npt.NDArray[np.bool_] = array.fill_null(False).to_numpy(zero_copy_only=False)
     return mask

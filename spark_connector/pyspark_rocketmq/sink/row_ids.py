@@ -1,7 +1,8 @@
-"""What rows and messages are called: the id that names a row across repeated writes, and unique keys.
+"""Ids of rows and messages: the row id, which is the same when a write is repeated, and unique keys.
 
-`queryId:batchId:partition:row`: a batch that a query writes again after a failure gives its rows the same
-ids, as long as the same rows come in the same order; who reads the topic can drop what it has seen.
+Row ids have the form `queryId:batchId:partition:row`. When a query writes a batch again after a failure, the
+rows get the same ids, provided that they come in the same order. A consumer can drop rows whose id it has
+processed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _HEX_DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
-    """The part of a write that one task does: `query_id` is the query's, or one that the driver made."""
+    """One task's part of a write. `query_id`: the query's id, or one that the driver made."""
 
     query_id: str
     batch_id: str
@@ -37,19 +38,19 @@ class TaskId:
         return f"{self.query_id}:{self.batch_id}:{self.partition}"
 
     def row(self, number: int) -> str:
-        """The id of one row; `number` counts from 0 in the partition."""
+        """Return the id of one row; `number` counts from 0 in the partition."""
         return f"{self}:{number}"
 
     def rows(self, first: int, count: int) -> Any:
-        """The ids of consecutive rows, as an Arrow array of binary."""
+        """Return the ids of consecutive rows, as an Arrow array of binary."""
         numbers = pc.cast(pa.array(np.arange(first, first + count)), pa.string()).cast(pa.binary())
         return pc.binary_join_element_wise(pa.scalar(f"{self}:".encode()), numbers, b"")
 
 
 class UniqueKeys:
-    """Unique keys in columns, in the form of the SDK's (Apache RocketMQ 5.3.3, MessageClientIDSetter).
+    """Unique keys for whole columns, in the SDK's format (Apache RocketMQ 5.3.3, MessageClientIDSetter).
 
-    They stay unique up to 65,536 a millisecond. One per process: a forked one needs its own.
+    Up to 65,536 keys per millisecond are unique. A process needs a generator of its own, also after a fork.
     """
 
     def __init__(self, generator: UniqueKeyGenerator) -> None:
@@ -58,14 +59,14 @@ class UniqueKeys:
 
     @staticmethod
     def of_this_process(process_id: int) -> UniqueKeys:
-        """Keys that no other process makes."""
+        """Return a generator whose keys differ from those of other processes."""
         address = local_address().strip("[]")
         return UniqueKeys(
             UniqueKeyGenerator(address, process_id, secrets.randbits(32), lambda: time.time_ns() // 1_000_000)
         )
 
     def take(self, count: int) -> Any:
-        """The next keys, as an Arrow array of binary."""
+        """Return the next keys, as an Arrow array of binary."""
         head = self._generator.next_key()[:-_HEX_DIGITS].encode()
         counts = (np.arange(self._next, self._next + count, dtype=np.int64) % _COUNTS).astype(np.uint16)
         self._next = (self._next + count) % _COUNTS
@@ -78,7 +79,7 @@ class UniqueKeys:
 
 
 def fixed_width(cells: np.ndarray[Any, Any]) -> Any:
-    """An Arrow array of binary out of rows of bytes that have the same width."""
+    """Return an Arrow array of binary from rows of bytes of the same width."""
     count, width = cells.shape
     offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32) if width else np.zeros(count + 1, "i4")
     return pa.Array.from_buffers(

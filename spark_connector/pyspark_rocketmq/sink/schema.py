@@ -1,4 +1,4 @@
-"""Which columns rows may have on their way into a topic, checked on the driver before anything is written."""
+"""Columns that the sink accepts, checked on the driver before anything is written."""
 
 from __future__ import annotations
 
@@ -50,62 +50,62 @@ _EITHER_OR: Final = ((QUEUE_ID, SHARDING_KEY), (DELAY_TIME_LEVEL, DELIVER_TIMEST
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Where in a row the known columns are, by name."""
+    """The index of each known column in a row, by name."""
 
-    places: Mapping[str, int]
+    indexes: Mapping[str, int]
 
     def __contains__(self, name: str) -> bool:
-        return name in self.places
+        return name in self.indexes
 
 
 def sink_columns(schema: StructType, topic_option: str | None) -> SinkColumns:
-    """The columns of a schema that can be written. Raises SchemaError, naming what is wrong and allowed.
+    """Find the columns to write. Raises SchemaError, which names the wrong column and the allowed ones.
 
-    Column names are compared without regard to case, as Spark does. Without a column `topic` the option of
-    that name is needed; where both are there the option counts, as in Spark's Kafka sink.
+    Column names are compared case-insensitively, as in Spark. Without a column `topic` the option of that
+    name is required; if both are given, the option wins, as in Spark's Kafka sink.
     """
     by_lower_case = {name.lower(): name for name in _TYPES}
-    places: dict[str, int] = {}
-    for place, column in enumerate(schema.fields):
+    indexes: dict[str, int] = {}
+    for index, column in enumerate(schema.fields):
         name = by_lower_case.get(column.name.lower())
         if name is None:
             raise SchemaError(
-                f"column {column.name!r} is unknown to the sink: allowed are {_allowed()}; leave it out with "
+                f"column {column.name!r} is unknown to the sink: allowed are {_allowed()}; remove it with "
                 "select(), or make it part of the body"
             )
-        if name in places:
-            raise SchemaError(f"column {name!r} is there twice")
+        if name in indexes:
+            raise SchemaError(f"column {name!r} is in the schema twice")
         if not any(_same(column.dataType, allowed) for allowed in _TYPES[name]):
             raise SchemaError(
-                f"column {name!r} is of type {column.dataType.simpleString()}, allowed is "
+                f"column {name!r} is of type {column.dataType.simpleString()}, but must be "
                 f"{_names(_TYPES[name])}: use cast()"
             )
-        places[name] = place
-    _check_together(places, topic_option)
-    return SinkColumns(places)
+        indexes[name] = index
+    _check_together(indexes, topic_option)
+    return SinkColumns(indexes)
 
 
-def _check_together(places: Mapping[str, int], topic_option: str | None) -> None:
-    if BODY not in places:
+def _check_together(indexes: Mapping[str, int], topic_option: str | None) -> None:
+    if BODY not in indexes:
         raise SchemaError(f"column {BODY!r} is missing: it holds the message, as {_names(_TYPES[BODY])}")
-    if TOPIC not in places and topic_option is None:
-        raise SchemaError("no topic: give the option topic, or a column 'topic' of type string")
+    if TOPIC not in indexes and topic_option is None:
+        raise SchemaError("no topic: set the option topic, or add a column 'topic' of type string")
     for one, other in _EITHER_OR:
-        if one in places and other in places:
-            raise SchemaError(f"columns {one!r} and {other!r} exclude each other: leave one of them out")
-    if BROKER_NAME in places and QUEUE_ID not in places:
+        if one in indexes and other in indexes:
+            raise SchemaError(f"columns {one!r} and {other!r} exclude each other: remove one of them")
+    if BROKER_NAME in indexes and QUEUE_ID not in indexes:
         raise SchemaError(
-            f"column {BROKER_NAME!r} says which broker {QUEUE_ID!r} is about, and that column is missing"
+            f"column {BROKER_NAME!r} selects the broker of {QUEUE_ID!r}, but that column is missing"
         )
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Equal but for what may be null in it."""
+    """Return whether two types are equal, ignoring nullable flags."""
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
         return _same(one.elementType, other.elementType)
     if isinstance(one, MapType) and isinstance(other, MapType):
         return _same(one.keyType, other.keyType) and _same(one.valueType, other.valueType)
-    # A string with a collation is a string.
+    # A string with a collation is accepted as a string.
     return isinstance(one, type(other))
 
 

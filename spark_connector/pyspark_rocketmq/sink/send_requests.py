@@ -1,7 +1,7 @@
-"""Encoded rows → parcels: what goes out as one request, and where to.
+"""Groups encoded rows into send requests, each for one topic, and one queue if the rows select it.
 
-Rows without a choice of queue go to any queue of their topic, in batches as large as allowed. Rows with a
-queue (by number, or by sharding key) stay in their order: one parcel after the other.
+Rows that select no queue go to any queue of their topic, in batches as large as allowed. Rows that select a
+queue (by number or sharding key) keep their order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .settings import SinkSettings
 
 Rows = npt.NDArray[np.int64]
 QueuesOf = Callable[[str], Sequence[MessageQueue]]
-"""The queues of a topic that can be written."""
+"""Returns the writable queues of a topic."""
 
 _ANY: Final = -1
 _NO_MESSAGE: Final = Message("none", b"")
@@ -35,7 +35,7 @@ _NO_MESSAGE: Final = Message("none", b"")
 
 @dataclass(slots=True)
 class SendRequest:
-    """One request. `rows` are places in the slice; `ends` are where the items of a batch end in its body."""
+    """One request. `rows`: indexes in the slice. `ends`: end of each batch item in the body."""
 
     topic: str
     queue: MessageQueue | None
@@ -44,7 +44,7 @@ class SendRequest:
     ends: npt.NDArray[np.int64]
 
     def halves(self) -> tuple[SendRequest, SendRequest]:
-        """A batch of two rows or more as two."""
+        """Split a batch of at least two rows into two batches."""
         middle = len(self.rows) // 2
         cut = int(self.ends[middle - 1])
         body = self.outgoing.body
@@ -60,12 +60,15 @@ class SendRequest:
 def send_requests(
     encoded: EncodedRows, queues: Mapping[str, Sequence[MessageQueue]], settings: SinkSettings
 ) -> list[SendRequest]:
-    """The parcels of a slice. `queues`: those of each topic where rows choose; other topics are refused."""
+    """Return the requests of a slice.
+
+    `queues`: the queues of each topic, if rows select queues. Rows of other topics are rejected.
+    """
     targets, target_codes = _targets(encoded, queues)
     rows = np.flatnonzero(encoded.rejected.accepted(len(encoded)))
     if not len(rows):
         return []
-    # A row on its own that may go anywhere must not cut the batches of others in two.
+    # An unbatched row without a queue must not split the batches of other rows.
     aside = encoded.unbatched & (target_codes == _ANY)
     kinds = (encoded.topic_codes * (len(targets) + 1) + target_codes + 1) * 2 + aside
     rows = rows[np.argsort(kinds[rows], kind="stable")]
@@ -83,7 +86,7 @@ def send_requests(
 
 
 class _RequestBuilder:
-    """Makes parcels of runs of rows that have the same target."""
+    """Builds the requests for runs of rows with the same target."""
 
     def __init__(self, encoded: EncodedRows, items: Any, rows: Rows, settings: SinkSettings) -> None:
         self._encoded = encoded
@@ -97,7 +100,7 @@ class _RequestBuilder:
         self._unbatched = encoded.unbatched[rows]
 
     def build(self, topic: str, queue: MessageQueue | None, begin: int, end: int) -> Iterator[SendRequest]:
-        """The parcels of rows `begin` to `end`, in order."""
+        """Yield the requests of rows `begin` to `end`, in order."""
         at = begin
         for unbatched in [*np.flatnonzero(self._unbatched[begin:end]) + begin, end]:
             while at < unbatched:
@@ -119,8 +122,8 @@ class _RequestBuilder:
         ends = self._offsets[begin + 1 : end + 1] - start
         return SendRequest(topic, queue, Outgoing(body, b"", batch=True), self._rows[begin:end], ends)
 
-    def _single(self, topic: str, queue: MessageQueue | None, place: int) -> SendRequest:
-        row = int(self._rows[place])
+    def _single(self, topic: str, queue: MessageQueue | None, index: int) -> SendRequest:
+        row = int(self._rows[index])
         body: bytes = self._encoded.bodies[row].as_py()
         properties: bytes = self._encoded.properties[row].as_py()
         compression, sys_flag = self._settings.compression, 0
@@ -129,13 +132,13 @@ class _RequestBuilder:
             if len(packed) < len(body):
                 body, sys_flag = packed, compression.sys_flag
         outgoing = Outgoing(body, properties, sys_flag)
-        return SendRequest(topic, queue, outgoing, self._rows[place : place + 1], np.zeros(0, np.int64))
+        return SendRequest(topic, queue, outgoing, self._rows[index : index + 1], np.zeros(0, np.int64))
 
 
 def _targets(
     encoded: EncodedRows, queues: Mapping[str, Sequence[MessageQueue]]
 ) -> tuple[list[MessageQueue], Rows]:
-    """The queues that rows name, and for each row its place among them; -1 for any."""
+    """Return the queues that rows select, and for each row an index into them; -1 for any queue."""
     if schema.QUEUE_ID in encoded.columns:
         return _by_queue_id(encoded, queues)
     if schema.SHARDING_KEY in encoded.columns:
@@ -147,17 +150,17 @@ def _by_sharding_key(
     encoded: EncodedRows, queues: Mapping[str, Sequence[MessageQueue]]
 ) -> tuple[list[MessageQueue], Rows]:
     keys, key_codes = dictionary_codes(encoded.columns[schema.SHARDING_KEY])
-    places: dict[MessageQueue, int] = {}
+    indexes: dict[MessageQueue, int] = {}
 
-    def place(topic_code: int, key_code: int) -> int:
+    def target_of(topic_code: int, key_code: int) -> int:
         key = keys[key_code] if key_code >= 0 else ""
         of_topic = queues.get(encoded.topics[topic_code])
         if not key or of_topic is None:
             return _ANY
-        return places.setdefault(by_key_hash(of_topic, _NO_MESSAGE, key), len(places))
+        return indexes.setdefault(by_key_hash(of_topic, _NO_MESSAGE, key), len(indexes))
 
-    codes = _for_each_pair(encoded.topic_codes, key_codes, place)
-    return list(places), codes
+    codes = _for_each_pair(encoded.topic_codes, key_codes, target_of)
+    return list(indexes), codes
 
 
 def _by_queue_id(
@@ -172,10 +175,10 @@ def _by_queue_id(
     if schema.BROKER_NAME in encoded.columns:
         names, name_codes = dictionary_codes(encoded.columns[schema.BROKER_NAME])
     pairs = encoded.topic_codes * (len(names) + 1) + name_codes + 1
-    places: dict[MessageQueue, int] = {}
+    indexes: dict[MessageQueue, int] = {}
     problems: dict[tuple[int, int], str] = {}
 
-    def place(pair: int, queue_id: int) -> int:
+    def target_of(pair: int, queue_id: int) -> int:
         topic_code, name_code = divmod(pair, len(names) + 1)
         of_topic = queues.get(encoded.topics[topic_code]) if topic_code >= 0 else None
         if queue_id < 0 or of_topic is None:
@@ -185,20 +188,20 @@ def _by_queue_id(
         if isinstance(found, str):
             problems[pair, queue_id] = found
             return _ANY
-        return places.setdefault(found, len(places))
+        return indexes.setdefault(found, len(indexes))
 
-    codes = _for_each_pair(pairs, queue_ids, place)
+    codes = _for_each_pair(pairs, queue_ids, target_of)
     for (pair, queue_id), reason in problems.items():
         encoded.rejected.add_where((pairs == pair) & (queue_ids == queue_id), reason)
-    return list(places), codes
+    return list(indexes), codes
 
 
 def _named_queue(
     topic: str, queues: Sequence[MessageQueue], broker_name: str | None, queue_id: int
 ) -> MessageQueue | str:
-    """The queue that is meant, or why there is none.
+    """Return the selected queue, or the reason why there is none.
 
-    A broker that the topic's route does not name may be away: whether it has the queue shows when it is back.
+    A broker missing in the topic's route may be down. Whether it has the queue shows when it is back.
     """
     having = [
         queue
@@ -215,18 +218,18 @@ def _named_queue(
             f"its queueId {queue_id} of topic {topic} is on the brokers {brokers}: give the column brokerName"
         )
     where = "" if broker_name is None else f" on broker {broker_name!r}"
-    return f"its queueId {queue_id} is no queue of topic {topic}{where} that can be written"
+    return f"its queueId {queue_id} is not a writable queue of topic {topic}{where}"
 
 
-def _for_each_pair(firsts: Rows, seconds: Rows, place: Callable[[int, int], int]) -> Rows:
-    """What `place` says of each row's pair; asked once for equal ones. A negative first gives -1."""
+def _for_each_pair(firsts: Rows, seconds: Rows, target_of: Callable[[int, int], int]) -> Rows:
+    """Call `target_of` once per distinct pair; return its results by row, -1 for a negative first."""
     low = int(seconds.min(initial=0))
     width = int(seconds.max(initial=0)) - low + 1
     different, inverse = np.unique(firsts * width + (seconds - low), return_inverse=True)
     found = []
     for one in different.tolist():
         first, second = divmod(one, width)
-        found.append(place(first, second + low) if first >= 0 else _ANY)
+        found.append(target_of(first, second + low) if first >= 0 else _ANY)
     return np.array(found, np.int64)[inverse] if found else np.full(0, _ANY, np.int64)
 
 

@@ -1,8 +1,8 @@
-"""Parcels → brokers: attempts, what is worth another one, and what is refused for good.
+"""Sends requests to brokers: concurrency, retries and rejections.
 
-Parcels for a queue that the rows chose go one after the other, so that no second attempt overtakes anything;
-all others go side by side. Passing trouble (a broker that is away, busy, or being started) is waited for, up
-to a limit; a refusal of a batch is looked for in its halves until the row is found.
+Requests for a selected queue are sent one after the other, so that a retry cannot be overtaken; all others
+are sent concurrently. Transient failures (a broker is down, busy or starting) are retried up to a limit. A
+rejected batch is split in halves until the rejected rows are found.
 """
 
 from __future__ import annotations
@@ -50,39 +50,41 @@ _TRANSIENT: Final = (UnreachableError, Busy, Unavailable, TooMuchUnderWay)
 
 
 class MessageProducer(Protocol):
-    """What parcels are handed to: `EncodedProducer`, but for tests."""
+    """What `Sender` needs of a producer: an `EncodedProducer`, or a fake in tests."""
 
     async def queues(self, topic: str, timeout_seconds: float) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that can be written."""
+        """Return the writable queues of a topic."""
 
     async def has_brokers(self) -> bool:
-        """Whether there is any broker at all."""
+        """Return whether any broker is registered."""
 
     async def send(
         self, topic: str, queue: MessageQueue | None, outgoing: Outgoing, timeout_seconds: float
     ) -> Stored:
-        """Send and wait for the answer."""
+        """Send a request and wait for the acknowledgement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """What was tried will not work however often it is tried; `about_place`: nor will others to there."""
+    """A failure that no retry can mend. `is_for_target`: it holds for all requests to the same topic or
+    queue.
+    """
 
     reason: str
     is_for_target: bool = False
 
 
 class FailureKind(Enum):
-    """What a failed attempt means."""
+    """Meaning of a failed attempt."""
 
-    TRANSIENT = auto()  # later the same may work
-    NO_ROUTE = auto()  # the topic is not there, or not to be written: a short while it may be on its way
-    REJECTED = auto()  # the request is wrong
-    FATAL = auto()  # nobody knows: the task fails
+    TRANSIENT = auto()  # a retry may succeed
+    NO_ROUTE = auto()  # the topic is missing or not writable; it may appear within a short time
+    REJECTED = auto()  # the request is invalid
+    FATAL = auto()  # unknown cause: the task fails
 
 
 def classify(error: ClientError, pinned: bool) -> FailureKind:
-    """`pinned`: the request is for one queue, so a route without it means that its broker is away."""
+    """Classify an error. `pinned`: the request is for one queue, so that NoQueue means its broker is down."""
     if isinstance(error, (NotRunning, NotAuthenticated, TlsFailed)):
         return FailureKind.FATAL
     if isinstance(error, (Rejected, UsageError)):
@@ -95,7 +97,7 @@ def classify(error: ClientError, pinned: bool) -> FailureKind:
 
 
 class Sender:
-    """Delivers the parcels of one task. Belongs to the loop of its post office."""
+    """Sends the requests of one task, on the event loop of its producer."""
 
     def __init__(self, producer: MessageProducer, settings: SinkSettings) -> None:
         self._producer = producer
@@ -106,7 +108,7 @@ class Sender:
         self._warned = False
 
     async def queues(self, topics: Iterable[str]) -> dict[str, tuple[MessageQueue, ...] | Rejection]:
-        """The queues of each topic, or why there are none. Raises SourceUnavailable, ClientError."""
+        """Return the queues of each topic, or why there are none. Raises SourceUnavailable, ClientError."""
         timeout = self._settings.request_timeout_seconds
         return {
             topic: await self._retry(topic, None, partial(self._producer.queues, topic, timeout))
@@ -114,9 +116,9 @@ class Sender:
         }
 
     async def send_all(self, send_requests: list[SendRequest]) -> dict[int, str]:
-        """Deliver all; the refused rows with their reasons, by their places.
+        """Send all requests. Return the reasons of rejected rows, by row index.
 
-        Raises SourceUnavailable, ClientError; then nothing is under way any more.
+        Raises SourceUnavailable, ClientError; then no request is in flight any more.
         """
         rejected: dict[int, str] = {}
         tasks = [asyncio.ensure_future(self._send_one(request, rejected)) for request in send_requests]
@@ -131,9 +133,9 @@ class Sender:
 
     async def _send_one(self, request: SendRequest, rejected: dict[int, str]) -> None:
         async with self._queue_lock(request.queue), self._in_flight:
-            waiting = [request]
-            while waiting:
-                current = waiting.pop()
+            pending = [request]
+            while pending:
+                current = pending.pop()
                 outcome = await self._send_with_retries(current)
                 if not isinstance(outcome, Rejection):
                     self._check_status(outcome)
@@ -141,7 +143,7 @@ class Sender:
                     rejected.update((int(row), outcome.reason) for row in current.rows)
                 else:
                     first, second = current.halves()
-                    waiting += (second, first)
+                    pending += (second, first)
 
     def _queue_lock(self, queue: MessageQueue | None) -> AbstractAsyncContextManager[object]:
         if queue is None:
@@ -163,7 +165,7 @@ class Sender:
         attempt: Callable[[], Awaitable[T]],
         splittable: bool = False,
     ) -> T | Rejection:
-        """Try until it works, or never will. `queue`: the one that was chosen.
+        """Repeat `attempt` until it succeeds or is rejected. `queue`: the selected queue, if any.
 
         Raises SourceUnavailable, ClientError.
         """
@@ -180,7 +182,7 @@ class Sender:
                 kind = classify(error, queue is not None)
                 if kind is FailureKind.FATAL:
                     raise
-                if isinstance(error, UsageError):  # a name that no topic can have
+                if isinstance(error, UsageError):  # an invalid topic name
                     return self._reject_target(topic, error)
                 if kind is FailureKind.REJECTED or (splittable and _may_be_too_large(error)):
                     return Rejection(str(error))
@@ -189,34 +191,34 @@ class Sender:
                 else:
                     missing_since = clock() if missing_since is None else missing_since
                     if clock() - missing_since >= self._settings.topic_timeout_seconds:
-                        place = topic if queue is None or isinstance(error, TopicNotFound) else queue
-                        return self._reject_target(place, error)
-                trouble = error
-            await asyncio.sleep(backoff.next_pause(trouble))
+                        target = topic if queue is None or isinstance(error, TopicNotFound) else queue
+                        return self._reject_target(target, error)
+                cause = error
+            await asyncio.sleep(backoff.next_pause(cause))
 
-    def _reject_target(self, place: str | MessageQueue, error: ClientError) -> Rejection:
-        """Rows by the thousand must not each wait for the same: refused for the rest of the task."""
-        rejected = self._rejected_targets[place] = Rejection(str(error), is_for_target=True)
+    def _reject_target(self, target: str | MessageQueue, error: ClientError) -> Rejection:
+        """Reject all further requests to a topic or queue in this task, so that they need not wait again."""
+        rejected = self._rejected_targets[target] = Rejection(str(error), is_for_target=True)
         return rejected
 
     async def _has_brokers(self) -> bool:
-        """Without any broker a missing topic means nothing: theirs go with them."""
+        """Return whether a broker is registered. Without one, a missing topic says nothing about it."""
         try:
             return await self._producer.has_brokers()
         except ClientError as error:
-            log.info("whether brokers are there is not known: %s", error)
+            log.info("cannot list brokers, retrying cause=%s", error)
             return False
 
     def _check_status(self, stored: Stored) -> None:
         if stored.status is not SendStatus.SEND_OK and not self._warned:
             self._warned = True
             log.warning(
-                "brokers answer %s: messages are stored, but not as safely as the brokers are set up for "
-                "(told once per task)",
+                "messages stored with less durability than the broker is configured for status=%s "
+                "(logged once per task)",
                 stored.status.name,
             )
 
 
 def _may_be_too_large(error: ClientError) -> bool:
-    """Apache's broker (5.3.3, MessageExtEncoder) answers a batch that is too large by SYSTEM_ERROR."""
+    """Apache's broker (5.3.3, MessageExtEncoder) answers an oversized batch with SYSTEM_ERROR."""
     return isinstance(error, Unavailable) and error.code == ResponseCode.SYSTEM_ERROR

@@ -1,4 +1,4 @@
-"""What one sink was asked for: the options in the form that the sink's parts use."""
+"""Settings of one sink, derived from its options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmq_remoting.compression import CompressionType
 if TYPE_CHECKING:
     from ..options.write_options import WriteOptions
 
-# No body is as large as this.
+# Larger than any body.
 NEVER_BYTES: Final = 1 << 62
 
 
@@ -19,10 +19,10 @@ NEVER_BYTES: Final = 1 << 62
 class SinkSettings:
     """How a sink writes. Pickled to executors.
 
-    A batch has at most `batch_rows` rows and `batch_bytes` bytes; `max_in_flight` requests of a task are
-    under way at once. `request_timeout_seconds` bounds one attempt; a broker that is away is waited for
-    `broker_timeout_seconds`, a topic that is not there `topic_timeout_seconds`. `write_id`: what a batch
-    write is called in the ids of its rows.
+    A batch has at most `batch_rows` rows and `batch_bytes` bytes. A task has at most `max_in_flight` requests
+    in flight. `request_timeout_seconds` limits one attempt. A task waits `broker_timeout_seconds` for a
+    broker that is down, and `topic_timeout_seconds` for a topic that is missing. `write_id`: the name of a
+    batch write in its row ids.
     """
 
     name_servers: str
@@ -43,7 +43,7 @@ class SinkSettings:
 
 
 def sink_settings(options: WriteOptions) -> SinkSettings:
-    """The settings that the options of a write stand for."""
+    """Derive the settings from the options of a write."""
     compression = options.compression
     return SinkSettings(
         name_servers=options.name_servers,

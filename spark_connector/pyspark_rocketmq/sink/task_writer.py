@@ -1,6 +1,6 @@
-"""One task's write: slices of rows are encoded while those before them are on their way.
+"""The write of one task: encodes slices of rows while earlier slices are being sent.
 
-The task has succeeded when every row is acknowledged, or kept as a dead letter.
+A task succeeds when every row is acknowledged or kept as a dead letter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .send_requests import send_requests
 from .sender import Rejection
 from .settings import SinkSettings
 
-# What is encoded at once, and how many such slices there are at most: the bound of a task's memory.
+# Maximum size and number of slices in memory, which bound the memory of a task.
 _SLICE_ROWS: Final = 10_000
 _SLICE_BYTES: Final = 16 * 1024 * 1024
 _MAX_SLICES_IN_FLIGHT: Final = 2
@@ -56,7 +56,7 @@ class TaskWriter:
         self.rows = 0
 
     def write(self, batches: Iterable[Any]) -> None:
-        """Write all. Raises RowRefused, SourceUnavailable, ClientError; then nothing is under way."""
+        """Write all rows. Raises RowRefused, SourceUnavailable, ClientError; then no request is in flight."""
         try:
             for part in _slices(batches):
                 self._begin(part)
@@ -97,7 +97,7 @@ class TaskWriter:
         for slice_in_flight in self._in_flight:
             slice_in_flight.rejected.cancel()
         while self._in_flight:
-            with suppress(CancelledError, Exception):  # the first error is the one to tell
+            with suppress(CancelledError, Exception):  # the first error is the one to report
                 self._in_flight.popleft().rejected.result()
 
 
@@ -106,7 +106,7 @@ def _slices(batches: Iterable[Any]) -> Iterator[Any]:
         rows = batch.num_rows
         if not rows:
             continue
-        # Sizes of rows differ; that the average fits is enough, as the whole batch is in memory anyhow.
+        # Rows differ in size. An average is good enough, since the whole batch is in memory anyway.
         step = min(_SLICE_ROWS, max(1, rows * _SLICE_BYTES // max(1, batch.nbytes)))
         for first in range(0, rows, step):
             yield batch.slice(first, step)

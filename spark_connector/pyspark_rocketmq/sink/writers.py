@@ -1,4 +1,4 @@
-"""Spark's writers: made on the driver, where everything is checked, and run on executors."""
+"""Spark's writers: created on the driver, where everything is checked, and run on executors."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.spark.sink")
 
-# Local properties that Spark gives the tasks of a streaming query (StreamExecution, MicroBatchExecution).
+# Local properties that Spark sets for the tasks of a streaming query (StreamExecution, MicroBatchExecution).
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
-# The batch of a write that is none of a stream.
+# Batch id of a write that does not belong to a stream.
 _ONLY_BATCH: Final = "0"
 
 
 @dataclass(frozen=True, slots=True)
 class SinkCommit(WriterCommitMessage):
-    """What one task did: all its rows are acknowledged, but for those kept as dead letters."""
+    """Result of one task: all its rows are acknowledged, except those kept as dead letters."""
 
     rows: int
     dead_letters: int
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame. There is no taking back: what tasks sent before one failed stays in the topics."""
+    """Writes a DataFrame, without rollback: messages of a failed write stay in the topics."""
 
     def __init__(self, columns: SinkColumns, settings: SinkSettings) -> None:
         self._columns = columns
@@ -46,16 +46,16 @@ class BatchWriter(DataSourceArrowWriter):
         self._write_id = settings.write_id or secrets.token_hex(16)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
-        """On an executor: write the rows of a partition and wait for all acknowledgements."""
+        """Write the rows of a partition on an executor and wait for all acknowledgements."""
         task = TaskId(self._write_id, _ONLY_BATCH, _context().partitionId())
         return _write(self._columns, self._settings, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver: all is written."""
+        """Log the end of the write on the driver."""
         _log_commit("write", self._write_id, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver: tasks failed."""
+        """Log the failure of the write on the driver."""
         _log_abort("write", self._write_id, messages)
 
 
@@ -67,22 +67,22 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
-        """On an executor: write the rows of a partition and wait for all acknowledgements."""
+        """Write the rows of a partition on an executor and wait for all acknowledgements."""
         context = _context()
         task = TaskId(_property(context, _QUERY_ID), _property(context, _BATCH_ID), context.partitionId())
         return _write(self._columns, self._settings, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver: all of a micro-batch is written."""
+        """Log the end of a micro-batch on the driver."""
         _log_commit("micro-batch", batchId, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver: tasks of a micro-batch failed."""
+        """Log the failure of a micro-batch on the driver."""
         _log_abort("micro-batch", batchId, messages)
 
 
 def _write(columns: SinkColumns, settings: SinkSettings, task: TaskId, batches: Iterator[Any]) -> SinkCommit:
-    # Here and not above: the driver needs none of it, and imports take time.
+    # Imported here because the driver needs none of it, and imports take time.
     from .dead_letters import DeadLetters  # noqa: PLC0415
     from .encoding import RowEncoder  # noqa: PLC0415
     from .producer_pool import producer_pool  # noqa: PLC0415
@@ -113,18 +113,18 @@ def _context() -> TaskContext:
 def _property(context: TaskContext, name: str) -> str:
     value = context.getLocalProperty(name)
     if not value:
-        raise RuntimeError(f"Spark gave the task of a stream no local property {name}")
+        raise RuntimeError(f"Spark set no local property {name} for the task of a stream")
     return value
 
 
 def _log_commit(what: str, name: object, messages: Sequence[WriterCommitMessage | None]) -> None:
     done = [message for message in messages if isinstance(message, SinkCommit)]
     rows, dead = sum(one.rows for one in done), sum(one.dead_letters for one in done)
-    log.info("%s %s: %d rows written", what, name, rows - dead)
+    log.info("rows written %s=%s rows=%d", what, name, rows - dead)
     if dead:
-        log.warning("%s %s: %d of %d rows were refused and kept as dead letters", what, name, dead, rows)
+        log.warning("rows rejected, kept as dead letters %s=%s rejected=%d rows=%d", what, name, dead, rows)
 
 
 def _log_abort(what: str, name: object, messages: Sequence[WriterCommitMessage | None]) -> None:
     done = sum(isinstance(message, SinkCommit) for message in messages)
-    log.warning("%s %s failed: what its tasks sent (%d had ended) stays in the topics", what, name, done)
+    log.warning("write failed, messages sent stay in the topics %s=%s ended_tasks=%d", what, name, done)

@@ -1,1 +1,1 @@
-"""What tasks do on executors: connect, fetch ahead, decode."""
+"""The executors' half of reading: connect, fetch ahead, decode."""

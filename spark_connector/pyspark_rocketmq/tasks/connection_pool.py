@@ -1,4 +1,4 @@
-"""Connections of a Python worker, kept between tasks: a worker serves many, and connecting takes its time."""
+"""Connections of a Python worker, shared by its tasks because connecting takes time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _IDLE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectionKey:
-    """Whom to connect to, how, and as which consumer group. Goes to the executors with each task."""
+    """The cluster, the consumer group and the client settings of a connection. Sent to executors with each
+    task.
+    """
 
     namesrv: str
     group: str
@@ -27,7 +29,7 @@ class ConnectionKey:
 
 
 class Connection:
-    """A running puller, and what was found out about its brokers."""
+    """A running puller, with the pull sizes learned for its brokers."""
 
     def __init__(self, key: ConnectionKey) -> None:
         self.puller = RawPuller(key.namesrv, group=key.group, settings=key.settings)
@@ -37,12 +39,12 @@ class Connection:
         self._sizes: dict[tuple[str, int], PullSize] = {}
 
     def pull_size(self, broker_name: str, most: int) -> PullSize:
-        """How much that broker gives in one pull, of at most `most` messages."""
+        """Return the pull size learned for a broker, of at most `most` messages."""
         return self._sizes.setdefault((broker_name, most), PullSize(most))
 
 
 class ConnectionPool:
-    """The connections of a process by key, from any thread; each ends when nobody has used it for a while."""
+    """The connections of a process by key, usable from any thread. Idle connections close after a while."""
 
     def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
         self._idle_seconds = idle_seconds
@@ -51,7 +53,7 @@ class ConnectionPool:
 
     @contextmanager
     def lease(self, key: ConnectionKey) -> Iterator[Connection]:
-        """A connection to use until the block ends. Raises ClientError."""
+        """Lend a connection until the block ends. Raises ClientError."""
         with self._lock:
             connection = self._connections.get(key)
             if connection is None:
@@ -66,7 +68,7 @@ class ConnectionPool:
             self._release(key, connection)
 
     def close(self) -> None:
-        """End the connections that nobody uses now."""
+        """Close the idle connections."""
         with self._lock:
             idle = [
                 (key, connection) for key, connection in self._connections.items() if not connection.users
@@ -100,12 +102,12 @@ _of_process = ConnectionPool()
 
 
 def connection_pool() -> ConnectionPool:
-    """Those of this process."""
+    """Return the pool of this process."""
     return _of_process
 
 
 def _reset_after_fork() -> None:
-    """A forked process has none of the threads that serve them."""
+    """Start with an empty pool after a fork: the child process lacks the threads of the connections."""
     global _of_process  # noqa: PLW0603
     _of_process = ConnectionPool()
 

@@ -1,17 +1,17 @@
-"""Reads one range of a queue as undecoded bodies, ahead of who decodes them.
+"""Prefetching: reads one range of a queue as undecoded bodies, ahead of the decoder.
 
-A broker gives few messages in one pull (32 by default), so one pull after the other would be bound by round
-trips. Here several are under way at guessed offsets, each for a *piece* of the range; they are put in order,
-and whatever a broker answers, the result is right:
+A broker returns few messages per pull (32 by default), so sequential pulls would be bound by round trips.
+Several pulls are therefore in flight at guessed offsets, each for a *piece* of the range. The pieces are put
+in order, and the result is exact whatever a broker answers:
 
-- It gave fewer messages than asked: the piece is asked for again from there (or ends there, if none follows).
-- It went further than the piece's end (a batch unit is never cut, a filter passes over many messages): what
-  later pieces bring up to there is cut away by `Fetched.begin`, and from then on pulls follow each other.
-- It does not have the offset: the messages have aged out, which is an error or a warning, never silent.
-- It does not answer, or cannot now, or a replica that is behind answers for it: it is asked again until the
-  timeout.
+- Fewer messages than requested: the rest of the piece is requested again (or the piece ends there, if none
+  follows).
+- More than the piece (a batch unit is never split, a filter skips many messages): `Fetched.begin` cuts the
+  duplicates from later pieces, and from then on pulls are sequential.
+- The offset no longer exists: the messages have expired, which is an error or a warning, never silent.
+- No answer, a transient error, or an answer from a replica that lags: the pull is retried until the timeout.
 
-How far ahead is bounded by messages and bytes: about two batches, besides the one that is being decoded.
+Prefetching is bounded by messages and bytes: about two batches, in addition to the one being decoded.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from .pull_size import PullSize
 
 log = logging.getLogger("rmq.spark.fetching")
 
-# A master that has just been restarted may know less than was planned with, for a moment.
+# A master that has just been restarted may briefly report fewer messages than the plan was made with.
 _BEHIND_GRACE_SECONDS: Final = 5.0
 
 
 class Pulls(Protocol):
-    """Where messages come from: `rmq_client.RawPuller`, or a test's."""
+    """Source of messages: `rmq_client.RawPuller`, or a fake in tests."""
 
     async def pull(self, queue: MessageQueue, offset: int, wish: PullWish) -> RawPull:
-        """What is there from `offset` on. Raises ClientError."""
+        """Pull the messages from `offset` on. Raises ClientError."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """How ranges are read. A batch ends as soon as it has one of `batch_messages` and `batch_bytes`."""
+    """How ranges are read. A batch ends when it reaches `batch_messages` or `batch_bytes`."""
 
     expression: str = "*"
     expression_type: str = "TAG"
@@ -59,14 +59,14 @@ class FetchSettings:
 
     @property
     def filters(self) -> bool:
-        """Whether brokers are to leave messages out."""
+        """Whether brokers filter the messages."""
         return self.expression != "*" or self.expression_type != "TAG"
 
     @property
     def tags(self) -> frozenset[str] | None:
-        """The tags that are wanted, None where messages are not chosen by tags.
+        """The tags to keep; None if the filter is not by tags.
 
-        Brokers look at hash codes of tags, which different ones may share (Apache RocketMQ 5.3.3, FilterAPI
+        Brokers compare hash codes of tags, which different tags may share (Apache RocketMQ 5.3.3, FilterAPI
         and PullAPIWrapper.processPullResult).
         """
         if not self.filters or self.expression_type != "TAG":
@@ -76,9 +76,10 @@ class FetchSettings:
 
 @dataclass(slots=True)
 class Fetched:
-    """Bodies of pulls, in order. Of what is in them, the offsets from `begin` up to before `end` count.
+    """Bodies of pulls, in order. Only their messages with begin <= offset < end belong to the batch.
 
-    `lost` of these are known to be gone (told of already); all others are there where nothing is filtered.
+    `lost`: how many of these offsets are known to be lost, and were reported. Without a filter, every other
+    offset has a message.
     """
 
     begin: int
@@ -89,7 +90,9 @@ class Fetched:
 
 @dataclass(slots=True)
 class _Piece:
-    """A part of the range that one pull is to bring; `position` is how far it went. Not started: no task."""
+    """The part of a range that one pull requests. `position`: how far the answer reached. No task: not
+    started.
+    """
 
     begin: int
     end: int
@@ -100,7 +103,7 @@ class _Piece:
 
 
 class RangeFetch:
-    """One range of a queue, pulled ahead. Belongs to the loop that `start` is called on."""
+    """One range of a queue, prefetched on the event loop that calls `start`."""
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class RangeFetch:
         size: PullSize,
         clock: Callable[[], float],
     ) -> None:
-        """`size` is shared by all that read from the same broker. `clock`: seconds that only grow."""
+        """`size`: shared by all ranges of the same broker. `clock`: seconds of a monotonic clock."""
         self._pulls = pulls
         self._range = wanted
         self._queue = MessageQueue(wanted.key.topic, wanted.key.broker, wanted.key.queue_id)
@@ -126,31 +129,31 @@ class RangeFetch:
         self._pieces: deque[_Piece] = deque()  # in order, without a gap up to `_planned`
         self._in_flight = 0
         self._holes = 0  # pieces that are not started
-        self._bytes_ahead = 0  # in pieces that nobody has taken yet
+        self._bytes_ahead = 0  # in pieces that are not consumed yet
         self._planned = wanted.begin  # pieces reach up to here
-        self._position = wanted.begin  # taken up to here
+        self._position = wanted.begin  # consumed up to here
         self._sequential = settings.filters
         self._size_is_known = size.current < size.most
 
     def start(self) -> None:
-        """Begin to pull."""
+        """Start pulling."""
         self._plan()
 
     async def next(self) -> Fetched | None:
-        """The next batch, None behind the last.
+        """Return the next batch; None after the last one.
 
-        Raises DataLoss, SourceUnavailable, and ClientError for what another attempt does not mend.
+        Raises DataLoss, SourceUnavailable, and ClientError for errors that are not transient.
         """
         batch = Fetched(self._position, self._position)
         size_bytes = 0
         while self._pieces and not self._is_full(batch, size_bytes):
             piece = self._pieces[0]
-            assert piece.task is not None  # the first one is always started
+            assert piece.task is not None  # the first piece is always started
             if not piece.task.done():
                 await asyncio.wait([piece.task])
             piece.task.result()
             if piece.begin < self._position < piece.position and (batch.bodies or batch.lost):
-                break  # its first messages are in the batch already: `begin` of the next one cuts them
+                break  # the batch already has its first messages: `begin` of the next batch cuts them
             self._pieces.popleft()
             self._bytes_ahead -= len(piece.body)
             if piece.position > self._position:
@@ -160,7 +163,7 @@ class RangeFetch:
         return batch if batch.end > batch.begin else None
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Cancel the pulls in flight."""
         pieces, self._pieces = self._pieces, deque()
         self._planned = self._range.end
         tasks = [piece.task for piece in pieces if piece.task is not None]
@@ -175,9 +178,9 @@ class RangeFetch:
         if piece.lost is not None:
             begin, end = max(piece.lost[0], self._position), piece.lost[1]
             batch.lost += max(0, end - begin)
-            # Only here, as pulls that are under way side by side find out about the same messages.
+            # Logged here, once: concurrent pulls may discover the same loss.
             log.warning(
-                "%s; they are passed over, since failOnDataLoss is false", self._missing_text(begin, end)
+                "messages skipped because failOnDataLoss is false: %s", self._missing_text(begin, end)
             )
         batch.end = self._position = min(piece.position, self._range.end)
 
@@ -188,7 +191,7 @@ class RangeFetch:
     # --- pieces ---
 
     def _plan(self) -> None:
-        """Start as many pieces as there is room for: holes first, then what follows."""
+        """Start pulls while there is room: first the holes, then the rest of the range."""
         while self._has_room():
             if self._holes:
                 self._start(next(piece for piece in self._pieces if piece.task is None))
@@ -218,7 +221,7 @@ class RangeFetch:
             return False
         if not self._holes and self._planned - pieces[0].begin >= settings.batch_messages:
             return False
-        # What is under way may bring as much for each piece as what is there has.
+        # Estimate: pulls in flight will bring as many bytes per piece as the finished ones did.
         there = len(pieces) - self._in_flight - self._holes
         return there <= 0 or self._bytes_ahead * (there + self._in_flight) < settings.batch_bytes * there
 
@@ -229,15 +232,17 @@ class RangeFetch:
 
     def _piece_ended(self, task: asyncio.Task[None]) -> None:
         self._in_flight -= 1
-        if not task.cancelled() and task.exception() is None:  # `next` raises it
+        if not task.cancelled() and task.exception() is None:  # `next` raises the error
             self._plan()
 
     async def _read(self, piece: _Piece) -> None:
-        """Go on from the piece's beginning, as far as one answer goes."""
+        """Pull from the beginning of the piece until one answer has brought messages."""
         behind = Backoff(self._settings.unavailable_timeout_seconds, self._clock)
-        master_since: float | None = None  # since when it is the master that has been answering so
+        master_since: float | None = (
+            None  # since when the master, not a replica, has answered without messages
+        )
         while True:
-            answer = await self._request(piece, from_master=behind.seconds() > 0)
+            answer = await self._request(piece, from_master=behind.elapsed_seconds() > 0)
             if answer.status is PullStatus.FOUND and answer.next_offset > piece.begin:
                 self._take(piece, answer)
                 break
@@ -263,7 +268,7 @@ class RangeFetch:
             self._sequential = piece.position > piece.end
 
     def _shorten(self, piece: _Piece) -> None:
-        """The piece ends where its answer did; what was to follow in it is planned anew."""
+        """End the piece where its answer ended, and plan pieces for the rest of it."""
         end, piece.end = piece.end, piece.position
         pieces = self._pieces
         if not pieces:
@@ -293,16 +298,17 @@ class RangeFetch:
                 await asyncio.sleep(away.next_pause(error))
             else:
                 if answer.offset_delta:
-                    raise ConnectorError(f"{self._queue} is of a static topic: these cannot be read")
+                    raise ConnectorError(f"{self._queue} belongs to a static topic, which is not supported")
                 return answer
 
-    # --- what is not there ---
+    # --- missing messages ---
 
     def _skip_missing(self, piece: _Piece, answer: RawPull, master_since: float | None) -> bool:
-        """Go on behind what this answer says is not there; False where it says nothing of the kind.
+        """Skip the offsets that this answer shows to be missing. Return False if it shows nothing of the
+        kind.
 
-        `master_since`: since when the master has been answering without bringing anything; None where a
-        replica answers, which may only be behind. Raises DataLoss.
+        `master_since`: since when the master has answered without messages; None if a replica answers, which
+        may only lag. Raises DataLoss.
         """
         begin = piece.begin
         if answer.status is PullStatus.NO_MATCHED_MESSAGE and answer.next_offset > begin:
@@ -322,7 +328,7 @@ class RangeFetch:
         return True
 
     def _record_loss(self, piece: _Piece, up_to: int, answer: RawPull) -> None:
-        """Raises DataLoss where that is an error."""
+        """Record lost offsets. Raises DataLoss if failOnDataLoss is true."""
         up_to = min(up_to, self._range.end)
         piece.lost = (piece.begin, up_to)
         piece.position = up_to
@@ -331,11 +337,11 @@ class RangeFetch:
             raise DataLoss(f"{self._missing_text(piece.begin, up_to)} ({held})")
 
     def _missing_text(self, begin: int, end: int) -> str:
-        return f"{self._queue}: the messages from offset {begin} to {end - 1} are not there any more"
+        return f"{self._queue}: the messages from offset {begin} to {end - 1} no longer exist"
 
     def _stall_text(self, piece: _Piece, answer: RawPull) -> str:
         who = "the broker" if answer.from_master else "a replica"
         return (
-            f"{self._queue}: offset {piece.begin} was planned to be read, but {who} answers "
+            f"{self._queue}: offset {piece.begin} is part of the plan, but {who} answers "
             f"{answer.status.value} (it holds {answer.min_offset} to {answer.max_offset - 1})"
         )

@@ -1,20 +1,20 @@
-"""How many messages a broker gives in one pull: found out while reading, since brokers do not tell."""
+"""The number of messages that a broker returns per pull, learned from its answers."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# After so many full answers in a row, twice as many messages are tried once.
+# After this number of full answers in a row, twice as many messages are requested once.
 _FULL_ANSWERS_BEFORE_MORE: Final = 64
 
 
 class PullSize:
-    """What to ask of one broker, in messages; `current` follows what it gave.
+    """The number of messages to request from one broker; `current` follows its answers.
 
-    Brokers cap a pull by messages and bytes, and cap otherwise what they read from disk (Apache RocketMQ
-    5.3.3: 32 messages and 256 KiB, 8 messages and 64 KiB). Pulls beside each other need offsets that are
-    guessed by this size: too large a guess leaves holes that cost a round trip each, too small a one costs
-    requests.
+    Brokers cap a pull by messages and bytes, with lower caps for reads from disk (Apache RocketMQ 5.3.3: 32
+    messages and 256 KiB, 8 messages and 64 KiB). They do not announce their caps. Concurrent pulls guess
+    their offsets by this size: too large a guess leaves holes that cost a round trip each, too small a guess
+    costs requests.
     """
 
     __slots__ = ("_full", "current", "most")
@@ -25,7 +25,7 @@ class PullSize:
         self._full = 0
 
     def answered(self, asked: int, got: int) -> None:
-        """A pull for `asked` messages, that were there, brought `got`."""
+        """Adjust to an answer: a pull for `asked` existing messages returned `got`."""
         if got >= asked:
             if asked >= self.current:
                 self._full += 1

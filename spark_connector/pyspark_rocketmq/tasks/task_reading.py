@@ -1,4 +1,4 @@
-"""What a task does on an executor: fetch the ranges it was given, decode them, hand over Arrow batches."""
+"""The read of one task on an executor: fetches its ranges, decodes them and yields Arrow batches."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from .fetching import Fetched, FetchSettings, RangeFetch
 
 log = logging.getLogger("rmq.spark.task")
 
-# Batches of fewer rows are put together: each one costs Spark as much as thousands of rows.
+# Batches of fewer rows are concatenated: each batch costs Spark as much as thousands of rows.
 _FEW_ROWS: Final = 2000
-# So many small ranges are fetched side by side.
+# How many small ranges are fetched concurrently.
 _MAX_OPEN_RANGES: Final = 16
-# A batch goes over its bound by one answer, which is one frame of 16 MiB at most.
+# A batch exceeds its bound by at most one answer, which is one frame of 16 MiB at most.
 _MAX_BATCH_BYTES: Final = MAX_CHUNK_BYTES - 16 * 1024 * 1024
 _STOP_TIMEOUT_SECONDS: Final = 5.0
 
 
 class TaskPartition(InputPartition):
-    """What Spark carries to the executor for one task."""
+    """The content of one task, which Spark sends to the executor."""
 
     def __init__(self, task: ReadTask) -> None:
         super().__init__(task)
@@ -42,7 +42,7 @@ class TaskPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """All that executors have to know of a query. Pickled with each task."""
+    """Everything that executors need to know about a query. Pickled with each task."""
 
     connection: ConnectionKey
     fetch: FetchSettings
@@ -75,7 +75,7 @@ class TaskSettings:
 
 
 def read_task(task: ReadTask, settings: TaskSettings) -> Generator[pa.RecordBatch, None, None]:
-    """The messages of a task's ranges, range after range in the order of their offsets.
+    """Yield the messages of a task's ranges, one range after the other, in the order of their offsets.
 
     Raises DataLoss, SourceUnavailable, RecordDamaged, ClientError.
     """
@@ -111,24 +111,25 @@ def _decoded(
 
 
 def _check_count(wanted: QueueRange, chunk: Fetched, messages: int, settings: FetchSettings) -> None:
-    """Without a filter each offset is a message: brokers leave out those that they remove just then.
+    """Check that without a filter each offset has a message. Raises DataLoss.
 
-    Apache RocketMQ 5.3.3, DefaultMessageStore.getMessage. Raises DataLoss.
+    Brokers leave out messages that they delete at that moment (Apache RocketMQ 5.3.3,
+    DefaultMessageStore.getMessage).
     """
     missing = chunk.end - chunk.begin - chunk.lost - messages
     if settings.filters or missing == 0:
         return
     text = (
-        f"{wanted.key}: of the offsets {chunk.begin} to {chunk.end - 1}, {missing} had no message: removed "
-        "while they were read, or the topic is a compacted one (then set failOnDataLoss to false)"
+        f"{wanted.key}: {missing} of the offsets {chunk.begin} to {chunk.end - 1} had no message: deleted "
+        "during the read, or removed by compaction (for a compacted topic, set failOnDataLoss to false)"
     )
     if settings.fail_on_data_loss:
         raise DataLoss(text)
-    log.warning("%s", text)
+    log.warning("messages skipped because failOnDataLoss is false: %s", text)
 
 
 def _combined(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows without empty batches, and small ones put together, up to `most_bytes`."""
+    """Drop empty batches and concatenate small ones, up to `most_bytes`."""
     small: list[pa.RecordBatch] = []
     rows = size_bytes = 0
     for batch in batches:
@@ -147,19 +148,19 @@ def _combined(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa
 
 
 def _concatenated(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """One batch where Arrow can hold it as one: a column of 2 GiB or more becomes several."""
+    """Concatenate batches into one. Arrow returns several if a column has 2 GiB or more."""
     if len(batches) <= 1:
         return batches
     together: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return together
 
 
-# --- fetching ahead ---
+# --- prefetching ---
 
 
 @dataclass(slots=True)
 class _OpenRange:
-    """A range that is being fetched; `following` is its next batch."""
+    """A range that is being fetched. `following`: its next batch."""
 
     wanted: QueueRange
     fetch: RangeFetch
@@ -169,7 +170,7 @@ class _OpenRange:
 def _fetched(
     connection: Connection, ranges: Sequence[QueueRange], settings: FetchSettings
 ) -> Iterator[tuple[QueueRange, Fetched]]:
-    """All batches of all ranges, in order; what comes next is fetched meanwhile."""
+    """Yield all batches of all ranges, in order, while the next ones are prefetched."""
     puller = connection.puller
     waiting = deque(ranges)
     opened: deque[_OpenRange] = deque()
@@ -191,7 +192,7 @@ def _fetched(
 
 
 def _may_open(opened: Sequence[_OpenRange], wanted: QueueRange, settings: FetchSettings) -> bool:
-    """The first always; others while all of them together are no more than a batch."""
+    """Return whether another range may be opened: the first one always, others while all fit one batch."""
     if not opened:
         return True
     return (

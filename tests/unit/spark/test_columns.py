@@ -81,7 +81,7 @@ class TestSelection:
             check_selection(schema(StructField("Body", BinaryType())))
 
     def test_another_type(self) -> None:
-        with pytest.raises(SchemaError, match="'queueId' of type bigint: it has to be of type int"):
+        with pytest.raises(SchemaError, match="'queueId' of type bigint: it must be of type int"):
             check_selection(schema(StructField("queueId", LongType())))
 
     def test_type_of_properties_goes_with_the_mode(self) -> None:
@@ -94,7 +94,7 @@ class TestSelection:
 
     def test_map_of_other_types(self) -> None:
         chosen = schema(StructField("properties", MapType(StringType(), BinaryType())))
-        with pytest.raises(SchemaError, match="map<string,binary>: it has to be of type map<string,string>"):
+        with pytest.raises(SchemaError, match="map<string,binary>: it must be of type map<string,string>"):
             check_selection(chosen)
 
     def test_twice(self) -> None:

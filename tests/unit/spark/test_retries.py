@@ -31,7 +31,7 @@ def test_pauses_grow_until_the_timeout() -> None:
     assert sum(pauses) == pytest.approx(10.0)
     assert pauses[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
     assert max(pauses) == 2.0
-    assert backoff.seconds() == pytest.approx(10.0)
+    assert backoff.elapsed_seconds() == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize(

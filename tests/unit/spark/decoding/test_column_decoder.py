@@ -269,7 +269,7 @@ class TestDamage:
     @pytest.mark.parametrize("size", [0, 90, -5])
     def test_sizes_that_cannot_be(self, size: int) -> None:
         chunk = size.to_bytes(4, "big", signed=True) + record(plain_message(1))[4:]
-        with pytest.raises(RecordDamaged, match=f"the record says {size} bytes"):
+        with pytest.raises(RecordDamaged, match=f"the record size is {size} bytes"):
             fast_rows([chunk])
 
     def test_filler_is_refused_wherever_its_offset_lies(self) -> None:

@@ -64,9 +64,9 @@ def test_a_pattern_that_python_warns_of_is_taken() -> None:
         ("subscibe", "did you mean subscribe"),
         ("startingOffset", "did you mean startingOffsets"),
         ("startingoffsetsbytimestmp", "did you mean startingOffsetsByTimestamp"),
-        ("topic", "here it is subscribe"),
-        ("nameServer", "here it is rocketmq.namesrv.addr"),
-        ("kafka.bootstrap.servers", "here it is rocketmq.namesrv.addr"),
+        ("topic", "the name here is subscribe"),
+        ("nameServer", "the name here is rocketmq.namesrv.addr"),
+        ("kafka.bootstrap.servers", "the name here is rocketmq.namesrv.addr"),
         (
             "rocketmq.accessKeyId",
             "settings of the client are rocketmq.namesrv.addr, rocketmq.serialize.type, ",
@@ -85,7 +85,9 @@ def test_an_unknown_option_is_refused_with_what_may_be_meant(name: str, advice: 
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_name_servers_are_needed(mode: Mode) -> None:
-    with pytest.raises(OptionError, match=r"rocketmq\.namesrv\.addr is not given: it must be addresses"):
+    with pytest.raises(
+        OptionError, match=r"rocketmq\.namesrv\.addr is not given: it must be name server addresses"
+    ):
         ReadOptions.read({"subscribe": "orders"}, mode)
 
 
@@ -93,8 +95,14 @@ def test_name_servers_are_needed(mode: Mode) -> None:
     ("given", "complaint"),
     [
         ({}, "subscribe is not given: it must be given, or one of subscribePattern and assign"),
-        ({"subscribe": "a", "subscribePattern": "b"}, "subscribePattern is 'b': .* left out, as subscribe"),
-        ({"subscribePattern": "b", "assign": '{"a":{"b":[0]}}'}, "assign is .* as subscribePattern is given"),
+        (
+            {"subscribe": "a", "subscribePattern": "b"},
+            "subscribePattern is 'b': .* left out, because subscribe",
+        ),
+        (
+            {"subscribePattern": "b", "assign": '{"a":{"b":[0]}}'},
+            "assign is .* because subscribePattern is given",
+        ),
     ],
 )
 def test_topics_are_said_in_exactly_one_way(given: dict[str, str], complaint: str) -> None:
@@ -133,16 +141,16 @@ def test_positions() -> None:
     [
         (
             {"startingOffsets": "earliest", "startingTimestamp": "5"},
-            "startingTimestamp is '5': it must be left out, as startingOffsets is given",
+            "startingTimestamp is '5': it must be left out, because startingOffsets is given",
         ),
         (
             {"startingTimestamp": "5", "startingOffsetsByTimestamp": _AT_5},
-            "startingOffsetsByTimestamp is .* as startingTimestamp is given",
+            "startingOffsetsByTimestamp is .* because startingTimestamp is given",
         ),
         ({"endingOffsets": "latest", "endingTimestamp": "5"}, "endingTimestamp is '5': .* left out"),
         (
             {"startingOffsets": "latest"},
-            "startingOffsets is 'latest': .* a batch that has latest there is empty",
+            "startingOffsets is 'latest': .* a batch with latest there is empty",
         ),
         (
             {"startingOffsets": '{"orders":{"b":{"0":-1}}}'},
@@ -150,19 +158,22 @@ def test_positions() -> None:
         ),
         (
             {"startingOffsets": _AT_5, "endingOffsets": _AT_3},
-            r"endingOffsets is .* where reading starts, or after that \(orders/b/0\)",
+            r"endingOffsets is .* at or after the start of reading \(orders/b/0\)",
         ),
         (
             {"startingOffsetsByTimestamp": _AT_5, "endingOffsetsByTimestamp": _AT_3},
-            "endingOffsetsByTimestamp is .* where reading starts, or after that",
+            "endingOffsetsByTimestamp is .* at or after the start of reading",
         ),
         (
             {"startingTimestamp": "5", "endingTimestamp": "4"},
-            "endingTimestamp is '4': it must be the time of startingTimestamp, or later",
+            "endingTimestamp is '4': it must be at or after startingTimestamp",
         ),
-        ({"startingOffsets": "group"}, "groupId is not given: it must be given, as startingOffsets needs"),
-        ({"endingOffsets": "group"}, "groupId is not given: it must be given, as endingOffsets needs"),
-        ({"subExpressionType": "SQL92"}, "subExpression is not given: .* as subExpressionType is SQL92"),
+        (
+            {"startingOffsets": "group"},
+            "groupId is not given: it must be given, because startingOffsets needs",
+        ),
+        ({"endingOffsets": "group"}, "groupId is not given: it must be given, because endingOffsets needs"),
+        ({"subExpressionType": "SQL92"}, "subExpression is not given: .* because subExpressionType is SQL92"),
     ],
 )
 def test_what_cannot_go_together_in_a_batch(given: dict[str, str], complaint: str) -> None:
@@ -177,7 +188,10 @@ def test_what_cannot_go_together_in_a_batch(given: dict[str, str], complaint: st
             {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
             r"minOffsetsPerTrigger is '6': it must be at most maxOffsetsPerTrigger \(5\)",
         ),
-        ({"commitOffsetsToGroup": "true"}, "groupId is not given: .* as commitOffsetsToGroup needs a group"),
+        (
+            {"commitOffsetsToGroup": "true"},
+            "groupId is not given: .* because commitOffsetsToGroup needs a group",
+        ),
     ],
 )
 def test_what_cannot_go_together_in_a_stream(given: dict[str, str], complaint: str) -> None:
@@ -196,5 +210,5 @@ def test_what_may_go_together() -> None:
 
 
 def test_a_value_that_is_no_text_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"minPartitions is '4': .* \(a text is needed, not int\)"):
+    with pytest.raises(OptionError, match=r"minPartitions is '4': .* \(the value must be a text, not int\)"):
         ReadOptions.for_batch({**READING, "minPartitions": 4})  # type: ignore[dict-item]

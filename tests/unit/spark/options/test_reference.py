@@ -39,8 +39,8 @@ def test_every_field_is_a_described_option(model: type[OptionGroup]) -> None:
 
 
 def test_rows_say_the_mode_they_are_for() -> None:
-    assert "For stream only; without effect elsewhere. |" in _READING
-    assert "For batch only; refused elsewhere. |" in _READING
+    assert "For streams only; ignored otherwise. |" in _READING
+    assert "For batches only; rejected otherwise. |" in _READING
 
 
 @pytest.mark.parametrize(

@@ -78,19 +78,28 @@ def test_every_setting_of_the_sdk_can_be_given() -> None:
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"accessKey": "a"}, r"rocketmq.secretKey is not given: it must be given, as rocketmq.accessKey is"),
-        ({"secretKey": "open-sesame"}, r"rocketmq.accessKey is not given: .* as rocketmq.secretKey is"),
-        ({"securityToken": "open-sesame"}, r"rocketmq.accessKey is not .* as rocketmq.securityToken is"),
+        (
+            {"accessKey": "a"},
+            r"rocketmq.secretKey is not given: it must be given, because rocketmq.accessKey is",
+        ),
+        ({"secretKey": "open-sesame"}, r"rocketmq.accessKey is not given: .* because rocketmq.secretKey is"),
+        ({"securityToken": "open-sesame"}, r"rocketmq.accessKey is not .* because rocketmq.securityToken is"),
         (
             {"tls.caFile": "ca.pem"},
-            r"tls.enable is not given: it must be true, as rocketmq.tls.caFile is given",
+            r"tls.enable is not given: it must be true, because rocketmq.tls.caFile is given",
         ),
-        ({"tls.enable": "false", "tls.verify": "none"}, r"tls.enable is 'false': .* as rocketmq.tls.verify"),
-        ({"tls.keyPassword": "open-sesame"}, r"tls.enable is not given: .* as rocketmq.tls.keyPassword is"),
-        ({"tls.enable": "true", "tls.keyFile": "k"}, r"tls.certFile is not given: .* as its key is"),
+        (
+            {"tls.enable": "false", "tls.verify": "none"},
+            r"tls.enable is 'false': .* because rocketmq.tls.verify",
+        ),
+        (
+            {"tls.keyPassword": "open-sesame"},
+            r"tls.enable is not given: .* because rocketmq.tls.keyPassword is",
+        ),
+        ({"tls.enable": "true", "tls.keyFile": "k"}, r"tls.certFile is not given: .* because its key is"),
         (
             {"tls.enable": "true", "tls.verify": "none", "tls.caFile": "ca.pem"},
-            r"tls.caFile is 'ca.pem': it must be left out, as rocketmq.tls.verify is none",
+            r"tls.caFile is 'ca.pem': it must be left out, because rocketmq.tls.verify is none",
         ),
     ],
 )

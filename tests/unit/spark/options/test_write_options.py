@@ -41,7 +41,7 @@ def test_name_servers_are_needed() -> None:
     [
         ("sendBatchSise", "did you mean sendBatchSize"),
         ("subscribe", "options for writing are brokerTimeout, "),
-        ("kafka.compression.type", "here it is compression"),
+        ("kafka.compression.type", "the name here is compression"),
     ],
 )
 def test_an_unknown_option_is_refused(name: str, advice: str) -> None:

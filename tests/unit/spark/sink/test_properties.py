@@ -109,11 +109,11 @@ def test_delivery_times_as_milliseconds_or_timestamps(column: pa.Array) -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"tags": ["a", "b\x02c"]}, "its TAGS hold"),
-        ({"keys": ["a", "b\x02c"]}, "its KEYS hold"),
-        ({"keys": [["a"], ["b", "c d"]]}, "holds a space"),
-        ({"keys": [["a"], ["b", ""]]}, "null or empty"),
-        ({"keys": [["a"], ["b", None]]}, "null or empty"),
+        ({"tags": ["a", "b\x02c"]}, "its TAGS contain"),
+        ({"keys": ["a", "b\x02c"]}, "its KEYS contain"),
+        ({"keys": [["a"], ["b", "c d"]]}, "contains a space"),
+        ({"keys": [["a"], ["b", ""]]}, "null, empty"),
+        ({"keys": [["a"], ["b", None]]}, "null, empty"),
         (
             {"properties": pa.array([[("a", "1")], [("a", "1"), ("b\x01", "2")]], STRING_MAP)},
             r"property 'b\\x01'",

@@ -38,7 +38,7 @@ def test_all_columns_in_any_order_and_case() -> None:
         queueId=IntegerType(),
         deliverTimestamp=TimestampType(),
     )
-    assert sink_columns(schema, None).places == {
+    assert sink_columns(schema, None).indexes == {
         "body": 0,
         "topic": 1,
         "tags": 2,
@@ -52,23 +52,23 @@ def test_all_columns_in_any_order_and_case() -> None:
 
 @pytest.mark.parametrize("kind", [BinaryType(), _STRING])
 def test_a_body_is_binary_or_text_and_enough_where_the_topic_is_an_option(kind: DataType) -> None:
-    assert sink_columns(_schema(body=kind), "T").places == {"body": 0}
+    assert sink_columns(_schema(body=kind), "T").indexes == {"body": 0}
 
 
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
         ({"body": _STRING, "colour": _STRING}, "'colour' is unknown.*deliverTimestamp"),
-        ({"body": IntegerType()}, "'body' is of type int, allowed is binary or string"),
+        ({"body": IntegerType()}, "'body' is of type int, but must be binary or string"),
         ({"body": _STRING, "keys": ArrayType(IntegerType())}, "'keys' is of type array<int>"),
-        ({"body": _STRING, "properties": MapType(_STRING, LongType())}, "allowed is map<string,string>"),
-        ({"body": _STRING, "queueId": LongType()}, "'queueId' is of type bigint, allowed is int"),
-        ({"body": _STRING, "deliverTimestamp": TimestampNTZType()}, "timestamp_ntz, allowed is timestamp"),
+        ({"body": _STRING, "properties": MapType(_STRING, LongType())}, "but must be map<string,string>"),
+        ({"body": _STRING, "queueId": LongType()}, "'queueId' is of type bigint, but must be int"),
+        ({"body": _STRING, "deliverTimestamp": TimestampNTZType()}, "timestamp_ntz, but must be timestamp"),
         ({"tags": _STRING}, "'body' is missing"),
-        ({"body": _STRING, "Body": _STRING}, "'body' is there twice"),
+        ({"body": _STRING, "Body": _STRING}, "'body' is in the schema twice"),
         ({"body": _STRING, "queueId": IntegerType(), "shardingKey": _STRING}, "exclude each other"),
         ({"body": _STRING, "delayTimeLevel": IntegerType(), "deliverTimestamp": LongType()}, "exclude"),
-        ({"body": _STRING, "brokerName": _STRING}, "'queueId' is about, and that column is missing"),
+        ({"body": _STRING, "brokerName": _STRING}, "'queueId', but that column is missing"),
     ],
 )
 def test_what_cannot_be_written(columns: dict[str, DataType], said: str) -> None:
@@ -77,5 +77,5 @@ def test_what_cannot_be_written(columns: dict[str, DataType], said: str) -> None
 
 
 def test_a_topic_has_to_come_from_somewhere() -> None:
-    with pytest.raises(SchemaError, match="option topic, or a column 'topic'"):
+    with pytest.raises(SchemaError, match="option topic, or add a column 'topic'"):
         sink_columns(_schema(body=_STRING), None)

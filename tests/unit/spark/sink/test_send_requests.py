@@ -78,7 +78,7 @@ def test_queues_that_are_not_there_refuse_their_rows() -> None:
     encoded = encode(rows(body=_numbered(3), queueId=pa.array([1, 4, -1], _INT)))
     made = send_requests(encoded, {"T": QUEUES}, settings())
     assert _bodies(made) == [[b"0"]]
-    assert "no queue of topic T" in encoded.rejected.reasons[1]
+    assert "not a writable queue of topic T" in encoded.rejected.reasons[1]
     assert "below 0" in encoded.rejected.reasons[2]
 
 

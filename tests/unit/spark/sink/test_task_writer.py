@@ -242,7 +242,7 @@ def test_the_path_takes_what_the_topic_cannot(write: _Write, tmp_path: Path) -> 
         ("query:7:3:2", "3", b"x" * 3000),
         ("query:7:3:3", "x\x02", b"d"),
     ]
-    assert "refused as a dead letter too" in found[1]["reason"]
+    assert "rejected as a dead letter, too" in found[1]["reason"]
 
 
 def test_the_same_task_again_replaces_its_file_and_a_failed_one_leaves_none(

@@ -90,5 +90,5 @@ def test_refused_rows_are_told_of_on_the_driver(caplog: pytest.LogCaptureFixture
         assert not caplog.records
         writer.commit([SinkCommit(10, 1), SinkCommit(5, 2)], 5)
         writer.abort([SinkCommit(10, 1), None], 6)
-    assert "micro-batch 5: 3 of 15 rows were refused" in caplog.text
-    assert "micro-batch 6 failed" in caplog.text
+    assert "rows rejected, kept as dead letters micro-batch=5 rejected=3 rows=15" in caplog.text
+    assert "write failed, messages sent stay in the topics micro-batch=6" in caplog.text
