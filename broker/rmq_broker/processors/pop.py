@@ -44,21 +44,13 @@ _R = TypeVar("_R", Answer, LookResult)
 
 @dataclass(slots=True, eq=False)
 class _PopRequest:
-    """One request to pop; `ends_at_ms` is when its client stops waiting."""
+    """One request to pop."""
 
     connection: Connection
     command: RemotingCommand
     header: PopMessageRequestHeader
-    ends_at_ms: int
-
-    @property
-    def queue_id(self) -> int:
-        return max(self.header.queue_id, ANY_QUEUE)
-
-    @property
-    def key(self) -> QueueKey:
-        """The key that the request waits for."""
-        return QueueKey(self.header.topic, self.header.consumer_group, self.queue_id)
+    key: QueueKey  # what it pops from, and what it waits for
+    ends_at_ms: int  # when its client stops waiting
 
 
 class PopProcessor:
@@ -99,7 +91,9 @@ class PopProcessor:
         self._admission.check_count(header.max_msg_nums)
         self._admission.check_invisible_time(header.invisible_time_ms, 1)
         # A client whose clock is ahead waits no longer than the poll time.
-        request = _PopRequest(connection, command, header, min(born_ms, now_ms) + header.poll_time_ms)
+        ends_at_ms = min(born_ms, now_ms) + header.poll_time_ms
+        key = QueueKey(header.topic, header.consumer_group, max(header.queue_id, ANY_QUEUE))
+        request = _PopRequest(connection, command, header, key, ends_at_ms)
 
         def conclude(pop: Pop) -> Result:
             if pop.count or header.poll_time_ms <= 0:
@@ -112,7 +106,7 @@ class PopProcessor:
         self, request: _PopRequest, conclude: Callable[[Pop], _R | asyncio.Future[_R]]
     ) -> _R | asyncio.Future[_R]:
         """Pop from the queues, and return what `conclude` makes of it. Raises CommandError."""
-        header, queue_id = request.header, request.queue_id
+        header, queue_id = request.header, request.key.queue_id
         self._admission.check(header.consumer_group, header.topic, queue_id, request.connection.peer)
         pop = Pop(
             header.topic,
