@@ -71,7 +71,9 @@ def _build(
     registrar, processors = _build_processors(configuration, services, tiers, address)
     dispatchers = build_dispatchers(processors, tiers)
     listeners = Listeners(settings, ports, dispatchers.main, dispatchers.fast, services.connection_closed)
-    metrics = build_metrics(settings, supervisor, services, tiers, listeners, registrar, now_ms)
+    metrics = build_metrics(
+        settings, supervisor, services, tiers, listeners, registrar, processors.caches, now_ms
+    )
     return Broker(settings, supervisor, address, services, registrar, listeners, metrics)
 
 

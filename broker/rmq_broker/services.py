@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .clients.service import ClientService
 from .delivery.service import DeliveryService
@@ -20,6 +20,7 @@ from .topics.service import TopicService
 from .transactions.service import TransactionService
 
 if TYPE_CHECKING:
+    from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.connection import Connection
     from rmq_remoting.tiers import PoolTier
 
@@ -43,6 +44,11 @@ class Services:
     pops: PopService
     timers: TimerService
     transactions: TransactionService
+
+    @property
+    def caches(self) -> tuple[BoundedCache[Any, Any], ...]:
+        """The bounded caches of all services, for their metrics."""
+        return (*self.delivery.writer.caches, *self.offsets.first_subscriptions.caches)
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget what a client waited for, and the client."""

@@ -239,6 +239,17 @@ async def test_who_waits_for_the_disk_is_counted(tmp_path: Path) -> None:
     assert scrape.value("rmq_store_refuses_writes") == 0
 
 
+async def test_caches_show_their_entries(broker: RunningBroker) -> None:
+    async with broker.client() as client:
+        sent(await client.ask(send("T")))
+        for offset in (0, 1):
+            await client.ask(pull("T", offset=offset, subscription="a"))
+        scrape = await _scrape(broker)
+    assert scrape.value("rmq_cache_entries", cache="pull_headers") == 1
+    assert scrape.value("rmq_cache_entries", cache="parsed_subscriptions") == 1
+    assert scrape.value("rmq_cache_evictions_total", cache="parsed_subscriptions") == 0
+
+
 async def test_clients_are_counted_by_what_they_are(broker: RunningBroker) -> None:
     async with broker.client() as first, broker.client() as second:
         await ask_among_notifications(first, heartbeat("c1", "CG", {"T": "*"}, producer_groups=["PG"]))

@@ -7,7 +7,7 @@ while clocks jump, and a message's place in it is known without reading the mess
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 
@@ -33,6 +33,7 @@ class FirstSubscriptions:
             max_bytes=_MAX_BYTES,
             size_of=lambda key, _: ENTRY_OVERHEAD_BYTES + len(key[0]) + len(key[1]),
         )
+        self.caches: tuple[BoundedCache[Any, Any], ...] = (self._log_ends,)
 
     def heard(self, group: str, subscriptions: Iterable[Subscription]) -> None:
         """Note the subscriptions of a heartbeat that are new for the group."""

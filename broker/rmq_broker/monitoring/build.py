@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
+from rmq_remoting.daemon.cache_metrics import CacheCollector
 from rmq_remoting.daemon.remoting_metrics import RemotingCollector
 
 from ..pop.metrics import PopCollector
@@ -16,6 +18,7 @@ from .runtime_info import RuntimeInfo
 from .store_metrics import StoreCollector
 
 if TYPE_CHECKING:
+    from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
     from ..clock import ClockMs
@@ -46,9 +49,13 @@ def build_metrics(
     tiers: Tiers,
     listeners: Listeners,
     registrar: Registrar,
+    caches: Iterable[BoundedCache[Any, Any]],
     now_ms: ClockMs,
 ) -> BrokerMetrics:
-    """Build the collectors of all services, and the server that shows them."""
+    """Build the collectors of all services, and the server that shows them.
+
+    `caches` are those of the processors; the services' own are added.
+    """
     storage, system_topics = services.storage, services.topics.table.system_topics
     observed = Observed(
         settings=settings,
@@ -72,6 +79,7 @@ def build_metrics(
         PopCollector(services.pops),
         TransactionCollector(services.transactions),
         RegistrationCollector(registrar),
+        CacheCollector((*services.caches, *caches)),
         RemotingCollector(listeners.main.dispatcher, {"main": listeners.main, "fast": listeners.fast}),
     )
     return BrokerMetrics(settings, supervisor, collectors)

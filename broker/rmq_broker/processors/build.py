@@ -6,7 +6,7 @@ import os
 import random
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmq_remoting.message_ids import UniqueKeyGenerator
 
@@ -32,6 +32,7 @@ from .send_back import SendBackProcessor
 from .transaction import TransactionProcessor
 
 if TYPE_CHECKING:
+    from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.daemon.configuration import Configuration
 
     from ..clock import ClockMs
@@ -73,6 +74,11 @@ class Processors:
     pops: PopProcessors
     clients: ClientProcessors
     admin: AdminProcessors
+
+    @property
+    def caches(self) -> tuple[BoundedCache[Any, Any], ...]:
+        """The bounded caches of all processors, for their metrics."""
+        return (*self.sends.send.caches, *self.pull.caches, *self.pops.caches)
 
 
 def build_processors(

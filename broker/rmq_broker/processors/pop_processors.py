@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..pop.peeking import Peeking
 from .ack import AckProcessor
@@ -16,6 +16,8 @@ from .pop_admission import PopAdmission
 from .pop_walks import QueueWalks
 
 if TYPE_CHECKING:
+    from rmq_remoting.bounded_cache import BoundedCache
+
     from ..clock import ClockMs
     from ..pop.routes import QueueRoutes
     from ..services import Services
@@ -33,6 +35,7 @@ class PopProcessors:
     notification: NotificationProcessor
     assignment: AssignmentProcessor
     request_mode: RequestModeProcessor
+    caches: tuple[BoundedCache[Any, Any], ...]
 
 
 def build_pop_processors(
@@ -44,12 +47,14 @@ def build_pop_processors(
     admission = PopAdmission(settings, topics, groups)
     acknowledging = pops.acknowledging
     walks = QueueWalks(store, services.pulls.cold_reads)
+    pop = PopProcessor(admission, pops, store, walks, services.filters.filters, now_ms)
     return PopProcessors(
-        pop=PopProcessor(admission, pops, store, walks, services.filters.filters, now_ms),
+        pop=pop,
         peek=PeekProcessor(admission, Peeking(settings, topics, store, pops.popping), walks),
         ack=AckProcessor(admission, acknowledging, store, settings.broker_name),
         change_invisible=ChangeInvisibleProcessor(admission, acknowledging, store),
         notification=NotificationProcessor(settings, admission, pops, topics, store, now_ms),
         assignment=AssignmentProcessor(settings, services.clients.consumers, routes, pops.modes),
         request_mode=RequestModeProcessor(pops.modes, topics, groups, pops.save_modes),
+        caches=(*pop.caches, *routes.caches),
     )
