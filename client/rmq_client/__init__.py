@@ -1,4 +1,4 @@
-"""The RocketMQ SDK for Python: asyncio first; `rmq_client.blocking` for programs without a loop."""
+"""The RocketMQ SDK for Python: asyncio first, `rmq_client.blocking` for programs without an event loop."""
 
 from __future__ import annotations
 

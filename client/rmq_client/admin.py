@@ -1,4 +1,4 @@
-"""Administration that programs need: topics, how far they and their groups reach, and single messages."""
+"""Administration for programs: topics, messages, and the progress of consumer groups."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ROUTE_POLL_SECONDS: Final = 0.1
 
 
 class Admin(Lifetime):
-    """Orders and questions to a cluster.
+    """Administration of a cluster.
 
     ::
 
@@ -46,7 +46,10 @@ class Admin(Lifetime):
     def __init__(
         self, namesrv: str | Sequence[str] | None = None, *, settings: ClientSettings = _DEFAULT_SETTINGS
     ) -> None:
-        """With `settings.namespace`, names of topics and groups are those of the namespace."""
+        """Connect to the cluster of these name servers.
+
+        With `settings.namespace`, topics and groups are named without the namespace.
+        """
         self._namesrv = namesrv
         self._settings = settings
         self._namespace = Namespace(settings.namespace)
@@ -55,7 +58,7 @@ class Admin(Lifetime):
         self._queries: MessageQueries
 
     async def start(self) -> None:
-        """Begin. Raises UsageError."""
+        """Connect. Raises UsageError."""
         if self._instance is not None:
             raise UsageError("this Admin has been started already")
         self._instance = await ClientInstance.acquire(self._namesrv, self._settings)
@@ -63,7 +66,7 @@ class Admin(Lifetime):
         self._queries = MessageQueries(self._api, self._settings.max_unpacked_body_bytes)
 
     async def stop(self) -> None:
-        """Give the connections back."""
+        """Release the connections."""
         instance, self._instance = self._instance, None
         if instance is not None:
             await uninterrupted(instance.release())
@@ -81,11 +84,11 @@ class Admin(Lifetime):
         broker_name: str | None = None,
         timeout_seconds: float = 10.0,
     ) -> None:
-        """Create a topic, or change it, on all masters (of one cluster, or on one broker), and wait until the
-        name servers know it there.
+        """Create or change a topic on all masters, and wait until the name servers know it there.
 
-        `queues` per broker; `permission`: 2 to write, 4 to read, 6 both; `attributes` as Apache's tools take
-        them, the name with a + before it. Raises ClientError.
+        `cluster` or `broker_name` restrict the masters. `queues` is per broker. `permission` is 2 to write, 4
+        to read, 6 for both. `attributes` have the names of Apache's tools, with a + before the name. Raises
+        ClientError.
         """
         topic = self._namespace.wrap(topic)
         check_topic(topic)
@@ -101,7 +104,7 @@ class Admin(Lifetime):
         await self._wait_for_route(topic, set(masters), timeout_seconds)
 
     async def delete_topic(self, topic: str) -> None:
-        """Delete a topic with its messages from all brokers and name servers. Raises ClientError."""
+        """Delete a topic and its messages on all brokers and name servers. Raises ClientError."""
         instance = self._running()
         topic = self._namespace.wrap(topic)
         info = await self.cluster_info()
@@ -112,18 +115,21 @@ class Admin(Lifetime):
         await instance.run(instance.name_servers.delete_topic(topic))
 
     async def topics(self) -> list[str]:
-        """Names of all topics; of those in the namespace where there is one. Raises ClientError."""
+        """Return the names of all topics, or of those in the namespace if there is one.
+
+        Raises ClientError.
+        """
         instance, namespace = self._running(), self._namespace
         topics = await instance.run(instance.name_servers.topics())
         return sorted(namespace.unwrap(topic) for topic in topics if namespace.has(topic))
 
     async def topic_route(self, topic: str) -> TopicRoute:
-        """Where a topic is now. Raises TopicNotFound and other ClientErrors."""
+        """Return the current route of a topic. Raises TopicNotFound and other ClientErrors."""
         instance = self._running()
         return await instance.run(instance.routes.refresh(self._namespace.wrap(topic)))
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """How far every queue of a topic reaches. Raises ClientError."""
+        """Return the offsets of every queue of a topic. Raises ClientError."""
         topic = self._namespace.wrap(topic)
         addresses = await self._addresses_of(topic)
         tables = await asyncio.gather(*(self._api.topic_stats(address, topic) for address in addresses))
@@ -142,21 +148,23 @@ class Admin(Lifetime):
         end: datetime | None = None,
         max_messages: int = DEFAULT_MAX_MESSAGES,
     ) -> QueryResult:
-        """Messages of a topic that have a key, stored between two times, the oldest first.
+        """Return messages of a topic that have a key, stored between two times, the oldest first.
 
         `key` is one of a message's keys, or with `unique` the id that its producer gave it (`msg_id`; the
-        messages of one batch share it). Of more than `max_messages` the newest are given; a broker gives 64
-        of them at most (`maxMsgsNumBatch`), and 32 by unique key. Brokers index messages a moment after they
-        have stored them. Raises ClientError where no broker of the topic answers; where only some do, the
-        result says which did not.
+        messages of one batch share it). Of more than `max_messages` messages the newest are returned. A
+        broker returns at most 64 (`maxMsgsNumBatch`), and at most 32 by unique key. Brokers index messages a
+        moment after they have stored them.
+
+        Raises ClientError if no broker of the topic answers. If only some answer, the result names the
+        others.
         """
         if max_messages < 1:
-            raise UsageError(f"max_messages={max_messages}: at least one message has to be asked for")
+            raise UsageError(f"max_messages={max_messages}: must be at least 1")
         if not key:
-            raise UsageError("a key is needed")
+            raise UsageError("key is empty: name a key of the messages")
         begin_ms, end_ms = time_range_ms(begin, end)
         if begin_ms > end_ms:
-            raise UsageError(f"no time is between begin {begin} and end {end}")
+            raise UsageError(f"begin {begin} is after end {end}: no message can be stored between them")
         topic = self._namespace.wrap(topic)
         query = MessageQuery(topic, key, unique, begin_ms, end_ms, max_messages)
         result = await self._queries.query(await self.topic_route(topic), query)
@@ -164,10 +172,11 @@ class Admin(Lifetime):
         return result
 
     async def view_message(self, topic: str, message_id: str) -> MessageExt | None:
-        """The message of an id, of the broker's (`offset_msg_id`) or the producer's (`msg_id`).
+        """Return the message with an id of the broker (`offset_msg_id`) or of the producer (`msg_id`).
 
-        None if no broker of the topic has it (any more, or yet). Of a batch's messages, which share their
-        `msg_id`, the first. Raises ClientError where a broker that may have it does not answer.
+        Returns None if no broker of the topic has the message (any more, or yet). The messages of a batch
+        share their `msg_id`: the first is returned. Raises ClientError if a broker that may have it does not
+        answer.
         """
         message = await self._queries.view(await self.topic_route(topic), message_id)
         if message is not None:
@@ -177,10 +186,10 @@ class Admin(Lifetime):
     # --- consumption ---
 
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """How far a group has come in every queue of a topic, or of all topics that it has consumed.
+        """Return the progress of a group in every queue of a topic, or of all topics that it has consumed.
 
-        With it, how many messages per second it got in the last minute. A group that never consumed has no
-        queues. Raises ClientError.
+        The result also has the messages per second that the group got in the last minute. A group that never
+        consumed has no queues. Raises ClientError.
         """
         group = self._namespace.checked_group(group)
         if topic is None:
@@ -211,9 +220,9 @@ class Admin(Lifetime):
         )
 
     async def consume_time_span(self, group: str, topic: str) -> list[QueueTimeSpan]:
-        """From when to when each queue's messages are, and up to when a group has consumed them.
+        """Return the times of the first, the last and the last consumed message of each queue.
 
-        Times in ms since 1970, -1 where there is no message. Raises ClientError.
+        Times are in ms since 1970, -1 if there is no message. Raises ClientError.
         """
         group, topic = self._namespace.checked_group(group), self._namespace.wrap(topic)
         header = QueryConsumeTimeSpanRequestHeader(group=group, topic=topic)
@@ -223,7 +232,7 @@ class Admin(Lifetime):
                     address,
                     RequestCode.QUERY_CONSUME_TIME_SPAN,
                     header,
-                    f"times of group {group} in topic {topic}",
+                    f"consumption times of group {group} in topic {topic}",
                     lambda answer: QueryConsumeTimeSpanBody.decode(answer.body).consume_time_span_set,
                 )
                 for address in await self._addresses_of(topic)
@@ -238,42 +247,48 @@ class Admin(Lifetime):
     # --- clusters ---
 
     async def cluster_info(self) -> ClusterInfo:
-        """All brokers. Raises ClientError."""
+        """Return all brokers. Raises ClientError."""
         instance = self._running()
         return await instance.run(instance.name_servers.cluster_info())
 
     # --- offsets ---
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the queue's next message will get. Raises ClientError."""
+        """Return the offset that the next message of the queue will get. Raises ClientError."""
         queue = self._namespace.wrap_queue(queue)
         return await self._api.max_offset(await self._address_of(queue), queue)
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the queue's oldest message. Raises ClientError."""
+        """Return the offset of the oldest message in the queue. Raises ClientError."""
         queue = self._namespace.wrap_queue(queue)
         return await self._api.min_offset(await self._address_of(queue), queue)
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at `timestamp_ms` (since 1970 UTC) or later.
+        """Return the offset of the first message stored at `timestamp_ms` (since 1970 UTC) or later.
 
-        Where there is none yet, the offset that the next message will get. Raises ClientError.
+        Without such a message it is the offset that the next message will get. Raises ClientError.
         """
         queue = self._namespace.wrap_queue(queue)
         return await self._api.search_offset(await self._address_of(queue), queue, timestamp_ms)
 
     async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """How far a group is in a queue, None if it never said. Raises ClientError."""
+        """Return the committed offset of a group in a queue, None if it has committed none.
+
+        Raises ClientError.
+        """
         group, queue = self._namespace.wrap(group), self._namespace.wrap_queue(queue)
         return await self._api.committed_offset(await self._address_of(queue), group, queue)
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set how far a group is in a queue; its consumers must not be running. Raises ClientError."""
+        """Set the committed offset of a group in a queue.
+
+        Its consumers must not be running. Raises ClientError.
+        """
         group, queue = self._namespace.wrap(group), self._namespace.wrap_queue(queue)
         await self._api.commit_offset(await self._address_of(queue), group, queue, offset)
 
     async def consumer_ids(self, group: str, topic: str) -> list[str]:
-        """The client ids of a group's living consumers, as a broker of the topic knows them.
+        """Return the client ids of a group's live consumers, as one broker of the topic knows them.
 
         Raises ClientError.
         """
@@ -282,7 +297,7 @@ class Admin(Lifetime):
             address = route.broker_address(name)
             if address is not None:
                 return await self._api.consumer_ids(address, self._namespace.wrap(group))
-        raise RouteError(f"topic {topic} has no broker that could be asked")
+        raise RouteError(f"topic {topic} has no broker with an address: no broker can be asked")
 
     async def _masters(self, cluster: str | None, broker_name: str | None) -> dict[str, str]:
         info = await self.cluster_info()
@@ -296,11 +311,11 @@ class Admin(Lifetime):
         if not masters:
             chosen = broker_name or cluster or "the cluster"
             known = ", ".join(sorted(info.broker_addr_table)) or "none"
-            raise UsageError(f"there is no master of {chosen}; brokers known to the name servers: {known}")
+            raise UsageError(f"{chosen} has no master; brokers known to the name servers: {known}")
         return masters
 
     async def _wait_for_route(self, topic: str, broker_names: set[str], timeout_seconds: float) -> None:
-        """Brokers tell the name servers of a new topic after they have answered."""
+        """Wait for the registration of a new topic, which brokers send after they have answered."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         while True:
@@ -316,13 +331,14 @@ class Admin(Lifetime):
                 return
             if loop.time() > deadline:
                 raise ClientError(
-                    f"topic {topic} was created on {', '.join(sorted(missing))}, but the name servers do not "
-                    f"know it there after {timeout_seconds} s: see whether those brokers can reach them"
+                    f"topic {topic} was created on {', '.join(sorted(missing))}, but the name servers do "
+                    f"not list it there after {timeout_seconds} s: check that those brokers can reach the "
+                    "name servers"
                 )
             await asyncio.sleep(_ROUTE_POLL_SECONDS)
 
     async def _addresses_of(self, topic: str) -> list[str]:
-        """An address for each broker of a topic: the master's where it is there."""
+        """Return an address for each broker of a topic: the master's, if there is a master."""
         route = await self.topic_route(topic)
         return [address for name in route.brokers if (address := route.broker_address(name))]
 

@@ -1,8 +1,8 @@
-"""The same producers and consumers for programs without a loop.
+"""The same classes for programs without an event loop.
 
-Every method here runs the asyncio one on a background loop and waits for it; arguments, results and errors
-are the same. Objects may be used from several threads, but not in callbacks that run on that loop (those of
-`listen_to_queues`, coroutines as listeners): there a blocking call raises UsageError.
+Each method runs the asyncio method on a background loop and waits for it. Arguments, results and errors are
+the same. Objects may be used from several threads, but not in callbacks that run on the background loop
+(those of `listen_to_queues`, and coroutines as listeners). A blocking call there raises UsageError.
 
 ::
 
@@ -44,16 +44,16 @@ B = TypeVar("B")
 
 
 class _Background:
-    """The loop that all blocking objects of a process share, made when it is first needed."""
+    """The loop that all blocking objects of a process share, started at its first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait; an interrupted wait cancels it.
+        """Run a coroutine on the loop and wait for it. An interrupted wait cancels the coroutine.
 
-        Raises UsageError for who runs on that loop himself: it would wait for itself for ever.
+        Raises UsageError for a caller that runs on that loop: it would wait for itself for ever.
         """
         with self._lock:
             if self._thread is None:
@@ -61,8 +61,8 @@ class _Background:
         if self._thread.is_current():
             coroutine.close()
             raise UsageError(
-                "a blocking call in a callback on the loop of the blocking objects would wait for itself: "
-                "have another thread make it"
+                "blocking call in a callback on the background loop: it would wait for itself; make the "
+                "call from another thread"
             )
         future = self._thread.submit(coroutine)
         try:
@@ -76,7 +76,7 @@ _background = _Background()
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the loop that the blocking objects share, and wait: for many calls side by side.
+    """Run a coroutine on the loop of the blocking objects and wait: for many calls side by side.
 
     Raises UsageError on that loop itself.
     """
@@ -84,7 +84,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _reset_after_fork() -> None:
-    """A forked process does not have the thread."""
+    """Forget the loop in a forked process, which does not have its thread."""
     global _background  # noqa: PLW0603
     _background = _Background()
 
@@ -93,16 +93,16 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class _BlockingObject(Generic[A]):
-    """Holds the asyncio object; knows how to start and stop it."""
+    """Wraps an asyncio object, and starts and stops it."""
 
     _asyncio: A
 
     def start(self) -> None:
-        """Begin."""
+        """Start the object."""
         _background.run(self._asyncio.start())
 
     def stop(self) -> None:
-        """End."""
+        """Stop the object."""
         _background.run(self._asyncio.stop())
 
     def __enter__(self) -> Self:
@@ -118,7 +118,7 @@ class _BlockingObject(Generic[A]):
 def _constructs(
     kind: Callable[P, B],
 ) -> Callable[[Callable[[Any], None]], Callable[Concatenate[Any, P], None]]:
-    """Turns `__init__` into one that takes the arguments of the asyncio class and makes such an object."""
+    """Turn `__init__` into a constructor with the parameters of the asyncio class, which it creates."""
 
     def decorate(_: Callable[[Any], None]) -> Callable[Concatenate[Any, P], None]:
         @functools.wraps(kind.__init__)
@@ -133,7 +133,7 @@ def _constructs(
 def _blocking(
     method: Callable[Concatenate[B, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """A method that runs the asyncio one and waits for it."""
+    """Return a method that runs an asyncio method and waits for it."""
 
     @functools.wraps(method)
     def wait(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -143,7 +143,7 @@ def _blocking(
 
 
 def _on_loop(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """A method for one that does not wait itself, run where the object lives."""
+    """Return a method for one that does not wait itself, run on the loop of the object."""
 
     @functools.wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -158,7 +158,7 @@ def _on_loop(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[Any
 def _on_loop_wrapped(
     face: Callable[[T], F], method: Callable[Concatenate[B, P], T]
 ) -> Callable[Concatenate[Any, P], F]:
-    """The same for one that gives an asyncio object; `face` makes the blocking one of it."""
+    """Return a method for one that returns an asyncio object, which `face` wraps."""
     call = _on_loop(method)
 
     @functools.wraps(method)
@@ -169,7 +169,7 @@ def _on_loop_wrapped(
 
 
 class Transaction:
-    """A message that consumers get only if this is committed; see rmq_client.Transaction."""
+    """A message that reaches consumers only if this transaction is committed; see rmq_client.Transaction."""
 
     def __init__(self, transaction: _transactions.Transaction) -> None:
         self._asyncio = transaction
@@ -185,12 +185,12 @@ class Transaction:
 
     @property
     def msg_id(self) -> str:
-        """The message's id, which is the transaction's."""
+        """The id of the message, which is also the id of the transaction."""
         return self._asyncio.msg_id
 
     @property
     def sent(self) -> _results.SendResult:
-        """Where the message waits. Raises UsageError before it was sent."""
+        """Where the half message is stored. Raises UsageError before it was sent."""
         return self._asyncio.sent
 
     def __enter__(self) -> Self:
@@ -208,7 +208,7 @@ class Producer(_BlockingObject[_producer.Producer]):
 
     @_constructs(_producer.Producer)
     def __init__(self) -> None:
-        """Arguments as there."""
+        """Take the same arguments."""
 
     send = _blocking(_producer.Producer.send)
     send_oneway = _blocking(_producer.Producer.send_oneway)
@@ -222,11 +222,11 @@ class Producer(_BlockingObject[_producer.Producer]):
 
 
 class PushConsumer(_BlockingObject[_push.PushConsumer]):
-    """Gives messages to a listener, which should be a function; see rmq_client.PushConsumer."""
+    """Delivers messages to a listener, which should be a function; see rmq_client.PushConsumer."""
 
     @_constructs(_push.PushConsumer)
     def __init__(self) -> None:
-        """Arguments as there."""
+        """Take the same arguments."""
 
     wait_stopped = _blocking(_push.PushConsumer.wait_stopped)
     subscribe = _blocking(_push.PushConsumer.subscribe)
@@ -243,7 +243,7 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
 
     @_constructs(_pull.PullConsumer)
     def __init__(self) -> None:
-        """Arguments as there."""
+        """Take the same arguments."""
 
     queues = _blocking(_pull.PullConsumer.queues)
     assign = _blocking(_pull.PullConsumer.assign)
@@ -265,17 +265,17 @@ class PullConsumer(_BlockingObject[_pull.PullConsumer]):
     pull = _blocking(_pull.PullConsumer.pull)
 
     def __iter__(self) -> Iterator[MessageExt]:
-        """Message by message, until the consumer is stopped."""
+        """Yield message by message until the consumer is stopped."""
         while self._asyncio.is_running:
             yield from self.poll(max_messages=1)
 
 
 class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
-    """Takes messages, and says of each when it is done with it; see rmq_client.SimpleConsumer."""
+    """Receives messages and acknowledges each one; see rmq_client.SimpleConsumer."""
 
     @_constructs(_simple.SimpleConsumer)
     def __init__(self) -> None:
-        """Arguments as there."""
+        """Take the same arguments."""
 
     subscribe = _blocking(_simple.SimpleConsumer.subscribe)
     unsubscribe = _blocking(_simple.SimpleConsumer.unsubscribe)
@@ -284,7 +284,7 @@ class SimpleConsumer(_BlockingObject[_simple.SimpleConsumer]):
     change_invisible_duration = _blocking(_simple.SimpleConsumer.change_invisible_duration)
 
     def __iter__(self) -> Iterator[MessageExt]:
-        """Message by message, until the consumer is stopped."""
+        """Yield message by message until the consumer is stopped."""
         while self._asyncio.is_running:
             yield from _background.run(self._asyncio.next_messages())
 
@@ -294,26 +294,26 @@ class RawPuller(_BlockingObject[_raw_pulls.RawPuller]):
 
     @_constructs(_raw_pulls.RawPuller)
     def __init__(self) -> None:
-        """Arguments as there."""
+        """Take the same arguments."""
 
     pull = _blocking(_raw_pulls.RawPuller.pull)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine where the connections live, in the background; `pulls` may be used in it."""
+        """Run a coroutine on the loop of the connections, in the background. It may use `pulls`."""
         return self._asyncio.submit(coroutine)
 
     @property
     def pulls(self) -> _raw_pulls.RawPuller:
-        """The asyncio object, for such coroutines."""
+        """The asyncio object, for coroutines of `submit`."""
         return self._asyncio
 
 
 class Admin(_BlockingObject[_admin.Admin]):
-    """Orders and questions to a cluster; see rmq_client.Admin."""
+    """Administration of a cluster; see rmq_client.Admin."""
 
     @_constructs(_admin.Admin)
     def __init__(self) -> None:
-        """Arguments as there."""
+        """Take the same arguments."""
 
     create_topic = _blocking(_admin.Admin.create_topic)
     delete_topic = _blocking(_admin.Admin.delete_topic)

@@ -1,4 +1,4 @@
-"""What applications hand over to be called."""
+"""Inspection of callables that an application passes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Whether calling it gives a coroutine; also of partials and of objects that can be called."""
+    """Whether a call returns a coroutine; also for partials and callable objects."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(

@@ -6,5 +6,5 @@ import time
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970 UTC."""
+    """Return the milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Access keys: who this client is, to servers with access control."""
+"""Access keys, by which servers with access control authenticate this client."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An access key (a user's name, with Apache RocketMQ 5) and its secret key (the user's password).
+    """An access key (the user's name, with Apache RocketMQ 5) and its secret key (the user's password).
 
-    With them every request is signed; the secret key itself never leaves the process. `security_token` goes
-    along where keys are temporary. Raises UsageError.
+    The client signs every request with them. The secret key itself never leaves the process. `security_token`
+    belongs to temporary keys. Raises UsageError.
     """
 
     access_key: str
@@ -28,17 +28,17 @@ class Credentials:
             _check("security_token", self.security_token)
 
     def signer(self) -> RequestSigner:
-        """What signs requests with them."""
+        """Return the signer of requests."""
         return RequestSigner(self.access_key, self.secret_key, self.security_token)
 
 
 def _check(name: str, value: object) -> None:
-    """No message of these has the value in it."""
+    """Check one value. Errors never contain the value."""
     if not isinstance(value, str):
-        raise UsageError(f"credentials: {name} has to be a text, not {type(value).__name__}")
+        raise UsageError(f"credentials: {name} must be a str, not {type(value).__name__}")
     if not value:
         raise UsageError(f"credentials: {name} is empty")
     if value != value.strip():
-        raise UsageError(f"credentials: {name} begins or ends with blanks or a line's end: take them off")
+        raise UsageError(f"credentials: {name} begins or ends with white space: remove it")
     if not value.isprintable():
-        raise UsageError(f"credentials: {name} has characters in it that cannot be printed")
+        raise UsageError(f"credentials: {name} contains characters that are not printable: remove them")

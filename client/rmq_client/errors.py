@@ -1,30 +1,30 @@
-"""Errors of the SDK. Whoever catches ClientError catches all of them; the messages say what to do.
+"""Errors of the SDK, all of them a ClientError. Their messages say what to do.
 
 ClientError
-├── UsageError             a call that cannot work: a bad name, a wrong state, a message that no broker takes
+├── UsageError             the call cannot work: a bad name, a wrong state, a message that no broker accepts
 │   └── NotRunning         the object was not started, or has been stopped
-├── RouteError             where a topic is cannot be told
+├── RouteError             the route of a topic is unknown
 │   ├── TopicNotFound      the name servers do not know the topic
-│   └── NoQueue            the topic is there, but no queue of it can be written (or read)
-├── TransactionNotBegun    a transaction's message is not as safe as it should be: it was rolled back
-├── TooMuchUnderWay        this process has too much under way itself: nothing was sent
-├── UnreachableError       no answer: nobody there, or the connection ended
+│   └── NoQueue            the topic exists, but no queue of it can be written (or read)
+├── TransactionNotBegun    the half message is not as durable as configured: it was rolled back
+├── TooMuchUnderWay        this process has too many requests in flight: nothing was sent
+├── UnreachableError       no answer: nothing listens there, or the connection ended
 │   ├── NameServerUnreachable
 │   ├── BrokerUnreachable
-│   ├── TlsFailed          the server's certificate is not trusted, or it does not speak TLS
+│   ├── TlsFailed          the server's certificate is not trusted, or the server does not speak TLS
 │   └── TimedOut           no answer in time; whether the server acted on the request is unknown
-│       └── NoReply        a request was sent, and nobody has replied to it in time
-└── BrokerError            a server refused the request; has its code and remark, and whether to try again
-    ├── Busy               it has too much to do, or limits us: later it may work
-    ├── Unavailable        this broker cannot now, another one may: being stopped, a slave, a full disk
+│       └── NoReply        a request was sent, and no reply came in time
+└── BrokerError            a server refused the request; has code, remark, and whether a retry may help
+    ├── Busy               the server is overloaded, or limits this client: a later retry may work
+    ├── Unavailable        this broker cannot now, another one may: shutting down, a slave, a full disk
     ├── PermissionDenied   the topic or the broker may not be written (or read)
     │   ├── NotAuthenticated   no access key was sent, or a wrong one: see ClientSettings.credentials
-    │   └── NotAuthorized      the user of the access key has no right to do that
+    │   └── NotAuthorized      the user of the access key lacks the right
     ├── NotFound           no such group, offset or message on that broker
-    │   ├── TopicNotOnBroker   nor such a topic, yet
-    │   └── ReceiptExpired     a popped message that is not this consumer's any more: it may come again
+    │   ├── TopicNotOnBroker   no such topic on that broker, yet
+    │   └── ReceiptExpired     the popped message no longer belongs to this consumer: it may be redelivered
     ├── Rejected           the request itself is wrong: a bad message, a bad name, an unknown request
-    └── SubscriptionError  what the broker knows of the group's subscription is missing, old or wrong
+    └── SubscriptionError  the group's subscription on the broker is missing, outdated or wrong
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from rmq_remoting.errors import (
 class ClientError(Exception):
     """Root of all errors of this package.
 
-    `is_outcome_unknown`: a server may have done what was asked for all the same: a message that a send failed
-    for may have been stored. Where it is false, it was not.
+    `is_outcome_unknown`: a server may have acted on the request all the same, so a message of a failed send
+    may have been stored. If it is false, the message was not stored.
     """
 
     is_outcome_unknown: bool = False
 
 
 class UsageError(ClientError, ValueError):
-    """A call that cannot work, whatever the servers say."""
+    """A call that cannot work, whatever the servers answer."""
 
 
 class NotRunning(UsageError):
@@ -65,7 +65,7 @@ class NotRunning(UsageError):
 
 
 class RouteError(ClientError):
-    """Where a topic is cannot be told."""
+    """The route of a topic is unknown."""
 
 
 class TopicNotFound(RouteError):
@@ -73,15 +73,15 @@ class TopicNotFound(RouteError):
 
 
 class NoQueue(RouteError):
-    """The topic is there, but no queue of it can be used as asked."""
+    """The topic exists, but no queue of it can be used as requested."""
 
 
 class TooMuchUnderWay(ClientError):
-    """This process has too much under way itself; nothing was sent."""
+    """This process has too many requests in flight; nothing was sent."""
 
 
 class TransactionNotBegun(ClientError):
-    """A broker has stored a transaction's message, but not as safely as it should: it was rolled back."""
+    """A broker stored a half message, but not as durably as configured: it was rolled back."""
 
 
 class UnreachableError(ClientError):
@@ -97,7 +97,7 @@ class BrokerUnreachable(UnreachableError):
 
 
 class TlsFailed(UnreachableError):
-    """No TLS with the server: its certificate is not trusted, or it does not speak TLS as this side does."""
+    """No TLS with the server: its certificate is not trusted, or it speaks no TLS that this client knows."""
 
 
 class TimedOut(UnreachableError):
@@ -105,14 +105,16 @@ class TimedOut(UnreachableError):
 
 
 class NoReply(TimedOut):
-    """A request reached a broker, and no reply came in time: nobody consumes it, or it takes longer."""
+    """A request reached a broker, and no reply came in time: it has no consumer, or the consumer needs
+    longer.
+    """
 
-    # The request is stored, and whoever consumes it may have acted on it.
+    # The request is stored, and its consumer may have acted on it.
     is_outcome_unknown = True
 
 
 class BrokerError(ClientError):
-    """A server refused a request. `code` and `remark` are the server's own words.
+    """A server refused a request. `code` and `remark` are the server's.
 
     `retryable`: the same request may succeed a little later, or on another broker.
     """
@@ -133,7 +135,7 @@ class BrokerError(ClientError):
 
 
 class Busy(BrokerError):
-    """The server has too much to do, or limits this client."""
+    """The server is overloaded, or limits this client."""
 
     retryable = True
 
@@ -145,25 +147,25 @@ class Unavailable(BrokerError):
 
 
 class PermissionDenied(BrokerError):
-    """The topic or the broker may not be used like this. Another broker of the topic may allow it."""
+    """The topic or the broker does not permit this use. Another broker of the topic may."""
 
     retryable = True
 
 
 class NotAuthenticated(PermissionDenied):
-    """The server wants an access key that it knows, and a signature: ClientSettings.credentials make it."""
+    """The server requires a known access key and a signature: see ClientSettings.credentials."""
 
-    advice = "check access key and secret key: the user has to be known there, and enabled"
+    advice = "check access key and secret key: the user must exist there, and be enabled"
 
 
 class NotAuthorized(PermissionDenied):
-    """The user of the access key has no right to do that. Another broker's users may differ."""
+    """The user of the access key lacks the right. Users of another broker may differ."""
 
-    advice = "have the right granted to the user, as by mqadmin createAcl or updateAcl"
+    advice = "grant the right to the user, for example with mqadmin createAcl or updateAcl"
 
 
 class NotFound(BrokerError):
-    """What the request is about does not exist on that broker."""
+    """The object of the request does not exist on that broker."""
 
 
 class TopicNotOnBroker(NotFound):
@@ -173,25 +175,26 @@ class TopicNotOnBroker(NotFound):
 
 
 class ReceiptExpired(NotFound):
-    """A popped message is not this consumer's any more: its invisible time has passed, or it is settled."""
+    """A popped message no longer belongs to this consumer: its invisible time is over, or it was
+    acknowledged.
+    """
 
 
 class Rejected(BrokerError):
-    """The request itself is wrong: it will not work anywhere."""
+    """The request itself is wrong: no broker accepts it."""
 
 
 class SubscriptionError(BrokerError):
-    """The broker's idea of the group's subscription does not fit the request."""
+    """The group's subscription on the broker does not fit the request."""
 
 
-# What may have happened before the server came to answer so: a failed flush, an error of its own, an answer
-# that cannot be read.
+# Codes that a server may send after it has acted: a failed flush, an internal error, an unreadable answer.
 _OUTCOME_UNKNOWN_CODES: Final = frozenset(
     {ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}
 )
 _KNOWN_CODES: Final = frozenset(int(code) for code in ResponseCode)
 
-# What is worth another attempt follows Apache RocketMQ 5.3.3, DefaultMQProducer.retryResponseCodes.
+# The retryable errors are those of Apache RocketMQ 5.3.3, DefaultMQProducer.retryResponseCodes.
 _CLASSES: Final[dict[int, type[BrokerError]]] = {
     ResponseCode.SYSTEM_ERROR: Unavailable,
     ResponseCode.SYSTEM_BUSY: Busy,
@@ -219,14 +222,14 @@ _CLASSES: Final[dict[int, type[BrokerError]]] = {
 }
 
 
-# Access control has no codes of its own. The remarks are those of Apache RocketMQ 5.3.3 (classes
-# DefaultAuthenticationHandler, AbstractAuthenticationStrategy, AclAuthorizationHandler and the like).
+# Access control has no codes of its own. The remarks are those of Apache RocketMQ 5.3.3
+# (DefaultAuthenticationHandler, AbstractAuthenticationStrategy, AclAuthorizationHandler and others).
 _NOT_AUTHENTICATED: Final = re.compile(
     "check signature failed|username cannot be null|Authentication failed|User:.* (is )?(not found|disabled)"
 )
 _NOT_AUTHORIZED: Final = re.compile("has no permission to access |^Authorization failed")
 # Brokers before 5.3 (ACL 1.0: Apache RocketMQ 4.9, PlainPermissionManager) answer SYSTEM_ERROR with the
-# exception and its place.
+# exception and its source position.
 _OLD_ACCESS_CONTROL: Final = re.compile(
     r"org\.apache\.rocketmq\.acl\.common\.AclException: "
     "(?:(?P<unknown>No accessKey is configured|No acl config for |Check signature failed )"
@@ -235,7 +238,7 @@ _OLD_ACCESS_CONTROL: Final = re.compile(
 
 
 def broker_error(code: int, remark: str | None, address: str, about: str = "") -> BrokerError:
-    """The error for a response code that says 'no'. `about` names what was asked for."""
+    """Return the error for a response code that refuses a request. `about` names the request."""
     kind = _CLASSES.get(code, BrokerError)
     if kind is PermissionDenied and remark is not None:
         if _NOT_AUTHENTICATED.match(remark):
@@ -244,14 +247,14 @@ def broker_error(code: int, remark: str | None, address: str, about: str = "") -
             kind = NotAuthorized
     elif code == ResponseCode.SYSTEM_ERROR and (found := _OLD_ACCESS_CONTROL.match(remark or "")):
         error = (NotAuthenticated if found["unknown"] else NotAuthorized)(code, remark, address, about)
-        error.is_outcome_unknown = False  # access is checked before anything is done
+        error.is_outcome_unknown = False  # access is checked before anything else
         return error
     return kind(code, remark, address, about)
 
 
 @contextmanager
 def readable(address: str, about: str) -> Iterator[None]:
-    """Turns what goes wrong in reading an answer into a BrokerError."""
+    """Turn an error in decoding an answer into a BrokerError."""
     try:
         yield
     except (HeaderError, BodyError) as error:
@@ -259,7 +262,7 @@ def readable(address: str, about: str) -> Iterator[None]:
 
 
 def request_failure(error: RequestError, about: str = "") -> ClientError:
-    """The SDK's error for a request that got no answer from a broker."""
+    """Return the SDK's error for a request that got no answer from a broker."""
     text = f"{about}: {error}" if about else str(error)
     if isinstance(error, TooManyRequests):
         return TooMuchUnderWay(text)

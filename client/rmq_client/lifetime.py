@@ -1,4 +1,4 @@
-"""What is started and stopped can be used with `async with`."""
+"""Objects that are started and stopped, also by `async with`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Self
 
 
 class Lifetime(ABC):
-    """Started where an `async with` begins, stopped where it ends, whatever ends it."""
+    """Started where an `async with` begins, and stopped where it ends, also by an exception."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin."""
+        """Start the object."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """End."""
+        """Stop the object."""
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -21,7 +21,7 @@ _EXIT_GRACE_SECONDS: Final = 1.0
 
 
 class LoopThread:
-    """Runs a loop (uvloop where it can be had) in a daemon thread until it is stopped."""
+    """Runs an event loop (uvloop if it is installed) in a daemon thread until it is stopped."""
 
     def __init__(self, name: str) -> None:
         self._ready: Future[asyncio.AbstractEventLoop] = Future()
@@ -31,11 +31,11 @@ class LoopThread:
         _running.add(self)
 
     async def ready(self) -> asyncio.AbstractEventLoop:
-        """The loop, once it runs."""
+        """Return the loop, once it runs."""
         return await asyncio.shield(asyncio.wrap_future(self._ready))
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop; waits for the thread to come up."""
+        """Return the loop, and block until the thread has started it."""
         return self._ready.result()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -47,21 +47,21 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     async def stop(self) -> None:
-        """End the loop and the thread; what still runs there is cancelled."""
+        """Stop the loop and the thread. Tasks that still run there are cancelled."""
         self.signal_stop()
         await asyncio.shield(asyncio.wrap_future(self._ended))
         self._thread.join()
 
     def signal_stop(self) -> None:
-        """Tell the loop to end, without waiting."""
+        """Tell the loop to stop, without waiting."""
         if self._ended.done():
             return
         loop = self.loop()
-        with suppress(RuntimeError):  # it has been closed meanwhile
+        with suppress(RuntimeError):  # closed in the meantime
             loop.call_soon_threadsafe(loop.stop)
 
     def join(self, timeout_seconds: float | None = None) -> None:
-        """Wait for the thread's end."""
+        """Wait for the end of the thread."""
         self._thread.join(timeout_seconds)
 
     def _main(self) -> None:
@@ -77,7 +77,7 @@ class LoopThread:
                 asyncio.set_event_loop(None)
                 loop.close()
         except BaseException as error:
-            log.exception("the loop of thread %s ended by an error", self._thread.name)
+            log.exception("event loop ended by an error thread=%s", self._thread.name)
             if not self._ready.done():
                 self._ready.set_exception(error)
         finally:
@@ -105,7 +105,7 @@ _running: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
 
 def _stop_all() -> None:
-    """A daemon thread that is in the middle of C code when the interpreter goes away can crash it."""
+    """Stop all loops: a daemon thread inside C code while the interpreter shuts down can crash it."""
     threads = list(_running)
     for thread in threads:
         thread.signal_stop()

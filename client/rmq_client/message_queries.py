@@ -1,4 +1,4 @@
-"""Looking messages up by key, by id and by time, over all brokers of a topic."""
+"""Queries for messages by key, by id and by time, over all brokers of a topic."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _END_OF_TIME_MS: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class MessageQuery:
-    """What to look for: messages of a topic with a key, stored between two times (ms since 1970)."""
+    """A query for messages of a topic with a key, stored between two times (ms since 1970)."""
 
     topic: str
     key: str
@@ -46,7 +46,7 @@ class MessageQuery:
     max_messages: int = DEFAULT_MAX_MESSAGES
 
     def matches(self, message: MessageExt) -> bool:
-        """Whether it is one of them; brokers find by hashes, which other keys may have too."""
+        """Whether a message is a match: brokers search by hashes, which other keys may have too."""
         if self.is_unique_key:
             return message.msg_id == self.key
         return message.topic == self.topic and self.key in message.keys
@@ -54,10 +54,10 @@ class MessageQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The messages found, the oldest first, and what there is to know about it.
+    """The messages found, the oldest first.
 
-    `indexed_until_ms`: when the newest message was stored that is in an index of the brokers that found some;
-    0 if none did. `failures`: brokers that could not be asked, by name.
+    `indexed_until_ms`: store time of the newest indexed message on the brokers that found some; 0 if none
+    did. `failures`: the errors of brokers that could not be asked, by broker name.
     """
 
     messages: list[MessageExt]
@@ -66,22 +66,25 @@ class QueryResult:
 
 
 class _QueryHeader(QueryMessageRequestHeader):
-    """12 with the field that Apache's clients add outside of its header."""
+    """Header of code 12, with the field that Apache's clients add outside of it."""
 
     unique_key_query: bool = Field(alias=UNIQUE_KEY_QUERY)
 
 
 class MessageQueries:
-    """Asks the brokers of a topic. `max_body_bytes`: a body that unpacks to more cannot be read."""
+    """Queries the brokers of a topic.
+
+    A body that decompresses to more than `max_body_bytes` cannot be read.
+    """
 
     def __init__(self, api: BrokerApi, max_body_bytes: int) -> None:
         self._api = api
         self._max_body_bytes = max_body_bytes
 
     async def query(self, route: TopicRoute, query: MessageQuery) -> QueryResult:
-        """The newest messages that match, of all brokers of the route that answer.
+        """Return the newest matching messages of all brokers of the route that answer.
 
-        Raises ClientError where none answers.
+        Raises ClientError if none answers.
         """
         addresses = _addresses(route)
         answers = await asyncio.gather(
@@ -105,10 +108,11 @@ class MessageQueries:
         return QueryResult(messages[-query.max_messages :], indexed_until_ms, failures)
 
     async def view(self, route: TopicRoute, message_id: str) -> MessageExt | None:
-        """The message of an id of either kind; None where no broker of the route has it.
+        """Return the message with an id of either kind, None if no broker of the route has it.
 
-        Nothing in an id tells whether a broker or a producer gave it: it is a broker's if the address in it
-        is that of a broker of the topic. Raises ClientError where a broker that may have it does not answer.
+        An id does not say whether a broker or a producer gave it. It is a broker's if the address in it is
+        the address of a broker of the topic. Raises ClientError if a broker that may have the message does
+        not answer.
         """
         try:
             place = parse_offset_message_id(message_id)
@@ -128,7 +132,7 @@ class MessageQueries:
         return None
 
     async def _query_broker(self, name: str, address: str, query: MessageQuery) -> QueryResult:
-        """12: the messages of one broker."""
+        """12: return the messages of one broker."""
         header = _QueryHeader(
             topic=query.topic,
             key=query.key,
@@ -150,13 +154,13 @@ class MessageQueries:
         return QueryResult([message for message in messages if query.matches(message)], until_ms)
 
     async def _view_at(self, name: str, address: str, physical_offset: int) -> MessageExt | None:
-        """33: the message at a place of one broker's log."""
+        """33: return the message at an offset of one broker's log."""
         header = ViewMessageRequestHeader(offset=physical_offset)
         about = f"message at offset {physical_offset}"
         try:
             answer = await self._api.call(address, RequestCode.VIEW_MESSAGE_BY_ID, header, about=about)
         except Unavailable as error:
-            # What brokers say of an offset without a message (SYSTEM_ERROR) names the offset.
+            # A broker names the offset in its answer (SYSTEM_ERROR) if there is no message at it.
             if error.code == ResponseCode.SYSTEM_ERROR and str(physical_offset) in (error.remark or ""):
                 return None
             raise
@@ -174,7 +178,7 @@ class MessageQueries:
 
 
 def time_range_ms(begin: datetime | None, end: datetime | None) -> tuple[int, int]:
-    """Milliseconds since 1970 UTC: from the first time, or the beginning, to the second one, or for ever."""
+    """Return two times in ms since 1970 UTC; None is the beginning or the end of time."""
     return (
         0 if begin is None else int(begin.timestamp() * 1000),
         _END_OF_TIME_MS if end is None else int(end.timestamp() * 1000),
@@ -182,15 +186,15 @@ def time_range_ms(begin: datetime | None, end: datetime | None) -> tuple[int, in
 
 
 def _addresses(route: TopicRoute) -> dict[str, str]:
-    """A broker to ask by name: the master where it is there."""
+    """Return an address for each broker name: the master's, if there is a master."""
     addresses = {name: address for name in route.brokers if (address := route.broker_address(name))}
     if not addresses:
-        raise RouteError(f"topic {route.topic} has no broker that could be asked")
+        raise RouteError(f"topic {route.topic} has no broker with an address: no broker can be asked")
     return addresses
 
 
 async def _is_address(address: str, wanted: HostPort) -> bool:
-    """Whether `host:port`, where the host may be a name, is an IP address and port."""
+    """Whether `host:port`, whose host may be a name, resolves to an IP address and port."""
     host, _, port = address.rpartition(":")
     if port != str(wanted[1]):
         return False
@@ -202,5 +206,5 @@ async def _is_address(address: str, wanted: HostPort) -> bool:
     try:
         infos = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
-        return False  # nobody can be reached by that name, so it cannot have given the id either
+        return False  # a name that does not resolve cannot be in an id, either
     return any(ipaddress.ip_address(str(info[4][0]).partition("%")[0]) == ip for info in infos)

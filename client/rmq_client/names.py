@@ -1,4 +1,4 @@
-"""Names of topics and groups: what servers accept, checked before anything is sent."""
+"""Names of topics and groups, checked before a request is sent."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ _NAMESPACE: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_TOPIC_LENGTH: Final = 127
 _MAX_GROUP_LENGTH: Final = 255
 
-# A route to it says which brokers create topics by themselves (TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC).
+# Brokers that create topics on demand are the ones with a route to it
+# (TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC).
 AUTO_CREATE_TOPIC: Final = "TBW102"
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_TOPIC_PREFIX: Final = "%DLQ%"
 
-# Topics that brokers keep for themselves (TopicValidator.isNotAllowedSendTopic).
+# Topics that only brokers may send to (TopicValidator.isNotAllowedSendTopic).
 _NOT_FOR_SENDING: Final = frozenset(
     {
         "SCHEDULE_TOPIC_XXXX",
@@ -30,7 +31,7 @@ _NOT_FOR_SENDING: Final = frozenset(
     }
 )
 
-# Names that no namespace goes before (TopicValidator.isSystemTopic, MixAll.isSysConsumerGroup).
+# Names without a namespace (TopicValidator.isSystemTopic, MixAll.isSysConsumerGroup).
 _SYSTEM_TOPICS: Final = _NOT_FOR_SENDING | {
     AUTO_CREATE_TOPIC,
     "BenchmarkTest",
@@ -38,41 +39,42 @@ _SYSTEM_TOPICS: Final = _NOT_FOR_SENDING | {
     "CHECKPOINT_TOPIC",
 }
 _SYSTEM_PREFIXES: Final = ("rmq_sys_", "CID_RMQ_SYS_")
-# Replies go to a topic of the cluster, and from there to who has asked, whatever the namespace. (Apache's
-# client puts its namespace before this name, too: such a topic only exists where brokers create topics.)
+# Replies go to a topic of the cluster, and from there to the requester, whatever the namespace. (Apache's
+# client puts its namespace before this name, too. Such a topic exists only if brokers create topics on
+# demand.)
 _REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 
 
 def check_topic(topic: str) -> None:
-    """Raise UsageError for a name that no broker takes."""
+    """Raise UsageError for a name that no broker accepts."""
     _check(topic, "topic", _MAX_TOPIC_LENGTH)
 
 
 def check_topic_to_send(topic: str) -> None:
-    """Raise UsageError for a topic that nobody can send to."""
+    """Raise UsageError for a topic that clients cannot send to."""
     _check(topic, "topic", _MAX_TOPIC_LENGTH)
     if topic in _NOT_FOR_SENDING:
-        raise UsageError(f"topic {topic} belongs to the brokers: nobody else can send to it")
+        raise UsageError(f"topic {topic} is a system topic of the brokers: clients cannot send to it")
 
 
 def check_group(group: str) -> None:
-    """Raise UsageError for a name that no broker takes."""
+    """Raise UsageError for a name that no broker accepts."""
     _check(group, "group", _MAX_GROUP_LENGTH)
 
 
 def check_namespace(name: str) -> None:
-    """Raise UsageError for a namespace whose names could not be told from others. None is the empty text."""
+    """Raise UsageError for an invalid namespace. The empty text is no namespace."""
     if not isinstance(name, str) or (name and not _NAMESPACE.fullmatch(name)):
         raise UsageError(f"namespace {name!r}: only the characters a-z A-Z 0-9 _ - are allowed")
 
 
 def is_of_no_namespace(name: str) -> bool:
-    """Whether a topic or group is the cluster's own."""
+    """Whether a topic or group belongs to the cluster, and so to no namespace."""
     return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIXES) or name.endswith(_REPLY_TOPIC_SUFFIX)
 
 
 def split_prefix(name: str) -> tuple[str, str]:
-    """What tells topics of retries and dead letters from others, or nothing; and the rest of the name."""
+    """Split off the prefix of retry and dead-letter topics; it is empty for other names."""
     for prefix in (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX):
         if name.startswith(prefix):
             return prefix, name[len(prefix) :]

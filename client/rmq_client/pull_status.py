@@ -9,7 +9,7 @@ from rmq_remoting.codes import ResponseCode
 
 
 class PullStatus(Enum):
-    """How a pull ended."""
+    """Outcome of a pull."""
 
     FOUND = "FOUND"
     NO_NEW_MESSAGE = "NO_NEW_MESSAGE"

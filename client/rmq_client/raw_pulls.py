@@ -1,7 +1,7 @@
-"""Pulls whose messages stay bytes, of explicit queues and offsets: for readers that decode by themselves.
+"""Pulls of explicit queues and offsets that return undecoded bytes, for readers that decode themselves.
 
-A puller names a consumer group, but is no member of it: it sends no heartbeats, takes part in no rebalancing,
-and its pulls move no offsets of the group. Each pull carries what it wants of the topic.
+A puller names a consumer group, but is no member of it. It sends no heartbeats, takes no part in rebalancing,
+and moves no offsets of the group. Each pull carries its own filter.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _MAX_CACHED_HEADER_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class RawPull:
-    """What a pull brought: `body` is stored messages, one behind the other, and empty unless FOUND.
+    """Result of a pull. `body` holds stored messages one after the other; it is empty unless FOUND.
 
-    `next_offset` is where to go on. `offset_delta` is to be added to the queue offsets in the body; it is 0
-    except for static topics. `from_master`: the master answered, not a replica.
+    `next_offset` is the offset of the next pull. `offset_delta` is to be added to the queue offsets in the
+    body; it is 0 except for static topics. `from_master`: the master answered, not a replica.
     """
 
     status: PullStatus
@@ -61,11 +61,11 @@ class RawPull:
 
 @dataclass(frozen=True, slots=True)
 class PullWish:
-    """How much a pull may bring, in messages and bytes, and what of the topic: an expression of tags, or of
-    another type. Brokers have limits of their own, and give one message however large.
+    """Limits of a pull in messages and bytes, and its filter: an expression of tags, or of another type.
 
-    `suspend_seconds`: how long the broker holds a pull that finds nothing; 0: it answers at once.
-    `from_master`: ask the master, whatever broker was suggested.
+    Brokers have limits of their own, and return at least one message, however large. `suspend_seconds`: how
+    long the broker holds a pull that finds nothing; 0: it answers at once. `from_master`: ask the master,
+    even if a replica was suggested.
     """
 
     max_messages: int = 32
@@ -80,7 +80,7 @@ _DEFAULT_WISH: Final = PullWish()
 
 
 class RawPuller(Lifetime):
-    """Pulls queues as bytes, many at a time where the caller wants to.
+    """Pulls queues as bytes, with any number of pulls side by side.
 
     ::
 
@@ -96,9 +96,9 @@ class RawPuller(Lifetime):
         settings: ClientSettings = _DEFAULT_SETTINGS,
         timeout_seconds: float = 15.0,
     ) -> None:
-        """`timeout_seconds`: how long an answer is waited for, besides the broker's hold.
+        """Prepare a puller. Raises UsageError.
 
-        Raises UsageError.
+        `timeout_seconds`: wait for an answer, besides the time that the broker holds the pull.
         """
         self._namesrv = namesrv
         self._namespace = Namespace(settings.namespace)
@@ -109,7 +109,7 @@ class RawPuller(Lifetime):
         self._pulls: _PullRequests
 
     async def start(self) -> None:
-        """Begin. Raises UsageError."""
+        """Connect. Raises UsageError."""
         if self._instance is not None:
             raise UsageError("this RawPuller has been started already")
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
@@ -117,7 +117,7 @@ class RawPuller(Lifetime):
         self._instance = instance
 
     async def stop(self) -> None:
-        """Give the connections back; pulls under way may fail."""
+        """Release the connections. Pulls in flight may fail."""
         instance, self._instance = self._instance, None
         if instance is not None:
             await uninterrupted(instance.release())
@@ -125,7 +125,7 @@ class RawPuller(Lifetime):
     async def pull(self, queue: MessageQueue, offset: int, wish: PullWish = _DEFAULT_WISH) -> RawPull:
         """Pull from `offset`, on any loop. Raises BrokerError, UnreachableError, RouteError.
 
-        What ends with a `retryable` error, or without an answer, may be asked again.
+        A pull that failed with a `retryable` error, or without an answer, may be repeated.
         """
         instance = self._running()
         queue = self._namespace.wrap_queue(queue)
@@ -135,7 +135,9 @@ class RawPuller(Lifetime):
         return await instance.run(self._pull(instance, queue, offset, wish))
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine where the connections live; from any thread. It must not block or compute for long.
+        """Run a coroutine on the loop of the connections, from any thread.
+
+        It must not block or compute for long.
 
         Cancelling the future cancels the coroutine. Raises NotRunning.
         """
@@ -164,7 +166,10 @@ class RawPuller(Lifetime):
 
 
 class _PullRequests:
-    """The requests and their answers; remembers which broker to ask. Belongs to the network loop."""
+    """Requests and answers of one puller, with the broker to ask for each queue.
+
+    Belongs to the network loop.
+    """
 
     def __init__(
         self, requester: Requester, group: str, settings: ClientSettings, timeout_seconds: float
@@ -173,7 +178,7 @@ class _PullRequests:
         self._group = group
         self._settings = settings
         self._timeout_seconds = timeout_seconds
-        # Only of queues whose messages somebody else than the master is to give.
+        # Only of queues that a broker other than the master should serve.
         self._suggested: dict[MessageQueue, int] = {}
         # Encoded header fields of a pull, without its offset.
         self._constant_fields: BoundedCache[tuple[MessageQueue, PullWish], bytes] = BoundedCache(
@@ -184,7 +189,7 @@ class _PullRequests:
         )
 
     async def pull(self, route: TopicRoute, queue: MessageQueue, offset: int, wish: PullWish) -> RawPull:
-        """One pull. Raises BrokerError, UnreachableError."""
+        """Pull once. Raises BrokerError, UnreachableError."""
         broker_id = MASTER_BROKER_ID if wish.from_master else self._suggested.get(queue, MASTER_BROKER_ID)
         address = route.known_address(queue.broker_name, queue, broker_id)
         try:
@@ -222,7 +227,8 @@ class _PullRequests:
         if self._settings.serialization is not Serialization.BINARY:
             fields = self._header(queue, offset, wish).encode()
             return RemotingCommand.request(_CODE, fields, serialization=self._settings.serialization)
-        # Of the pulls of one queue only the offset differs: encoding all of it took a fifth of a pull's time.
+        # Pulls of one queue differ only in the offset: encoding all fields took a fifth of the time of a
+        # pull.
         constant = self._constant_fields.get((queue, wish))
         if constant is None:
             fields = self._header(queue, offset, wish).encode()

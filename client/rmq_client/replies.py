@@ -1,8 +1,8 @@
-"""Request and reply: who waits for a reply, and what a reply is.
+"""Requests and replies as messages.
 
-A request is an ordinary message with three properties more: an id that its reply will carry, the id of the
-client that asks, and how long that waits. Source: Apache RocketMQ 5.3.3, MessageUtil, RequestFutureHolder,
-ClientRemotingProcessor.
+A request is an ordinary message with three additional properties: the correlation id of its reply, the client
+id of the requester, and how long the requester waits. Source: Apache RocketMQ 5.3.3, MessageUtil,
+RequestFutureHolder, ClientRemotingProcessor.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .errors import UsageError
 
 log = logging.getLogger("rmq.client.replies")
 
-# Of a reply, the property that says so has this value (MixAll.REPLY_MESSAGE_FLAG).
+# Value of the message type property of a reply (MixAll.REPLY_MESSAGE_FLAG).
 REPLY_TYPE: Final = "reply"
 
 
 def reply_to(request: Message, body: bytes) -> Message:
-    """The reply to a request, to be sent by any producer.
+    """Return the reply to a request, for any producer to send.
 
-    Raises UsageError where the message is none that somebody waits for a reply to.
+    Raises UsageError for a message that is not a request.
     """
     properties = request.properties
     cluster = properties.get(PROPERTY_CLUSTER)
@@ -42,8 +42,8 @@ def reply_to(request: Message, body: bytes) -> Message:
     ]
     if missing:
         raise UsageError(
-            f"nobody waits for a reply to this message to {request.topic}: it has no property "
-            f"{', '.join(missing)}"
+            f"the message to {request.topic} is not a request, so nobody waits for a reply: it has no "
+            f"property {', '.join(missing)}"
         )
     reply = Message(f"{cluster}_REPLY_TOPIC", body)
     reply.properties[PROPERTY_MESSAGE_TYPE] = REPLY_TYPE
@@ -55,7 +55,7 @@ def reply_to(request: Message, body: bytes) -> Message:
 
 
 def request_of(message: Message, client_id: str, timeout_seconds: float) -> tuple[Message, str]:
-    """The message as a request of a client, and the id that its reply will carry."""
+    """Return the message as a request of a client, and the correlation id of its reply."""
     correlation_id = str(uuid.uuid4())
     request = Message(message.topic, message.body, flag=message.flag)
     request.properties = {

@@ -1,4 +1,4 @@
-"""What becomes of a send."""
+"""Results of sends."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rmq_remoting.message_queue import MessageQueue
 
 
 class SendStatus(Enum):
-    """How safe a message is that a broker has taken; SEND_OK: as safe as the broker is configured to make it.
+    """Durability of a stored message; SEND_OK: as durable as the broker is configured to make it.
 
-    The others are no errors: the message is in the broker's log and consumers will get it, but it might not
-    survive the loss of that broker (Apache RocketMQ 5.3.3, SendStatus).
+    The other statuses are not errors: the message is in the broker's log and consumers will get it, but it
+    may not survive the loss of that broker (Apache RocketMQ 5.3.3, SendStatus).
     """
 
     SEND_OK = "SEND_OK"
@@ -23,12 +23,12 @@ class SendStatus(Enum):
 
 @dataclass(slots=True)
 class SendResult:
-    """Where a message is.
+    """Where a message is stored.
 
-    `msg_id` is the id that this client gave the message, and that its consumers see; `offset_msg_id` tells
-    the broker's address and the place in its log, `queue_offset` the place in the queue. `region_id` is the
-    broker's region, told to hooks where the broker wants traces. `recall_handle`: what a message that waits
-    for its time can be taken back with (`Producer.recall`).
+    `msg_id` is the id that this client gave the message, and that its consumers see. `offset_msg_id` contains
+    the broker's address and the offset in its log; `queue_offset` is the offset in the queue. `region_id` is
+    the broker's region, for hooks, if the broker accepts traces. `recall_handle`: handle of a delayed message
+    for `Producer.recall`.
     """
 
     status: SendStatus

@@ -1,4 +1,4 @@
-"""Settings that everything which shares one client instance has in common."""
+"""Settings that all objects of one client instance share."""
 
 from __future__ import annotations
 
@@ -20,49 +20,50 @@ from .tls import TlsSettings
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How this process talks to one cluster; producers and consumers with equal settings share connections.
+    """How this process talks to one cluster. Producers and consumers with equal settings share connections.
 
     Defaults follow Apache RocketMQ 5.3.3 (ClientConfig). Raises UsageError.
     """
 
-    # Tells apart instances of one process, for what must not share a client id: two consumers of one group.
+    # Distinguishes instances of one process that must not share a client id: two consumers of one group.
     instance_name: str = "DEFAULT"
-    # Headers go in this form; servers answer to either. JSON is for servers that know nothing else.
+    # Form of request headers; servers answer to either. JSON is for servers that know no other.
     serialization: Serialization = Serialization.BINARY
-    # Requests other than sends and pulls.
+    # Timeout of requests other than sends and pulls.
     request_timeout_seconds: float = 3.0
     connect_timeout_seconds: float = 3.0
     heartbeat_seconds: float = 30.0
     route_refresh_seconds: float = 30.0
-    # Messages of more than this are not unpacked, whatever they claim.
+    # A body that decompresses to more is skipped.
     max_unpacked_body_bytes: int = 128 * 1024 * 1024
-    # Bounds of each connection; the default admits 65,535 requests under way.
+    # Bounds of each connection; the default admits 65,535 requests in flight.
     connection: ConnectionSettings = field(default_factory=ConnectionSettings, hash=False)
     # For servers with access control.
     credentials: Credentials | None = None
-    # True is TLS with the default TlsSettings; a context of the standard library is taken as it is.
+    # True is TLS with the default TlsSettings. An ssl.SSLContext is used as it is.
     tls: bool | TlsSettings | ssl.SSLContext = False
-    # Goes before all names of topics and groups: applications with other ones do not meet.
+    # Prefix of all names of topics and groups; applications with different namespaces do not meet.
     namespace: str = ""
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace)
-        # What was given may be a secret: messages do not repeat it.
+        # The value may be a secret, so errors do not contain it.
         if self.credentials is not None and not isinstance(self.credentials, Credentials):
             raise UsageError(
-                f"credentials have to be Credentials(access_key=..., secret_key=...), not a "
+                "credentials must be Credentials(access_key=..., secret_key=...), not a "
                 f"{type(self.credentials).__name__}"
             )
         if not isinstance(self.tls, (bool, TlsSettings, ssl.SSLContext)):
             raise UsageError(
-                f"tls has to be True, TlsSettings(...) or an ssl.SSLContext, not a {type(self.tls).__name__}"
+                f"tls must be True, TlsSettings(...) or an ssl.SSLContext, not a {type(self.tls).__name__}"
             )
 
 
 def name_server_list(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Name server addresses out of `host:port;host:port`, a sequence, or the variable NAMESRV_ADDR for None.
+    """Return name server addresses of `host:port;host:port` or a sequence; None: of the variable
+    NAMESRV_ADDR.
 
-    The address of an address server (`http://...`) stands alone, and is given back as it is. Raises
+    The URL of an address server (`http://...`) must be the only one, and is returned as it is. Raises
     UsageError.
     """
     if namesrv is None:
@@ -77,7 +78,9 @@ def name_server_list(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
         raise UsageError("the list of name servers is empty: pass namesrv='host:9876;otherhost:9876'")
     if any(map(is_address_server, addresses)):
         if len(addresses) > 1:
-            raise UsageError(f"name servers {'; '.join(addresses)}: an address server has to stand alone")
+            raise UsageError(
+                f"name servers {'; '.join(addresses)}: an address server must be the only address"
+            )
         return addresses
     for address in addresses:
         try:
@@ -88,5 +91,5 @@ def name_server_list(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def is_address_server(address: str) -> bool:
-    """Whether this is where the name servers' addresses can be asked for, and not one of them."""
+    """Whether the address is the URL of an address server, and not the address of a name server."""
     return address.startswith(("http://", "https://"))

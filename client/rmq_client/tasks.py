@@ -1,4 +1,4 @@
-"""Work that must come to its end."""
+"""Tasks that must not be interrupted or lost."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# asyncio itself holds tasks by weak references only.
+# asyncio itself holds tasks only by weak references.
 _in_flight: set[asyncio.Task[Any]] = set()
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Do the work to its end, also when who waits for it is cancelled meanwhile."""
+    """Run a coroutine to its end, even if its caller is cancelled in the meantime."""
     task = asyncio.ensure_future(work)
     _in_flight.add(task)
     task.add_done_callback(_in_flight.discard)
@@ -21,4 +21,4 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
 
 
 StartTask = Callable[[Coroutine[Any, Any, Any], str], "asyncio.Task[Any]"]
-"""Runs something in the background, watched, until the consumer ends."""
+"""Starts a supervised background task that runs until the consumer stops."""

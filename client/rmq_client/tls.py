@@ -1,4 +1,4 @@
-"""TLS to name servers and brokers: whom to trust, and who this client is."""
+"""TLS settings of connections to name servers and brokers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class TlsSettings:
 
     `ca_file`: certificates to trust, in place of the system's. `cert_file`, `key_file` and `key_password`:
     this client's own certificate, for servers that ask for one; without `key_file` the key is in `cert_file`.
-    `server_name`: whom the servers' certificates are for, where that is not the host of their addresses, as
-    with brokers that are known by their IP addresses.
+    `server_name`: the name in the servers' certificates, if it is not the host of their addresses, as with
+    brokers that are known by IP address.
 
-    `verify`: `full` checks the certificate, and that it is for this host or `server_name`; `certificate` only
-    that somebody trusted has signed it; `none` trusts everybody, so that whoever is in between can read and
-    change everything. Raises UsageError.
+    `verify`: `full` verifies the certificate and its name (the host, or `server_name`). `certificate` only
+    verifies that a trusted authority has signed it. `none` trusts everybody, so that anyone on the network
+    path can read and change everything. Raises UsageError.
     """
 
     ca_file: _Path | None = None
@@ -40,14 +40,14 @@ class TlsSettings:
 
     def __post_init__(self) -> None:
         if self.verify not in _VERIFICATIONS:
-            raise UsageError(f"tls: verify is {self.verify!r}: it must be one of {', '.join(_VERIFICATIONS)}")
+            raise UsageError(f"tls: verify={self.verify!r}: must be one of {', '.join(_VERIFICATIONS)}")
         if self.ca_file is not None and self.verify == "none":
-            raise UsageError("tls: ca_file has no effect with verify='none'; leave out one of them")
+            raise UsageError("tls: ca_file has no effect with verify='none': remove one of them")
         if self.cert_file is None and (self.key_file is not None or self.key_password is not None):
-            raise UsageError("tls: a key is given, and no cert_file that it is for")
+            raise UsageError("tls: a key is given without its cert_file")
 
     def context(self) -> ssl.SSLContext:
-        """The context of the standard library; reads the files. Raises UsageError."""
+        """Return a context of the standard library. Reads the files. Raises UsageError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if self.verify != "full":
             context.check_hostname = False
@@ -66,9 +66,9 @@ class TlsSettings:
 
     def _load_own_certificate(self, context: ssl.SSLContext, cert_file: _Path) -> None:
         def password() -> str:
-            # Without this OpenSSL would ask on the terminal.
+            # Without this, OpenSSL would ask on the terminal.
             if self.key_password is None:
-                raise UsageError("tls: the key is encrypted: give its key_password")
+                raise UsageError("tls: the key is encrypted: set key_password")
             return self.key_password
 
         try:
@@ -79,7 +79,7 @@ class TlsSettings:
 
 
 def client_tls(tls: bool | TlsSettings | ssl.SSLContext) -> ClientTls | None:
-    """What connections need of a setting; None for False. Raises UsageError."""
+    """Return the TLS configuration of connections for a setting, None for False. Raises UsageError."""
     if tls is False:
         return None
     if isinstance(tls, ssl.SSLContext):

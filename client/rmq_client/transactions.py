@@ -1,4 +1,4 @@
-"""Transactions, as brokers know them: how one ends, and brokers that ask what became of one.
+"""Transactions: their states, and the request that ends one.
 
 Source: Apache RocketMQ 5.3.3, DefaultMQProducerImpl.endTransaction and checkTransactionState,
 ClientRemotingProcessor.
@@ -21,16 +21,16 @@ log = logging.getLogger("rmq.client.transactions")
 
 
 class TransactionState(Enum):
-    """What becomes of a message that was sent in a transaction."""
+    """Outcome of a transaction."""
 
     COMMIT = MessageSysFlag.TRANSACTION_COMMIT
     ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK
-    UNKNOWN = MessageSysFlag.TRANSACTION_NOT  # not known yet: the broker asks (again)
+    UNKNOWN = MessageSysFlag.TRANSACTION_NOT  # unknown yet: the broker asks (again)
 
 
 @dataclass(frozen=True, slots=True)
 class HalfMessagePosition:
-    """Which half message is meant: its places in the broker's log and queue, and its ids."""
+    """Position of a half message in the broker's log and queue, and its ids."""
 
     topic: str | None
     broker_name: str | None
@@ -49,7 +49,7 @@ def end_request(
     from_check: bool = False,
     serialization: Serialization,
 ) -> RemotingCommand:
-    """37, one way: what became of a transaction."""
+    """37, one-way: build the request that ends a transaction."""
     header = EndTransactionRequestHeader(
         commit_log_offset=place.commit_log_offset,
         commit_or_rollback=state.value,

@@ -114,7 +114,7 @@ def test_a_callback_on_the_background_loop_makes_no_blocking_calls(cluster: Fake
         cluster.broker.topics["T"] = 3
         until_in_thread(lambda: errors)
         assert isinstance(errors[0], UsageError)
-        assert "have another thread make it" in str(errors[0])
+        assert "make the call from another thread" in str(errors[0])
         assert len(consumer.assignment()) == 2
 
 

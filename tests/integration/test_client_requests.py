@@ -126,7 +126,7 @@ async def test_waiting_requests_are_bounded() -> None:
     ):
         asked = asyncio.ensure_future(producer.request(Message("T", b"ping")))
         await until(lambda: _requests(cluster.broker))
-        with pytest.raises(TooMuchUnderWay, match="1 requests wait for their replies already"):
+        with pytest.raises(TooMuchUnderWay, match="1 requests already wait for their replies"):
             await producer.request(Message("T", b"another"))
         await producer.reply(_requests(cluster.broker)[0], b"pong")
         assert (await asked).body == b"pong"

@@ -105,5 +105,5 @@ async def test_a_name_server_that_does_not_speak_tls(tmp_path: Path, certificate
 
 async def test_a_name_server_that_speaks_nothing_else(address: str) -> None:
     async with Admin(address) as admin:
-        with pytest.raises(NameServerUnreachable, match="does it take connections without TLS"):
+        with pytest.raises(NameServerUnreachable, match="does it accept connections without TLS"):
             await admin.topics()

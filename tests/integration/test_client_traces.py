@@ -116,7 +116,7 @@ async def test_hooks_learn_of_failures_and_their_own_harm_nobody(caplog: pytest.
             await producer.send_batch([Message("T", b"2")])
         assert [type(context.error) for context in hook.ended] == [Rejected, Rejected]
         await producer.send(Message("T", b"3", tags="late"))
-        assert "failed after a send" in caplog.text
+        assert "after=a send" in caplog.text
 
 
 async def test_what_a_hook_raises_at_the_end_of_a_transaction_is_logged(
@@ -132,7 +132,7 @@ async def test_what_a_hook_raises_at_the_end_of_a_transaction_is_logged(
         producer.transaction(Message("T", b"1")),
     ):
         pass
-    assert "failed after the end of a transaction" in caplog.text
+    assert "after=the end of a transaction" in caplog.text
 
 
 # --- traces ---
@@ -236,7 +236,7 @@ async def test_a_trace_topic_that_is_not_there_is_in_nobodys_way(caplog: pytest.
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         async with Producer(cluster.address, group="g", trace=_QUICK) as producer:
             await producer.send(Message("T", b"1"))
-            await until(lambda: "spans were not sent" in caplog.text)
+            await until(lambda: "spans dropped" in caplog.text)
             await producer.send(Message("T", b"2"))
         assert cluster.broker.bodies == [b"1", b"2"]
 

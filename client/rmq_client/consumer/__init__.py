@@ -1,1 +1,1 @@
-"""Receiving."""
+"""Consumers: push, simple and pull."""

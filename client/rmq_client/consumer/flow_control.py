@@ -9,11 +9,12 @@ from ..errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class FlowControl:
-    """How much of one queue may wait for the listener; over any of the bounds, nothing more is pulled.
+    """Bounds of one queue's messages that wait for the listener. Above any of them, the queue is not pulled.
 
-    `max_span`: between the first and the last offset, so that one stuck message does not make everything
-    after it come twice when the consumer is restarted. `max_topic_messages`, `max_topic_bytes`: of all queues
-    of a topic that the consumer has; each of them gets an even part, in place of the bound of a queue.
+    `max_span`: distance between the first and the last offset, so that one stuck message does not cause the
+    redelivery of everything after it when the consumer restarts. `max_topic_messages`, `max_topic_bytes`:
+    bounds of all queues of a topic that the consumer has; each queue gets an even part, in place of the bound
+    of a queue.
     """
 
     max_messages: int = 1_000
@@ -23,7 +24,7 @@ class FlowControl:
     max_topic_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse bounds that would let nothing through."""
+        """Refuse bounds that admit nothing."""
         bounds = (
             self.max_messages,
             self.max_bytes,
@@ -36,11 +37,11 @@ class FlowControl:
 
     @property
     def is_per_topic(self) -> bool:
-        """Whether the bounds of a queue depend on how many queues of its topic there are."""
+        """Whether the bounds of a queue depend on the number of queues of its topic."""
         return self.max_topic_messages is not None or self.max_topic_bytes is not None
 
     def for_queues(self, count: int) -> FlowControl:
-        """The bounds of each of the `count` queues that the consumer has of a topic."""
+        """Return the bounds of each of the `count` queues that the consumer has of a topic."""
         count = max(1, count)
         messages, size_bytes = self.max_topic_messages, self.max_topic_bytes
         return replace(

@@ -1,4 +1,4 @@
-"""What brokers and administrators see of a consumer that asks for messages: by pulling, or by popping."""
+"""Membership of consumers that ask for messages, by pulling or by popping, in their group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("rmq.client.pull_consumer")
 
 
 class PollingMember:
-    """Such a consumer as a member of its group. Belongs to the network loop."""
+    """Answers brokers and administrators for a pull or simple consumer. Belongs to the network loop."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class PollingMember:
         consume_type: ConsumeType = ConsumeType.CONSUME_ACTIVELY,
         group_changed: Callable[[], None] | None = None,
     ) -> None:
-        """`group_changed` is told when a member has come or gone."""
+        """`group_changed` is called when a member has joined or left."""
         self._group = group
         self._consume_type = consume_type
         self._consume_from = consume_from
@@ -46,7 +46,7 @@ class PollingMember:
         return self._group
 
     async def subscribe(self, instance: ClientInstance, subscriptions: list[Subscription]) -> None:
-        """These are read now; the brokers are told.
+        """Replace the subscriptions and tell the brokers.
 
         Raises ClientError for a topic without a route, and for an expression that a broker cannot filter by.
         """
@@ -59,7 +59,7 @@ class PollingMember:
         await instance.announce()
 
     def heartbeat_data(self) -> ConsumerData:
-        """Messages are fetched, not pushed."""
+        """Return the consumer's mode (messages are fetched, not pushed) and subscriptions."""
         return ConsumerData(
             group_name=self._group,
             consume_type=self._consume_type,
@@ -69,30 +69,34 @@ class PollingMember:
         )
 
     def rebalance_soon(self) -> None:
-        """Who shares the queues of topics looks at them again; other queues are the application's choice."""
+        """Rebalance, if the members of the group share the queues of topics."""
         if self._group_changed is not None:
             self._group_changed()
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """The application seeks by itself; it sees the new offsets when it starts again."""
+        """Log the order of an administrator: the application seeks by itself, and gets new offsets after a
+        restart.
+        """
         log.warning(
-            "group %s: an administrator's new offsets of %s count after a restart", self._group, topic
+            "offsets reset by an administrator group=%s topic=%s; they count after a restart of the consumer",
+            self._group,
+            topic,
         )
 
     def positions(self, topic: str) -> dict[MessageQueue, int]:
-        """Known only to the application's loop."""
+        """Return nothing: only the application's loop knows the positions."""
         return {}
 
     def running_info(self) -> ConsumerRunningInfo:
-        """What little there is to tell."""
+        """Return the type of the consumer and its subscriptions."""
         return ConsumerRunningInfo(
             properties={PROP_CONSUME_TYPE: self._consume_type.value},
             subscription_set=[subscription.data for subscription in self._subscriptions],
         )
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """There is no listener to give it to."""
+        """Refuse: there is no listener."""
         raise CommandError(
             ResponseCode.SYSTEM_ERROR,
-            f"group {self._group} pulls: it has no listener to give a message to",
+            f"group {self._group} pulls: it has no listener for a message",
         )

@@ -1,4 +1,4 @@
-"""What of a topic a consumer wants: tags, as an expression `TagA || TagB`, or `*`; or an SQL92 expression."""
+"""Subscriptions to topics: tags, as an expression `TagA || TagB` or `*`, or an SQL92 expression."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Topics: TypeAlias = "str | Mapping[str, str] | Iterable[str]"
 
 
 class Sql(str):
-    """An expression on properties, `Sql("amount > 5 AND region = 'eu'")`, wherever tags can stand.
+    """An SQL92 expression on properties, `Sql("amount > 5 AND region = 'eu'")`, wherever tags are allowed.
 
     Brokers evaluate it, if they have `enablePropertyFilter=true`.
     """
@@ -34,16 +34,16 @@ class Sql(str):
 
 
 class Subscription:
-    """One topic and what is wanted of it.
+    """One topic and its filter.
 
-    Brokers filter by hash codes of tags, so a few messages with other tags come through: `select` has the
-    last word, by the tags themselves.
+    Brokers filter by hash codes of tags, so a few messages with other tags arrive. `select` compares the tags
+    themselves.
     """
 
     __slots__ = ("data", "tags", "topic")
 
     def __init__(self, topic: str, expression: str | None, version_ms: int) -> None:
-        """`version_ms`: when it was made; brokers use the newest that they hear of. Raises UsageError."""
+        """`version_ms`: time of the subscription; brokers use the newest one. Raises UsageError."""
         if not topic.startswith(RETRY_TOPIC_PREFIX):  # a group's name may be longer than a topic's
             check_topic(topic)
         self.topic = topic
@@ -56,40 +56,44 @@ class Subscription:
         )
         if isinstance(expression, Sql):
             if not expression.strip():
-                raise UsageError(f"subscription to {topic}: the SQL92 expression is empty; all is '*'")
+                raise UsageError(
+                    f"subscription to {topic}: the SQL92 expression is empty; use '*' for all messages"
+                )
         elif self.data.sub_string != SUBSCRIBE_ALL:
             # Apache RocketMQ 5.3.3, FilterAPI.buildSubscriptionData.
             tags = list(
                 dict.fromkeys(tag for part in self.data.sub_string.split(_OR) if (tag := part.strip()))
             )
             if not tags:
-                raise UsageError(f"subscription to {topic}: there is no tag in {expression!r}; all is '*'")
+                raise UsageError(
+                    f"subscription to {topic}: there is no tag in {expression!r}; use '*' for all messages"
+                )
             self.tags = frozenset(tags)
             self.data.tags_set = tags
             self.data.code_set = list(dict.fromkeys(tags_code(tag) for tag in tags))
 
     @property
     def is_by_properties(self) -> bool:
-        """Whether the brokers alone can tell what is wanted."""
+        """Whether only brokers can evaluate the filter."""
         return self.data.expression_type != TAG_EXPRESSION
 
     def wants_as(self, other: Subscription) -> bool:
-        """Whether another subscription to the topic wants the same messages, as far as can be seen."""
+        """Whether another subscription to the topic selects the same messages, as far as can be compared."""
         if self.is_by_properties or other.is_by_properties:
             return self.data.sub_string == other.data.sub_string
         return self.tags == other.tags
 
     def select(self, messages: Iterable[MessageExt]) -> list[MessageExt]:
-        """The messages that are wanted."""
+        """Return the messages that match."""
         tags = self.tags
         return [message for message in messages if message.tags in tags] if tags else list(messages)
 
 
 def subscriptions_to(topics: Topics, namespace: Namespace, version_ms: int) -> dict[str, Subscription]:
-    """Return the subscriptions that `topics` asks for, by the topics' full names.
+    """Return the subscriptions for `topics`, by the topics' full names.
 
     A string is the name of one topic, although it is a sequence of strings, too. Topics without an expression
-    are consumed whole. Raises UsageError for a name or an expression that no broker takes.
+    are consumed whole. Raises UsageError for a name or an expression that no broker accepts.
     """
     if isinstance(topics, str):
         topics = (topics,)

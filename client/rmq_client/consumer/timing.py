@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTiming:
-    """Intervals and delays of a push consumer, in seconds. The defaults are Apache's (RocketMQ 5.3.3)."""
+    """Intervals and delays of a consumer, in seconds. The defaults are Apache's (RocketMQ 5.3.3)."""
 
     rebalance_seconds: float = 20.0
-    rebalance_again_seconds: float = 1.0  # after one that could not be done, and between any two
-    takeover_seconds: float = 0.5  # so that whoever had the queue before can commit
+    rebalance_again_seconds: float = 1.0  # after a failed one, and between any two
+    takeover_seconds: float = 0.5  # so that the previous member can commit
     commit_seconds: float = 5.0
-    retry_seconds: float = 5.0  # of what could not go back to its broker, or found all workers taken
-    consume_timeout_seconds: float = 900.0  # in the listener's hands: then a message goes back
-    lock_renewal_seconds: float = 20.0  # of the queues that are consumed in order
-    drop_wait_seconds: float = 1.0  # for the calls under way, when a queue is given up
+    retry_seconds: float = 5.0  # after a message could not be sent back, or found all workers busy
+    consume_timeout_seconds: float = 900.0  # a message in a call for longer is sent back
+    lock_renewal_seconds: float = 20.0  # of queues that are consumed in order
+    drop_wait_seconds: float = 1.0  # for calls in progress, when a queue is given up
     flow_control_pause_seconds: float = 0.05
     busy_pause_seconds: float = 0.02
     error_pause_seconds: float = 3.0
     suspended_pause_seconds: float = 1.0
-    stuck_seconds: float = 120.0  # without a pull: the queue is dropped and built anew
+    stuck_seconds: float = 120.0  # without a pull: the queue is dropped and rebuilt
     stop_grace_seconds: float = 10.0

@@ -1,1 +1,1 @@
-"""Hooks of applications and traces around sends and around calls of the listener."""
+"""Hooks of applications and traces around sends and calls of the listener."""

@@ -1,4 +1,4 @@
-"""Hooks: code that sees every call of the listener, before and after it. For traces, measurements, checks."""
+"""Hooks around each call of the listener, for traces, measurements and checks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ log = logging.getLogger("rmq.client.hooks")
 
 
 class CallStatus(Enum):
-    """How a call of the listener ended (Apache RocketMQ 5.3.3, ConsumeReturnType)."""
+    """Outcome of a call of the listener (Apache RocketMQ 5.3.3, ConsumeReturnType)."""
 
     SUCCESS = "SUCCESS"
-    TIME_OUT = "TIME_OUT"  # it returned, but only after the consume timeout
+    TIME_OUT = "TIME_OUT"  # returned after the consume timeout
     EXCEPTION = "EXCEPTION"
-    RETURNNULL = "RETURNNULL"  # it returned nothing, which was not allowed
-    FAILED = "FAILED"  # it wants the messages later
+    RETURNNULL = "RETURNNULL"  # returned nothing, which was not allowed
+    FAILED = "FAILED"  # refused the messages
 
 
 @dataclass(slots=True)
 class HookContext:
-    """One call of the listener, the same object before and after; `notes` is for the hook's own use.
+    """One call of the listener, the same object before and after it; `notes` is for the hook's own use.
 
-    Known after the call: `status`, `success` (the listener is done with the messages), `error`,
-    `elapsed_seconds`.
+    Known after the call: `status`, `success` (the messages are consumed), `error`, `elapsed_seconds`.
     """
 
     group: str
@@ -42,31 +41,31 @@ class HookContext:
 
 
 class ConsumeHook:
-    """Derive from this. The methods run where the listener runs; what they raise is logged, no more.
+    """Base class of hooks. The methods run where the listener runs; their exceptions are only logged.
 
     A hook of a coroutine listener must not block.
     """
 
     def before(self, context: HookContext) -> None:
-        """The listener is about to be called."""
+        """Called before the listener."""
 
     def after(self, context: HookContext) -> None:
-        """The listener has returned, or failed."""
+        """Called after the listener has returned or failed."""
 
 
 def run_before(hooks: Sequence[ConsumeHook], context: HookContext) -> None:
-    """Tell all hooks that a call begins."""
+    """Call `before` of all hooks."""
     for hook in hooks:
         try:
             hook.before(context)
         except Exception:
-            log.exception("%s failed before a call of the listener", hook)
+            log.exception("consume hook failed before the listener hook=%s", hook)
 
 
 def run_after(hooks: Sequence[ConsumeHook], context: HookContext) -> None:
-    """Tell all hooks that a call has ended."""
+    """Call `after` of all hooks."""
     for hook in hooks:
         try:
             hook.after(context)
         except Exception:
-            log.exception("%s failed after a call of the listener", hook)
+            log.exception("consume hook failed after the listener hook=%s", hook)

@@ -1,4 +1,4 @@
-"""Hooks: code that sees every message, before and after it is sent. For traces, measurements, checks."""
+"""Hooks around each send, for traces, measurements and checks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ log = logging.getLogger("rmq.client.hooks")
 
 @dataclass(slots=True)
 class SendContext:
-    """One send, the same object before and after; `notes` is for the hook's own use.
+    """One send, the same object before and after it; `notes` is for the hook's own use.
 
-    Before the send a hook may put properties into `properties`, which travel besides those of `message`;
-    the message itself stays as it is. Known afterwards: `result` (None for a one-way send), or `error`.
+    Before the send a hook may put properties into `properties`. They are sent in addition to those of
+    `message`, which stays as it is. Known afterwards: `result` (None for a one-way send), or `error`.
     """
 
     group: str
@@ -32,9 +32,9 @@ class SendContext:
 
 @dataclass(slots=True)
 class TransactionEnd:
-    """What became of a transaction, as its broker is told. `from_check`: it has asked for it.
+    """Outcome of a transaction, as its broker is told. `from_check`: the broker asked for it.
 
-    `region_id` is the broker's region, None where it wants no traces.
+    `region_id` is the broker's region, None if it accepts no traces.
     """
 
     group: str
@@ -48,7 +48,7 @@ class TransactionEnd:
 
 @dataclass(slots=True)
 class Recall:
-    """A message that its broker has taken back; `region_id` is the broker's region, if it tells it."""
+    """A recalled message; `region_id` is the broker's region, if the broker tells it."""
 
     group: str
     topic: str
@@ -57,23 +57,23 @@ class Recall:
 
 
 class SendHook:
-    """Derive from this. The methods run on the producer's loop and must not block.
+    """Base class of hooks. The methods run on the producer's loop and must not block.
 
-    What `before` raises is raised by the send, and nothing is sent: a check that refuses a message does that.
-    What `after` raises is logged.
+    An exception of `before` is raised by the send, and nothing is sent: a check refuses a message that way.
+    An exception of `after` is logged.
     """
 
     def before(self, context: SendContext) -> None:
-        """A message is about to be sent."""
+        """Called before a message is sent."""
 
     def after(self, context: SendContext) -> None:
-        """It was sent, or could not be: all attempts are over."""
+        """Called after the last attempt to send, with the result or the error."""
 
     def transaction_ended(self, end: TransactionEnd) -> None:
-        """A broker is told what became of a transaction. What this raises is logged."""
+        """Called when a broker is told the outcome of a transaction. An exception is logged."""
 
     def recalled(self, recall: Recall) -> None:
-        """A message was taken back. What this raises is logged."""
+        """Called after a message was recalled. An exception is logged."""
 
 
 class SendHooks:
@@ -84,7 +84,7 @@ class SendHooks:
         self._hooks = tuple(hooks)
 
     def begin(self, message: Message) -> SendContext:
-        """Tell all hooks that a message is about to be sent."""
+        """Call `before` of all hooks."""
         context = SendContext(self.group, message)
         for hook in self._hooks:
             hook.before(context)
@@ -93,7 +93,7 @@ class SendHooks:
     def end(
         self, context: SendContext, result: SendResult | None, error: BaseException | None = None
     ) -> None:
-        """Tell all hooks that the send is over."""
+        """Call `after` of all hooks."""
         context.result, context.error = result, error
         self._tell(lambda hook: hook.after(context), "a send")
 
@@ -103,16 +103,16 @@ class SendHooks:
         results: Sequence[SendResult | None],
         error: BaseException | None = None,
     ) -> None:
-        """The same for messages that were sent together."""
+        """Call `after` of all hooks for each message of a batch."""
         for context, result in zip(contexts, results, strict=True):
             self.end(context, result, error)
 
     def transaction_ended(self, end: TransactionEnd) -> None:
-        """Tell all hooks what became of a transaction."""
+        """Call `transaction_ended` of all hooks."""
         self._tell(lambda hook: hook.transaction_ended(end), "the end of a transaction")
 
     def recalled(self, recall: Recall) -> None:
-        """Tell all hooks that a message was taken back."""
+        """Call `recalled` of all hooks."""
         self._tell(lambda hook: hook.recalled(recall), "a recall")
 
     def _tell(self, tell: Callable[[SendHook], None], about: str) -> None:
@@ -120,11 +120,11 @@ class SendHooks:
             try:
                 tell(hook)
             except Exception:
-                log.exception("%s failed after %s", hook, about)
+                log.exception("send hook failed hook=%s after=%s", hook, about)
 
 
 def with_hook_properties(context: SendContext) -> Message:
-    """The message with what hooks have added."""
+    """Return the message with the properties that hooks added."""
     message = context.message
     if not context.properties:
         return message

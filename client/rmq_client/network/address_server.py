@@ -1,4 +1,4 @@
-"""The address server: a page of the web that tells the addresses of the name servers.
+"""The address server: a web page that lists the addresses of the name servers.
 
 Source of the rules: Apache RocketMQ 5.3.3, DefaultTopAddressing and MQClientInstance.
 """
@@ -20,13 +20,13 @@ _MAX_BYTES: Final = 64 * 1024
 
 
 class AddressServer:
-    """Asks for `url` (http or https). Its answer is a line: `host:port;host:port`."""
+    """Reads `url` (http or https). The page is one line: `host:port;host:port`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     async def addresses(self) -> tuple[str, ...]:
-        """The name servers of now. Raises NameServerUnreachable."""
+        """Return the current name servers. Raises NameServerUnreachable."""
         try:
             text = await asyncio.to_thread(self._get)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -35,18 +35,17 @@ class AddressServer:
         try:
             addresses = name_server_list(line)
         except UsageError as error:
-            raise self._error(f"it says {line[:200]!r}: {error}") from error
+            raise self._error(f"its answer {line[:200]!r} is invalid: {error}") from error
         if is_address_server(addresses[0]):
-            raise self._error(f"it tells of another one, {line[:200]!r}")
+            raise self._error(f"its answer {line[:200]!r} is another address server")
         return addresses
 
     def _error(self, problem: str) -> NameServerUnreachable:
-        return NameServerUnreachable(
-            f"the address server {self.url} does not tell where the name servers are: {problem}"
-        )
+        return NameServerUnreachable(f"address server {self.url} returned no name servers: {problem}")
 
     def _get(self) -> str:
-        # As Apache's client: it is in the own network, where proxies of the environment do not lead.
+        # As Apache's client does: the page is in the local network, which proxies of the environment do not
+        # serve.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(self.url, timeout=_TIMEOUT_SECONDS) as answer:
             body: bytes = answer.read(_MAX_BYTES)

@@ -1,6 +1,6 @@
-"""Questions and orders to brokers, as typed calls: a wire code per method.
+"""Typed calls to brokers, one method per request code.
 
-They work on any loop: on the network loop over the links themselves, elsewhere over a crossing.
+The calls work on any loop: on the network loop over the connections themselves, elsewhere over a bridge.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Requester(Protocol):
-    """What carries a request to an address: links, or a crossing to them."""
+    """Carries a request to an address: the broker connections, or a bridge to them."""
 
     async def request(
         self, address: str, command: RemotingCommand, timeout_seconds: float
@@ -57,7 +57,10 @@ class Requester(Protocol):
 
 
 class BrokerApi:
-    """Calls to brokers by address. All raise BrokerError for a refusal and UnreachableError for no answer."""
+    """Calls to brokers by address.
+
+    All raise BrokerError for a refusal and UnreachableError without an answer.
+    """
 
     def __init__(self, requester: Requester, settings: ClientSettings) -> None:
         self._requester = requester
@@ -72,7 +75,7 @@ class BrokerApi:
         *,
         about: str = "",
     ) -> RemotingCommand:
-        """Any request that is answered SUCCESS. `about` says in errors what it was for."""
+        """Send any request, and return the response with SUCCESS. `about` names the request in errors."""
         about = about or code.name
         response = await self._request(address, code, header, body, about)
         if response.code != ResponseCode.SUCCESS:
@@ -87,7 +90,7 @@ class BrokerApi:
         about: str,
         read: Callable[[RemotingCommand], T],
     ) -> T:
-        """A request that is answered SUCCESS, and what `read` makes of the answer."""
+        """Send a request, and return what `read` decodes from the response with SUCCESS."""
         response = await self.call(address, code, header, about=about)
         with readable(address, about):
             return read(response)
@@ -105,7 +108,7 @@ class BrokerApi:
     # --- clients ---
 
     async def heartbeat(self, address: str, data: HeartbeatData) -> None:
-        """34: this client is alive, and these are its groups and subscriptions."""
+        """34: announce this client with its groups and subscriptions."""
         await self.call(address, RequestCode.HEART_BEAT, HeartbeatRequestHeader(), data.encode())
 
     async def unregister(
@@ -116,7 +119,7 @@ class BrokerApi:
         producer_group: str | None = None,
         consumer_group: str | None = None,
     ) -> None:
-        """35: this client leaves the groups."""
+        """35: leave the groups."""
         header = UnregisterClientRequestHeader(
             client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
         )
@@ -125,7 +128,7 @@ class BrokerApi:
     async def check_client(
         self, address: str, client_id: str, group: str, subscription: SubscriptionData
     ) -> None:
-        """46: whether the broker can filter by this subscription; refused if not."""
+        """46: ask whether the broker can filter by this subscription. A broker that cannot refuses."""
         body = CheckClientRequestBody(client_id=client_id, group=group, subscription_data=subscription)
         await self.call(
             address,
@@ -136,7 +139,7 @@ class BrokerApi:
         )
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
-        """38: the client ids of the group's living consumers."""
+        """38: return the client ids of the group's live consumers."""
         header = GetConsumerListByGroupRequestHeader(consumer_group=group)
         return await self.ask(
             address,
@@ -151,10 +154,10 @@ class BrokerApi:
     async def committed_offset(
         self, address: str, group: str, queue: MessageQueue, *, zero_for_young_queues: bool = False
     ) -> int | None:
-        """14: the next offset that the group wants of a queue; None if it never said.
+        """14: return the committed offset of a group in a queue, None if it has committed none.
 
-        `zero_for_young_queues`: 0 rather than None where a queue's first message is still in memory, so that
-        a group which begins at the end misses nothing of a queue that has just been made.
+        `zero_for_young_queues`: return 0 rather than None if the first message of the queue is still in
+        memory, so that a group that begins at the end misses no message of a new queue.
         """
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=group,
@@ -174,7 +177,7 @@ class BrokerApi:
         return offset if offset >= 0 else None
 
     async def commit_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-        """15: the next offset that the group wants of a queue."""
+        """15: commit the next offset that the group consumes."""
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -190,7 +193,7 @@ class BrokerApi:
         )
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
-        """30: the offset that the next message of the queue will get."""
+        """30: return the offset that the next message of the queue will get."""
         header = GetMaxOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
@@ -198,12 +201,12 @@ class BrokerApi:
             address,
             RequestCode.GET_MAX_OFFSET,
             header,
-            f"last offset of {queue}",
+            f"max offset of {queue}",
             lambda answer: GetMaxOffsetResponseHeader.decode(answer.ext_fields).offset,
         )
 
     async def min_offset(self, address: str, queue: MessageQueue) -> int:
-        """31: the offset of the oldest message that is still there."""
+        """31: return the offset of the oldest message in the queue."""
         header = GetMinOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
@@ -211,7 +214,7 @@ class BrokerApi:
             address,
             RequestCode.GET_MIN_OFFSET,
             header,
-            f"first offset of {queue}",
+            f"min offset of {queue}",
             lambda answer: GetMinOffsetResponseHeader.decode(answer.ext_fields).offset,
         )
 
@@ -222,7 +225,7 @@ class BrokerApi:
         timestamp_ms: int,
         boundary: BoundaryType = BoundaryType.LOWER,
     ) -> int:
-        """29: the offset of the first message that was stored at that time or later."""
+        """29: return the offset of the first message that was stored at that time or later."""
         header = SearchOffsetRequestHeader(
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -241,7 +244,7 @@ class BrokerApi:
     # --- topics ---
 
     async def create_topic(self, address: str, config: TopicConfig) -> None:
-        """17: create a topic on this broker, or change it."""
+        """17: create or change a topic on this broker."""
         attributes = ",".join(f"{name}={value}" for name, value in config.attributes.items())
         header = CreateTopicRequestHeader(
             topic=config.topic_name,
@@ -262,12 +265,12 @@ class BrokerApi:
         )
 
     async def delete_topic(self, address: str, topic: str) -> None:
-        """215: delete a topic from this broker."""
+        """215: delete a topic on this broker."""
         header = DeleteTopicRequestHeader(topic=topic)
         await self.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, header, about=f"delete topic {topic}")
 
     async def topic_stats(self, address: str, topic: str) -> TopicStatsTable:
-        """202: the reach of the topic's queues on this broker."""
+        """202: return the offsets of the topic's queues on this broker."""
         header = GetTopicStatsInfoRequestHeader(topic=topic)
         return await self.ask(
             address,

@@ -1,8 +1,8 @@
-"""Connections to brokers: one per address, for all producers and consumers; greeted before they are used.
+"""Connections to brokers: one per address, for all producers and consumers of a client.
 
-A broker knows its producers and consumers by the connection that their heartbeat came on. So a new connection
-is greeted with a heartbeat at once, and consumers wait for its answer before they pull: a pull that overtakes
-it would be refused, since the broker would not know the subscription.
+A broker knows its producers and consumers by the connection of their heartbeat. So a new connection sends a
+heartbeat at once, and consumers wait for its answer before they pull. The broker would refuse a pull that
+overtakes the heartbeat, since it would not know the subscription.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rmq_remoting.pending_requests import Reply
 log = logging.getLogger("rmq.client.links")
 
 _FIRST_HEARTBEAT: Final = "rmq_client.greeting"
-# Requests that wait for one connection to be made.
+# Requests that wait for one connection attempt.
 _MAX_WAITING: Final = 16_384
 
 
 @dataclass(slots=True)
 class _PendingRequest:
-    """A request that waits for the connection. `due`: when its time is over, by the loop's clock."""
+    """A request that waits for the connection. `due`: its deadline, in seconds of the loop's clock."""
 
     opaque: int
     frame: bytes
@@ -42,22 +42,25 @@ class BrokerConnections:
     """Requests to broker addresses (`host:port`). Belongs to the network loop."""
 
     def __init__(self, client: RemotingClient, send_heartbeat: Callable[[str], Awaitable[None]]) -> None:
-        """`greet` sends a heartbeat to an address; it must use `client` itself, and not raise."""
+        """Use the connections of `client`.
+
+        `send_heartbeat` sends a heartbeat to an address. It must use `client` itself, and not raise.
+        """
         self._client = client
         self._send_heartbeat = send_heartbeat
         self._waiting: dict[str, list[_PendingRequest]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def is_connected(self, address: str) -> bool:
-        """Whether there is a live connection. May be asked from any thread."""
+        """Whether there is a live connection. May be called from any thread."""
         return self._client.existing(address) is not None
 
     async def connect(self, address: str) -> Connection:
-        """The connection to `address`, made and greeted if need be. Raises ConnectError."""
+        """Return the connection to `address`, opened and announced if necessary. Raises ConnectError."""
         connection = await self._client.connect(address)
         heartbeat_task = connection.attributes.get(_FIRST_HEARTBEAT)
         if heartbeat_task is None:
-            heartbeat_task = self._start(self._send_heartbeat(address), f"greet {address}")
+            heartbeat_task = self._start(self._send_heartbeat(address), f"first heartbeat {address}")
             connection.attributes[_FIRST_HEARTBEAT] = heartbeat_task
         if not heartbeat_task.done():
             await asyncio.shield(heartbeat_task)
@@ -66,17 +69,17 @@ class BrokerConnections:
     async def request(
         self, address: str, command: RemotingCommand, timeout_seconds: float
     ) -> RemotingCommand:
-        """Send a request over a greeted connection and wait for its response. Raises RequestError."""
+        """Send a request after the first heartbeat, and wait for its response. Raises RequestError."""
         connection = self._client.existing(address)
         if connection is None or _FIRST_HEARTBEAT not in connection.attributes:
             connection = await self.connect(address)
         return await connection.send_request(command, timeout_seconds)
 
     def post(self, address: str, opaque: int, frame: bytes, timeout_seconds: float, reply: Reply) -> None:
-        """Send an encoded request now, or as soon as there is a connection; `reply` gets the outcome.
+        """Send an encoded request now, or once there is a connection; `reply` gets the outcome.
 
-        The time runs while it waits: a host that does not answer at all costs no more than one that hangs.
-        Raises RequestError where it cannot even wait.
+        The timeout includes the wait for the connection: a host that does not answer at all costs no more
+        than a broker that hangs. Raises RequestError if too many requests wait.
         """
         connection = self._client.existing(address)
         if connection is not None:
@@ -87,14 +90,14 @@ class BrokerConnections:
             waiting = self._waiting[address] = []
             self._start(self._connect_and_send(address), f"connect {address}")
         elif len(waiting) >= _MAX_WAITING:
-            raise TooManyRequests(f"{_MAX_WAITING} requests wait for a connection to {address}; slow down")
+            raise TooManyRequests(f"{_MAX_WAITING} requests wait for a connection to {address}: send slower")
         loop = asyncio.get_running_loop()
         request = _PendingRequest(opaque, frame, timeout_seconds, loop.time() + timeout_seconds, reply)
         request.timer = loop.call_later(timeout_seconds, _expire, address, request)
         waiting.append(request)
 
     def post_oneway(self, address: str, frame: bytes) -> None:
-        """Send an encoded request that gets no answer. Raises RequestError where there is no connection."""
+        """Send an encoded one-way request. Raises RequestError without a connection."""
         connection = self._client.existing(address)
         if connection is None:
             raise ConnectError(f"there is no connection to {address}: one-way request not sent")
@@ -103,7 +106,7 @@ class BrokerConnections:
         connection.write_frame(frame)
 
     async def stop(self) -> None:
-        """End what is under way here; the client's connections are its owner's to end."""
+        """Cancel the connection attempts. The connections themselves belong to the client."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -111,7 +114,7 @@ class BrokerConnections:
             await asyncio.wait(tasks)
 
     async def _connect_and_send(self, address: str) -> None:
-        error: RequestError = ConnectError(f"not connected to {address}: the client is being stopped")
+        error: RequestError = ConnectError(f"not connected to {address}: the client is shutting down")
         connection: Connection | None = None
         try:
             connection = await self._client.connect(address)
@@ -121,7 +124,7 @@ class BrokerConnections:
             now = asyncio.get_running_loop().time()
             for request in self._waiting.pop(address):
                 if request.timer is None:
-                    continue  # given up
+                    continue  # expired
                 request.timer.cancel()
                 try:
                     if connection is None:

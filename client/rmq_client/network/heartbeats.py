@@ -1,4 +1,4 @@
-"""Heartbeats: how brokers know that this client lives, and which groups and subscriptions it has."""
+"""Heartbeats: they tell brokers that this client is alive, and its groups and subscriptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Heartbeats:
     """Sends heartbeats to every broker in any route. Belongs to the network loop."""
 
     def __init__(self, members: Members, routes: RouteTable, api: BrokerApi, interval_seconds: float) -> None:
-        """`api` must not go over the links, since they wait for the heartbeat that greets."""
+        """Send with `api`, which must not use BrokerConnections: these wait for the first heartbeat."""
         self._members = members
         self._routes = routes
         self._api = api
@@ -29,20 +29,23 @@ class Heartbeats:
         self.sent = 0
 
     async def send_heartbeat(self, address: str) -> None:
-        """Tell one broker, if there is anything to tell. A failure is logged: the next round tries again."""
+        """Send a heartbeat to one broker, if there is a group.
+
+        A failure is logged; the next round retries.
+        """
         if self._members.is_empty:
             return
         try:
             await self._api.heartbeat(address, self._members.heartbeat())
         except UnreachableError as error:
-            log.info("no heartbeat to %s: %s", address, error)
+            log.info("heartbeat not sent broker=%s cause=%s; retried in the next round", address, error)
         except ClientError as error:
-            log.warning("heartbeat refused: %s", error)
+            log.warning("heartbeat refused cause=%s; retried in the next round", error)
         else:
             self.sent += 1
 
     async def send_all(self, connections: BrokerConnections) -> None:
-        """Tell all brokers now: masters about producers, all about consumers."""
+        """Send heartbeats now: to all masters, and to slaves if this client has consumers."""
         addresses = {
             address
             for by_id in self._routes.brokers().values()
@@ -52,7 +55,7 @@ class Heartbeats:
         await asyncio.gather(*(self._send_one(connections, address) for address in sorted(addresses)))
 
     async def keep_sending(self, connections: BrokerConnections) -> None:
-        """Tell all brokers again and again, until cancelled."""
+        """Send heartbeats to all brokers in intervals, until cancelled."""
         while True:
             await asyncio.sleep(self._interval_seconds)
             await self.send_all(connections)
@@ -62,6 +65,6 @@ class Heartbeats:
             await self.send_heartbeat(address)
             return
         try:
-            await connections.connect(address)  # which greets
+            await connections.connect(address)  # sends a heartbeat
         except RequestError as error:
-            log.info("no heartbeat: %s", error)
+            log.info("heartbeat not sent cause=%s; retried in the next round", error)

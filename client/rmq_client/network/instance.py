@@ -1,15 +1,15 @@
-"""One client instance per process and list of name servers, shared by all its producers and consumers.
+"""One client instance per process and list of name servers, shared by all producers and consumers.
 
-**Whose thread does what.** An instance has a thread with a loop of its own, the network thread. It owns the
-connections (one per broker), the routes, heartbeats, rebalancing, pulls and commits. So they go on whatever
-the application does with its own loop or threads: a listener that sleeps or computes for a minute costs
-messages time, but not the group its membership.
+**Threads.** An instance has a thread with a loop of its own, the network thread. It owns the connections (one
+per broker), the routes, heartbeats, rebalancing, pulls and commits. So these go on whatever the application
+does with its own loop or threads. A listener that sleeps or computes for a minute delays messages, but the
+group keeps its member.
 
-Sends come from the application's loop and cross to the network thread and back in batches. That was measured
-against connections of the producer's own on the caller's loop: with 64 tasks the throughput is the same
-within 5 % (see crossing.py), and one connection per broker stays one: what a broker sends to a client by
-itself (notifications, transaction checks) comes on the connection that its heartbeats go on. The price is
-some 30 µs for a send that waits alone.
+Sends are handed from the application's loop to the network thread and back in batches. This was measured
+against connections of the producer's own on the caller's loop. With 64 tasks the throughput is the same
+within 5 % (see bridge.py), and there is still one connection per broker: requests of the broker
+(notifications, transaction checks) arrive on the connection of the heartbeats. The price is some 30 µs for a
+send that waits alone.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _RESTART_PAUSE_SECONDS: Final = 1.0
 
 
 class ClientInstance:
-    """What the producers and consumers of one process share. Made by `acquire`, given back by `release`."""
+    """Shared by the producers and consumers of one process. Created by `acquire`, given back by `release`."""
 
     def __init__(self, addresses: tuple[str, ...], settings: ClientSettings) -> None:
-        """Raises UsageError where the files for TLS cannot be used."""
+        """Create the instance and its network thread. Raises UsageError if TLS files cannot be used."""
         self.settings = settings
         self.addresses = addresses
         self._tls = client_tls(settings.tls)
@@ -73,7 +73,7 @@ class ClientInstance:
         self._users = 0
         self._has_ended = False
         self._bridges: dict[int, tuple[asyncio.AbstractEventLoop, NetworkBridge]] = {}
-        # Made on the network loop, by _start.
+        # Created on the network loop, by _start.
         self.loop: asyncio.AbstractEventLoop
         self.members: Members
         self.name_servers: NameServers
@@ -89,9 +89,9 @@ class ClientInstance:
 
     @classmethod
     async def acquire(cls, namesrv: str | Sequence[str] | None, settings: ClientSettings) -> ClientInstance:
-        """The running instance for these name servers and settings.
+        """Return the running instance for these name servers and settings.
 
-        Raises UsageError for a bad address, and for files for TLS that cannot be used.
+        Raises UsageError for an invalid address, and for TLS files that cannot be used.
         """
         addresses = name_server_list(namesrv)
         with _registry.lock:
@@ -107,7 +107,7 @@ class ClientInstance:
         return instance
 
     async def release(self) -> None:
-        """Give it back; the last who does ends it."""
+        """Give the instance back. The last user's release stops it."""
         with _registry.lock:
             self._users -= 1
             if self._users:
@@ -120,9 +120,9 @@ class ClientInstance:
         await self.thread.stop()
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the network loop and wait for its result; cancelling this cancels it.
+        """Run a coroutine on the network loop and wait for its result. Cancelling this cancels the coroutine.
 
-        Raises NotRunning where this instance has ended, or ends meanwhile: nobody has cancelled the caller.
+        Raises NotRunning if the instance has stopped, or stops in the meantime: the caller was not cancelled.
         """
         try:
             return await asyncio.wrap_future(self._submit(coroutine))
@@ -130,11 +130,11 @@ class ClientInstance:
             if is_being_cancelled():
                 raise
             error = stopped_error()
-            error.is_outcome_unknown = True  # it had begun
+            error.is_outcome_unknown = True  # the coroutine had begun
             raise error from None
 
     def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Raises NotRunning where the network loop has ended."""
+        """Start a coroutine on the network loop. Raises NotRunning if that loop has ended."""
         if self._has_ended:
             coroutine.close()
             raise stopped_error()
@@ -147,19 +147,19 @@ class ClientInstance:
             raise stopped_error() from error
 
     async def release_after(self, leaving: Coroutine[Any, Any, None]) -> None:
-        """Run a user's last coroutine on the network loop, and give it back whatever comes of that."""
+        """Run a user's last coroutine on the network loop, and release the instance even if it fails."""
         try:
             await self.run(leaving)
         finally:
             await self.release()
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route of a topic that exists. Raises as RouteTable.route."""
+        """Return the route of an existing topic. Raises as RouteTable.route."""
         known = self.routes.existing.get(topic)
         return known if known is not None else await self.run(self.routes.route(topic))
 
     def bridge(self) -> NetworkBridge:
-        """The way for requests of the running loop."""
+        """Return the bridge for requests of the running loop."""
         loop = asyncio.get_running_loop()
         with _registry.lock:
             for key in [key for key, (known, _) in self._bridges.items() if known.is_closed()]:
@@ -172,31 +172,34 @@ class ClientInstance:
     # --- on the network loop ---
 
     async def add_producer(self, group: str) -> None:
-        """A producer is there; brokers learn it with the next heartbeat, or when they are connected to."""
+        """Add a producer. Brokers learn of it by the next heartbeat, or at the first connection."""
         self.members.add_producer(group)
         if self.routes.brokers():
             self._start_task(self.heartbeats.send_all(self.connections), "announce a producer")
 
     async def remove_producer(self, group: str) -> None:
-        """A producer is gone; the brokers are told if it was its group's last."""
+        """Remove a producer. Brokers are told if it was the last one of its group."""
         if self.members.remove_producer(group):
             await self._unregister(producer_group=group)
 
     async def add_consumer(self, member: ConsumerMember) -> None:
-        """A consumer is there. Raises UsageError where its group has one already."""
+        """Add a consumer. Raises UsageError if its group already has one."""
         self.members.add_consumer(member)
 
     async def remove_consumer(self, member: ConsumerMember) -> None:
-        """A consumer is gone; the brokers are told."""
+        """Remove a consumer, and tell the brokers."""
         if self.members.remove_consumer(member):
             await self._unregister(consumer_group=member.group)
 
     async def announce(self) -> None:
-        """Tell all brokers of this client now."""
+        """Send a heartbeat to all brokers now."""
         await self.heartbeats.send_all(self.connections)
 
     async def check_expression(self, group: str, subscription: SubscriptionData, route: TopicRoute) -> None:
-        """Ask the topic's brokers whether they can filter so. Raises BrokerError, UnreachableError."""
+        """Ask the topic's brokers whether they can filter by an expression.
+
+        Raises BrokerError, UnreachableError.
+        """
         for name in route.brokers:
             address = route.broker_address(name)
             if address is not None:
@@ -211,7 +214,9 @@ class ClientInstance:
                     address, self.client_id, producer_group=producer_group, consumer_group=consumer_group
                 )
             except ClientError as error:
-                log.info("not unregistered: %s", error)
+                log.info(
+                    "client not unregistered cause=%s; the broker drops it after missing heartbeats", error
+                )
 
         await asyncio.gather(
             *(leave(address) for address in self._client.addresses() if self._is_broker(address))
@@ -244,9 +249,9 @@ class ClientInstance:
         self.api = BrokerApi(self.connections, settings)
         self._start_task(_restarting(self.routes.keep_refreshing), "refresh routes")
         if is_address_server(self.addresses[0]):
-            self._start_task(_restarting(self.name_servers.keep_resolving), "look name servers up")
+            self._start_task(_restarting(self.name_servers.keep_resolving), "resolve name servers")
         self._start_task(_restarting(lambda: self.heartbeats.keep_sending(self.connections)), "heartbeats")
-        log.info("client %s uses name servers %s", self.client_id, self.name_servers)
+        log.info("client started id=%s name_servers=%s", self.client_id, self.name_servers)
 
     async def _stop(self) -> None:
         tasks = list(self._tasks)
@@ -258,7 +263,7 @@ class ClientInstance:
         await self.routes.stop()
         await self.connections.stop()
         await self._client.stop()
-        log.info("client %s has ended", self.client_id)
+        log.info("client stopped id=%s", self.client_id)
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.ensure_future(coroutine)
@@ -269,21 +274,21 @@ class ClientInstance:
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.remove(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s ended by an error", task.get_name(), exc_info=error)
+            log.error("background task failed name=%s", task.get_name(), exc_info=error)
 
 
 async def _restarting(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Begin again what must not end."""
+    """Restart background work that must not end."""
     while True:
         try:
             await work()
         except Exception:
-            log.exception("a background task failed and is started again")
+            log.exception("background task failed; it is restarted")
         await asyncio.sleep(_RESTART_PAUSE_SECONDS)
 
 
 class _Registry:
-    """The instances of this process."""
+    """The client instances of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -294,7 +299,7 @@ _registry = _Registry()
 
 
 def _forget_instances() -> None:
-    """A forked process has the objects, but not their threads."""
+    """Forget the instances in a forked process, which does not have their threads."""
     global _registry  # noqa: PLW0603
     _registry = _Registry()
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Mailbox(Generic[T]):
     """Takes items from any thread and delivers them on one loop, in order, in batches.
 
-    It has no bound of its own: who puts must bound what is under way.
+    It has no bound of its own: callers must bound their items in flight.
     """
 
     __slots__ = ("_deliver", "_dropped", "_items", "_loop", "_scheduled")
@@ -27,7 +27,10 @@ class Mailbox(Generic[T]):
         deliver: Callable[[list[T]], None],
         dropped: Callable[[list[T]], None] | None = None,
     ) -> None:
-        """`dropped` is called by who puts, with items that came too late: their loop has ended."""
+        """Deliver to `deliver` on `loop`.
+
+        `dropped` is called on the thread of `put` with items that came after the end of the loop.
+        """
         self._loop = loop
         self._deliver = deliver
         self._dropped = dropped
@@ -35,9 +38,9 @@ class Mailbox(Generic[T]):
         self._scheduled = False
 
     def put(self, item: T) -> None:
-        """Hand `item` over; dropped if the loop has ended."""
+        """Hand `item` over. It is dropped if the loop has ended."""
         # Safe without a lock: the flag is cleared before the items are taken, so an item that was put while
-        # the flag was still set is among those that are taken then.
+        # the flag was still set is among those taken.
         self._items.append(item)
         if not self._scheduled:
             self._scheduled = True
@@ -53,7 +56,7 @@ class Mailbox(Generic[T]):
 
     def _drop(self) -> None:
         items = self._take()
-        log.debug("the loop has ended: %d items dropped", len(items))
+        log.debug("items dropped, their loop has ended count=%d", len(items))
         if self._dropped is not None:
             self._dropped(items)
 

@@ -1,4 +1,4 @@
-"""Who in this process belongs to which group, as brokers are told."""
+"""Producers and consumers of this client, and the groups that they belong to."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from ..errors import UsageError
 
 
 class ConsumerMember(Protocol):
-    """What a consumer is to brokers and administrators. All methods are called on the network loop."""
+    """A consumer as brokers and administrators see it. All methods are called on the network loop."""
 
     @property
     def group(self) -> str:
         """The consumer group."""
 
     def heartbeat_data(self) -> ConsumerData:
-        """How it consumes, and its subscriptions."""
+        """Return the consumer's mode and subscriptions."""
 
     def rebalance_soon(self) -> None:
-        """The group or a topic has changed."""
+        """Rebalance soon, because the group or a topic has changed."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """An administrator moves the group: go on from these offsets."""
+        """Continue from these offsets, by an administrator's order."""
 
     def positions(self, topic: str) -> dict[MessageQueue, int]:
-        """How far it has consumed each of its queues of the topic."""
+        """Return the consumed offset of each of its queues of the topic."""
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Everything that an administrator may want to know."""
+        """Return the state of the consumer for administrators."""
 
     def consume_directly(self, message: MessageExt) -> Awaitable[ConsumeMessageDirectlyResult]:
-        """Give this one message to the listener, apart from all queues."""
+        """Pass this one message to the listener, apart from all queues."""
 
 
 class Members:
@@ -49,11 +49,11 @@ class Members:
         self._producers: Counter[str] = Counter()
 
     def add_producer(self, group: str) -> None:
-        """One more producer of the group."""
+        """Add a producer of the group."""
         self._producers[group] += 1
 
     def remove_producer(self, group: str) -> bool:
-        """One producer less; whether it was the group's last."""
+        """Remove a producer; whether it was the last one of the group."""
         self._producers[group] -= 1
         if self._producers[group] > 0:
             return False
@@ -61,16 +61,16 @@ class Members:
         return True
 
     def add_consumer(self, member: ConsumerMember) -> None:
-        """A new consumer. Raises UsageError where this client already has one of its group."""
+        """Add a consumer. Raises UsageError if this client already has one of its group."""
         if member.group in self.consumers:
             raise UsageError(
-                f"group {member.group} already has a consumer in this process: give that one more workers, "
-                "or give this one a client of its own with settings=ClientSettings(instance_name='second')"
+                f"group {member.group} already has a consumer in this process: raise its number of workers, "
+                "or use a client of its own with settings=ClientSettings(instance_name='second')"
             )
         self.consumers[member.group] = member
 
     def remove_consumer(self, member: ConsumerMember) -> bool:
-        """The consumer is gone; whether it was there."""
+        """Remove a consumer; whether it was there."""
         if self.consumers.get(member.group) is not member:
             return False
         del self.consumers[member.group]
@@ -78,11 +78,11 @@ class Members:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nobody to tell about."""
+        """Whether there is neither a producer nor a consumer."""
         return not self.consumers and not self._producers
 
     def heartbeat(self) -> HeartbeatData:
-        """What a heartbeat says."""
+        """Return the body of a heartbeat."""
         return HeartbeatData(
             client_id=self.client_id,
             producer_data_set=[ProducerData(group_name=group) for group in sorted(self._producers)],

@@ -1,4 +1,4 @@
-"""Questions to name servers: each knows everything, so any one that answers will do."""
+"""Requests to name servers. Each name server knows all routes, so any answer will do."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ log = logging.getLogger("rmq.client.name_servers")
 
 
 class NameServers:
-    """Asks one name server, and stays with it until it does not answer. Belongs to the network loop."""
+    """Asks one name server, and keeps to it until it does not answer. Belongs to the network loop."""
 
     def __init__(self, addresses: Sequence[str], client: RemotingClient, settings: ClientSettings) -> None:
-        """`addresses`: of the name servers, or of one address server, which is asked for theirs."""
+        """Use these name servers, or those that one address server lists."""
         self._address_server = AddressServer(addresses[0]) if is_address_server(addresses[0]) else None
         self.addresses = () if self._address_server else tuple(addresses)
         self._client = client
@@ -50,26 +50,28 @@ class NameServers:
     async def look_up(self) -> None:
         """Ask the address server, if there is one.
 
-        Raises NameServerUnreachable; the addresses that are known stay then.
+        Raises NameServerUnreachable; the known addresses stay in use.
         """
         if self._address_server is None:
             return
         addresses = await self._address_server.addresses()
         if addresses != self.addresses:
-            log.info("name servers, by %s: %s", self._address_server.url, ";".join(addresses))
+            log.info(
+                "name servers changed source=%s addresses=%s", self._address_server.url, ";".join(addresses)
+            )
             self.addresses, self._preferred = addresses, 0
 
     async def keep_resolving(self) -> None:
-        """The same again and again, until cancelled."""
+        """Ask the address server in intervals, until cancelled."""
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
             try:
                 await self.look_up()
             except NameServerUnreachable as error:
-                log.warning("the known name servers stay in use: %s", error)
+                log.warning("name servers not updated cause=%s; the known ones stay in use", error)
 
     async def topic_route(self, topic: str) -> TopicRouteData:
-        """Where a topic is. Raises TopicNotFound, NameServerUnreachable, BrokerError."""
+        """Return the route of a topic. Raises TopicNotFound, NameServerUnreachable, BrokerError."""
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         try:
             return await self._ask(
@@ -82,17 +84,17 @@ class NameServers:
             ) from error
 
     async def cluster_info(self) -> ClusterInfo:
-        """All brokers. Raises NameServerUnreachable, BrokerError."""
+        """Return all brokers. Raises NameServerUnreachable, BrokerError."""
         code = RequestCode.GET_BROKER_CLUSTER_INFO
         return await self._ask(code, None, "cluster info", ClusterInfo.decode)
 
     async def topics(self) -> list[str]:
-        """Names of all topics. Raises NameServerUnreachable, BrokerError."""
+        """Return the names of all topics. Raises NameServerUnreachable, BrokerError."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         return (await self._ask(code, None, "list of topics", TopicList.decode)).topic_list
 
     async def delete_topic(self, topic: str) -> None:
-        """Have every name server forget a topic's route. Raises NameServerUnreachable, BrokerError."""
+        """Delete a topic's route on every name server. Raises NameServerUnreachable, BrokerError."""
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic)
         if not self.addresses:
             await self.look_up()
@@ -107,7 +109,9 @@ class NameServers:
     async def _ask(
         self, code: RequestCode, header: Header | None, about: str, read: Callable[[bytes], T]
     ) -> T:
-        """Ask one after the other until one answers; what `read` makes of the answer's body."""
+        """Ask one name server after the other until one answers, and return what `read` decodes from its
+        body.
+        """
         failures: list[RequestError] = []
         if not self.addresses:
             await self.look_up()
@@ -132,7 +136,7 @@ class NameServers:
         told = "; ".join(map(str, failures))
         if failures and all(isinstance(failure, TlsError) for failure in failures):
             return TlsFailed(f"no TLS with any name server of {self} ({told})")
-        without_tls = "" if self._settings.tls else ", and does it take connections without TLS"
+        without_tls = "" if self._settings.tls else ", and does it accept connections without TLS"
         return NameServerUnreachable(
             f"no name server of {self} answers ({told}): is it running, is the address right{without_tls}?"
         )
@@ -145,5 +149,5 @@ class NameServers:
         try:
             return await self._client.request(address, request, self._settings.request_timeout_seconds)
         except RequestError as error:
-            log.debug("name server %s: %s", address, error)
+            log.debug("name server request failed address=%s cause=%s", address, error)
             return error

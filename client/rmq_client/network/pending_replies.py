@@ -32,40 +32,46 @@ _MAX_WAIT_MS: Final = 60_000
 
 
 class PendingReplies:
-    """Who waits for which reply. `expect` and `forget` belong to the waiting loop, the rest to the network's.
+    """Pending replies by correlation id.
 
-    Its bound is that of who expects.
+    `expect` and `forget` belong to the waiting loop, the rest to the network loop.
+
+    The callers of `expect` bound their number.
     """
 
     def __init__(self, max_unpacked_body_bytes: int, now_ms: Callable[[], int]) -> None:
         self._max_unpacked_body_bytes = max_unpacked_body_bytes
         self._now_ms = now_ms
-        # Several threads change it, each by single operations.
+        # Several threads change it, each by single atomic operations.
         self._waiting: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Future[MessageExt]]] = {}
 
     def expect(self, correlation_id: str) -> asyncio.Future[MessageExt]:
-        """The reply with this id, when it comes; `forget` it afterwards."""
+        """Return a future for the reply with this id. The caller must `forget` it afterwards."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[MessageExt] = loop.create_future()
         self._waiting[correlation_id] = (loop, future)
         return future
 
     def forget(self, correlation_id: str) -> None:
-        """Nobody waits any more."""
+        """Drop a pending reply."""
         self._waiting.pop(correlation_id, None)
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Put the processor into the table."""
+        """Register the processor."""
         tier = InlineTier("replies", capacity=_CAPACITY, max_wait_ms=_MAX_WAIT_MS)
         dispatcher.register([RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT], self.handle_reply, tier)
 
     def handle_reply(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """326: a reply has come. One that nobody waits for any more is answered alike, and dropped."""
+        """326: deliver a reply. A late reply gets the same answer, and is dropped."""
         message = self._read(request)
         correlation_id = message.properties.get(PROPERTY_CORRELATION_ID, "")
         entry = self._waiting.pop(correlation_id, None)
         if entry is None:
-            log.info("%s: a reply came that nobody waits for (any more): %s", connection.peer, correlation_id)
+            log.info(
+                "reply dropped, nobody waits for it (any more) broker=%s correlation_id=%s",
+                connection.peer,
+                correlation_id,
+            )
         else:
             loop, future = entry
             try:
@@ -73,7 +79,7 @@ class PendingReplies:
             except RuntimeError:
                 if not loop.is_closed():
                     raise
-                log.debug("the loop that waited for reply %s has ended", correlation_id)
+                log.debug("reply dropped, the requester's loop has ended correlation_id=%s", correlation_id)
         return request.response(ResponseCode.SUCCESS)
 
     def _read(self, request: RemotingCommand) -> MessageExt:
@@ -85,7 +91,7 @@ class PendingReplies:
                 body = decompress(body, kind, self._max_unpacked_body_bytes)
             except DecompressionError as error:
                 raise CommandError(
-                    ResponseCode.SYSTEM_ERROR, f"the reply cannot be unpacked: {error}"
+                    ResponseCode.SYSTEM_ERROR, f"the reply cannot be decompressed: {error}"
                 ) from error
             sys_flag &= ~MessageSysFlag.COMPRESSED
         properties = decode_properties((header.properties or "").encode())

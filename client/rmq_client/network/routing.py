@@ -1,7 +1,7 @@
-"""Where topics are: a cache of routes per list of name servers, fresh every 30 s and when a request fails.
+"""Routes of topics: a cache per list of name servers, refreshed every 30 s and after failed requests.
 
-A route is an immutable snapshot. The network loop alone replaces the snapshots; every thread may read the two
-dictionaries, and sees either the old snapshot of a topic or the new one.
+A route is an immutable snapshot. Only the network loop replaces the snapshots. Every thread may read the two
+dictionaries, and sees either the old or the new snapshot of a topic.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ log = logging.getLogger("rmq.client.routing")
 
 _PERM_READ: Final = 4
 _PERM_WRITE: Final = 2
-# Until the name servers know a topic that brokers are about to create, they are asked this often.
+# Interval of requests for a topic that brokers are about to create, until name servers know it.
 _PROVISIONAL_REFRESH_SECONDS: Final = 2.0
 
-# A broker's addresses by broker id; 0 is the master.
+# Addresses of a broker by broker id; 0 is the master.
 Addresses = Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicRoute:
-    """The queues of one topic and the brokers that have them. Compared by identity.
+    """The queues of one topic and their brokers. Compared by identity.
 
-    `provisional`: the topic does not exist yet; the queues are those that brokers will create it with when
-    the first message comes.
+    `provisional`: the topic does not exist yet. The queues are those that brokers will create it with at the
+    first message.
     """
 
     topic: str
@@ -47,7 +47,7 @@ class TopicRoute:
     provisional: bool = False
 
     def broker_address(self, broker_name: str, broker_id: int = MASTER_BROKER_ID) -> str | None:
-        """The address of that broker; another of the same name if that one is not there."""
+        """Return the address of that broker, or of another one with the same name."""
         addresses = self.brokers.get(broker_name)
         if not addresses:
             return None
@@ -58,14 +58,17 @@ class TopicRoute:
         return self.brokers.get(broker_name, {}).get(MASTER_BROKER_ID) == address
 
     def known_address(self, broker_name: str, about: object, broker_id: int = MASTER_BROKER_ID) -> str:
-        """As `broker_address`; `about` is what it is wanted for. Raises BrokerUnreachable without one."""
+        """Return the address as `broker_address`.
+
+        Raises BrokerUnreachable, which names `about`, without one.
+        """
         address = self.broker_address(broker_name, broker_id)
         if address is None:
             raise BrokerUnreachable(f"no address of broker {broker_name} is known for {about}")
         return address
 
     def same_as(self, other: TopicRoute) -> bool:
-        """Whether nothing has changed."""
+        """Whether both routes are equal."""
         return (
             self.write_queues == other.write_queues
             and self.read_queues == other.read_queues
@@ -75,7 +78,7 @@ class TopicRoute:
 
 
 def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    """The snapshot of what a name server answered (Apache RocketMQ 5.3.3, MQClientInstance)."""
+    """Return the snapshot of a name server's answer (Apache RocketMQ 5.3.3, MQClientInstance)."""
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
     queue_datas = sorted(data.queue_datas, key=lambda queues: queues.broker_name)
     writable = (
@@ -93,7 +96,7 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
 
 
 def provisional_route(topic: str, template: TopicRouteData, queue_count: int) -> TopicRoute:
-    """The route that `topic` will have on the brokers that create topics by themselves.
+    """Return the route that `topic` will have on the brokers that create topics on demand.
 
     `template` is the route of TBW102, which only such brokers have.
     """
@@ -113,7 +116,7 @@ def _write_queues(
 
 
 def _ordered_queues(topic: str, configuration: str) -> Iterator[MessageQueue]:
-    """`broker-a:4;broker-b:2`: fixed queues, whether or not their broker is there at the moment."""
+    """Yield fixed queues of `broker-a:4;broker-b:2`, also of brokers that are down at the moment."""
     for item in configuration.split(";"):
         broker_name, _, count = item.strip().partition(":")
         if broker_name and count.isdigit():
@@ -122,15 +125,15 @@ def _ordered_queues(topic: str, configuration: str) -> Iterator[MessageQueue]:
 
 
 class RouteTable:
-    """All routes that anybody in this process has asked for. Its coroutines belong to the network loop.
+    """Routes of all requested topics. Its coroutines belong to the network loop.
 
-    `existing` holds the topics that exist, `publishable` besides those that brokers will create.
+    `existing` holds the topics that exist; `publishable` also those that brokers will create.
     """
 
     def __init__(self, name_servers: NameServers, refresh_seconds: float) -> None:
         self.existing: dict[str, TopicRoute] = {}
         self.publishable: dict[str, TopicRoute] = {}
-        # Called with the topic whose route is new or has changed.
+        # Called with a topic whose route is new or has changed.
         self.on_change: list[Callable[[str], None]] = []
         self._name_servers = name_servers
         self._refresh_seconds = refresh_seconds
@@ -138,7 +141,7 @@ class RouteTable:
         self._wanted: set[str] = set()
 
     def brokers(self) -> dict[str, dict[int, str]]:
-        """Every broker in any route: addresses by broker name and id."""
+        """Return every broker of any route: addresses by broker name and id."""
         brokers: dict[str, dict[int, str]] = {}
         for route in [*self.publishable.values(), *self.existing.values()]:
             for name, addresses in route.brokers.items():
@@ -146,13 +149,13 @@ class RouteTable:
         return brokers
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route of a topic that exists. Raises TopicNotFound, NameServerUnreachable, BrokerError."""
+        """Return the route of an existing topic. Raises TopicNotFound, NameServerUnreachable, BrokerError."""
         return self.existing.get(topic) or await self.refresh(topic)
 
     async def route_to_publish(self, topic: str, queue_count: int) -> TopicRoute:
-        """The route to send by; one that brokers will create the topic by, where they do.
+        """Return the route for sends. For a new topic it is provisional, if brokers create topics on demand.
 
-        `queue_count`: at most so many queues per broker for a new topic. Raises as `route`.
+        `queue_count`: the most queues per broker of a new topic. Raises as `route`.
         """
         known = self.publishable.get(topic)
         if known is not None:
@@ -172,28 +175,28 @@ class RouteTable:
         return route
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """Ask again; who asks for the same topic at the same time shares the answer.
+        """Ask the name servers again. Concurrent requests for one topic share the answer.
 
-        Raises as `route`, and NotRunning where `stop` ends it.
+        Raises as `route`, and NotRunning if `stop` interrupts it.
         """
         fetch = self._start_fetch(topic)
         try:
             return await asyncio.shield(fetch)
         except asyncio.CancelledError:
-            if fetch.cancelled() and not is_being_cancelled():  # by stop(), not the caller
+            if fetch.cancelled() and not is_being_cancelled():  # cancelled by stop(), not by the caller
                 raise stopped_error() from None
             raise
 
     def watch(self, topic: str) -> None:
-        """Keep the topic's route fresh, also while the topic does not exist yet."""
+        """Keep the topic's route up to date, also while the topic does not exist yet."""
         self._wanted.add(topic)
 
     def request_failed(self, topic: str) -> None:
-        """A request by this route failed: ask again in the background."""
+        """Ask again in the background, because a request by this route failed."""
         self._start_fetch(topic)
 
     async def keep_refreshing(self) -> None:
-        """Refresh all routes again and again, until cancelled."""
+        """Refresh all routes in intervals, until cancelled."""
         elapsed = 0.0
         while True:
             pause = min(_PROVISIONAL_REFRESH_SECONDS, self._refresh_seconds)
@@ -208,7 +211,7 @@ class RouteTable:
                     self._start_fetch(topic)
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Cancel the requests in flight."""
         tasks = list(self._in_flight.values())
         for task in tasks:
             task.cancel()
@@ -232,7 +235,7 @@ class RouteTable:
             return known
         self.existing[topic] = self.publishable[topic] = fresh
         log.info(
-            "topic %s: %d queues to write, %d to read, on %s",
+            "route changed topic=%s write_queues=%d read_queues=%d brokers=%s",
             topic,
             len(fresh.write_queues),
             len(fresh.read_queues),
@@ -250,8 +253,8 @@ class RouteTable:
         if error is None:
             return
         if isinstance(error, TopicNotFound) and topic in self.existing:
-            log.warning("topic %s has gone from the name servers: its last known route stays in use", topic)
+            log.warning("topic gone from the name servers topic=%s; its last known route stays in use", topic)
         elif not isinstance(error, ClientError):
-            log.error("the route of topic %s could not be read", topic, exc_info=error)
+            log.error("route not refreshed topic=%s", topic, exc_info=error)
         elif not isinstance(error, TopicNotFound):
-            log.warning("the route of topic %s could not be refreshed: %s", topic, error)
+            log.warning("route not refreshed topic=%s cause=%s; the known route stays in use", topic, error)

@@ -1,4 +1,4 @@
-"""What brokers ask of clients: codes 40, 220, 221, 307 and 309."""
+"""Requests that brokers send to clients: codes 40, 220, 221, 307 and 309."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _MAX_WAIT_MS: Final = 60_000
 
 
 class ServerRequests:
-    """Answers brokers. Belongs to the network loop."""
+    """Processors of these requests. Belongs to the network loop."""
 
     def __init__(self, members: Members) -> None:
         self._members = members
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Put the processors into the table."""
+        """Register the processors."""
         tier = InlineTier("client", capacity=_CAPACITY, max_wait_ms=_MAX_WAIT_MS)
         for code, processor in (
             (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self.consumer_ids_changed),
@@ -52,19 +52,19 @@ class ServerRequests:
             dispatcher.register([code], processor, tier)
 
     def consumer_ids_changed(self, connection: Connection, request: RemotingCommand) -> None:
-        """40: somebody came to a group or left it."""
+        """40: a member joined or left a group."""
         group = NotifyConsumerIdsChangedRequestHeader.decode(request.ext_fields).consumer_group
         member = self._members.consumers.get(group)
-        log.debug("%s: group %s has changed", connection.peer, group)
+        log.debug("group changed broker=%s group=%s; rebalancing", connection.peer, group)
         if member is not None:
             member.rebalance_soon()
 
     def reset_offsets(self, connection: Connection, request: RemotingCommand) -> None:
-        """220: an administrator moves a group."""
+        """220: an administrator resets the offsets of a group."""
         header = ResetOffsetRequestHeader.decode(request.ext_fields)
         offsets = ResetOffsetBody.decode(request.body).offset_table if request.body else {}
         log.info(
-            "%s: group %s is moved in %d queues of topic %s",
+            "offsets reset by an administrator broker=%s group=%s queues=%d topic=%s",
             connection.peer,
             header.group,
             len(offsets),
@@ -73,7 +73,7 @@ class ServerRequests:
         self._member(header.group).reset_offsets(header.topic, offsets)
 
     def consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """221: how far a consumer is."""
+        """221: return the consumed offsets of a consumer."""
         header = GetConsumerStatusRequestHeader.decode(request.ext_fields)
         table = self._member(header.group).positions(header.topic)
         return request.response(
@@ -81,7 +81,7 @@ class ServerRequests:
         )
 
     def running_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """307: everything about a consumer, and where its threads are if that is asked for."""
+        """307: return the state of a consumer, and the stacks of its threads if requested."""
         header = GetConsumerRunningInfoRequestHeader.decode(request.ext_fields)
         info = self._member(header.consumer_group).running_info()
         if header.jstack_enable:
@@ -89,7 +89,7 @@ class ServerRequests:
         return request.response(ResponseCode.SUCCESS, body=info.encode())
 
     def consume_directly(self, connection: Connection, request: RemotingCommand) -> asyncio.Future[Answer]:
-        """309: an administrator has a consumer handle one message."""
+        """309: an administrator has a consumer process one message."""
         return asyncio.ensure_future(self._consume_directly(request))
 
     async def _consume_directly(self, request: RemotingCommand) -> Answer:
@@ -98,7 +98,7 @@ class ServerRequests:
         messages = decode_messages(request.body)
         if len(messages) != 1:
             raise CommandError(
-                ResponseCode.MESSAGE_ILLEGAL, f"one message is needed in the body, not {len(messages)}"
+                ResponseCode.MESSAGE_ILLEGAL, f"the body must contain one message, not {len(messages)}"
             )
         messages[0].broker_name = header.stored_broker_name or ""
         result = await member.consume_directly(messages[0])
@@ -112,7 +112,7 @@ class ServerRequests:
 
 
 def thread_stacks() -> str:
-    """Where every thread of this process is."""
+    """Return the stack of every thread of this process."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(
         f"{names.get(ident, '?')} ({ident})\n{''.join(traceback.format_stack(frame))}"

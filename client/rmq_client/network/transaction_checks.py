@@ -27,12 +27,12 @@ log = logging.getLogger("rmq.client.transactions")
 
 _CAPACITY: Final = 10_000
 _MAX_WAIT_MS: Final = 60_000
-# Questions that are being answered; what does not fit is asked again (checkRequestHoldMax).
+# Checks in progress. Brokers repeat further ones (checkRequestHoldMax).
 _MAX_CHECKS_IN_FLIGHT: Final = 2000
 
 
 class TransactionChecks:
-    """Answers brokers that ask about transactions. Belongs to the network loop."""
+    """Processes transaction checks of brokers. Belongs to the network loop."""
 
     def __init__(self, serialization: Serialization, max_unpacked_body_bytes: int) -> None:
         self._serialization = serialization
@@ -41,11 +41,11 @@ class TransactionChecks:
         self._in_flight: set[asyncio.Task[None]] = set()
 
     def add(self, group: str, answerer: TransactionChecker) -> None:
-        """A producer of the group can tell."""
+        """Register a producer of the group that can answer checks."""
         self._answerers.setdefault(group, []).append(answerer)
 
     def remove(self, group: str, answerer: TransactionChecker) -> None:
-        """It cannot any more."""
+        """Remove a producer."""
         answerers = self._answerers.get(group, [])
         if answerer in answerers:
             answerers.remove(answerer)
@@ -53,30 +53,35 @@ class TransactionChecks:
             self._answerers.pop(group, None)
 
     def register(self, dispatcher: Dispatcher) -> None:
-        """Put the processor into the table."""
+        """Register the processor."""
         tier = InlineTier("transaction checks", capacity=_CAPACITY, max_wait_ms=_MAX_WAIT_MS)
         dispatcher.register([RequestCode.CHECK_TRANSACTION_STATE], self.handle_check, tier)
 
     def handle_check(self, connection: Connection, request: RemotingCommand) -> None:
-        """39: the answer is a request of its own, 37."""
+        """39: start a check; its answer is a request of its own, 37."""
         header = CheckTransactionStateRequestHeader.decode(request.ext_fields)
         try:
             messages = decode_messages(request.body, max_body_bytes=self._max_unpacked_body_bytes)
         except MessageDecodeError as error:
             log.warning(
-                "%s asks about a transaction, but its message is unreadable: %s", connection.peer, error
+                "transaction check dropped, its message is unreadable broker=%s cause=%s",
+                connection.peer,
+                error,
             )
             return
         group = messages[0].properties.get(PROPERTY_PRODUCER_GROUP, "") if messages else ""
         answerers = self._answerers.get(group)
         if not answerers:
             log.info(
-                "%s asks about a transaction of group %s, which nobody checks here", connection.peer, group
+                "transaction check dropped, no producer of this client checks the group broker=%s group=%s",
+                connection.peer,
+                group,
             )
             return
         if len(self._in_flight) >= _MAX_CHECKS_IN_FLIGHT:
             log.warning(
-                "%d questions about transactions are under way: one is left out", _MAX_CHECKS_IN_FLIGHT
+                "transaction check dropped, too many in progress limit=%d; the broker repeats it",
+                _MAX_CHECKS_IN_FLIGHT,
             )
             return
         messages[0].broker_name = header.broker_name or ""
@@ -107,10 +112,12 @@ class TransactionChecks:
         try:
             connection.send_oneway(request)
         except RequestError as error:
-            log.info("what became of transaction %s cannot be told now: %s", message.msg_id, error)
+            log.info(
+                "transaction check not answered id=%s cause=%s; the broker repeats it", message.msg_id, error
+            )
 
     async def stop(self) -> None:
-        """End what is under way: brokers ask again."""
+        """Cancel the checks in progress. Brokers repeat them."""
         tasks = list(self._in_flight)
         for task in tasks:
             task.cancel()
@@ -119,4 +126,6 @@ class TransactionChecks:
 
 
 TransactionChecker = Callable[[MessageExt], Awaitable[tuple[TransactionState, str | None]]]
-"""What became of the transaction of a message, and a remark. Called on the network loop; does not raise."""
+"""Returns the outcome of the transaction of a message, and a remark. Called on the network loop; does not
+raise.
+"""

@@ -1,1 +1,1 @@
-"""Sending."""
+"""Producers: sends, batches, retries, transactions, requests and recalls."""

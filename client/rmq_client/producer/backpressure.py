@@ -1,4 +1,4 @@
-"""How much may be under way at once: a bound of messages and one of bytes, first come first served."""
+"""Back-pressure: bounds of messages and bytes in flight; sends are admitted in the order of their calls."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .in_flight import InFlightCount
 
 @dataclass(frozen=True, slots=True)
 class InFlightLimits:
-    """Bounds of what one producer has under way; who sends more waits."""
+    """Bounds of one producer's messages in flight. Further sends wait."""
 
     max_messages: int = 10_000
     max_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        """Refuse bounds that would let nothing through."""
+        """Refuse bounds that admit nothing."""
         if self.max_messages < 1 or self.max_bytes < 1:
             raise UsageError(f"{self}: both bounds must be at least 1")
 
@@ -26,7 +26,7 @@ class InFlightLimits:
 class BackPressure(InFlightCount):
     """Admits sends up to the limits. Belongs to one loop.
 
-    A message that is larger than `max_bytes` by itself is admitted when nothing else is under way.
+    A message that is larger than `max_bytes` by itself is admitted when no other message is in flight.
     """
 
     __slots__ = ("_bytes", "_max_bytes", "_max_count", "_waiting")
@@ -40,16 +40,16 @@ class BackPressure(InFlightCount):
 
     @property
     def messages(self) -> int:
-        """How many messages are under way."""
+        """The number of messages in flight."""
         return self._count
 
     @property
     def bytes(self) -> int:
-        """How many bytes are under way."""
+        """The number of bytes in flight."""
         return self._bytes
 
     def try_acquire(self, size_bytes: int) -> bool:
-        """Admit at once, if there is room and nobody waits already."""
+        """Admit at once, if there is room and no send is waiting."""
         if self._waiting or not self._fits(size_bytes):
             return False
         self._count += 1
@@ -57,7 +57,7 @@ class BackPressure(InFlightCount):
         return True
 
     async def acquire(self, size_bytes: int) -> None:
-        """Wait for admission. A cancelled wait leaves no trace."""
+        """Wait for admission. A cancelled wait has no effect."""
         if self.try_acquire(size_bytes):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -67,10 +67,10 @@ class BackPressure(InFlightCount):
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self.release(size_bytes)  # admitted, and cancelled before it could go on
+                self.release(size_bytes)  # admitted, but cancelled before it ran
             else:
                 self._waiting.remove(entry)
-                self._admit()  # who stood behind it may fit
+                self._admit()  # the next ones in line may fit
             raise
 
     async def acquire_within(self, size_bytes: int, timeout_seconds: float) -> float:
@@ -88,7 +88,7 @@ class BackPressure(InFlightCount):
         return timeout_seconds - (loop.time() - began)
 
     def release(self, size_bytes: int) -> None:
-        """What was admitted is no longer under way."""
+        """Release an admitted send."""
         self._count -= 1
         self._bytes -= size_bytes
         if self._waiting:
@@ -105,7 +105,7 @@ class BackPressure(InFlightCount):
         waiting = self._waiting
         while waiting:
             turn, size_bytes = waiting[0]
-            if turn.done():  # cancelled, and about to take itself out: `remove` must find it
+            if turn.done():  # cancelled, and about to remove itself: `remove` must find it
                 break
             if not self._fits(size_bytes):
                 break

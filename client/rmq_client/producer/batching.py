@@ -1,8 +1,8 @@
-"""Automatic batching: messages that are sent at about the same time go as one request.
+"""Automatic batching: messages that are sent at about the same time become one request.
 
-Each sender still waits for its own result. A batch goes out when it is full, or has lingered; and, unless
-the policy says otherwise, at the end of the current turn of the loop when no other batch of the kind is under
-way: a lone sender never waits for company, and under load batches fill up while others are on their way.
+Each sender still waits for its own result. A batch is sent when it is full or has lingered. Unless the policy
+says otherwise, it is also sent at the end of the current turn of the loop if no other batch of its kind is in
+flight. So a single sender never waits for others, and under load batches fill up while others are in flight.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ..errors import UsageError
 from ..names import RETRY_TOPIC_PREFIX
 from ..results import SendResult
 
-# Item size, 0, 0, flag, body length; see rmq_remoting.message_batch, which this is an inlined form of.
+# Item size, 0, 0, flag, body length. An inlined form of rmq_remoting.message_batch.
 _ITEM: Final = Struct(">iiiii")
 _MIN_ITEM_BYTES: Final = _ITEM.size + 2
 
-# What only a message on its own can ask for.
+# Properties that brokers accept only in single messages.
 _NOT_IN_BATCHES: Final = frozenset(
     {
         PROPERTY_DELAY_TIME_LEVEL,
@@ -48,9 +48,9 @@ _NOT_IN_BATCHES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """When a batch goes out: at `max_bytes` or `max_messages`, and at the latest after `linger_ms`.
+    """When a batch is sent: at `max_bytes` or `max_messages`, and after at most `linger_ms`.
 
-    `eager`: also at once, when no other batch to the same topic is under way.
+    `eager`: also at once, if no other batch to the same topic is in flight.
     """
 
     linger_ms: float = 5.0
@@ -59,18 +59,18 @@ class BatchPolicy:
     eager: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the values."""
         if self.linger_ms < 0 or self.max_bytes < 1 or self.max_messages < 1:
             raise UsageError(f"{self}: linger_ms must not be negative, the bounds must be at least 1")
 
 
 def can_batch(message: Message) -> bool:
-    """Whether brokers take this message as part of a batch."""
+    """Whether brokers accept this message in a batch."""
     return _NOT_IN_BATCHES.isdisjoint(message.properties) and not message.topic.startswith(RETRY_TOPIC_PREFIX)
 
 
 def batch_item(flag: int, body: bytes, properties: bytes) -> bytes:
-    """One message as an item of a batch."""
+    """Encode one message as an item of a batch."""
     return b"".join(
         (
             _ITEM.pack(_MIN_ITEM_BYTES + len(body) + len(properties), 0, 0, flag, len(body)),
@@ -83,9 +83,9 @@ def batch_item(flag: int, body: bytes, properties: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Batch:
-    """Messages that go together: encoded items, and who waits for which.
+    """A batch: encoded items, and the futures of their senders.
 
-    `timeout_seconds`: how long the most patient of those waits; 0: as long as is usual.
+    `timeout_seconds`: the longest timeout of a sender; 0: the usual one.
     """
 
     topic: str
@@ -98,21 +98,22 @@ class Batch:
     timeout_seconds: float = 0.0
 
     def add(self, item: bytes, msg_id: str) -> None:
-        """Take a message in."""
+        """Add a message."""
         self.items.append(item)
         self.msg_ids.append(msg_id)
         self.size_bytes += len(item)
 
 
-# Batches of different keys never mix: the broker treats a batch as one message of one queue. And who waits
-# longer than is usual goes with its like (the last item), so that a batch can be given up for all at once.
+# Batches of different keys never mix, since the broker stores a batch like one message of one queue. Senders
+# with a longer timeout than usual share batches of their own (the last item), so that all messages of a batch
+# time out together.
 _Key = tuple[str, "MessageQueue | None", bool, bool]
 
 
 class Batcher:
     """Collects messages into batches. Belongs to one loop.
 
-    Its own bound is the caller's back-pressure: what has been admitted there waits here.
+    Its bound is the caller's back-pressure: admitted messages wait here.
     """
 
     def __init__(self, policy: BatchPolicy, deliver: Callable[[Batch], Awaitable[None]]) -> None:
@@ -133,9 +134,9 @@ class Batcher:
         msg_id: str,
         timeout_seconds: float = 0.0,
     ) -> asyncio.Future[SendResult]:
-        """Take a message in; the future gives its result.
+        """Add a message, and return the future of its result.
 
-        `timeout_seconds`: how long its batch is to be tried at least, where that is longer than is usual.
+        `timeout_seconds`: the least timeout of its batch, if that is longer than usual.
         """
         wait_store_ok = message.properties.get(PROPERTY_WAIT_STORE_MSG_OK) is None or message.wait_store_ok
         key = (message.topic, queue, wait_store_ok, timeout_seconds > 0)
@@ -156,25 +157,25 @@ class Batcher:
         return future
 
     def flush(self) -> None:
-        """Send all that is collected now."""
+        """Send all open batches now."""
         for key in list(self._open):
             self._send(key)
 
     async def stop(self) -> None:
-        """Send all that is collected, and wait for it, also where nobody else waits any more."""
+        """Send all open batches, and wait for all batches in flight, even if their senders no longer wait."""
         self.flush()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def _begin(self, key: _Key) -> None:
         if self._policy.eager and not self._in_flight.get(key):
-            # Who is to run in this turn of the loop anyhow can still add to the batch.
+            # Tasks that run in this turn of the loop can still add messages.
             self._loop.call_soon(self._send_if_open, key, self._open[key])
         else:
             self._timers[key] = self._loop.call_later(self._policy.linger_ms / 1000, self._send, key)
 
     def _send_if_open(self, key: _Key, batch: Batch) -> None:
-        """Send this batch, unless it filled up and went meanwhile."""
+        """Send this batch, unless it filled up and was sent in the meantime."""
         if self._open.get(key) is batch:
             self._send(key)
 
@@ -201,5 +202,5 @@ class Batcher:
                 del self._in_flight[key]
                 collected = self._open.get(key)
                 if self._policy.eager and collected is not None:
-                    # Those whom this batch woke may send again before the next one goes.
+                    # Senders that this batch woke may add messages before the next one is sent.
                     self._loop.call_soon(self._send_if_open, key, collected)

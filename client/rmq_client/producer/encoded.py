@@ -1,7 +1,7 @@
-"""Sends what is encoded already: for programs that make batches by columns, not message by message.
+"""Sends of encoded messages and batches, for programs that encode by columns and not message by message.
 
-Not part of the SDK's public face. Neither messages nor their ids are looked at; retries are the caller's but
-for those of `RetryPolicy`, and so is back-pressure.
+Not part of the public SDK. Messages and their ids are not inspected. Back-pressure is the caller's, and so
+are retries beyond `RetryPolicy`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NEW_TOPIC_QUEUES: Final = 4
 
 
 class EncodedProducer:
-    """A producer of a group whose messages and batches come as bytes. Belongs to the loop of its start."""
+    """A producer of encoded messages and batches. Belongs to the loop of its start."""
 
     def __init__(
         self, namesrv: str | Sequence[str] | None, group: str, settings: ClientSettings, retry: RetryPolicy
     ) -> None:
-        """Raises UsageError for a bad group name."""
+        """Prepare a producer. Raises UsageError for an invalid group name."""
         self.group = Namespace(settings.namespace).checked_group(group)
         self._namesrv = namesrv
         self._settings = settings
@@ -39,7 +39,7 @@ class EncodedProducer:
         self._sender: MessageSender | None = None
 
     async def start(self) -> None:
-        """Begin; no request is sent before it is needed. Raises UsageError."""
+        """Join the group; no request is sent before it is needed. Raises UsageError."""
         if self._instance is not None:
             raise UsageError(f"producer {self.group} has been started already")
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
@@ -52,17 +52,17 @@ class EncodedProducer:
         self._instance, self._sender = instance, sender
 
     async def stop(self) -> None:
-        """Leave the group and give the connections back; nothing may be under way."""
+        """Leave the group and release the connections. No send may be in flight."""
         instance, self._instance, self._sender = self._instance, None, None
         if instance is not None:
             await uninterrupted(instance.release_after(instance.remove_producer(self.group)))
 
     async def queues(self, topic: str, timeout_seconds: float) -> tuple[MessageQueue, ...]:
-        """The queues that messages of `topic` can go to now. Raises ClientError."""
+        """Return the queues that messages of `topic` can go to. Raises ClientError."""
         return (await self._running().publish_info(topic, timeout_seconds)).queues
 
     async def has_brokers(self) -> bool:
-        """Whether the name servers know any broker now. Raises ClientError."""
+        """Whether the name servers know any broker. Raises ClientError."""
         instance = self._instance
         if instance is None:
             raise self._not_running()

@@ -1,8 +1,8 @@
-"""Frames of sends, and what brokers answer to them: the fast way.
+"""Frames of sends and their answers: the hot path.
 
-Of a send to one queue only the number, the time, the properties and the body change. The rest is written
-once per queue, so that a frame is a join of prepared pieces: the counterpart of `SendHeaderDecoder` in
-rmq_remoting, which finds it again by the same pieces.
+Sends to one queue differ only in the opaque, the time, the properties and the body. All other fields are
+encoded once per queue, so that a frame is a join of prepared pieces. `SendHeaderDecoder` in rmq_remoting is
+the counterpart, which recognizes the same pieces.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _BORN_KEY: Final = b"\x00\x01g\x00\x00\x00\x0d"
 _BORN_LENGTH: Final = 13
 _PROPERTIES_KEY: Final = b"\x00\x01i"
 _PYTHON: Final = int(LanguageCode.PYTHON)
-# Of a broker that does not say (MixAll.DEFAULT_TRACE_REGION_ID).
+# Region of a broker that names none (MixAll.DEFAULT_TRACE_REGION_ID).
 _DEFAULT_REGION: Final = "DefaultRegion"
 
-# What comes before the time, between it and the properties, and the length of all but the properties.
+# The pieces before the time, between time and properties, and the length of all but the properties.
 _Pieces = tuple[bytes, bytes, int]
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """One send, ready but for the queue that it goes to; `reply`: to somebody's request."""
+    """One encoded send, without its queue; `reply`: it answers a request."""
 
     body: bytes
     properties: bytes
@@ -53,7 +53,7 @@ class Outgoing:
 
 
 class QueueEndpoint:
-    """The way to one queue: where its broker is, and the prepared pieces of a send to it."""
+    """Address of one queue's broker, and the prepared pieces of sends to the queue."""
 
     __slots__ = ("_pieces", "_plain", "_serialization", "_target", "address", "broker_name", "queue")
 
@@ -69,7 +69,10 @@ class QueueEndpoint:
         self._plain = self._prepare(0, 0, False)
 
     def frame(self, opaque: int, born_ms: int, outgoing: Outgoing, oneway: bool = False) -> bytes:
-        """The frame of a send (code 310, batch 320, reply 325). `born_ms`: milliseconds since 1970 UTC."""
+        """Return the frame of a send (code 310, batch 320, reply 325).
+
+        `born_ms`: milliseconds since 1970 UTC.
+        """
         if self._serialization is not Serialization.BINARY:
             return self._json_frame(opaque, born_ms, outgoing, oneway)
         code = 310
@@ -119,7 +122,7 @@ class QueueEndpoint:
         )
         between = encode_ext_fields(fields) + _PROPERTIES_KEY
         pieces = (before, between, len(before) + _BORN_LENGTH + len(between) + 4)
-        # The application's flag can be anything: what is remembered must not grow with it.
+        # Applications choose the flag: the number of prepared pieces must not grow with it.
         if len(self._pieces) < 64:
             self._pieces[sys_flag, flag, batch] = pieces
         return pieces
@@ -158,7 +161,8 @@ _QUEUE_OFFSET_KEY: Final = b"\x00\x0bqueueOffset\x00\x00\x00"
 
 
 def traced_region(said: Mapping[str, str]) -> str | None:
-    """The region of a broker that wants traces, by what it says in answers and in messages.
+    """Return the region of a broker that accepts traces, from the fields of an answer or a message; else
+    None.
 
     (Apache RocketMQ 5.3.3, MQClientAPIImpl.)
     """
@@ -169,9 +173,9 @@ def traced_region(said: Mapping[str, str]) -> str | None:
 
 @dataclass(slots=True)
 class Stored:
-    """What a broker answers to a send: the place, and how safe it is there.
+    """A broker's answer to a send: position and durability of the message.
 
-    `offset_msg_ids` is one id, or those of a batch with commas between. `answer` is all that it said.
+    `offset_msg_ids` is one id, or those of a batch separated by commas. `answer` is the whole answer.
     """
 
     status: SendStatus
@@ -182,22 +186,22 @@ class Stored:
 
     @property
     def traced_region(self) -> str | None:
-        """The broker's region, where it wants traces."""
+        """The broker's region, None if it accepts no traces."""
         return None if self.answer is None else traced_region(self.answer.ext_fields)
 
     @property
     def recall_handle(self) -> str | None:
-        """What the message can be taken back with, if it waits for its time."""
+        """Handle of a delayed message for a recall, None for other messages."""
         if self.answer is None:
             return None
         raw = self.answer.raw_ext
-        if raw is not None and _RECALL_HANDLE not in raw:  # of most answers: not worth taking apart
+        if raw is not None and _RECALL_HANDLE not in raw:  # true of most answers, which need no decoding then
             return None
         return self.answer.ext_fields.get("recallHandle")
 
 
 def queue_of(endpoint: QueueEndpoint, stored: Stored) -> MessageQueue:
-    """The queue that a message went to: brokers may choose another one than the lane's."""
+    """Return the queue of a stored message: brokers may choose another one than requested."""
     queue = endpoint.queue
     if stored.queue_id == queue.queue_id:
         return queue
@@ -205,7 +209,7 @@ def queue_of(endpoint: QueueEndpoint, stored: Stored) -> MessageQueue:
 
 
 def decode_send_response(response: RemotingCommand, endpoint: QueueEndpoint) -> Stored:
-    """Read the answer to a send. Raises BrokerError for a refusal, and for an answer that cannot be read."""
+    """Decode the answer to a send. Raises BrokerError for a refusal, and for an unreadable answer."""
     status = _status_of(response.code)
     if status is None:
         raise broker_error(
@@ -230,7 +234,7 @@ def decode_send_response(response: RemotingCommand, endpoint: QueueEndpoint) -> 
                         response,
                     )
                 except ValueError:
-                    pass  # the careful way below tells what is wrong
+                    pass  # the general decoder below reports the error
     try:
         header = SendMessageResponseHeader.decode(response.ext_fields)
     except HeaderError as error:

@@ -1,4 +1,4 @@
-"""The detector: probes brokers that could not be reached, in the background.
+"""Background probes of brokers that could not be reached.
 
 Source of the rules: Apache RocketMQ 5.3.3, LatencyFaultToleranceImpl.detectByOneRound.
 """
@@ -14,11 +14,11 @@ from .fault_tolerance import BrokerHealth
 log = logging.getLogger("rmq.client.detector")
 
 Probe = Callable[[str], Awaitable[bool | None]]
-"""Whether a broker answers now; None for one that is in no route any more. Must not raise."""
+"""Whether a broker answers; None for a broker that is in no route any more. Must not raise."""
 
 
 class FaultDetector:
-    """Belongs to the producer's loop."""
+    """Probes unreachable brokers in intervals. Belongs to the producer's loop."""
 
     def __init__(self, health: BrokerHealth, probe: Probe, interval_ms: int) -> None:
         self._health = health
@@ -27,11 +27,11 @@ class FaultDetector:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to probe."""
+        """Start probing."""
         self._task = asyncio.create_task(self._keep_detecting(), name="rmq fault detector")
 
     async def stop(self) -> None:
-        """End."""
+        """Stop probing."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -46,7 +46,7 @@ class FaultDetector:
         if answers is None:
             self._health.forget(broker_name)
         elif answers:
-            log.info("broker %s answers again", broker_name)
+            log.info("broker reachable again name=%s", broker_name)
             self._health.reached(broker_name)
 
     async def _keep_detecting(self) -> None:
@@ -55,4 +55,4 @@ class FaultDetector:
             try:
                 await self.detect()
             except Exception:
-                log.exception("a round of the fault detector failed; the next one follows")
+                log.exception("probes of unreachable brokers failed; the next round follows")

@@ -1,6 +1,6 @@
-"""Latency fault tolerance: a broker that answers slowly or not at all is left alone for a while.
+"""Latency fault tolerance: a producer avoids a broker for a while after slow or missing answers.
 
-Source of the rules: Apache RocketMQ 5.3.3 (and 4.9 for the older ones), MQFaultStrategy and
+Source of the rules: Apache RocketMQ 5.3.3 (and 4.9 for the classic ones), MQFaultStrategy and
 LatencyFaultToleranceImpl.
 """
 
@@ -17,10 +17,10 @@ from .selection import OnBroker, RoundRobin
 
 
 class LastResort(Enum):
-    """Which brokers are tried when all that could be are being avoided."""
+    """Brokers that are tried when all candidates are avoided."""
 
     REACHABLE = "any that can be reached"
-    LEAST_BAD_HALF = "in turn, the half of them with the least bad latency"
+    LEAST_BAD_HALF = "in turn, the half of them with the lower latency"
 
 
 _CLASSIC_AVOIDANCE: Final = (
@@ -45,12 +45,12 @@ _V5_AVOIDANCE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FaultTolerance:
-    """For how long a broker is avoided; use `FaultTolerance.v5()`, or `classic()` for the rules of 4.x.
+    """How long a broker is avoided; use `FaultTolerance.v5()`, or `classic()` for the rules of 4.x.
 
-    `avoidance`: pairs of a latency and for how long a broker with at least that latency is avoided, in
-    milliseconds, ascending. A broker that does not answer, or refuses for reasons of its own, counts as one
+    `avoidance`: ascending pairs of a latency and the time that a broker with at least that latency is
+    avoided, in milliseconds. A broker that does not answer, or refuses for reasons of its own, counts as one
     with `isolation_latency_ms`. `start_detector`: such a broker is probed in the background, every
-    `detect_interval_ms` and for `detect_timeout_ms`, and counts as not reachable until it answers.
+    `detect_interval_ms` with a timeout of `detect_timeout_ms`, and counts as unreachable until it answers.
     """
 
     avoidance: tuple[tuple[int, int], ...] = _V5_AVOIDANCE
@@ -61,28 +61,28 @@ class FaultTolerance:
     detect_timeout_ms: int = 200
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the values."""
         latencies = [latency for latency, _ in self.avoidance]
         if latencies != sorted(set(latencies)) or any(min(pair) < 0 for pair in self.avoidance):
             raise UsageError(
-                f"avoidance {self.avoidance}: the latencies must ascend, and no value be below 0"
+                f"avoidance {self.avoidance}: the latencies must ascend, and no value may be below 0"
             )
         for name in ("isolation_latency_ms", "detect_interval_ms", "detect_timeout_ms"):
             if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}: it must be at least 1 ms")
+                raise UsageError(f"{name}={getattr(self, name)}: must be at least 1 ms")
 
     @classmethod
     def v5(cls, *, start_detector: bool = False) -> Self:
-        """The rules of Apache's client 5.3.3: short pauses, and any reachable broker as the last resort."""
+        """Rules of Apache's client 5.3.3: short pauses, and any reachable broker as the last resort."""
         return cls(start_detector=start_detector)
 
     @classmethod
     def classic(cls, *, start_detector: bool = False) -> Self:
-        """The rules of Apache's clients 4.x: pauses of minutes, and the least bad half as the last resort."""
+        """Rules of Apache's clients 4.x: pauses of minutes, and the better half as the last resort."""
         return cls(_CLASSIC_AVOIDANCE, 30_000, LastResort.LEAST_BAD_HALF, start_detector)
 
     def avoided_ms(self, latency_ms: float) -> int:
-        """For how long a broker with this latency is avoided."""
+        """Return for how long a broker with this latency is avoided."""
         for least, duration in reversed(self.avoidance):
             if latency_ms >= least:
                 return duration
@@ -91,7 +91,7 @@ class FaultTolerance:
 
 @dataclass(slots=True)
 class _Fault:
-    """What is known against a broker. Times are those of the clock, in seconds."""
+    """Faults of one broker. Times are those of the clock, in seconds."""
 
     latency_ms: float
     avoided_until: float
@@ -103,10 +103,10 @@ L = TypeVar("L", bound=OnBroker)
 
 
 class BrokerHealth:
-    """Which brokers one producer avoids now. Belongs to the producer's loop."""
+    """The brokers that one producer avoids now. Belongs to the producer's loop."""
 
     def __init__(self, settings: FaultTolerance, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds that never go back."""
+        """`clock` returns seconds of a monotonic clock."""
         self._settings = settings
         self._clock = clock
         self._faults: dict[str, _Fault] = {}
@@ -115,13 +115,13 @@ class BrokerHealth:
     # --- what happened ---
 
     def answered(self, broker_name: str, elapsed_seconds: float) -> None:
-        """A broker has answered, whatever it said."""
+        """Note any answer of a broker."""
         latency_ms = elapsed_seconds * 1000
         if broker_name in self._faults or self._settings.avoided_ms(latency_ms):
             self._note(broker_name, latency_ms, latency_ms, is_reachable=True)
 
     def failed(self, broker_name: str, elapsed_seconds: float, *, refused: bool) -> None:
-        """A broker did not answer, or refused what another one may take (`refused`)."""
+        """Note a missing answer, or a refusal that another broker may not repeat (`refused`)."""
         is_reachable = not refused and not self._settings.start_detector
         isolation_ms = self._settings.isolation_latency_ms
         self._note(broker_name, elapsed_seconds * 1000, isolation_ms, is_reachable=is_reachable)
@@ -133,23 +133,23 @@ class BrokerHealth:
             fault = self._faults[broker_name] = _Fault(latency_ms, now)
         fault.latency_ms = latency_ms
         fault.is_reachable = is_reachable
-        # A quick answer does not end an avoidance that has begun.
+        # A fast answer does not end an avoidance.
         fault.avoided_until = max(fault.avoided_until, now + self._settings.avoided_ms(counted_ms) / 1000)
 
     # --- where to send ---
 
     def is_available(self, broker_name: str) -> bool:
-        """Whether the broker is not being avoided."""
+        """Whether the broker is not avoided."""
         fault = self._faults.get(broker_name)
         return fault is None or self._clock() >= fault.avoided_until
 
     def is_reachable(self, broker_name: str) -> bool:
-        """Whether the broker answered the last time, or, without a detector, may do so again."""
+        """Whether the broker answered the last time or, without a detector, may answer now."""
         fault = self._faults.get(broker_name)
         return fault is None or fault.is_reachable
 
     def choose(self, round_robin: RoundRobin[L], failed: Collection[str] = ()) -> L | None:
-        """The next of the rotation that is worth a try, off the brokers `failed`; None where all are bad."""
+        """Return the next item that is not avoided and not on the brokers `failed`; None if there is none."""
         if not self._faults:
             return round_robin.take_off(failed)
         chosen = round_robin.take_where(
@@ -172,7 +172,7 @@ class BrokerHealth:
     # --- what the detector does ---
 
     def to_probe(self) -> list[str]:
-        """The brokers that are to be probed now; each again after the interval."""
+        """Return the brokers to probe now, each one again after the interval."""
         now = self._clock()
         due = [
             name for name, fault in self._faults.items() if not fault.is_reachable and fault.probe_at <= now
@@ -182,11 +182,11 @@ class BrokerHealth:
         return due
 
     def reached(self, broker_name: str) -> None:
-        """A probe was answered."""
+        """Note an answered probe."""
         fault = self._faults.get(broker_name)
         if fault is not None:
             fault.is_reachable = True
 
     def forget(self, broker_name: str) -> None:
-        """The broker is in no route any more."""
+        """Drop a broker that is in no route any more."""
         self._faults.pop(broker_name, None)

@@ -1,4 +1,4 @@
-"""Calls that are under way, counted for who has to wait for their end."""
+"""Counters of calls in flight that a stop can wait for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class InFlightCount:
-    """A count that can be waited for to come to nothing. Belongs to one loop."""
+    """A count, and a wait until it is zero. Belongs to one loop."""
 
     __slots__ = ("_count", "_idle")
 
@@ -15,14 +15,14 @@ class InFlightCount:
         self._idle: asyncio.Future[None] | None = None
 
     async def wait_idle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no call is in flight."""
         while self._count:
             if self._idle is None:
                 self._idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._idle)
 
     def _wake_if_idle(self) -> None:
-        """To be called after the count was lowered, where somebody waits (`_idle`)."""
+        """Wake the waiting stop at zero; to be called after each decrement while a stop waits (`_idle`)."""
         if self._idle is not None and not self._count:
             if not self._idle.done():
                 self._idle.set_result(None)
@@ -30,7 +30,7 @@ class InFlightCount:
 
 
 class InFlightCalls(InFlightCount):
-    """`with under_way:` around each call."""
+    """Counts calls: `with in_flight:` around each one."""
 
     __slots__ = ()
 

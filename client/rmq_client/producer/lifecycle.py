@@ -1,4 +1,4 @@
-"""The life of a producer: what it is set up with, how its parts are built, and how it stops."""
+"""Lifecycle of a producer: its parameters, its parts, and its graceful shutdown."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class ProducerLifecycle(Lifetime):
         new_topic_queues: int = 4,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """`namesrv`: `host:port;host:port` (without one: the variable NAMESRV_ADDR).
+        """Prepare a producer. Raises UsageError for an invalid group name.
 
-        `timeout_seconds` bounds a whole send, all attempts together. `fault_tolerance` leaves brokers alone
-        for a while that are slow or do not answer. `batching` turns automatic batching on.
-        `check_transaction` tells brokers what became of transactions of the group, also of other processes'.
-        `hooks` see every message; `trace` has it told what became of them.
-        `new_topic_queues`: how many queues a broker gives a topic that it creates for the first message.
-        Raises UsageError for a bad group name.
+        `namesrv`: `host:port;host:port` (without it: the variable NAMESRV_ADDR). `timeout_seconds` bounds a
+        whole send, all attempts together. `fault_tolerance` avoids slow and unreachable brokers for a while.
+        `batching` turns automatic batching on. `check_transaction` answers brokers that ask for the outcome
+        of transactions of the group, also those of other processes. `hooks` see every message. `trace` writes
+        message traces. `new_topic_queues`: queues that a broker gives a topic which it creates for the first
+        message.
         """
         self.group = group
         self._group = Namespace(settings.namespace).checked_group(group)
@@ -87,11 +87,11 @@ class ProducerLifecycle(Lifetime):
         self._tracing = trace
         self._limits = limits
         self._pressure = BackPressure(limits)
-        # Calls that back-pressure does not count, or not yet: they look for their way.
+        # Calls that back-pressure does not count, or not yet: they look up a route.
         self._in_flight = InFlightCalls()
         self._running = False
         self._instance: ClientInstance | None = None
-        # Made by start().
+        # Created by start().
         self._sender: MessageSender
         self._encoder: MessageEncoder
         self._requests: RequestReply
@@ -99,7 +99,7 @@ class ProducerLifecycle(Lifetime):
         self._recalls: Recalls
         self._batches: BatchSender
         self._leaving: AsyncExitStack
-        # None where there are none: what is not looked at costs nothing.
+        # None without hooks: sends then spend nothing on them.
         self._hooks: SendHooks | None = None
         self._batcher: Batcher | None = None
         self._loop: asyncio.AbstractEventLoop
@@ -107,7 +107,7 @@ class ProducerLifecycle(Lifetime):
     # --- life ---
 
     async def start(self) -> None:
-        """Begin; no request is sent before the first message. Raises UsageError."""
+        """Start the producer. No request is sent before the first message. Raises UsageError."""
         if self._instance is not None:
             raise UsageError(f"producer {self.group} has been started already")
         instance = await ClientInstance.acquire(self._namesrv, self._settings)
@@ -124,9 +124,9 @@ class ProducerLifecycle(Lifetime):
         self._running = True
 
     async def _join(self, instance: ClientInstance, leaving: AsyncExitStack) -> None:
-        """Become one of the group. `leaving` is given what undoes each step, also of one that fails halfway.
+        """Join the group. `leaving` gets the undo of each step, also of a step that fails halfway.
 
-        (A group's producers are counted by the client: one that was never added must not be removed.)
+        (The client counts the producers of a group: a producer that was never added must not be removed.)
         """
         self._sender = MessageSender(
             instance, self._group, self._retry, self._new_topic_queues, self._fault_tolerance
@@ -142,7 +142,7 @@ class ProducerLifecycle(Lifetime):
         await instance.run(instance.remove_producer(self._group))
 
     async def _start_hooks(self, instance: ClientInstance, leaving: AsyncExitStack) -> None:
-        """The application's, and those of the trace: they see what the others have made of a message."""
+        """Collect the application's hooks, then those of the trace: traces see what the others changed."""
         hooks = list(self._send_hooks)
         if self._tracing is not None:
             tracer = Tracer(self._tracing, instance, self.group, self._trace_producer)
@@ -166,14 +166,14 @@ class ProducerLifecycle(Lifetime):
             self._batcher = Batcher(self._batch_policy, self._batches.deliver)
 
     async def stop(self) -> None:
-        """Wait for what is under way, leave the group, give the connections back."""
+        """Wait for sends and recalls in flight, leave the group, and release the connections."""
         instance, self._instance = self._instance, None
         if instance is not None:
             self._running = False
             await uninterrupted(self._stop())
 
     async def _stop(self) -> None:
-        # Every send ends within its timeout, and so does this.
+        # Every send ends within its timeout, so this does, too.
         await self._in_flight.wait_idle()
         if self._batcher is not None:
             self._batcher.flush()
@@ -181,7 +181,7 @@ class ProducerLifecycle(Lifetime):
         if self._batcher is not None:
             await self._batcher.stop()
         await self._sender.stop()
-        # What was decided is told while brokers still know the producer.
+        # Outcomes of transactions are sent while brokers still know the producer.
         await self._transactions.stop()
         await self._leaving.aclose()
 
@@ -204,7 +204,7 @@ class ProducerLifecycle(Lifetime):
         """Return an untraced producer of the group, which sends the spans."""
 
     def _check(self, message: Message) -> int:
-        """The body's size. Raises UsageError."""
+        """Return the size of the body. Raises UsageError."""
         if not self._running or asyncio.get_running_loop() is not self._loop:
             self._check_running()
         if message.properties or message.flag:

@@ -1,4 +1,4 @@
-"""Messages made ready to send: an id, the properties as bytes, the body compressed where that is wanted."""
+"""Encoding of messages for a send: an id, the properties as bytes, and a compressed body if configured."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from ..replies import REPLY_TYPE
 from .encoding import Outgoing
 from .policies import Compression
 
-# Compressing more than this takes longer than a loop should be held: it goes to a thread. Not to one of the
-# loop's own: those may all be taken by the application's code that waits for just this send.
+# Compressing more than this blocks a loop for too long, so it runs in a thread. It does not use the loop's
+# default executor: the application's code may occupy all of its threads while it waits for this send.
 _COMPRESS_IN_THREAD_BYTES: Final = 64 * 1024
 _COMPRESSING_THREADS: Final = min(4, os.cpu_count() or 1)
 _UNIQUE_KEY_PROPERTY: Final = f"{PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX}\x01"
 
 
 class MessageEncoder:
-    """Prepares the messages of one producer. Leaves the messages as they are: they can be sent again."""
+    """Encodes the messages of one producer. The messages stay as they are: they can be sent again."""
 
     __slots__ = ("_compression", "_next_key", "_of_all", "compress_from_bytes")
 
@@ -43,14 +43,14 @@ class MessageEncoder:
         self, unique_keys: UniqueKeyGenerator, compression: Compression | None, namespace: str = ""
     ) -> None:
         self._next_key = unique_keys.next_key
-        # Properties that every message gets (Apache RocketMQ 5.3.3, DefaultMQProducerImpl.sendKernelImpl).
+        # Properties of every message (Apache RocketMQ 5.3.3, DefaultMQProducerImpl.sendKernelImpl).
         self._of_all = f"{PROPERTY_INSTANCE_ID}\x01{namespace}\x02".encode() if namespace else b""
         self._compression = compression
-        # Never for None: no body is as large as this.
+        # None means never: no body is this large.
         self.compress_from_bytes = compression.threshold_bytes if compression else 1 << 62
 
     def properties(self, message: Message) -> tuple[bytes, str]:
-        """The encoded properties with the message's id, and the id. Raises UsageError."""
+        """Return the encoded properties with the message's id, and the id. Raises UsageError."""
         properties = message.properties
         msg_id = properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         if msg_id:
@@ -60,7 +60,7 @@ class MessageEncoder:
         return (_encode(properties, own) if properties else own), msg_id
 
     async def outgoing(self, message: Message) -> tuple[Outgoing, str]:
-        """The message as it is sent, and its id. Raises UsageError."""
+        """Return the encoded message and its id. Raises UsageError."""
         properties, msg_id = self.properties(message)
         body = message.body
         reply, sys_flag = False, MessageSysFlag.TRANSACTION_NOT
@@ -78,28 +78,28 @@ class MessageEncoder:
             packed = await loop.run_in_executor(
                 _compressing, compress, body, compression.type, compression.level
             )
-        if len(packed) >= len(body):  # random data grows, maybe beyond what brokers take
+        if len(packed) >= len(body):  # random data grows, possibly beyond the broker's limit
             return Outgoing(body, properties, sys_flag, message.flag, False, reply), msg_id
         sys_flag |= compression.type.sys_flag
         return Outgoing(packed, properties, sys_flag, message.flag, False, reply), msg_id
 
 
 def _encode(properties: Mapping[str, str], own: bytes) -> bytes:
-    """A message's properties, and after them the SDK's own."""
+    """Encode a message's properties, followed by those of the SDK."""
     try:
         raw = encode_properties(properties) + own
     except MessageEncodeError as error:
         raise UsageError(str(error)) from error
     if len(raw) > MAX_PROPERTIES_BYTES:
         raise UsageError(
-            f"the properties take {len(raw)} bytes, {MAX_PROPERTIES_BYTES} are allowed: "
-            "move large values into the body"
+            f"the properties take {len(raw)} bytes, {MAX_PROPERTIES_BYTES} are allowed: move large values "
+            "into the body"
         )
     return raw
 
 
 def _compressing_threads() -> ThreadPoolExecutor:
-    """They begin with the first large message, and end with the interpreter."""
+    """Return an executor, whose threads start with the first large message and end with the interpreter."""
     return ThreadPoolExecutor(_COMPRESSING_THREADS, thread_name_prefix="rmq-compress")
 
 
@@ -107,7 +107,7 @@ _compressing = _compressing_threads()
 
 
 def _forget_threads() -> None:
-    """A forked process has none of them."""
+    """Replace the executor in a forked process, which has none of its threads."""
     global _compressing  # noqa: PLW0603
     _compressing = _compressing_threads()
 

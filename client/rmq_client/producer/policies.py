@@ -1,4 +1,4 @@
-"""What a producer can be asked for, apart from batching and bounds."""
+"""Policies of a producer: compression and retries."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rmq_remoting.compression import DEFAULT_LEVEL, CompressionType
 
 from ..errors import BrokerError, ClientError, UsageError
 
-# Time-outs are looked for ten times a second: a smaller share of the time would be none.
+# Connections look for expired requests ten times a second: a shorter timeout would expire at once.
 _LEAST_SHARE_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """Bodies of at least `threshold_bytes` are compressed. zlib is what every client can read."""
+    """Bodies of at least `threshold_bytes` are compressed. Every RocketMQ client can read zlib."""
 
     threshold_bytes: int = 4096
     type: CompressionType = CompressionType.ZLIB
@@ -24,13 +24,13 @@ class Compression:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a send is tried again, on another broker where there is one, within the send's timeout.
+    """Retries of a send within its timeout, on another broker if there is one.
 
-    `unless_stored_safely`: also when the broker has the message, but is not sure of its disk or its slave
-    (Apache's retryAnotherBrokerWhenNotStoreOK).
-    `attempt_timeout_seconds`: how long one attempt may take that is not the last; None: where there is
-    another broker, its share of the time that is left, so that a broker which hangs does not use it all up.
-    `further_codes`: refusals that are worth another attempt besides those whose error is `retryable`.
+    `unless_stored_safely`: also retry if the broker has the message, but its disk or its slave did not
+    confirm (Apache's retryAnotherBrokerWhenNotStoreOK). `attempt_timeout_seconds`: timeout of all attempts
+    but the last; None: their share of the remaining time if there is another broker, so that a broker that
+    hangs does not use up all of it. `further_codes`: response codes that are worth a retry besides those of
+    `retryable` errors.
     """
 
     retries: int = 2
@@ -39,20 +39,20 @@ class RetryPolicy:
     further_codes: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the values."""
         if self.retries < 0:
-            raise UsageError(f"retries is {self.retries}: it must not be below 0")
+            raise UsageError(f"retries={self.retries}: must not be below 0")
         if self.attempt_timeout_seconds is not None and self.attempt_timeout_seconds <= 0:
             raise UsageError(
-                f"attempt_timeout_seconds is {self.attempt_timeout_seconds}: it must be above 0, or None"
+                f"attempt_timeout_seconds={self.attempt_timeout_seconds}: must be above 0, or None"
             )
 
     def is_worthwhile(self, error: ClientError) -> bool:
-        """Whether a send that failed like this may succeed when it is tried again."""
+        """Whether a send that failed with this error may succeed in another attempt."""
         return not isinstance(error, BrokerError) or error.retryable or error.code in self.further_codes
 
     def attempt_seconds(self, remaining_seconds: float, attempts: int, *, has_other: bool) -> float:
-        """How long the next attempt may take, of `attempts` that are left, with another broker or without."""
+        """Return the timeout of the next attempt of `attempts`; `has_other`: there is another broker."""
         if attempts <= 1:
             return remaining_seconds
         if self.attempt_timeout_seconds is not None:

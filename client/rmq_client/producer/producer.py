@@ -35,7 +35,7 @@ class Producer(ProducerLifecycle):
         async with Producer("127.0.0.1:9876", group="shop") as producer:
             result = await producer.send(Message("orders", b"...", tags="paid", keys=["4711"]))
 
-    It belongs to the loop that it was started on; any number of tasks may send at the same time.
+    It belongs to the loop that it was started on. Any number of tasks may send at the same time.
     """
 
     def _trace_producer(self, group: str) -> Producer:
@@ -50,11 +50,12 @@ class Producer(ProducerLifecycle):
         key: object = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Send a message and wait until the broker has it.
+        """Send a message and wait until the broker has stored it.
 
-        It goes to the topic's queues in turn; or to `queue`; or where `selector(queues, message, key)` says;
-        or, with a `key` alone, to the queue that the key's hash chooses. A message without an own choice of
-        queue is tried again on another broker. Raises ClientError: TopicNotFound, TimedOut, BrokerError …
+        The message goes to the topic's queues in turn, to `queue`, to the result of `selector(queues,
+        message, key)`, or, with a `key` alone, to the queue that the hash of the key selects. A message
+        without a chosen queue is retried on another broker. Raises ClientError: TopicNotFound, TimedOut,
+        BrokerError …
         """
         size = self._check(message)
         if timeout_seconds is None:
@@ -88,7 +89,7 @@ class Producer(ProducerLifecycle):
                     stored.offset_msg_ids,
                     endpoint.address,
                     None if hooks is None else stored.traced_region,
-                    # Nothing can be taken back but what waits for a time, which is a property.
+                    # Only delayed messages can be recalled, and a delay is a property.
                     stored.recall_handle if message.properties else None,
                 )
         except BaseException as error:
@@ -109,9 +110,9 @@ class Producer(ProducerLifecycle):
         selector: QueueSelector | None = None,
         key: object = None,
     ) -> str:
-        """Send a message without waiting for an answer; returns its id. Whether it arrives, nobody learns.
+        """Send a message without waiting for an answer, and return its id. Whether it arrives is unknown.
 
-        Raises ClientError where it cannot even be sent.
+        Raises ClientError if it cannot even be sent.
         """
         size = self._check(message)
         with self._in_flight:
@@ -140,7 +141,7 @@ class Producer(ProducerLifecycle):
                 await self._pressure.acquire_within(size, self._timeout_seconds)
             written = sender.post(endpoint, outgoing)
             written.add_done_callback(lambda ended: self._oneway_written(ended, size))
-            if written.done():  # nobody is there (any more) to write it
+            if written.done():  # the network thread has ended
                 written.result()
         except BaseException as error:
             if hooks is not None and context is not None:
@@ -157,9 +158,9 @@ class Producer(ProducerLifecycle):
         queue: MessageQueue | None = None,
         timeout_seconds: float | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic as one request, to one queue; one result for each.
+        """Send messages of one topic as one request to one queue, and return one result for each.
 
-        They are stored together or not at all. Raises UsageError for messages that cannot go together, and
+        They are stored together or not at all. Raises UsageError for messages that cannot share a batch, and
         ClientError as `send`.
         """
         if timeout_seconds is None:
@@ -204,10 +205,12 @@ class Producer(ProducerLifecycle):
         key: object = None,
         timeout_seconds: float | None = None,
     ) -> Transaction:
-        """A transaction, for `async with`: the message is sent as the block begins, and committed at its end.
+        """Return a transaction for `async with`: the block sends the message first, and commits it at its
+        end.
 
-        An exception that leaves the block rolls it back. Where it goes is chosen as by `send`. Raises
-        UsageError for a delayed message; where it begins TransactionNotBegun, and ClientError as `send`.
+        An exception that leaves the block rolls it back. The queue is chosen as by `send`. Raises UsageError
+        for a delayed message. The beginning of the block raises TransactionNotBegun, and ClientError as
+        `send`.
         """
         self._check(message)
         where = {"queue": queue, "selector": selector, "key": key, "timeout_seconds": timeout_seconds}
@@ -223,9 +226,9 @@ class Producer(ProducerLifecycle):
         key: object = None,
         timeout_seconds: float | None = None,
     ) -> TransactionResult:
-        """Send a message, have `work` done with it, and commit it or not, as that says.
+        """Send a message, run `work`, and end the transaction with the state that `work` returns.
 
-        Where `work` raises, the transaction stays open and the error is raised here: the broker will ask
+        If `work` raises, the transaction stays open and the error is raised here: the broker will ask
         `check_transaction`. Raises as `transaction`, too.
         """
         transaction = self.transaction(
@@ -234,12 +237,11 @@ class Producer(ProducerLifecycle):
         return await transaction.run(work)
 
     async def recall(self, handle: str, *, timeout_seconds: float | None = None) -> str:
-        """Take back a message that waits for its time; returns its id.
+        """Recall a delayed message, and return its id.
 
-        `handle` is the `recall_handle` of its SendResult. The broker says nothing of a message that is not
-        there: whoever takes one back at the last moment may see it come all the same. Raises UsageError for
-        what is no handle, PermissionDenied where the broker does not take messages back
-        (`recallMessageEnable`), and ClientError as `send`.
+        `handle` is the `recall_handle` of its SendResult. The broker does not say whether the message was
+        still there: a recall at the last moment may come too late. Raises UsageError for an invalid handle,
+        PermissionDenied if the broker allows no recalls (`recallMessageEnable`), and ClientError as `send`.
         """
         self._check_running()
         if timeout_seconds is None:
@@ -256,10 +258,10 @@ class Producer(ProducerLifecycle):
         key: object = None,
         timeout_seconds: float | None = None,
     ) -> MessageExt:
-        """Send a request and wait for the reply of who consumes it; where it goes is chosen as by `send`.
+        """Send a request and return the reply of its consumer; the queue is chosen as by `send`.
 
-        `timeout_seconds` bounds both. Raises NoReply where the request was sent and no reply came in time,
-        and ClientError as `send`.
+        `timeout_seconds` bounds both. Raises NoReply if the request was sent and no reply came in time, and
+        ClientError as `send`.
         """
         self._check(message)
         if timeout_seconds is None:
@@ -269,10 +271,10 @@ class Producer(ProducerLifecycle):
     async def reply(
         self, request: Message, body: bytes, *, timeout_seconds: float | None = None
     ) -> SendResult:
-        """Reply to a message that somebody waits for a reply to; returns when that has it.
+        """Reply to a request. Returns when the requester has the reply.
 
-        Raises UsageError where nobody waits for one, and ClientError as `send`: Unavailable where no broker
-        knows the requester (any more).
+        Raises UsageError for a message that is not a request, and ClientError as `send`: Unavailable if no
+        broker knows the requester (any more).
         """
         self._check_running()
         if timeout_seconds is None:
@@ -280,23 +282,23 @@ class Producer(ProducerLifecycle):
         return await self._requests.reply(request, body, timeout_seconds)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that messages of `topic` can go to now. Raises ClientError."""
+        """Return the queues that messages of `topic` can go to. Raises ClientError."""
         self._check_running()
         return (await self._sender.publish_info(topic, self._timeout_seconds)).queues
 
     @property
     def in_flight(self) -> int:
-        """How many messages are under way (a batch sent as such counts as one)."""
+        """The number of messages in flight (a batch of `send_batch` counts as one)."""
         return self._pressure.messages
 
     def _oneway_written(self, ended: asyncio.Future[None], size: int) -> None:
         self._pressure.release(size)
         if not ended.cancelled() and (error := ended.exception()) is not None:
-            log.warning("a one-way message was not sent: %s", error)
+            log.warning("one-way message not sent cause=%s", error)
 
 
 def trace_producer(namesrv: str | Sequence[str] | None, settings: ClientSettings, group: str) -> Producer:
-    """What sends spans. It is not traced itself, and does not spend time on making its messages smaller.
+    """Return a producer that sends spans: not traced itself, and without compression.
 
     The trace topic is in no namespace, as with Apache's clients.
     """

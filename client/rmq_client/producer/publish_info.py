@@ -1,4 +1,4 @@
-"""How to send to one topic: the lanes to its queues, made from a route and used until the route changes."""
+"""Endpoints of one topic's queues, built from a route and used until the route changes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .selection import RoundRobin
 
 
 class TopicPublishInfo:
-    """The lanes to the writable queues of one route.
+    """Endpoints of the writable queues of one route.
 
-    Queues are told, and taken, without the namespace; brokers get full names.
+    Queues are named without the namespace here; brokers get full names.
     """
 
     __slots__ = (
@@ -39,7 +39,7 @@ class TopicPublishInfo:
         serialization: Serialization,
         namespace: Namespace,
     ) -> None:
-        """Raises NoQueue where no queue can be written."""
+        """Raises NoQueue if no queue can be written."""
         self.route = route
         self._group = group
         self._namespace = namespace
@@ -54,15 +54,15 @@ class TopicPublishInfo:
         if not self.queues:
             raise NoQueue(
                 f"topic {route.topic} has no queue that can be written: give it write permission and write "
-                "queues, and see that a master of its brokers is running"
+                "queues, and check that a master of its brokers is running"
             )
         self.round_robin = RoundRobin(list(self._by_queue.values()))
 
     def endpoint(self, queue: MessageQueue) -> QueueEndpoint:
-        """The lane to a queue of the caller's choice. Raises NoQueue where its broker is not known."""
+        """Return the endpoint of a queue of the caller's choice. Raises NoQueue if its broker is unknown."""
         endpoint = self._by_queue.get(queue)
         if endpoint is None:
-            # A queue beyond those that the route names may exist all the same: the broker decides.
+            # A queue beyond those of the route may exist all the same: the broker decides.
             full = self._namespace.wrap_queue(queue)
             endpoint = self._endpoint(full) if full.topic == self.route.topic else None
         if endpoint is None:

@@ -1,4 +1,4 @@
-"""Taking messages back that wait for their time.
+"""Recalls of delayed messages.
 
 Source: Apache RocketMQ 5.3.3, DefaultMQProducerImpl.recallMessage.
 """
@@ -28,7 +28,7 @@ class Recalls:
     def __init__(
         self, instance: ClientInstance, sender: MessageSender, group: str, hooks: SendHooks | None = None
     ) -> None:
-        """`group`: its full name."""
+        """`group` is the full name."""
         self._namespace = Namespace(instance.settings.namespace)
         self._hooks = hooks
         self._brokers = BrokerApi(instance.bridge(), instance.settings)
@@ -36,7 +36,7 @@ class Recalls:
         self._group = group
 
     async def recall(self, handle: str, timeout_seconds: float) -> str:
-        """Take a message back; its id. Raises UsageError, NoQueue, BrokerError, UnreachableError …"""
+        """Recall a message and return its id. Raises UsageError, NoQueue, BrokerError, UnreachableError …"""
         try:
             wanted = RecallHandle.decode(handle)
         except RecallHandleError as error:
@@ -46,10 +46,10 @@ class Recalls:
                 return await self._recall(handle, wanted, timeout_seconds)
         except TimeoutError:
             late = TimedOut(
-                f"broker {wanted.broker_name} did not say within {timeout_seconds:.3g} s whether the message "
-                f"to {wanted.topic} is taken back"
+                f"broker {wanted.broker_name} did not answer within {timeout_seconds:.3g} s; the message to "
+                f"{wanted.topic} may have been recalled"
             )
-            # Where the route came too late the broker was not asked: this errs on the safe side.
+            # If the route came too late, the broker was not asked. Unknown is the safe answer.
             late.is_outcome_unknown = True
             raise late from None
 
@@ -58,8 +58,8 @@ class Recalls:
         address = route.brokers.get(wanted.broker_name, {}).get(MASTER_BROKER_ID)
         if address is None:
             raise NoQueue(
-                f"broker {wanted.broker_name}, where the message to {wanted.topic} waits, is not known to "
-                "the name servers now"
+                f"broker {wanted.broker_name}, which has the message to {wanted.topic}, is unknown to the "
+                "name servers"
             )
         header = RecallMessageRequestHeader(
             producer_group=self._group,
@@ -77,6 +77,6 @@ class Recalls:
 
 
 def _read(response: RemotingCommand) -> tuple[str, str | None]:
-    """The message's id, and the broker's region if it tells it."""
+    """Return the message's id, and the broker's region if the broker tells it."""
     fields = response.ext_fields
     return RecallMessageResponseHeader.decode(fields).msg_id, fields.get(PROPERTY_MSG_REGION)

@@ -19,7 +19,7 @@ from .sender import MessageSender
 
 log = logging.getLogger("rmq.client.requests")
 
-# For brokers that do not answer, a request is not held up for longer than this.
+# The longest delay of a request by brokers that do not answer heartbeats.
 _INTRODUCTION_SECONDS: Final = 1.0
 
 Send = Callable[..., Coroutine[Any, Any, SendResult]]
@@ -27,10 +27,10 @@ Send = Callable[..., Coroutine[Any, Any, SendResult]]
 
 
 class RequestReply:
-    """The requests of one producer. Belongs to its loop."""
+    """Requests and replies of one producer. Belongs to its loop."""
 
     def __init__(self, instance: ClientInstance, sender: MessageSender, send: Send, max_waiting: int) -> None:
-        """At most `max_waiting` requests wait for their replies at the same time."""
+        """Allow at most `max_waiting` requests that wait for their replies."""
         self._instance = instance
         self._namespace = Namespace(instance.settings.namespace)
         self._sender = sender
@@ -41,14 +41,14 @@ class RequestReply:
         self._announced_routes: dict[str, TopicRoute] = {}
 
     async def request(self, message: Message, timeout_seconds: float, **where: object) -> MessageExt:
-        """Send a request and wait for its reply; `where` chooses its queue as for `send`.
+        """Send a request and return its reply; `where` selects the queue as for `send`.
 
         Raises NoReply, TooMuchUnderWay, and ClientError as `send`.
         """
         if self._waiting >= self._max_waiting:
             raise TooMuchUnderWay(
-                f"{self._waiting} requests wait for their replies already: ask slower, or allow more with "
-                "limits=InFlightLimits(...)"
+                f"{self._waiting} requests already wait for their replies: send requests slower, or raise "
+                "the bound with limits=InFlightLimits(...)"
             )
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
@@ -61,13 +61,13 @@ class RequestReply:
                 await self._send(request, timeout_seconds=max(0.0, deadline - loop.time()), **where)
             except UnreachableError:
                 if not reply.done():
-                    raise  # else the answer got lost, and the request did not
+                    raise  # otherwise only the answer to the request got lost
             async with asyncio.timeout_at(deadline):
                 answer = await reply
         except TimeoutError:
             raise NoReply(
                 f"the request to topic {message.topic} was sent, but no reply came within "
-                f"{timeout_seconds:.3g} s: does somebody consume the topic, and reply?"
+                f"{timeout_seconds:.3g} s: is there a consumer of the topic that replies?"
             ) from None
         finally:
             self._waiting -= 1
@@ -76,9 +76,9 @@ class RequestReply:
         return answer
 
     async def reply(self, request: Message, body: bytes, timeout_seconds: float) -> SendResult:
-        """Send the reply to a request: through the broker that the request came from, or else another one.
+        """Send the reply to a request, through the broker of the request or else another one.
 
-        Raises UsageError where nobody waits for one, and ClientError as `send`.
+        Raises UsageError for a message that is not a request, and ClientError as `send`.
         """
         reply = reply_to(request, body)
         loop = asyncio.get_running_loop()
@@ -95,7 +95,11 @@ class RequestReply:
                 if len(queues) == 1:
                     raise
                 is_unknown = error.is_outcome_unknown
-                log.info("a reply goes through another broker than %s: %s", broker_name, error)
+                log.info(
+                    "reply not sent through the request's broker broker=%s cause=%s; another broker is tried",
+                    broker_name,
+                    error,
+                )
         try:
             return await self._send(reply, timeout_seconds=max(0.0, deadline - loop.time()))
         except ClientError as error:
@@ -103,7 +107,7 @@ class RequestReply:
             raise
 
     async def _announce_to_brokers(self, topic: str, timeout_seconds: float) -> None:
-        """See that all brokers of the topic know this client: a reply can come through any of them."""
+        """Make this client known to all brokers of the topic: the reply can come through any of them."""
         route = (await self._sender.publish_info(topic, timeout_seconds)).route
         if self._announced_routes.get(topic) is route:
             return
@@ -112,5 +116,9 @@ class RequestReply:
             async with asyncio.timeout(min(_INTRODUCTION_SECONDS, timeout_seconds)):
                 await instance.run(instance.announce())
         except (TimeoutError, ClientError) as error:
-            log.info("not all brokers of topic %s know this client yet: %s", topic, error or "no answer")
+            log.info(
+                "client not announced to all brokers topic=%s cause=%s; replies through the others get lost",
+                topic,
+                error or "time-out",
+            )
         self._announced_routes[topic] = route

@@ -1,4 +1,4 @@
-"""Which queue a message goes to: in turn, by the caller's choice, or by a hash of a key."""
+"""Selection of queues: in turn, by the caller's choice, or by the hash of a key."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from rmq_remoting.message_queue import MessageQueue
 from ..errors import UsageError
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message, object], MessageQueue]
-"""Chooses one of a topic's queues for a message; the third argument is what `send` got as `key`."""
+"""Selects one of a topic's queues for a message; the third argument is the `key` of `send`."""
 
 
 def by_key_hash(queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
-    """The same queue for the same key, as long as the number of queues stays.
+    """Return the queue of a key, which stays the same as long as the number of queues does.
 
-    For texts and integers it chooses as Apache's Java client does (5.3.3, SelectMessageQueueByHash):
-    producers in both languages put a key into the same queue.
+    For texts and integers the choice is that of Apache's Java client (5.3.3, SelectMessageQueueByHash), so
+    that producers in both languages send a key to the same queue.
     """
     # Java's remainder has the sign of the hash, and Apache takes its absolute value.
     return queues[abs(_java_hash(key)) % len(queues)]
 
 
 def by_random(queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
-    """Any queue."""
+    """Return a random queue."""
     return queues[random.randrange(len(queues))]
 
 
@@ -39,12 +39,12 @@ def select_queue(
     selector: QueueSelector | None,
     key: object,
 ) -> MessageQueue:
-    """Return the queue that a selector chooses, or the hash of the key without a selector.
+    """Return the queue that a selector chooses, or that the hash of the key selects without a selector.
 
     Raises UsageError for a `queue` besides, and for a selector that returns no queue.
     """
     if queue is not None:
-        raise UsageError("give either a queue, or a selector or key that chooses one")
+        raise UsageError("give either a queue, or a selector or key that selects one")
     chosen = (selector or by_key_hash)(queues, message, key)
     if not isinstance(chosen, MessageQueue):
         raise UsageError(f"the selector must return one of the queues, not {chosen!r}")
@@ -63,7 +63,7 @@ def _java_hash(key: object) -> int:
 
 
 class OnBroker(Protocol):
-    """What rotation chooses from: something that lies on a broker."""
+    """An item of a rotation, which belongs to a broker."""
 
     @property
     def broker_name(self) -> str:
@@ -74,16 +74,15 @@ L = TypeVar("L", bound=OnBroker)
 
 
 class RoundRobin(Generic[L]):
-    """Takes one after the other, beginning anywhere, so that many producers do not march in step.
+    """Returns items in turn from a random start, so that many producers do not move in step.
 
-    What is left out is passed over in its turn, so that the others stay even among each other. May be used
-    from several threads.
+    Skipped items keep their turns, so that the others stay evenly used. May be used from several threads.
     """
 
     __slots__ = ("_next", "broker_names", "has_other_brokers", "items")
 
     def __init__(self, items: Sequence[L], start: int | None = None) -> None:
-        """`items` is not empty."""
+        """`items` must not be empty."""
         self.items = tuple(items)
         self.broker_names = tuple(dict.fromkeys(item.broker_name for item in self.items))
         self.has_other_brokers = len(self.broker_names) > 1
@@ -91,12 +90,12 @@ class RoundRobin(Generic[L]):
         self._next = itertools.count(first).__next__
 
     def take(self) -> L:
-        """The next one."""
+        """Return the next item."""
         items = self.items
         return items[self._next() % len(items)]
 
     def take_where(self, accepts: Callable[[L], bool]) -> L | None:
-        """The next one that is accepted; None where none is."""
+        """Return the next item that is accepted, None if there is none."""
         for _ in self.items:
             item = self.take()
             if accepts(item):
@@ -104,5 +103,5 @@ class RoundRobin(Generic[L]):
         return None
 
     def take_off(self, broker_names: Collection[str]) -> L | None:
-        """The next one that is not on these brokers; None where all are."""
+        """Return the next item that is not on these brokers, None if there is none."""
         return self.take_where(lambda item: item.broker_name not in broker_names)

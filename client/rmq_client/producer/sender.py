@@ -1,4 +1,4 @@
-"""From a message that is ready to a broker that has it: routes, attempts, and what is worth another one.
+"""Sends of encoded messages: route lookup, attempts, and retries.
 
 Source of the rules: Apache RocketMQ 5.3.3, DefaultMQProducerImpl.sendDefaultImpl.
 """
@@ -32,16 +32,16 @@ from .selection import RoundRobin
 
 log = logging.getLogger("rmq.client.delivery")
 
-# Another attempt on the broker that just failed waits this long, and twice as long each further time.
+# Pause before a retry on the broker that just failed; it doubles each time.
 _FIRST_PAUSE_SECONDS: Final = 0.05
-# Refusals that an outdated route may be the reason of.
+# Codes that an outdated route may cause.
 _ROUTE_MAY_BE_OLD: Final = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION})
 
 
 class MessageSender:
-    """Sends for one producer. Belongs to the loop that it was made on.
+    """Sends for one producer. Belongs to the loop that it was created on.
 
-    Topics and queues are the application's; their namespace, if there is one, is put on here.
+    Topics and queues have the application's names; the namespace, if there is one, is added here.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class MessageSender:
         new_topic_queues: int,
         fault_tolerance: FaultTolerance | None = None,
     ) -> None:
-        """`group`: its full name. `fault_tolerance`: None tries all brokers alike."""
+        """`group` is the full name. Without `fault_tolerance`, all brokers are tried alike."""
         self._instance = instance
         self._bridge = instance.bridge()
         self._group = group
@@ -74,26 +74,29 @@ class MessageSender:
                 )
 
     def start(self) -> None:
-        """Begin what goes on in the background."""
+        """Start the background tasks."""
         if self._detector is not None:
             self._detector.start()
 
     async def stop(self) -> None:
-        """End that."""
+        """Stop the background tasks."""
         if self._detector is not None:
             await self._detector.stop()
 
     # --- where ---
 
     def known(self, topic: str) -> TopicPublishInfo | None:
-        """How to send to a topic, if that is known and still true."""
+        """Return the publish info of a topic, if it is known and up to date."""
         publish_info = self._publish_infos.get(topic)
         if publish_info is not None and publish_info.route is self._routes.get(publish_info.route.topic):
             return publish_info
         return None
 
     async def publish_info(self, topic: str, timeout_seconds: float) -> TopicPublishInfo:
-        """How to send to a topic. Raises UsageError for a bad name, TopicNotFound, NoQueue, TimedOut …"""
+        """Return the publish info of a topic.
+
+        Raises UsageError for an invalid name, TopicNotFound, NoQueue, TimedOut …
+        """
         publish_info = self.known(topic)
         if publish_info is not None:
             return publish_info
@@ -102,7 +105,7 @@ class MessageSender:
                 return await self._open(topic)
         except TimeoutError:
             raise TimedOut(
-                f"the name servers {self._instance.name_servers} did not tell the route of topic {topic} "
+                f"the name servers {self._instance.name_servers} did not return the route of topic {topic} "
                 f"within {timeout_seconds:.3g} s"
             ) from None
 
@@ -130,7 +133,7 @@ class MessageSender:
     # --- one way ---
 
     async def connect(self, endpoint: QueueEndpoint) -> None:
-        """See that there is a connection to a lane's broker. Raises UnreachableError."""
+        """Make sure that there is a connection to an endpoint's broker. Raises UnreachableError."""
         instance = self._instance
         if not instance.connections.is_connected(endpoint.address):
             started = self._loop.time()
@@ -140,7 +143,7 @@ class MessageSender:
                 raise self._failure(error, endpoint, started) from error
 
     def post(self, endpoint: QueueEndpoint, outgoing: Outgoing) -> asyncio.Future[None]:
-        """Send without an answer; the future ends when the message is in the connection's buffer."""
+        """Send one-way. The future is done when the message is in the connection's buffer."""
         frame = endpoint.frame(next_opaque(), now_ms(), outgoing, oneway=True)
         return self._bridge.send_oneway(endpoint.address, frame)
 
@@ -153,9 +156,9 @@ class MessageSender:
         outgoing: Outgoing,
         timeout_seconds: float,
     ) -> tuple[QueueEndpoint, Stored]:
-        """Send until a broker has the message, no attempt is left, or time is over. Raises ClientError.
+        """Send until a broker has the message, no attempt is left, or the time is over. Raises ClientError.
 
-        Without a `queue` of the caller's choice, any will do: only then there are further attempts.
+        Only a send without a `queue` of the caller's choice has further attempts.
         """
         round_robin, limit_seconds = publish_info.round_robin, timeout_seconds
         if queue is not None:
@@ -187,7 +190,7 @@ class MessageSender:
     async def _send_again(
         self, outgoing: Outgoing, endpoint: QueueEndpoint, outcome: Stored | ClientError, deadline: float
     ) -> tuple[QueueEndpoint, Stored]:
-        """The attempts after the first, which ended with `outcome`."""
+        """Run the attempts after the first, which ended with `outcome`."""
         stored: tuple[QueueEndpoint, Stored] | None = None
         failed: list[str] = []
         is_unknown = False
@@ -204,7 +207,7 @@ class MessageSender:
             try:
                 publish_info = await self.publish_info(topic, max(0.0, deadline - self._loop.time()))
             except ClientError as error:
-                log.info("send to %s is not tried again: %s", topic, error)
+                log.info("send not retried topic=%s cause=%s", topic, error)
                 break
             round_robin = publish_info.round_robin
             endpoint = self._choose(round_robin, failed)
@@ -215,7 +218,7 @@ class MessageSender:
             remaining = deadline - started
             if remaining <= 0:
                 break
-            log.info("send to %s goes to %s next: %s", topic, endpoint.address, outcome)
+            log.info("send retried topic=%s broker=%s cause=%s", topic, endpoint.address, outcome)
             limit_seconds = self._retry.attempt_seconds(
                 remaining, attempts_left, has_other=round_robin.has_other_brokers
             )
@@ -239,7 +242,7 @@ class MessageSender:
         raise outcome
 
     def choose(self, publish_info: TopicPublishInfo) -> QueueEndpoint:
-        """The lane that a message takes that may go to any queue."""
+        """Return the endpoint of a message that may go to any queue."""
         return (
             publish_info.round_robin.take()
             if self._health is None
@@ -247,7 +250,9 @@ class MessageSender:
         )
 
     def _choose(self, round_robin: RoundRobin[QueueEndpoint], failed: Sequence[str] = ()) -> QueueEndpoint:
-        """The next lane: off the brokers that failed in this send, or at least off the last of them."""
+        """Return the next endpoint: not on the brokers that failed in this send, or at least not on the
+        last one.
+        """
         endpoint = (
             round_robin.take_off(failed) if self._health is None else self._health.choose(round_robin, failed)
         )
@@ -259,7 +264,7 @@ class MessageSender:
         )
 
     def endpoint_of(self, publish_info: TopicPublishInfo, queue: MessageQueue) -> QueueEndpoint:
-        """Raises NoQueue; its broker may be known by the next attempt."""
+        """Return the endpoint of a queue. Raises NoQueue; a retry may know its broker."""
         try:
             return publish_info.endpoint(queue)
         except NoQueue:
@@ -277,7 +282,7 @@ class MessageSender:
         *,
         of_reply: bool = False,
     ) -> ClientError:
-        """The SDK's error for a failed attempt; the route is asked for again where it may be why."""
+        """Return the SDK's error for a failed attempt, and refresh the route if it may be the cause."""
         topic = endpoint.queue.topic
         if self._health is not None:
             elapsed = self._loop.time() - started
@@ -285,7 +290,7 @@ class MessageSender:
                 self._health.failed(endpoint.broker_name, elapsed, refused=False)
             elif isinstance(error, (Busy, Unavailable)) and not of_reply:
                 self._health.failed(endpoint.broker_name, elapsed, refused=True)
-            else:  # the fault of the message or the topic, or that of a requester who is gone
+            else:  # caused by the message, the topic, or a requester that is gone
                 self._health.answered(endpoint.broker_name, elapsed)
         if isinstance(error, BrokerError):
             if error.code in _ROUTE_MAY_BE_OLD:
@@ -298,7 +303,7 @@ class MessageSender:
         return failure
 
     async def _probe_broker(self, broker_name: str) -> bool | None:
-        """Whether a broker answers a question about a queue; None where no route has the broker any more.
+        """Whether a broker answers a request about a queue; None if no route has the broker any more.
 
         (Apache RocketMQ 5.3.3, DefaultMQProducerImpl, its ServiceDetector.)
         """
@@ -317,7 +322,7 @@ class MessageSender:
             try:
                 response = await self._bridge.request(address, request, self._probe_seconds)
             except RequestError as error:
-                log.debug("broker %s does not answer yet: %s", broker_name, error)
+                log.debug("broker still unreachable name=%s cause=%s", broker_name, error)
                 return False
             return response.code == ResponseCode.SUCCESS
         return None

@@ -1,4 +1,4 @@
-"""Messages in transactions: sent now, given to consumers once they are committed.
+"""Transactions of one producer: half messages, outcomes and checks.
 
 Source: Apache RocketMQ 5.3.3, DefaultMQProducerImpl.sendMessageInTransaction.
 """
@@ -53,74 +53,76 @@ Send = Callable[..., Coroutine[Any, Any, SendResult]]
 TransactionCheck = (
     Callable[[MessageExt], TransactionState] | Callable[[MessageExt], Awaitable[TransactionState]]
 )
-"""Tells what became of the transaction of a message, for brokers that ask. A function runs in a thread."""
+"""Returns the outcome of the transaction of a message, for brokers that ask. A function runs in a thread."""
 
 TransactionWork = Callable[[Message], TransactionState] | Callable[[Message], Awaitable[TransactionState]]
-"""What is done in a transaction; tells what is to become of the message. A function runs in a thread."""
+"""The local work of a transaction; returns its outcome. A function runs in a thread."""
 
 
 @dataclass(slots=True)
 class TransactionResult:
-    """Where a message of a transaction is, and what was said of it."""
+    """Where a message of a transaction is stored, and the state that the broker was told."""
 
     sent: SendResult
     state: TransactionState
 
 
 class Transaction:
-    """A message that consumers get only if this is committed. Made by `Producer.transaction`.
+    """A message that reaches consumers only if this transaction is committed.
 
-    As an `async with` it commits at the end of the block, and rolls back where an exception leaves it. It can
-    be ended inside of the block, too; what is left open is asked about by the broker (`check_transaction`).
+    Created by `Producer.transaction`.
+
+    As an `async with` it commits at the end of the block, and rolls back if an exception leaves it. It can be
+    ended inside the block, too. The broker asks for the outcome of an open transaction (`check_transaction`).
     """
 
     def __init__(self, transactions: Transactions, message: Message, where: dict[str, Any]) -> None:
         self.message = message  # with its id
-        self.state: TransactionState | None = None  # what was said of it
+        self.state: TransactionState | None = None  # the state that the broker was told
         self._transactions = transactions
         self._where = where
         self._sent: SendResult | None = None
-        # What was decided, told or not: a broker that was told one thing must not be told another.
+        # The outcome, told or not: a broker that was told one outcome must not be told another.
         self._outcome: TransactionState | None = None
         self._tell_lock = asyncio.Lock()
 
     @property
     def sent(self) -> SendResult:
-        """Where the message waits. Raises UsageError before it was sent."""
+        """Where the half message is stored. Raises UsageError before it was sent."""
         if self._sent is None:
             raise UsageError("the transaction has not begun: use `async with producer.transaction(message)`")
         return self._sent
 
     @property
     def msg_id(self) -> str:
-        """The message's id, which is the transaction's."""
+        """The id of the message, which is also the id of the transaction."""
         return self.message.unique_key or ""
 
     async def begin(self) -> None:
-        """Send the message. Raises TransactionNotBegun, and ClientError as `send`."""
+        """Send the half message. Raises TransactionNotBegun, and ClientError as `send`."""
         if self._sent is not None:
-            raise UsageError("a transaction begins once: make another one")
+            raise UsageError("a transaction begins once: create another one")
         self._sent = await self._transactions.send_half(self.message, **self._where)
         if self._sent.status is not SendStatus.SEND_OK:
-            await self.rollback(f"the message is not as safe as it should be: {self._sent.status.name}")
+            await self.rollback(f"the message is not as durable as configured: {self._sent.status.name}")
             raise TransactionNotBegun(
-                f"the message to {self.message.topic} was stored, but not as safely as its broker should "
-                f"({self._sent.status.name}): it was rolled back"
+                f"the message to {self.message.topic} was stored, but not as durably as its broker is "
+                f"configured ({self._sent.status.name}): it was rolled back"
             )
 
     async def commit(self) -> None:
-        """Let consumers have the message. Raises ClientError where the broker cannot be told.
+        """Commit the message. Raises ClientError if the broker cannot be told.
 
-        It is decided from then on: after an error, or a cancellation, it can be said again, but nothing else.
+        The outcome is final: after an error, or a cancellation, the call can be repeated, but no other made.
         """
         await self._end(TransactionState.COMMIT)
 
     async def rollback(self, remark: str | None = None) -> None:
-        """Let nobody have the message; the remark is for the broker's log."""
+        """Roll the message back; the remark is for the broker's log."""
         await self._end(TransactionState.ROLLBACK, remark)
 
     async def leave_open(self, remark: str | None = None) -> None:
-        """Say that it is not known yet: the broker will ask one of the group."""
+        """Leave the outcome unknown: the broker will ask a producer of the group."""
         await self._end(TransactionState.UNKNOWN, remark)
 
     async def _end(self, state: TransactionState, remark: str | None = None) -> None:
@@ -128,8 +130,8 @@ class Transaction:
             raise UsageError(f"the transaction has ended already: {self.state.name}")
         if self._outcome not in (None, TransactionState.UNKNOWN, state):
             raise UsageError(
-                f"{self._outcome.name} was decided already, and the broker may have been told: "
-                "it can be said again, but nothing else"
+                f"the outcome {self._outcome.name} is final; the broker may know it. Only the same call "
+                "can be repeated"
             )
         sent = self.sent
         self._outcome = state
@@ -156,14 +158,19 @@ class Transaction:
             await self._fail(TransactionState.ROLLBACK, f"rolled back: {_describe(error)}")
 
     async def _fail(self, state: TransactionState, remark: str) -> None:
-        """End it where there is an error already that its caller has to see."""
+        """End the transaction after an error that its caller must see."""
         try:
             await self._end(state, remark)
         except ClientError as failure:
-            log.warning("%s of transaction %s was not sent: %s", state.name, self.msg_id, failure)
+            log.warning(
+                "transaction outcome not sent outcome=%s id=%s cause=%s; the broker will ask",
+                state.name,
+                self.msg_id,
+                failure,
+            )
 
     async def run(self, work: TransactionWork) -> TransactionResult:
-        """Send the message, do the work, and say what it says; an error of it leaves the transaction open."""
+        """Send the message, run the work and tell its result; an error of it leaves the transaction open."""
         await self.begin()
         try:
             state = _require_state(await _call(work, self.message))
@@ -187,7 +194,7 @@ class Transactions:
         check: TransactionCheck | None,
         hooks: SendHooks | None = None,
     ) -> None:
-        """`group`: its full name."""
+        """`group` is the full name."""
         self._instance = instance
         self._namespace = Namespace(instance.settings.namespace)
         self._hooks = hooks
@@ -203,12 +210,12 @@ class Transactions:
     # --- life ---
 
     async def start(self) -> None:
-        """Have brokers' questions answered."""
+        """Answer brokers' checks from now on."""
         if self._check is not None:
             await self._instance.run(self._register_check())
 
     async def stop(self) -> None:
-        """Tell what was decided, and leave brokers' questions to the others of the group."""
+        """Send pending outcomes, and leave brokers' checks to the other producers of the group."""
         if self._ending:
             await asyncio.wait(self._ending)
         if self._check is not None:
@@ -223,11 +230,11 @@ class Transactions:
     # --- one transaction ---
 
     def new(self, message: Message, where: dict[str, Any]) -> Transaction:
-        """A transaction that has not begun. Raises UsageError for a message that no transaction can have."""
+        """Return a transaction that has not begun. Raises UsageError for a delayed message."""
         delays = [name for name in _DELAYS if name in message.properties]
         if delays:
             raise UsageError(
-                f"a message of a transaction cannot be delayed: property {delays[0]} is "
+                f"a message in a transaction cannot be delayed: property {delays[0]} is "
                 f"{message.properties[delays[0]]!r}"
             )
         half = Message(message.topic, message.body, flag=message.flag)
@@ -240,11 +247,11 @@ class Transactions:
         return Transaction(self, half, where)
 
     async def send_half(self, message: Message, **where: Any) -> SendResult:
-        """Send a message that waits for its transaction. Raises ClientError as `send`."""
+        """Send a half message. Raises ClientError as `send`."""
         return await self._send(message, **where)
 
     async def run_to_end(self, telling: Coroutine[Any, Any, None]) -> None:
-        """Tell a broker something to the end, also when who waits for it is cancelled meanwhile."""
+        """Send an outcome to the end, even if its caller is cancelled in the meantime."""
         task = asyncio.ensure_future(telling)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -257,9 +264,9 @@ class Transactions:
     async def tell(
         self, message: Message, sent: SendResult, state: TransactionState, remark: str | None
     ) -> None:
-        """Tell the broker what became of a transaction.
+        """Tell the broker the outcome of a transaction.
 
-        Raises ClientError where that cannot be sent and the broker could not find out by asking.
+        Raises ClientError if it cannot be sent, and the broker cannot ask for it either.
         """
         place = HalfMessagePosition(
             self._namespace.wrap(message.topic),
@@ -278,7 +285,10 @@ class Transactions:
             if self._check is None:
                 raise
             log.warning(
-                "%s of transaction %s was not sent, the broker will ask: %s", state.name, sent.msg_id, error
+                "transaction outcome not sent outcome=%s id=%s cause=%s; the broker will ask",
+                state.name,
+                sent.msg_id,
+                error,
             )
             return
         if self._hooks is not None:
@@ -300,7 +310,7 @@ class Transactions:
     # --- questions ---
 
     async def _answer(self, message: MessageExt) -> tuple[TransactionState, str | None]:
-        """On the network loop: have the check called on the producer's."""
+        """On the network loop: have the check called on the producer's loop."""
         checking = self._checked_state(message)
         try:
             future = asyncio.run_coroutine_threadsafe(checking, self._loop)
@@ -317,7 +327,7 @@ class Transactions:
             try:
                 state = _require_state(await _call(self._check, message))
             except Exception as error:
-                log.exception("the check of transaction %s failed", message.msg_id)
+                log.exception("transaction check failed id=%s; the broker is told UNKNOWN", message.msg_id)
                 state, remark = TransactionState.UNKNOWN, f"the check failed: {_describe(error)}"
         if self._hooks is not None:
             self._hooks.transaction_ended(_checked_end(self._hooks.group, message, state))
@@ -326,7 +336,7 @@ class Transactions:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.warning("the end of a transaction was not sent: %s", error)
+        log.warning("transaction outcome not sent cause=%s", error)
 
 
 def _checked_end(group: str, message: MessageExt, state: TransactionState) -> TransactionEnd:
@@ -343,16 +353,16 @@ def _checked_end(group: str, message: MessageExt, state: TransactionState) -> Tr
 
 
 async def _call(function: Callable[[Any], Any], argument: object) -> object:
-    """A coroutine function is awaited, another runs in a thread."""
+    """Await a coroutine function, or run another function in a thread."""
     if is_coroutine_function(function):
         return await function(argument)
     return await asyncio.to_thread(function, argument)
 
 
 def _require_state(state: object) -> TransactionState:
-    """Raises UsageError for what is no state."""
+    """Return the state. Raises UsageError for another object."""
     if not isinstance(state, TransactionState):
-        raise UsageError(f"a TransactionState has to be returned, not {state!r}")
+        raise UsageError(f"a TransactionState must be returned, not {state!r}")
     return state
 
 

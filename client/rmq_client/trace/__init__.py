@@ -1,1 +1,1 @@
-"""Message traces: what became of which message, kept in a topic of its own."""
+"""Message traces: who sent and consumed which message, stored in a topic of their own."""

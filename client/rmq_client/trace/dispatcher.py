@@ -1,4 +1,4 @@
-"""Spans on their way to the trace topic: collected, sent many at a time, and dropped rather than waited for.
+"""Sends spans to the trace topic: in batches, and dropped rather than waited for.
 
 Source of the format: Apache RocketMQ 5.3.3, AsyncTraceDispatcher.
 """
@@ -20,21 +20,21 @@ from .spans import Span
 
 log = logging.getLogger("rmq.client.trace")
 
-# What a trace message has at most: Apache's limit for the body, and keys that fit into the properties.
+# Bounds of a trace message: Apache's limit for the body, and keys that fit into the properties.
 _MAX_BODY_CHARACTERS: Final = 128_000
 _MAX_KEY_CHARACTERS: Final = 16_000
-# Trace messages under way at the same time.
+# Trace messages in flight at the same time.
 _PARALLEL_SENDS: Final = 4
 _STOP_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """How a producer or a consumer tells what becomes of messages.
+    """Settings of message traces of a producer or a consumer.
 
-    Spans go to `topic` in messages of at most `batch_size`, at the latest after `linger_seconds`. More than
-    `max_waiting` are dropped: tracing never holds up what is traced. `open_telemetry`: messages carry the
-    OpenTelemetry context besides, where opentelemetry-api is installed.
+    Spans are sent to `topic` in messages of at most `batch_size`, after at most `linger_seconds`. Above
+    `max_waiting` spans, further ones are dropped: tracing never delays a send or a listener.
+    `open_telemetry`: messages also carry the OpenTelemetry context, if opentelemetry-api is installed.
     """
 
     topic: str = "RMQ_SYS_TRACE_TOPIC"
@@ -44,15 +44,15 @@ class Tracing:
     open_telemetry: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the values."""
         if not self.topic or self.batch_size < 1 or self.linger_seconds <= 0 or self.max_waiting < 1:
-            raise UsageError(f"{self}: a topic is needed, and the bounds must be above 0")
+            raise UsageError(f"{self}: a topic is required, and the bounds must be above 0")
 
 
 class TraceDispatcher:
     """Sends spans in the background. `append` may be called from any thread, the rest on the loop of `start`.
 
-    `dropped` counts the spans that nobody will see.
+    `dropped` counts the dropped spans.
     """
 
     def __init__(self, tracing: Tracing, send: Callable[[Message], Coroutine[Any, Any, object]]) -> None:
@@ -67,25 +67,25 @@ class TraceDispatcher:
         self._task: asyncio.Task[None] | None = None
 
     def append(self, span: Span) -> None:
-        """Take a span in, or drop it."""
+        """Add a span, or drop it."""
         spans = self._spans
         if len(spans) >= self._tracing.max_waiting:
-            self._drop(1, "too many wait to be sent")
+            self._drop(1, "too many spans wait")
             return
         spans.append(span)
         if len(spans) >= self._tracing.batch_size and not self._wake_is_due:
             self._wake_is_due = True
-            with suppress(RuntimeError):  # the loop has ended, and nobody sends any more
+            with suppress(RuntimeError):  # the loop has ended, so nothing is sent any more
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._keep_sending(), name="rmq traces")
 
     async def stop(self) -> None:
-        """Send what is there, as far as that goes quickly, and end."""
+        """Send the remaining spans within a bounded time, and stop."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -95,7 +95,7 @@ class TraceDispatcher:
         if not done:
             task.cancel()
             await asyncio.wait([task])
-        self._drop_waiting("they could not be sent in time")
+        self._drop_waiting("not sent in time")
 
     async def _keep_sending(self) -> None:
         while True:
@@ -108,8 +108,8 @@ class TraceDispatcher:
             try:
                 await self._send_all()
             except Exception:
-                log.exception("spans could not be made ready to be sent")
-                self._drop_waiting("one of them cannot be written")
+                log.exception("spans dropped, one of them cannot be encoded")
+                self._drop_waiting("not encodable")
             if is_last:
                 return
 
@@ -134,16 +134,16 @@ class TraceDispatcher:
         except ClientError as error:
             self._drop(len(batch), str(error))
         except asyncio.CancelledError:
-            self._drop(len(batch), "they could not be sent in time")
+            self._drop(len(batch), "not sent in time")
             raise
         except Exception as error:
-            log.exception("spans could not be sent")
+            log.exception("spans not sent")
             self._drop(len(batch), str(error))
 
     def _message(self, batch: list[tuple[str, Span]]) -> Message:
-        # By these a trace is found: the ids of the messages, and their own keys.
+        # Traces are looked up by these keys: the ids of the messages, and the messages' own keys.
         keys = {key for _, span in batch for key in f"{span.msg_id} {span.keys or ''}".split()}
-        # As Java encodes text: what is no Unicode becomes a question mark.
+        # As Java encodes text: characters that are no Unicode become question marks.
         body = "".join(line for line, _ in batch).encode(errors="replace")
         return Message(self._tracing.topic, body, keys=sorted(keys))
 
@@ -153,5 +153,5 @@ class TraceDispatcher:
 
     def _drop(self, count: int, reason: str) -> None:
         if count and not self.dropped:
-            log.warning("%d spans were not sent, and others may follow: %s", count, reason)
+            log.warning("spans dropped count=%d cause=%s; further drops are only counted", count, reason)
         self.dropped += count

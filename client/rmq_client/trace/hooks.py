@@ -1,4 +1,4 @@
-"""What is traced: hooks of producers and of consumers that make spans of what they see.
+"""Hooks of producers and consumers that create spans.
 
 Source of the rules: Apache RocketMQ 5.3.3, SendMessageTraceHookImpl and ConsumeMessageTraceHookImpl.
 """
@@ -38,15 +38,15 @@ _DELAYS: Final = frozenset(
         PROPERTY_TIMER_DELIVER_MS,
     }
 )
-# The order of Apache's ConsumeReturnType.
+# In the order of Apache's ConsumeReturnType.
 _CODES: Final[dict[CallStatus | None, int]] = {status: code for code, status in enumerate(CallStatus)}
 
 
 class SendTraceHook(SendHook):
-    """Makes a span of every message that was sent, and of ends of transactions and recalls.
+    """Creates a span for every sent message, every end of a transaction and every recall.
 
-    Only where the broker wants traces. (Apache's client tells ends of transactions in any case, and recalls
-    if a system property asks for it.)
+    Only if the broker accepts traces. (Apache's client always traces ends of transactions, and recalls if a
+    system property asks for them.)
     """
 
     def __init__(self, dispatcher: TraceDispatcher, trace_topic: str, now_ms: Callable[[], int]) -> None:
@@ -55,11 +55,11 @@ class SendTraceHook(SendHook):
         self._now_ms = now_ms
 
     def before(self, context: SendContext) -> None:
-        """Note the time."""
+        """Note the start time."""
         context.notes[_BEGAN] = self._now_ms()
 
     def after(self, context: SendContext) -> None:
-        """Make the span."""
+        """Create the span."""
         result, message = context.result, context.message
         if result is None or result.region_id is None or message.topic == self._trace_topic:
             return
@@ -85,7 +85,7 @@ class SendTraceHook(SendHook):
         )
 
     def transaction_ended(self, end: TransactionEnd) -> None:
-        """Make the span (Apache RocketMQ 5.3.3, EndTransactionTraceHookImpl)."""
+        """Create the span (Apache RocketMQ 5.3.3, EndTransactionTraceHookImpl)."""
         if end.region_id is None:
             return
         properties = end.message.properties
@@ -106,7 +106,7 @@ class SendTraceHook(SendHook):
         )
 
     def recalled(self, recall: Recall) -> None:
-        """Make the span (Apache RocketMQ 5.3.3, DefaultRecallMessageTraceHook)."""
+        """Create the span (Apache RocketMQ 5.3.3, DefaultRecallMessageTraceHook)."""
         if recall.region_id is not None:
             self._dispatcher.append(
                 RecallSpan(recall.msg_id, recall.topic, recall.group, recall.region_id, self._now_ms())
@@ -114,7 +114,7 @@ class SendTraceHook(SendHook):
 
 
 class ConsumeTraceHook(ConsumeHook):
-    """Makes spans of every call of a listener, for the messages whose brokers want traces."""
+    """Creates spans for every call of a listener, for messages whose brokers accept traces."""
 
     def __init__(
         self, dispatcher: TraceDispatcher, new_call_id: Callable[[], str], now_ms: Callable[[], int]
@@ -124,7 +124,7 @@ class ConsumeTraceHook(ConsumeHook):
         self._now_ms = now_ms
 
     def before(self, context: HookContext) -> None:
-        """A span for each message that the listener is given."""
+        """Create a start span for each message of the call."""
         traced = [message for message in context.messages if _wants_traces(message)]
         if not traced:
             return
@@ -144,7 +144,7 @@ class ConsumeTraceHook(ConsumeHook):
             )
 
     def after(self, context: HookContext) -> None:
-        """A span for each of them."""
+        """Create an end span for each of them."""
         noted = context.notes.get(_CALL)
         if noted is None:
             return

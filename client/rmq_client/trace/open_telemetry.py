@@ -1,7 +1,7 @@
 """The OpenTelemetry context in message properties (`traceparent`, `tracestate`, `baggage`).
 
-Spans are the application's: one that is open where a message is sent becomes the parent of those that its
-consumer opens. Only opentelemetry-api is needed, and without it nothing is carried.
+Spans are the application's: a span that is open at the send becomes the parent of spans that the consumer
+opens. Only opentelemetry-api is needed. Without it, messages carry no context.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _TOKEN: Final = "rmq.trace.open_telemetry"
 
 
 class Propagation(Protocol):
-    """What is needed of opentelemetry-api."""
+    """The functions of opentelemetry-api that the hooks use."""
 
     def inject(self, carrier: dict[str, str]) -> None:
         """Put the current context into a carrier."""
 
     def attach(self, carrier: Mapping[str, str]) -> object:
-        """Make a carrier's context the current one; the token for `detach`."""
+        """Make a carrier's context the current one, and return the token for `detach`."""
 
     def detach(self, token: Any) -> None:
-        """Go back to the context before."""
+        """Restore the previous context."""
 
 
 class _OpenTelemetry:
@@ -38,7 +38,7 @@ class _OpenTelemetry:
         self._context = context
 
     def inject(self, carrier: dict[str, str]) -> None:
-        # Most programs have no span open where they send: then there is nothing to carry.
+        # Most programs have no span open at a send: then there is nothing to carry.
         if current := self._context.get_current():
             self._propagate.inject(carrier, context=current)
 
@@ -50,27 +50,27 @@ class _OpenTelemetry:
 
 
 def propagation() -> Propagation | None:
-    """OpenTelemetry's own, if it is installed and can be used."""
+    """Return the functions of OpenTelemetry, None if it is not installed or cannot be used."""
     try:
         return _OpenTelemetry(
             import_module("opentelemetry.propagate"), import_module("opentelemetry.context")
         )
     except ModuleNotFoundError as error:
-        log.debug("messages carry no OpenTelemetry context: %s", error)
-    except Exception as error:  # OTEL_PROPAGATORS may name one that is not there
-        log.warning("messages carry no OpenTelemetry context: %s: %s", type(error).__name__, error)
+        log.debug("messages carry no OpenTelemetry context cause=%s", error)
+    except Exception as error:  # OTEL_PROPAGATORS may name a missing one
+        log.warning("messages carry no OpenTelemetry context error=%s cause=%s", type(error).__name__, error)
     return None
 
 
 class InjectContextHook(SendHook):
-    """Gives every message the current context. Where that fails, the message goes without it."""
+    """Puts the current context into every message. If that fails, the message is sent without it."""
 
     def __init__(self, propagation: Propagation) -> None:
         self._propagation = propagation
         self._has_failed = False
 
     def before(self, context: SendContext) -> None:
-        """Put it into the properties."""
+        """Put the context into the properties."""
         carrier = dict(context.properties)
         try:
             self._propagation.inject(carrier)
@@ -88,10 +88,10 @@ class AttachContextHook(ConsumeHook):
         self._propagation = propagation
 
     def before(self, context: HookContext) -> None:
-        """Enter it."""
+        """Attach the context."""
         context.notes[_TOKEN] = self._propagation.attach(context.messages[0].properties)
 
     def after(self, context: HookContext) -> None:
-        """Leave it."""
+        """Detach the context."""
         if _TOKEN in context.notes:
             self._propagation.detach(context.notes[_TOKEN])

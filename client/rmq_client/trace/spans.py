@@ -1,7 +1,7 @@
 """Spans in Apache's format: one line per message and event (Apache RocketMQ 5.3.3, TraceDataEncoder).
 
-Fields are separated by \\x01, lines end with \\x02. What is not there is the text `null`, as Java writes it;
-some readers take an empty last field for a missing one.
+Fields are separated by \x01, lines end with \x02. A missing value is the text `null`, as Java writes it; some
+readers take an empty last field for a missing one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STATES: Final = {
 
 
 class TracedType(IntEnum):
-    """What kind of message was sent; the numbers are the format's (MessageType)."""
+    """Type of a sent message; the numbers are those of the format (MessageType)."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -39,7 +39,7 @@ class Span(Protocol):
     keys: str | None
 
     def line(self) -> str:
-        """As it is sent."""
+        """Return the encoded line."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class SendSpan:
     success: bool
 
     def line(self) -> str:
-        """As it is sent."""
+        """Return the encoded line."""
         return _line(
             "Pub",
             self.began_ms,
@@ -82,7 +82,7 @@ class SendSpan:
 
 @dataclass(slots=True)
 class ConsumeStartSpan:
-    """A listener is given a message; `call_id` is the same for all messages of a call, and for its end."""
+    """A listener gets a message; `call_id` is the same for all messages of a call, and for its end."""
 
     msg_id: str
     keys: str | None
@@ -93,7 +93,7 @@ class ConsumeStartSpan:
     retry_times: int
 
     def line(self) -> str:
-        """As it is sent."""
+        """Return the encoded line."""
         return _line(
             "SubBefore",
             self.began_ms,
@@ -108,7 +108,7 @@ class ConsumeStartSpan:
 
 @dataclass(slots=True)
 class ConsumeEndSpan:
-    """The listener is done; `code` is how the call ended (ConsumeReturnType)."""
+    """The call of the listener has ended; `code` is its outcome (ConsumeReturnType)."""
 
     msg_id: str
     keys: str | None
@@ -120,7 +120,7 @@ class ConsumeEndSpan:
     code: int
 
     def line(self) -> str:
-        """As it is sent."""
+        """Return the encoded line."""
         return _line(
             "SubAfter",
             self.call_id,
@@ -136,7 +136,7 @@ class ConsumeEndSpan:
 
 @dataclass(slots=True)
 class EndTransactionSpan:
-    """A broker was told what became of a transaction; `from_check`: it has asked for it."""
+    """A broker was told the outcome of a transaction; `from_check`: it asked for it."""
 
     msg_id: str
     keys: str | None
@@ -151,7 +151,7 @@ class EndTransactionSpan:
     from_check: bool
 
     def line(self) -> str:
-        """As it is sent."""
+        """Return the encoded line."""
         return _line(
             "EndTransaction",
             self.told_ms,
@@ -171,7 +171,7 @@ class EndTransactionSpan:
 
 @dataclass(slots=True)
 class RecallSpan:
-    """A message was taken back."""
+    """A message was recalled."""
 
     msg_id: str
     topic: str
@@ -181,7 +181,7 @@ class RecallSpan:
     keys: str | None = None
 
     def line(self) -> str:
-        """As it is sent."""
+        """Return the encoded line."""
         return _line("Recall", self.recalled_ms, self.region, self.group, self.topic, self.msg_id, True)
 
 

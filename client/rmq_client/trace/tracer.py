@@ -27,22 +27,22 @@ class SpanSender(Protocol):
     """The producer of the spans."""
 
     async def start(self) -> None:
-        """Begin."""
+        """Start the producer."""
 
     async def stop(self) -> None:
-        """End."""
+        """Stop the producer."""
 
     async def send(self, message: Message) -> Any:
         """Send a message. Raises ClientError."""
 
 
 class Tracer:
-    """Started before what it traces, and stopped after it. Belongs to the loop of its start."""
+    """Started before its producer or consumer, and stopped after it. Belongs to the loop of its start."""
 
     def __init__(
         self, tracing: Tracing, instance: ClientInstance, group: str, make_sender: Callable[[str], SpanSender]
     ) -> None:
-        """`make_sender` makes an untraced producer of the given group."""
+        """Trace with a producer of `make_sender`, which creates an untraced producer of the given group."""
         self._tracing = tracing
         self._group = group
         self._sender = make_sender(f"{_GROUP_PREFIX}-{group[:_MAX_GROUP_CHARACTERS]}-{next(_numbers)}")
@@ -51,17 +51,17 @@ class Tracer:
         self._consumption = ConsumeTraceHook(self.dispatcher, instance.unique_keys.next_key, now_ms)
 
     def send_hooks(self) -> list[SendHook]:
-        """For a producer."""
+        """Return the hooks of a producer."""
         hooks: list[SendHook] = [SendTraceHook(self.dispatcher, self._tracing.topic, now_ms)]
         return hooks if self._propagation is None else [InjectContextHook(self._propagation), *hooks]
 
     def consume_hooks(self) -> list[ConsumeHook]:
-        """For a push consumer."""
+        """Return the hooks of a push consumer."""
         hooks: list[ConsumeHook] = [self._consumption]
         return hooks if self._propagation is None else [AttachContextHook(self._propagation), *hooks]
 
     def consumed_by_poll(self, messages: list[MessageExt]) -> None:
-        """For a pull consumer: what it has given counts as consumed, at once and with success.
+        """Trace messages that `poll` of a pull consumer returns: as consumed, at once and with success.
 
         (Apache RocketMQ 5.3.3, DefaultLitePullConsumerImpl.poll.)
         """
@@ -71,11 +71,11 @@ class Tracer:
         self._consumption.after(context)
 
     async def start(self) -> None:
-        """Begin. Raises ClientError."""
+        """Start sending spans. Raises ClientError."""
         await self._sender.start()
         self.dispatcher.start()
 
     async def stop(self) -> None:
-        """Send what is there, and end."""
+        """Send the remaining spans, and stop."""
         await self.dispatcher.stop()
         await self._sender.stop()

@@ -25,11 +25,11 @@ _KEYS = Credentials("shop", "open-sesame", "token-0815")
         ({"access_key": ""}, "access_key is empty"),
         ({"secret_key": ""}, "secret_key is empty"),
         ({"security_token": ""}, "security_token is empty"),
-        ({"secret_key": "sesame\n"}, "secret_key begins or ends with blanks"),
-        ({"secret_key": " sesame"}, "secret_key begins or ends with blanks"),
-        ({"secret_key": "sesa\0me"}, "secret_key has characters in it that cannot be printed"),
-        ({"secret_key": b"sesame"}, "secret_key has to be a text, not bytes"),
-        ({"access_key": None}, "access_key has to be a text, not NoneType"),
+        ({"secret_key": "sesame\n"}, "secret_key begins or ends with white space"),
+        ({"secret_key": " sesame"}, "secret_key begins or ends with white space"),
+        ({"secret_key": "sesa\0me"}, "secret_key contains characters that are not printable"),
+        ({"secret_key": b"sesame"}, "secret_key must be a str, not bytes"),
+        ({"access_key": None}, "access_key must be a str, not NoneType"),
     ],
 )
 def test_what_cannot_be_a_key(given: dict[str, str], complaint: str) -> None:
@@ -39,7 +39,7 @@ def test_what_cannot_be_a_key(given: dict[str, str], complaint: str) -> None:
 
 
 def test_settings_take_nothing_else() -> None:
-    with pytest.raises(UsageError, match=r"credentials have to be Credentials\(.*, not a tuple") as refused:
+    with pytest.raises(UsageError, match=r"credentials must be Credentials\(.*, not a tuple") as refused:
         ClientSettings(credentials=("shop", "open-sesame"))  # type: ignore[arg-type]
     assert "sesame" not in str(refused.value)
 

@@ -58,5 +58,5 @@ def test_names_that_are_not(name: str) -> None:
 
 def test_topics_of_the_brokers_can_be_read_but_not_sent_to() -> None:
     check_topic("SCHEDULE_TOPIC_XXXX")
-    with pytest.raises(UsageError, match="belongs to the brokers"):
+    with pytest.raises(UsageError, match="is a system topic of the brokers"):
         check_topic_to_send("SCHEDULE_TOPIC_XXXX")

@@ -60,7 +60,7 @@ def test_a_file_of_certificates_takes_the_place_of_the_systems(locked: Certifica
 def test_a_certificate_with_an_encrypted_key(locked: Certificate) -> None:
     files: dict[str, Any] = {"cert_file": locked.cert_file, "key_file": str(locked.key_file)}
     TlsSettings(**files, key_password="open-sesame").context()
-    with pytest.raises(UsageError, match="the key is encrypted: give its key_password"):
+    with pytest.raises(UsageError, match="the key is encrypted: set key_password"):
         TlsSettings(**files).context()
     with pytest.raises(UsageError, match=r"client's certificate, .*locked.crt and .*locked.key,") as wrong:
         TlsSettings(**files, key_password="sesame").context()
@@ -70,10 +70,10 @@ def test_a_certificate_with_an_encrypted_key(locked: Certificate) -> None:
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"verify": "maybe"}, "verify is 'maybe': it must be one of full, certificate, none"),
+        ({"verify": "maybe"}, "verify='maybe': must be one of full, certificate, none"),
         ({"verify": "none", "ca_file": "ca.pem"}, "ca_file has no effect with verify='none'"),
-        ({"key_file": "key.pem"}, "a key is given, and no cert_file"),
-        ({"key_password": "sesame"}, "a key is given, and no cert_file"),
+        ({"key_file": "key.pem"}, "a key is given without its cert_file"),
+        ({"key_password": "sesame"}, "a key is given without its cert_file"),
     ],
 )
 def test_what_does_not_go_together(given: dict[str, Any], complaint: str) -> None:
@@ -95,7 +95,7 @@ async def test_files_that_cannot_be_used_are_told_at_the_start(
 
 
 def test_settings_take_nothing_else() -> None:
-    with pytest.raises(UsageError, match=r"tls has to be True, TlsSettings\(.*, not a str"):
+    with pytest.raises(UsageError, match=r"tls must be True, TlsSettings\(.*, not a str"):
         ClientSettings(tls="yes")  # type: ignore[arg-type]
 
 

@@ -1,1 +1,1 @@
-"""Consumer offsets: where a group begins in a queue, how far it is, and where that is kept."""
+"""Consumer offsets: where a group begins in a queue, and the stores of consumed offsets."""

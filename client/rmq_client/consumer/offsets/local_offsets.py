@@ -1,4 +1,4 @@
-"""Offsets that a broadcasting consumer keeps on its own disk, in Apache's file."""
+"""Consumed offsets on the local disk, for broadcasting consumers, in Apache's file format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_FOLDER = Path("~/.rocketmq_offsets")
 
 
 class LocalOffsetStore(OffsetStore):
-    """`<folder>/<client>/<group>/offsets.json`, and the one before as `offsets.json.bak`.
+    """`<folder>/<client>/<group>/offsets.json`, and its predecessor `offsets.json.bak`.
 
     The path and the content are those of Apache RocketMQ 5.3.3, LocalFileOffsetStore. Two processes with the
     same path overwrite each other: they need names of their own (`ClientSettings.instance_name`).
@@ -35,13 +35,16 @@ class LocalOffsetStore(OffsetStore):
         self._stored: dict[MessageQueue, int] | None = None
 
     async def read(self, queue: MessageQueue, *, zero_for_young_queues: bool = False) -> int | None:
-        """What the file says. Raises UsageError where neither it nor its predecessor can be read."""
+        """Return the offset in the file.
+
+        Raises UsageError if neither the file nor its predecessor can be read.
+        """
         return (await self._load()).get(queue)
 
     async def commit(self, queues: Iterable[MessageQueue] | None = None) -> bool:
-        """Write the file, with the offsets of other queues that it holds."""
+        """Write the file; offsets of other queues in it stay."""
         changed = {queue: self._offsets[queue] for queue in self._chosen(queues)}
-        # Who is cancelled meanwhile must not let go of the lock before the thread is done.
+        # A cancelled caller must not release the lock before the thread has finished.
         return await uninterrupted(self._write(changed))
 
     async def _write(self, changed: dict[MessageQueue, int]) -> bool:
@@ -54,7 +57,9 @@ class LocalOffsetStore(OffsetStore):
                 body = OffsetSerializeWrapper(offset_table=merged).encode()
                 await asyncio.to_thread(_replace, self.path, body)
             except (OSError, ClientError) as error:
-                log.warning("offsets are not written to %s: %s", self.path, error)
+                log.warning(
+                    "offsets not written path=%s cause=%s; retried at the next commit", self.path, error
+                )
                 return False
             self._stored = merged
         self.commits += 1
@@ -67,7 +72,7 @@ class LocalOffsetStore(OffsetStore):
 
 
 def _read(path: Path) -> dict[MessageQueue, int]:
-    """The offsets of the file, or else of the one before; none where there is neither."""
+    """Return the offsets of the file or else of its predecessor; none if neither exists."""
     failure: Exception | None = None
     for candidate in (path, _backup(path)):
         try:
@@ -77,18 +82,18 @@ def _read(path: Path) -> dict[MessageQueue, int]:
         except FileNotFoundError:
             continue
         except (OSError, BodyError) as error:
-            log.warning("%s cannot be read: %s", candidate, error)
+            log.warning("offsets file not readable path=%s cause=%s", candidate, error)
             failure = failure or error
     if failure is not None:
         raise UsageError(
-            f"the offsets in {path} cannot be read ({failure}), and there is no usable {_backup(path).name}: "
-            "repair the file, or remove it to begin anew"
+            f"the offsets in {path} cannot be read ({failure}), and {_backup(path).name} is missing or "
+            "unreadable, too: repair the file, or remove it to begin without offsets"
         )
     return {}
 
 
 def _replace(path: Path, body: bytes) -> None:
-    """Written whole beside the old one, which stays as the backup: a crash leaves one of the two."""
+    """Write a new file and rename it; the old one stays as the backup, so that a crash leaves one of them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:

@@ -1,4 +1,4 @@
-"""How far a group has consumed: kept here, and made to last by the brokers."""
+"""Consumed offsets of a group: cached here, persisted by the brokers."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ from ...tasks import uninterrupted
 log = logging.getLogger("rmq.client.offsets")
 
 AddressOf = Callable[[MessageQueue], "str | None"]
-"""The address of a queue's master broker, None where it is not known."""
+"""Returns the address of a queue's master broker, None if it is unknown."""
 
 
 class OffsetStore(ABC):
-    """The offsets of one group, by queue: the next message that it wants. Belongs to one loop."""
+    """The consumed offsets of one group, by queue: the next message to consume. Belongs to one loop."""
 
     def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}
         self.commits = 0
 
     def advance(self, queue: MessageQueue, offset: int) -> None:
-        """All before `offset` is consumed; never goes back."""
+        """Note that all messages before `offset` are consumed. The offset never goes back."""
         if offset > self._offsets.get(queue, -1):
             self._offsets[queue] = offset
 
     def set(self, queue: MessageQueue, offset: int) -> None:
-        """Go to `offset`, also back."""
+        """Set the offset, also to an earlier one."""
         self._offsets[queue] = offset
 
     def get(self, queue: MessageQueue) -> int | None:
-        """The offset of a queue, None where nothing of it has been consumed."""
+        """Return the offset of a queue, None if no message of it has been consumed."""
         return self._offsets.get(queue)
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is somebody else's."""
+        """Drop the offset of a queue that belongs to another member now."""
         self._offsets.pop(queue, None)
 
     def items(self) -> list[tuple[MessageQueue, int]]:
-        """All offsets."""
+        """Return all offsets."""
         return list(self._offsets.items())
 
     @abstractmethod
     async def read(self, queue: MessageQueue, *, zero_for_young_queues: bool = False) -> int | None:
-        """The offset that lasts, None where there is none yet. Raises ClientError."""
+        """Return the persisted offset, None if there is none. Raises ClientError."""
 
     @abstractmethod
     async def commit(self, queues: Iterable[MessageQueue] | None = None) -> bool:
-        """Make the offsets of these queues (or of all) last; what fails is logged, and done the next time.
+        """Persist the offsets of these queues, or of all. A failure is logged and retried at the next commit.
 
-        Returns whether all went well.
+        Returns whether all were persisted.
         """
 
     async def commit_routinely(self, queues: Iterable[MessageQueue]) -> None:
-        """The same every few seconds, where nobody waits for the outcome."""
+        """Commit in the background, without waiting for the outcome."""
         await self.commit(queues)
 
     def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
@@ -75,7 +75,7 @@ class OffsetStore(ABC):
 
 
 class RemoteOffsetStore(OffsetStore):
-    """Offsets that the brokers keep, each those of its own queues."""
+    """Offsets that brokers persist, each broker those of its own queues."""
 
     def __init__(
         self,
@@ -85,10 +85,11 @@ class RemoteOffsetStore(OffsetStore):
         post_oneway: Callable[[str, bytes], None] | None = None,
         serialization: Serialization = Serialization.BINARY,
     ) -> None:
-        """`post_oneway` writes a frame to a broker's connection, and raises RequestError where there is none.
+        """`post_oneway` writes a frame to a broker's connection, and raises RequestError without a
+        connection.
 
-        Without it every commit is answered before the next one is sent: brokers work in several threads, and
-        may come to a one-way commit after a later one, which then goes back.
+        Without `post_oneway`, each commit is answered before the next one is sent. Brokers work in several
+        threads: they may process a one-way commit after a later one, and the offset would go back.
         """
         super().__init__()
         self._group = group
@@ -99,7 +100,7 @@ class RemoteOffsetStore(OffsetStore):
         self._serialization = serialization
 
     async def read(self, queue: MessageQueue, *, zero_for_young_queues: bool = False) -> int | None:
-        """14: what the broker says."""
+        """14: return the committed offset on the broker."""
         address = self._address_of(queue)
         if address is None:
             raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
@@ -108,10 +109,10 @@ class RemoteOffsetStore(OffsetStore):
         )
 
     async def commit(self, queues: Iterable[MessageQueue] | None = None) -> bool:
-        """15, for all queues; returns when the brokers have answered."""
+        """15: commit all queues, and wait for the answers of the brokers."""
         if self._post_oneway is not None:
             return await self._commit(queues)
-        # Who is cancelled meanwhile must not let go of the lock before the answers are there.
+        # A cancelled caller must not release the lock before the answers are there.
         return await uninterrupted(self._commit_in_turn(queues))
 
     async def _commit_in_turn(self, queues: Iterable[MessageQueue] | None) -> bool:
@@ -125,25 +126,33 @@ class RemoteOffsetStore(OffsetStore):
             address = self._address_of(queue)
             if address is None:
                 all_known = False
-                log.warning("the offset of %s is not committed: its broker is not known", queue)
+                log.warning(
+                    "offset not committed queue=%s cause=broker unknown; retried at the next commit", queue
+                )
             else:
                 by_address[address].append(queue)
         done = await asyncio.gather(*(self._commit_to(address, own) for address, own in by_address.items()))
         return all_known and all(done)
 
     async def _commit_to(self, address: str, queues: list[MessageQueue]) -> bool:
-        """One after the other: of the first commits of a group that come at the same time to Apache's broker
-        (5.3.3, ConsumerOffsetManager), one can take the others with it.
+        """Commit one queue after the other.
+
+        Of the first commits of a group that reach Apache's broker at the same time (5.3.3,
+        ConsumerOffsetManager), one can delete the others.
         """
         done = True
         for number, queue in enumerate(queues):
             offset = self._offsets.get(queue)
             if offset is None:
-                continue  # it has become somebody else's meanwhile
+                continue  # given up in the meantime
             try:
                 await self._api.commit_offset(address, self._group, queue, offset)
             except UnreachableError as error:
-                log.warning("%s; %d other offsets are not committed there", error, len(queues) - number - 1)
+                log.warning(
+                    "offsets not committed cause=%s others=%d; retried at the next commit",
+                    error,
+                    len(queues) - number - 1,
+                )
                 return False
             except ClientError as error:
                 log.warning("%s", error)
@@ -153,14 +162,16 @@ class RemoteOffsetStore(OffsetStore):
         return done
 
     async def commit_routinely(self, queues: Iterable[MessageQueue]) -> None:
-        """15 as one-way requests (Apache RocketMQ 5.3.3, RemoteBrokerOffsetStore)."""
+        """15: commit by one-way requests (Apache RocketMQ 5.3.3, RemoteBrokerOffsetStore)."""
         if self._post_oneway is None:
             await self.commit(queues)
             return
         for queue in self._chosen(queues):
             address = self._address_of(queue)
             if address is None:
-                log.warning("the offset of %s is not committed: its broker is not known", queue)
+                log.warning(
+                    "offset not committed queue=%s cause=broker unknown; retried at the next commit", queue
+                )
                 continue
             header = UpdateConsumerOffsetRequestHeader(
                 consumer_group=self._group,
@@ -178,18 +189,20 @@ class RemoteOffsetStore(OffsetStore):
             try:
                 self._post_oneway(address, encode_frame(request))
             except RequestError as error:
-                log.warning("the offset of %s is not committed for now: %s", queue, error)
+                log.warning(
+                    "offset not committed queue=%s cause=%s; retried at the next commit", queue, error
+                )
             else:
                 self.commits += 1
 
 
 class NoOffsets(OffsetStore):
-    """Brokers know themselves how far a group that pops is."""
+    """The store of a group that pops: the brokers themselves know its offsets."""
 
     async def read(self, queue: MessageQueue, *, zero_for_young_queues: bool = False) -> int | None:
-        """There is none."""
+        """Return None."""
         return None
 
     async def commit(self, queues: Iterable[MessageQueue] | None = None) -> bool:
-        """There is nothing to do."""
+        """Do nothing."""
         return True

@@ -12,11 +12,11 @@ from ...errors import NotAuthorized, UsageError
 from ...network.broker_api import BrokerApi
 
 ConsumeFrom: TypeAlias = Literal["first", "last"] | datetime
-"""At the oldest message, after the newest, or at the first message of a time (naive: local time)."""
+"""At the oldest message, after the newest, or at the first message of a time (a naive one is local)."""
 
 
 def check_consume_from(consume_from: ConsumeFrom) -> ConsumeFrom:
-    """The value itself. Raises UsageError for anything else, and for a time that brokers cannot be told."""
+    """Return the value. Raises UsageError for any other, and for a time that cannot be sent to brokers."""
     if consume_from in ("first", "last"):
         return consume_from
     if isinstance(consume_from, datetime):
@@ -26,7 +26,7 @@ def check_consume_from(consume_from: ConsumeFrom) -> ConsumeFrom:
 
 
 def to_wire(consume_from: ConsumeFrom) -> ConsumeFromWhere:
-    """As a heartbeat tells it."""
+    """Return the value of a heartbeat."""
     if consume_from == "first":
         return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     if consume_from == "last":
@@ -37,9 +37,9 @@ def to_wire(consume_from: ConsumeFrom) -> ConsumeFromWhere:
 async def start_offset(
     api: BrokerApi, address: str, group: str, queue: MessageQueue, consume_from: ConsumeFrom
 ) -> int:
-    """The group's committed offset, or where it begins without one. Raises ClientError."""
-    # A group that begins at the end still gets the first messages of a queue that was only just made: it
-    # cannot know of new queues before their first messages are there.
+    """Return the group's committed offset, or where it begins without one. Raises ClientError."""
+    # A group that begins at the end still gets the first messages of a new queue: it cannot know of the queue
+    # before these messages are there.
     committed = await api.committed_offset(
         address, group, queue, zero_for_young_queues=consume_from == "last"
     )
@@ -49,13 +49,16 @@ async def start_offset(
 
 
 async def offset_of(api: BrokerApi, address: str, queue: MessageQueue, consume_from: ConsumeFrom) -> int:
-    """Where `consume_from` is in this queue now. Raises ClientError, UsageError for an impossible time."""
+    """Return the offset of `consume_from` in this queue now.
+
+    Raises ClientError, UsageError for an invalid time.
+    """
     if consume_from == "first":
         try:
             return max(0, await api.min_offset(address, queue))
         except NotAuthorized:
-            # To ask takes the right `Get` beside the `Sub` of consumers. Who pulls from 0 is told where the
-            # queue begins: that is all that Apache's client does (5.3.3, RebalancePushImpl).
+            # This request requires the right `Get` besides the `Sub` of consumers. The answer to a pull from
+            # 0 contains the first offset: Apache's client does just that (5.3.3, RebalancePushImpl).
             return 0
     if consume_from == "last":
         return await api.max_offset(address, queue)
@@ -66,4 +69,4 @@ def _milliseconds(time: datetime) -> int:
     try:
         return int(time.timestamp() * 1000)
     except (OverflowError, ValueError, OSError) as error:
-        raise UsageError(f"{time} cannot be told to a broker: {error}") from error
+        raise UsageError(f"{time} cannot be sent to a broker: {error}") from error

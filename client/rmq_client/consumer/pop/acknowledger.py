@@ -1,4 +1,4 @@
-"""What becomes of popped messages: they are done with, come again later, or are dead letters."""
+"""Acknowledgements, redeliveries and dead letters of popped messages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from ..requests.pop_client import PopClient
 
 log = logging.getLogger("rmq.client.consume")
 
-# How long the delay levels of brokers take, level 1 first (Apache RocketMQ 5.3.3, MessageStoreConfig).
+# Seconds of the brokers' delay levels, level 1 first (Apache RocketMQ 5.3.3, MessageStoreConfig).
 _LEVEL_SECONDS: Final[tuple[int, ...]] = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)
 
 
 def retry_seconds(message: MessageExt, delay_level: int) -> int:
-    """How long a refused message waits: for the level's time, and with level 0 the longer the more often.
+    """Return the delay of a refused message: that of its level, or with level 0 one that grows with its
+    attempts.
 
     That is 10 s, 30 s, 1 min ... up to 2 h (Apache RocketMQ 5.3.3, DefaultMQPushConsumerImpl.popDelayLevel).
     """
@@ -33,7 +34,7 @@ def retry_seconds(message: MessageExt, delay_level: int) -> int:
 
 
 class PopAcknowledger:
-    """Settles the messages of one group. Belongs to the network loop."""
+    """Acknowledges, redelivers and dead-letters messages of one group. Belongs to the network loop."""
 
     def __init__(self, client: PopClient, acks: AckSender, routes: RouteTable, send_back: SendBack) -> None:
         self._client = client
@@ -42,40 +43,49 @@ class PopAcknowledger:
         self._send_back = send_back
 
     def ack(self, message: MessageExt) -> None:
-        """The message is done with. Where that fails, it comes again; nobody has to wait for it.
+        """Acknowledge a message without waiting. If that fails, the message is redelivered.
 
-        Raises ClientError where it cannot even be sent.
+        Raises ClientError if the request cannot even be sent.
         """
         topic = self._client.topic_of(message)
         acked = self._acks.post(self._address(message), topic, self._client.handle_of(message))
         acked.add_done_callback(log_failure)
 
     def ack_all(self, messages: Iterable[MessageExt]) -> None:
-        """The same for messages that simply come again where it cannot be done."""
+        """Acknowledge messages; a failure is logged, and the message is redelivered."""
         for message in messages:
             try:
                 self.ack(message)
             except ClientError as error:
-                log.warning("message %s is not acknowledged and comes again: %s", message.msg_id, error)
+                log.warning(
+                    "message not acknowledged id=%s cause=%s; it is redelivered", message.msg_id, error
+                )
 
     async def make_visible(self, messages: Iterable[MessageExt], seconds: float = 0.0) -> None:
-        """The messages are to come again, here or elsewhere, after that time."""
+        """Make messages visible again after that time; a failure is logged."""
 
         async def make_visible(message: MessageExt) -> None:
             try:
                 await self.change_invisible_time(message, seconds)
             except ClientError as error:
-                log.info("message %s comes again when its invisible time ends: %s", message.msg_id, error)
+                log.info(
+                    "invisible time not changed id=%s cause=%s; the message is redelivered when it ends",
+                    message.msg_id,
+                    error,
+                )
 
         await asyncio.gather(*(make_visible(message) for message in messages))
 
     async def change_invisible_time(self, message: MessageExt, seconds: float) -> None:
-        """The message comes again after that time. Raises ClientError."""
+        """Make a message visible again after that time. Raises ClientError."""
         held = self._client.handle_of(message)
         await self._client.change_invisible_time(self._address(message), held, round(seconds * 1000))
 
     async def send_to_dead_letters(self, message: MessageExt) -> None:
-        """A copy of the message becomes a dead letter; then it is to be acknowledged. Raises ClientError."""
+        """Make a copy of the message a dead letter; the caller acknowledges the message.
+
+        Raises ClientError.
+        """
         queue = MessageQueue(self._client.topic_of(message), message.broker_name, message.queue_id)
         await self._send_back.send_back(message, queue, DEAD_LETTER)
 

@@ -1,8 +1,8 @@
-"""Consuming in order what was popped in order: meanwhile the broker gives the group nothing more of a queue.
+"""Ordered consumption by POP: a queue with unacknowledged messages is not popped again by the group.
 
-That needs neither locks nor shares: a queue is this consumer's for as long as it has messages of it that it
-has not acknowledged and that stay invisible to the others. So they are kept invisible until the listener is
-done with them. (Apache RocketMQ 5.3.3, ConsumerOrderInfoManager; its Java client pulls what is in order.)
+This needs neither locks nor shares. A queue belongs to this consumer as long as it has unacknowledged
+messages of it that are invisible to the others. So the consumer keeps them invisible until the listener has
+consumed them. (Apache RocketMQ 5.3.3, ConsumerOrderInfoManager; its Java client pulls ordered topics.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger("rmq.client.consume")
 
 
 class PoppedBatch(ProcessQueue):
-    """What one pop brought of one queue; nobody else gets any of it before `lock_expires_at`."""
+    """Messages of one pop and one queue; invisible to others until `lock_expires_at`."""
 
     __slots__ = ("source", "visibility_lock")
 
@@ -41,7 +41,7 @@ class PoppedBatch(ProcessQueue):
         super().__init__(queue, now)
         self.source = source
         self.lock_expires_at = lock_expires_at
-        # Held by who changes when the messages become visible.
+        # Held while the invisible times of the messages are changed.
         self.visibility_lock = asyncio.Lock()
 
 
@@ -60,7 +60,7 @@ class PopOrderlyService(OrderlyService):
         *,
         consume_timeout_seconds: float,
     ) -> None:
-        """A call that takes longer than `consume_timeout_seconds` keeps its queue from others no longer."""
+        """A call that takes longer than `consume_timeout_seconds` no longer keeps its queue invisible."""
         super().__init__(
             kind, NoOffsets(), clock, settings, self._on_expired, acknowledger.send_to_dead_letters
         )
@@ -69,10 +69,10 @@ class PopOrderlyService(OrderlyService):
         self._consume_timeout_seconds = consume_timeout_seconds
         self._batches: set[PoppedBatch] = set()
 
-    # --- what was popped ---
+    # --- popped messages ---
 
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Have messages of the last pop consumed, those of each queue in their order."""
+        """Submit messages of the last pop, those of each queue in their order."""
         source = pop_queue(process_queue)
         source.unacknowledged += len(messages)
         by_queue: defaultdict[MessageQueue, list[MessageExt]] = defaultdict(list)
@@ -87,15 +87,15 @@ class PopOrderlyService(OrderlyService):
             self._start_next_call(popped)
 
     def ack_all(self, messages: Iterable[MessageExt]) -> None:
-        """These messages are done with."""
+        """Acknowledge messages."""
         self._acknowledger.ack_all(messages)
 
     def make_visible(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
-        """These messages are to come again, here or elsewhere."""
+        """Make messages visible again."""
         self._start_follow_up(queue, self._acknowledger.make_visible(messages))
 
     def close(self, queue: PopProcessQueue) -> None:
-        """Begin nothing more of it: what the listener has not begun goes back."""
+        """Start no more calls; messages whose call has not begun become visible again."""
         queue.closing = True
         for popped in [popped for popped in self._batches if popped.source is queue]:
             popped.closing = True
@@ -103,7 +103,7 @@ class PopOrderlyService(OrderlyService):
                 self._release(popped)
 
     async def renew(self) -> None:
-        """Keep from others for longer what is held; to be called several times in an invisible time."""
+        """Renew the invisible times of all messages; to be called several times per invisible time."""
         now = self._clock.time()
         soon = now + self._invisible_seconds / 2
         due = [popped for popped in self._batches if popped.lock_expires_at < soon]
@@ -139,7 +139,7 @@ class PopOrderlyService(OrderlyService):
             return
         async with popped.visibility_lock:
             asked_at = self._clock.time()
-            # All of them: the broker gives nothing more of the queue while one is left that is invisible.
+            # All of them: one invisible message is enough to keep the queue from the other members.
             messages = [] if popped.dropped else popped.messages()
             kept = await asyncio.gather(*(self._renew_message(message) for message in messages))
             if all(
@@ -151,7 +151,7 @@ class PopOrderlyService(OrderlyService):
         try:
             await self._acknowledger.change_invisible_time(message, self._invisible_seconds)
         except ClientError as error:
-            log.info("message %s is not kept from others for longer: %s", message.msg_id, error)
+            log.info("invisible time not renewed id=%s cause=%s", message.msg_id, error)
             return False
         return True
 
@@ -164,13 +164,13 @@ class PopOrderlyService(OrderlyService):
         )
 
     async def _on_expired(self, process_queue: ProcessQueue) -> bool:
-        """The messages may be somebody else's by now; there is no getting them back."""
+        """Drop an expired batch: another consumer may have its messages, and they cannot be recovered."""
         self._drop_expired(_batch_of(process_queue))
         return False
 
     def _drop_expired(self, popped: PoppedBatch) -> None:
         log.warning(
-            "%s: %d messages could not be kept from the other consumers any longer: they come again",
+            "invisible time expired queue=%s messages=%d; they are redelivered",
             popped.queue,
             len(popped),
         )
@@ -194,5 +194,5 @@ class PopOrderlyService(OrderlyService):
 
 
 def _batch_of(process_queue: ProcessQueue) -> PoppedBatch:
-    assert isinstance(process_queue, PoppedBatch), "this service makes them itself"
+    assert isinstance(process_queue, PoppedBatch), "this service creates all of them"
     return process_queue

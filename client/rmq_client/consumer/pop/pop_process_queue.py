@@ -9,9 +9,9 @@ from ..requests.pop_source import PopSource
 
 
 class PopProcessQueue(ProcessQueue):
-    """Where a consumer pops: of a broker's queues, or of one of them. Belongs to one loop.
+    """Messages of a source, which is all queues of a broker or one of them. Belongs to one loop.
 
-    `last_pull_at` is when the last pop began. `room` is set when there may be room for more.
+    `last_pull_at` is the start of the last pop. `has_room` is set when there may be room for more messages.
     """
 
     __slots__ = ("has_room", "source", "unacknowledged")
@@ -24,5 +24,5 @@ class PopProcessQueue(ProcessQueue):
 
 
 def pop_queue(process_queue: ProcessQueue) -> PopProcessQueue:
-    assert isinstance(process_queue, PopProcessQueue), "what is popped comes from such a queue"
+    assert isinstance(process_queue, PopProcessQueue), "popped messages come from such a queue"
     return process_queue

@@ -1,6 +1,6 @@
-"""Consuming what was popped: calls of the listener, and what their outcomes ask for.
+"""Concurrent consumption by POP: calls of the listener and the handling of their outcomes.
 
-A popped message is this consumer's until its invisible time ends, whatever becomes of the group meanwhile.
+A popped message belongs to this consumer until the end of its invisible time, whatever happens to the group.
 (Apache RocketMQ 5.3.3, ConsumeMessagePopConcurrentlyService.)
 """
 
@@ -25,12 +25,12 @@ from .settings import PopSettings
 
 log = logging.getLogger("rmq.client.consume")
 
-# Until what found too many calls waiting comes again (Apache RocketMQ 5.3.3: 5 s).
+# Invisible time of messages that found too many calls waiting (Apache RocketMQ 5.3.3: 5 s).
 _FULL_SECONDS: Final = 5.0
 
 
 class PopListenerCall(ListenerCall):
-    """A call with messages that are this consumer's until `expires_at`."""
+    """A call with messages that belong to this consumer until `expires_at`."""
 
     __slots__ = ("expires_at",)
 
@@ -39,19 +39,19 @@ class PopListenerCall(ListenerCall):
         self.expires_at = expires_at
 
     def begin(self, now: float) -> bool:
-        """Called by a worker first; whether the listener may be called."""
+        """Start the call, on the worker; whether the listener may be called."""
         if now < self.expires_at:
             return super().begin(now)
         self.skip()
         return False
 
     def exceeded(self, limit_seconds: float) -> bool:
-        """Whether others may have got the messages before the call was over."""
+        """Whether others may have got the messages before the end of the call."""
         return self.started_at is not None and self.started_at + self.elapsed_seconds >= self.expires_at
 
 
 class PopService(ConsumeService):
-    """Cuts what was popped into calls of the listener. Belongs to the network loop."""
+    """Divides popped messages into calls of the listener. Belongs to the network loop."""
 
     in_order: Final = False
 
@@ -65,8 +65,9 @@ class PopService(ConsumeService):
         call_size: int = 1,
         max_reconsume_times: int | None = None,
     ) -> None:
-        """`call_size`: messages of one call. After `max_reconsume_times` repetitions a message becomes a dead
-        letter; None leaves it to the broker.
+        """`call_size`: messages of one call.
+
+        After `max_reconsume_times` repetitions a message becomes a dead letter; None leaves it to the broker.
         """
         super().__init__(kind, NoOffsets(), clock)
         self._settings = settings
@@ -75,7 +76,7 @@ class PopService(ConsumeService):
         self._max_reconsume_times = max_reconsume_times
 
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Have messages of the last pop consumed."""
+        """Submit messages of the last pop to the listener."""
         queue = pop_queue(process_queue)
         expires_at = queue.last_pull_at + self._settings.invisible_seconds
         size = self._call_size
@@ -86,21 +87,23 @@ class PopService(ConsumeService):
         queue.unacknowledged += len(messages)
         taken = self._hand_over(calls)
         if taken < len(calls):
-            log.warning("%d calls wait for the listener: the rest comes again", len(self._in_flight))
+            log.warning(
+                "listener overloaded waiting_calls=%d; further messages are redelivered", len(self._in_flight)
+            )
         for call in calls[taken:]:
             queue.unacknowledged -= len(call.messages)
             self.make_visible(queue, call.messages, _FULL_SECONDS)
 
     def close(self, queue: PopProcessQueue) -> None:
-        """Begin nothing more of it: what waits for the listener goes back when it comes to its turn."""
+        """Start no more calls; waiting messages become visible again when their calls come up."""
         queue.closing = True
 
     def make_visible(self, queue: PopProcessQueue, messages: list[MessageExt], seconds: float = 0.0) -> None:
-        """These messages are to come again, here or elsewhere, after that time."""
+        """Make messages visible again after that time."""
         self._start_follow_up(queue, self._acknowledger.make_visible(messages, seconds))
 
     def ack_all(self, messages: Iterable[MessageExt]) -> None:
-        """These messages are done with."""
+        """Acknowledge messages."""
         self._acknowledger.ack_all(messages)
 
     def _handle_outcome(self, call: ListenerCall, process_queue: ProcessQueue) -> None:
@@ -114,7 +117,10 @@ class PopService(ConsumeService):
         if call.skipped:
             if is_late:
                 log.warning(
-                    "%d messages of %s waited for the listener for too long", len(messages), queue.queue
+                    "messages waited longer than their invisible time count=%d queue=%s; they are "
+                    "redelivered",
+                    len(messages),
+                    queue.queue,
                 )
             else:
                 self.make_visible(queue, messages)
@@ -123,7 +129,8 @@ class PopService(ConsumeService):
         self._count(queue, call, consumed, len(messages) - consumed)
         if is_late:
             log.warning(
-                "the listener had message %s (%s) for longer than its invisible time: it comes again",
+                "listener took longer than the invisible time message=%s queue=%s; the message is "
+                "redelivered",
                 messages[0].msg_id,
                 queue.queue,
             )
@@ -146,4 +153,8 @@ class PopService(ConsumeService):
             else:
                 await self._acknowledger.change_invisible_time(message, retry_seconds(message, delay_level))
         except ClientError as error:
-            log.warning("message %s comes again when its invisible time ends: %s", message.msg_id, error)
+            log.warning(
+                "message not sent back id=%s cause=%s; it is redelivered after its invisible time",
+                message.msg_id,
+                error,
+            )

@@ -1,4 +1,4 @@
-"""The sources that a consumer pops from: taken, given up, kept going."""
+"""The sources that a consumer pops: opened, closed and supervised."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Running:
 
 
 class PopSources:
-    """Belongs to the network loop."""
+    """The pop loops of one consumer, by source. Belongs to the network loop."""
 
     def __init__(
         self,
@@ -39,35 +39,35 @@ class PopSources:
         self._stopping = False
 
     def sources(self) -> list[PopSource]:
-        """Where it is popped."""
+        """Return the sources that are popped."""
         return list(self._running)
 
     def queues(self) -> list[PopProcessQueue]:
-        """What is held of them."""
+        """Return their process queues."""
         return [running.popper.queue for running in self._running.values()]
 
     def open(self, sources: Collection[PopSource]) -> None:
-        """Pop there, too."""
+        """Start to pop these sources."""
         for source in sorted(set(sources) - self._running.keys(), key=lambda one: one.queue):
             if self._stopping:
                 return
             popper = self._make_popper(source)
             task = self._start_task(popper.run(), f"pop {source.queue}")
             self._running[source] = _Running(popper, task)
-            log.info("group %s: messages are popped from %s", self._group, source.queue)
+            log.info("popping started group=%s source=%s", self._group, source.queue)
 
     async def close(self, is_unwanted: Callable[[PopSource], bool]) -> None:
-        """Pop there no more, nor where popping has failed: that is to be opened anew."""
+        """Stop popping unwanted sources, and sources whose loop failed, so that they can be opened again."""
         unwanted = [source for source, one in self._running.items() if is_unwanted(source) or one.task.done()]
         await asyncio.gather(*(self._close(source) for source in unwanted))
 
     async def stop(self) -> None:
-        """Pop nowhere any more."""
+        """Stop popping all sources."""
         self._stopping = True
         await self.close(lambda _: True)
 
     async def _close(self, source: PopSource) -> None:
-        """What the listener has not begun goes back; the rest is settled as ever."""
+        """Make messages visible again whose call has not begun; the others end as usual."""
         running = self._running.pop(source)
         self._service.close(running.popper.queue)
         running.task.cancel()

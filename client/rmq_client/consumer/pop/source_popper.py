@@ -1,4 +1,4 @@
-"""The pop loop of one source: as fast as the listener consumes."""
+"""The pop loop of one source, as fast as the listener consumes."""
 
 from __future__ import annotations
 
@@ -22,42 +22,43 @@ from .settings import PopSettings
 
 log = logging.getLogger("rmq.client.pop")
 
-# How long a broker holds the question whether there is something.
+# How long a broker holds a notification request.
 _HOLD_MS: Final = 15_000
-# What is told to be there and is not, because others were quicker, is asked for a little later each time.
+# First pause after a notification without a message, because other consumers were faster; it doubles each
+# time.
 _FIRST_PAUSE_SECONDS: Final = 0.005
 _MAX_DOUBLINGS: Final = 7
-# A question that is answered 'nothing' at once is not repeated sooner.
+# A notification request that is answered 'nothing' at once is not repeated before this time.
 _MIN_POLL_SECONDS: Final = 1.0
 
 
 class PopConsumption(Protocol):
-    """Who has the listener called for what was popped."""
+    """Submits popped messages to the listener."""
 
     statistics: ConsumerStatistics
 
     @property
     def in_order(self) -> bool:
-        """Whether it is to be popped in order."""
+        """Whether messages are popped in order."""
 
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Have messages of the last pop consumed."""
+        """Submit messages of the last pop to the listener."""
 
     def ack_all(self, messages: Iterable[MessageExt]) -> None:
-        """These messages are done with."""
+        """Acknowledge messages."""
 
     def make_visible(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
-        """These messages are to come again, here or elsewhere."""
+        """Make messages visible again."""
 
     def close(self, queue: PopProcessQueue) -> None:
-        """Begin nothing more of it."""
+        """Start no more calls."""
 
 
 class SourcePopper:
-    """Pops from one source until it is stopped. Runs on the network loop.
+    """Pops one source until it is stopped. Runs on the network loop.
 
-    It never waits with a pop, but asks first whether there is something: so nothing is taken from the other
-    consumers that nobody here wants any more.
+    Its pops never wait at the broker. It first asks whether there are messages. So no messages become
+    invisible to the other consumers that this one no longer wants.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class SourcePopper:
         self._popping: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
-        """Pop again and again, until cancelled; `finish` is to come after that."""
+        """Pop in a loop until cancelled; `finish` must follow."""
         queue = self.queue
         while not queue.closing:
             if self._is_suspended():
@@ -97,14 +98,14 @@ class SourcePopper:
                 await asyncio.sleep(pause)
 
     async def finish(self) -> None:
-        """Wait for the pop that is under way; what it brings goes back."""
+        """Wait for the pop in flight; its messages become visible again."""
         if self._popping is not None:
             await asyncio.wait([self._popping])
             if not self._popping.cancelled():
-                self._popping.exception()  # which is nobody's any more
+                self._popping.exception()  # marks the error as retrieved
 
     async def _turn(self) -> float:
-        """Pop, or wait until there is something; returns how long to wait before the next turn."""
+        """Pop, or wait until there are messages; return the pause before the next turn."""
         try:
             self._popping = asyncio.ensure_future(self._pop())
             if await asyncio.shield(self._popping):
@@ -121,7 +122,7 @@ class SourcePopper:
             return self._timing.error_pause_seconds
 
     async def _pop(self) -> bool:
-        """One pop; whether it brought anything. Raises ClientError."""
+        """Pop once; whether there were messages. Raises ClientError."""
         queue, source = self.queue, self.queue.source
         subscription = self._subscription()
         if subscription is None:
@@ -131,7 +132,8 @@ class SourcePopper:
         queue.last_pull_at = began = loop.time()
         in_order = self._service.in_order
         if in_order and self._attempt_id is None:
-            # Kept until an answer comes: the broker would hold back what one that is lost has brought.
+            # Kept until an answer arrives: otherwise the broker would hold back the messages of a lost
+            # answer.
             self._attempt_id = uuid.uuid4().hex
         popped = await self._client.pop(
             self._address(),

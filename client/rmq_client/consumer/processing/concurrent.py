@@ -1,4 +1,4 @@
-"""Consuming without order: messages of a queue side by side; refused ones go back to the broker."""
+"""Concurrent consumption: messages of a queue in any order; refused ones are sent back to the broker."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .service import Clock, ConsumeService
 
 log = logging.getLogger("rmq.client.consume")
 
-# What takes too long comes again after this level (Apache RocketMQ 5.3.3, ProcessQueue.cleanExpiredMsg).
+# Delay level of messages that time out (Apache RocketMQ 5.3.3, ProcessQueue.cleanExpiredMsg).
 _TIMED_OUT_LEVEL: Final = 3
 
 SendMessageBack = Callable[[MessageExt, MessageQueue, int], Awaitable[None]]
-"""Has a message of a queue delivered again after a delay level. Raises ClientError."""
+"""Has a message of a queue redelivered after a delay level. Raises ClientError."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentSettings:
-    """`retry_seconds`: until another try where a message could not go back, or too many waited already."""
+    """`retry_seconds`: pause after a message could not be sent back, or too many calls waited."""
 
     batch_size: int = 1
     retry_seconds: float = 5.0
@@ -38,7 +38,7 @@ class ConcurrentSettings:
 
 
 class ConcurrentService(ConsumeService):
-    """Cuts what was pulled into calls of the listener.
+    """Divides pulled messages into calls of the listener.
 
     The rules are those of Apache RocketMQ 5.3.3, ConsumeMessageConcurrentlyService.
     """
@@ -52,14 +52,14 @@ class ConcurrentService(ConsumeService):
         rules: RetryRules,
         send_back: SendMessageBack | None,
     ) -> None:
-        """Without `give_back`, in broadcasting, refused messages are logged and passed over."""
+        """Without `send_back`, in broadcasting, refused messages are logged and skipped."""
         super().__init__(kind, offsets, clock)
         self._settings = settings
         self._rules = rules
         self._send_back = send_back
 
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Have the messages consumed; the process queue holds them already."""
+        """Submit messages to the listener; the process queue holds them already."""
         process_queue.move(messages, MessageEvent.TAKEN)
         size = self._settings.batch_size
         if size == 1:
@@ -72,7 +72,7 @@ class ConcurrentService(ConsumeService):
         self._submit(calls)
 
     def clean_expired(self) -> None:
-        """Send back what the listener has had for too long; what it says later is ignored."""
+        """Send back messages whose calls took too long; later results of these calls are ignored."""
         now = self._clock.time()
         for call in list(self._in_flight):
             process_queue, began = call.process_queue, call.started_at
@@ -80,7 +80,7 @@ class ConcurrentService(ConsumeService):
                 continue
             if now - began > self._settings.timeout_seconds and not process_queue.dropped:
                 log.warning(
-                    "the listener has had message %s (%s) for %.0f s: it will come again",
+                    "listener timed out message=%s queue=%s after_seconds=%.0f; the message is redelivered",
                     call.messages[0].msg_id,
                     process_queue.queue,
                     now - began,
@@ -115,7 +115,7 @@ class ConcurrentService(ConsumeService):
         if self._send_back is None:
             for message in messages:
                 log.warning(
-                    "message %s of %s is passed over: broadcast messages come once",
+                    "message skipped, broadcast messages are not redelivered id=%s queue=%s",
                     message.msg_id,
                     process_queue.queue,
                 )
@@ -133,18 +133,18 @@ class ConcurrentService(ConsumeService):
         messages: list[MessageExt],
         delay_level: int,
     ) -> None:
-        """Give messages back one by one; what cannot go back is tried again here."""
+        """Send messages back one by one, and retry here those that cannot be sent back."""
         kept: list[MessageExt] = []
         for message in messages:
             try:
                 is_last = self._rules.is_last(message, delay_level)
                 await send_back(message, process_queue.queue, delay_level)
             except ClientError as error:
-                log.warning("message %s is tried again here: %s", message.msg_id, error)
+                log.warning("message not sent back id=%s cause=%s; it is retried here", message.msg_id, error)
                 kept.append(message)
                 continue
             except Exception:
-                log.exception("message %s could not go back: it is tried again here", message.msg_id)
+                log.exception("message not sent back id=%s; it is retried here", message.msg_id)
                 kept.append(message)
                 continue
             if process_queue.dropped:
@@ -168,7 +168,7 @@ class ConcurrentService(ConsumeService):
         taken = self._hand_over(calls)
         if taken < len(calls):
             log.warning(
-                "%d calls wait for the listener: %d more are submitted again in %s s",
+                "listener overloaded waiting_calls=%d further_calls=%d; these are submitted again in %s s",
                 len(self._in_flight),
                 len(calls) - taken,
                 self._settings.retry_seconds,

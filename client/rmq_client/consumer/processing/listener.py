@@ -1,4 +1,4 @@
-"""Listeners: what an application does with messages, and what it can say about them."""
+"""Listeners, their results and their contexts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rmq_remoting.message_queue import MessageQueue
 from ...callables import is_coroutine_function
 from ...errors import UsageError
 
-# Straight to the dead letters (Apache RocketMQ 5.3.3, ConsumeConcurrentlyContext).
+# Delay level of dead letters (Apache RocketMQ 5.3.3, ConsumeConcurrentlyContext).
 DEAD_LETTER: Final = -1
 
 
 class ConsumeResult(Enum):
-    """What a listener says about the messages that it was given.
+    """Result of a listener for its messages.
 
-    The last two are for orderly listeners that have set `context.auto_commit = False`: everything since the
-    last COMMIT is done with, or comes again.
+    COMMIT and ROLLBACK are for orderly listeners that have set `context.auto_commit = False`: all messages
+    since the last COMMIT are consumed, or redelivered.
     """
 
     SUCCESS = "SUCCESS"
@@ -35,11 +35,11 @@ class ConsumeResult(Enum):
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """One call of a listener of unordered messages; what it sets here counts when it returns.
+    """One call of a listener without order. Its attributes count when the listener returns.
 
-    `ack_index`: with SUCCESS, the index of the last message that is done with; the ones behind it count as
-    LATER (None: all are done with, -1: none). `delay_level`: after which delay refused messages come again;
-    0 leaves it to the broker, a negative one puts them among the dead letters at once.
+    `ack_index`: with SUCCESS, the index of the last consumed message; the later ones count as LATER (None:
+    all are consumed, -1: none). `delay_level`: delay of the redelivery of refused messages; 0 leaves it to
+    the broker, a negative one makes them dead letters at once.
     """
 
     queue: MessageQueue
@@ -47,7 +47,7 @@ class ConsumeContext:
     delay_level: int = 0
 
     def check(self) -> None:
-        """Raises UsageError for what cannot be meant."""
+        """Raise UsageError for invalid values."""
         if self.ack_index is not None and not isinstance(self.ack_index, Integral):
             raise UsageError(f"context.ack_index must be None or an int, not {self.ack_index!r}")
         if not isinstance(self.delay_level, Integral):
@@ -56,11 +56,11 @@ class ConsumeContext:
 
 @dataclass(slots=True)
 class OrderlyContext:
-    """One call of an orderly listener; what it sets here counts when it returns.
+    """One call of an orderly listener. Its attributes count when the listener returns.
 
-    `auto_commit`: without it, messages are done with when the listener says COMMIT, and SUCCESS only goes on
-    to the next ones. `suspend_current_queue_time_ms`: how long the queue rests after LATER or ROLLBACK; None:
-    as the consumer is set up.
+    `auto_commit`: if false, messages are consumed when the listener returns COMMIT, and SUCCESS only goes on
+    to the next ones. `suspend_current_queue_time_ms`: pause of the queue after LATER or ROLLBACK; None: that
+    of the consumer.
     """
 
     queue: MessageQueue
@@ -68,7 +68,7 @@ class OrderlyContext:
     suspend_current_queue_time_ms: int | None = None
 
     def check(self) -> None:
-        """Raises UsageError for what cannot be meant."""
+        """Raise UsageError for invalid values."""
         time_ms = self.suspend_current_queue_time_ms
         if time_ms is not None and (not isinstance(time_ms, Real) or math.isnan(time_ms)):
             raise UsageError(
@@ -84,16 +84,17 @@ Listener: TypeAlias = (
     | Callable[[list[MessageExt], Any], ListenerOutcome]
     | Callable[[list[MessageExt], Any], Awaitable[ListenerOutcome]]
 )
-"""Gets messages of one queue, at most `consume_message_batch_max_size`, and, if it has a second parameter, a
-ConsumeContext or OrderlyContext. ConsumeResult.LATER, or any exception, means that they are to come again."""
+"""Gets messages of one queue, at most `consume_message_batch_max_size`, and a ConsumeContext or
+OrderlyContext if it has a second parameter. ConsumeResult.LATER, or any exception, means redelivery.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerKind:
-    """How a listener wants to be called.
+    """How a listener is called.
 
-    `none_means`: what it says by returning nothing. SUCCESS by default; with LATER it is taken for a mistake,
-    as Apache's clients do.
+    `none_means`: the result of a listener that returns nothing. SUCCESS by default; LATER treats it as a
+    mistake, as Apache's clients do.
     """
 
     function: Callable[..., Any]
@@ -104,24 +105,24 @@ class ListenerKind:
     allowed: frozenset[ConsumeResult] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Unordered listeners cannot commit."""
+        """Set the allowed results: listeners without order cannot commit."""
         results = set(ConsumeResult)
         if not self.orderly:
             results -= {ConsumeResult.COMMIT, ConsumeResult.ROLLBACK}
         object.__setattr__(self, "allowed", frozenset(results))
 
     def context(self, queue: MessageQueue) -> Context:
-        """What a call gets to say more than its result."""
+        """Return the context of a call."""
         return OrderlyContext(queue) if self.orderly else ConsumeContext(queue)
 
     def checked(self, outcome: object) -> ListenerOutcome:
-        """What the listener returned. Raises UsageError for what it cannot."""
+        """Return the result of the listener. Raises UsageError for an invalid one."""
         if outcome is None or (isinstance(outcome, ConsumeResult) and outcome in self.allowed):
             return outcome
         if inspect.iscoroutine(outcome):
             outcome.close()
             raise UsageError(
-                "the listener gave back a coroutine: define it with `async def`, so that it is awaited"
+                "the listener returned a coroutine: define it with `async def`, so that it is awaited"
             )
         if isinstance(outcome, ConsumeResult):
             raise UsageError(f"only orderly listeners can return {outcome}")
@@ -131,7 +132,7 @@ class ListenerKind:
 def inspect_listener(
     listener: object, *, orderly: bool = False, none_means: ConsumeResult = ConsumeResult.SUCCESS
 ) -> ListenerKind:
-    """Find out how to call the listener. Raises UsageError for what is none."""
+    """Find out how to call the listener. Raises UsageError for an object that is no listener."""
     if none_means not in (ConsumeResult.SUCCESS, ConsumeResult.LATER):
         raise UsageError(f"none_means must be ConsumeResult.SUCCESS or LATER, not {none_means!r}")
     if not callable(listener):
@@ -141,11 +142,11 @@ def inspect_listener(
 
 
 def _takes_context(listener: Callable[..., Any]) -> bool:
-    """Whether it has a second positional parameter that must be given."""
+    """Whether it has a second positional parameter without a default."""
     try:
         parameters = inspect.signature(listener).parameters.values()
     except (TypeError, ValueError):
-        return False  # built-in functions do not always tell: they get the messages alone
+        return False  # some built-in functions have no signature: they get only the messages
     positional = [
         parameter
         for parameter in parameters

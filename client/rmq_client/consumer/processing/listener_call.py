@@ -1,4 +1,4 @@
-"""One call of the listener: what it is given, whether it may still begin, and how it ended."""
+"""One call of the listener: its messages, whether it may still begin, and its outcome."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .process_queue import ProcessQueue
 log = logging.getLogger("rmq.client.listener")
 
 Now = Callable[[], float]
-"""Seconds of a monotonic clock."""
+"""Returns seconds of a monotonic clock."""
 
 
 class ListenerCall:
-    """Messages for one call of the listener. An administrator's order has no process queue.
+    """Messages for one call of the listener. The order of an administrator has no process queue.
 
-    Made and judged on the network loop; a worker alone writes to it between `begin` and `end`, except that
-    `abandoned` is set when its result will be ignored, because it took too long.
+    Created and evaluated on the network loop. Between `begin` and `end` only a worker writes to it, except
+    for `abandoned`: it is set when the result will be ignored, because the call took too long.
     """
 
     __slots__ = (
@@ -54,14 +54,14 @@ class ListenerCall:
 
     @property
     def is_running(self) -> bool:
-        """Whether the listener has it now, as far as the network loop can tell."""
+        """Whether the listener is running, as far as the network loop can tell."""
         return self.started_at is not None
 
     def begin(self, now: float) -> bool:
-        """Called by a worker first; whether the listener may be called.
+        """Start the call, on the worker; whether the listener may be called.
 
-        The start is noted before the queue is looked at, and who closes a queue does it before he looks at
-        the starts: so one of the two always sees the other, without a lock.
+        A worker notes the start before it looks at the queue. A queue is closed before the starts are looked
+        at. So one of the two always sees the other, without a lock.
         """
         self.started_at = now
         queue = self.process_queue
@@ -71,24 +71,24 @@ class ListenerCall:
         return True
 
     def exceeded(self, limit_seconds: float) -> bool:
-        """Whether the call, which is over, took too long."""
+        """Whether the call took too long."""
         return self.elapsed_seconds >= limit_seconds
 
     def skip(self) -> None:
-        """It will not be done."""
+        """Mark the call as not made."""
         self.skipped = True
         self.started_at = None
 
 
 def result_of(call: ListenerCall, kind: ListenerKind) -> ConsumeResult:
-    """What the listener says by a call that has ended; an exception says LATER."""
+    """Return the result of a finished call; an exception counts as LATER."""
     if call.error is not None:
         return ConsumeResult.LATER
     return call.result or kind.none_means
 
 
 def consumed_count(call: ListenerCall, kind: ListenerKind) -> int:
-    """How many of the messages an unordered listener is done with by a call, from the front."""
+    """Return how many messages, from the front, a call without order has consumed."""
     if result_of(call, kind) is not ConsumeResult.SUCCESS:
         return 0
     context = call.context
@@ -98,7 +98,7 @@ def consumed_count(call: ListenerCall, kind: ListenerKind) -> int:
 
 
 class ListenerCaller:
-    """Calls the listener, with hooks around it. Nothing that a listener or a hook raises goes beyond it."""
+    """Calls the listener with its hooks. Exceptions of listeners and hooks do not leave it."""
 
     def __init__(
         self,
@@ -110,9 +110,9 @@ class ListenerCaller:
         namespace: Namespace = NO_NAMESPACE,
         now: Now = time.monotonic,
     ) -> None:
-        """`timeout_seconds`: a call that took this long is told to hooks as timed out.
+        """`timeout_seconds`: calls that took this long have the status TIME_OUT for hooks.
 
-        `namespace`: what queues are told to the listener and to hooks without.
+        The listener and hooks get queues without `namespace`.
         """
         self.now = now
         self.kind = kind
@@ -120,11 +120,11 @@ class ListenerCaller:
         self._hooks = tuple(hooks)
         self._timeout_seconds = timeout_seconds
         self._namespace = namespace
-        # A context costs half a microsecond: who does not look at it need not pay.
+        # A context costs half a microsecond: calls that need none are made without.
         self._plain = not hooks and not kind.takes_context
 
     def invoke(self, call: ListenerCall) -> None:
-        """For functions: the worker waits."""
+        """Call a function, and block the worker."""
         began = self.now()
         if not call.begin(began):
             return
@@ -134,7 +134,7 @@ class ListenerCaller:
                 hook_context = self._before(call)
             outcome = self._run_listener(call)
             call.result = None if outcome is None else self.kind.checked(outcome)
-        except BaseException as error:  # whatever a listener does, its worker lives on
+        except BaseException as error:  # a worker survives any exception of its listener
             call.error = error
         _check_context(call)
         call.elapsed_seconds = self.now() - began
@@ -143,10 +143,10 @@ class ListenerCaller:
         try:
             self._after(call, hook_context)
         except BaseException:
-            log.exception("a hook of group %s failed after a call of the listener", self._group)
+            log.exception("consume hook failed after the listener group=%s", self._group)
 
     async def invoke_async(self, call: ListenerCall) -> None:
-        """For coroutine functions. Raises what ends the loop itself: KeyboardInterrupt, SystemExit."""
+        """Await a coroutine function. Raises exceptions that end the loop: KeyboardInterrupt, SystemExit."""
         began = self.now()
         if not call.begin(began):
             return
@@ -167,7 +167,7 @@ class ListenerCaller:
                 self._after(call, hook_context)
 
     def status(self, call: ListenerCall) -> CallStatus:
-        """How the call ended."""
+        """Return the status of a finished call."""
         if call.error is not None:
             return CallStatus.EXCEPTION
         if call.result is None and self.kind.none_means is ConsumeResult.LATER:
@@ -179,8 +179,8 @@ class ListenerCaller:
         return CallStatus.SUCCESS
 
     def _run_listener(self, call: ListenerCall) -> Any:
-        """What the function returns: an outcome, or a coroutine that has one."""
-        messages = list(call.messages)  # which the listener may take from
+        """Call the function; it returns a result, or a coroutine for one."""
+        messages = list(call.messages)  # the listener may modify its list
         if call.context is None:
             return self.kind.function(messages)
         return self.kind.function(messages, call.context)
@@ -206,7 +206,7 @@ class ListenerCaller:
 
 
 def _check_context(call: ListenerCall) -> None:
-    """What cannot be meant counts as the listener's exception, and nothing that the context says counts."""
+    """Treat invalid attributes of the context as an exception of the listener, and ignore the context."""
     if call.context is None:
         return
     try:

@@ -1,13 +1,13 @@
-"""The life of a message in a push consumer, as a table.
+"""States of a message in a push consumer, as a table.
 
 ::
 
     READY ──taken──► INFLIGHT ──succeeded──► COMMIT
       ▲ ▲                │ │
       │ └───not begun────┘ └──refused, timed out──► WAITING_RETRY ──sent back──► COMMIT
-      └─────────────────────────tried again──────────────┘   └─────buried──────► DLQ
+      └─────────────────────────tried again──────────────┘   └──dead-lettered──► DLQ
 
-COMMIT and DLQ are the end: the message leaves its process queue, and the offset may pass it.
+COMMIT and DLQ are final: the message leaves its process queue, and its offset can be committed.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from typing import Final
 
 
 class MessageState(IntEnum):
-    """Where a message is."""
+    """State of a message."""
 
     READY = 0  # pulled; waits for a call of the listener
-    INFLIGHT = 1  # in a call, or on its way to one
-    WAITING_RETRY = 2  # refused: on its way back to the broker, or kept here for another try
-    COMMIT = 3  # done with: consumed, or the broker will deliver it again
-    DLQ = 4  # done with: it is among the dead letters
+    INFLIGHT = 1  # in a call, or queued for one
+    WAITING_RETRY = 2  # refused: being sent back to the broker, or kept here for a retry
+    COMMIT = 3  # final: consumed, or the broker will redeliver it
+    DLQ = 4  # final: a dead letter
 
 
 class MessageEvent(IntEnum):
-    """What happens to a message."""
+    """Event in the life of a message."""
 
     TAKEN = 0  # put into a call
-    NOT_BEGUN = 1  # the call was given up before it began
-    SUCCEEDED = 2  # the listener is done with it, or nobody is to try it again
-    REFUSED = 3  # the listener wants it later, or failed
+    NOT_BEGUN = 1  # the call was cancelled before it began
+    SUCCEEDED = 2  # consumed, or not to be retried
+    REFUSED = 3  # refused by the listener's result or exception
     TIMED_OUT = 4  # the call takes too long
-    SENT_BACK = 5  # the broker has it and will deliver it again
-    DEAD_LETTERED = 6  # the broker has put it among the dead letters
-    TRIED_AGAIN = 7  # the wait for another try here is over
+    SENT_BACK = 5  # the broker will redeliver it
+    DEAD_LETTERED = 6  # the broker has made it a dead letter
+    TRIED_AGAIN = 7  # the pause before a retry here is over
 
 
 class StateError(Exception):
-    """Something happened to a message that cannot happen in its state: a fault of this program."""
+    """An event that is impossible in a message's state: a bug of this program."""
 
 
 TRANSITIONS: Final[dict[MessageState, dict[MessageEvent, MessageState]]] = {
@@ -62,7 +62,7 @@ TRANSITIONS: Final[dict[MessageState, dict[MessageEvent, MessageState]]] = {
 
 
 def next_state(state: MessageState, event: MessageEvent) -> MessageState:
-    """The state after the event. Raises StateError."""
+    """Return the state after the event. Raises StateError."""
     after = TRANSITIONS[state].get(event)
     if after is None:
         raise StateError(f"a message that is {state.name} cannot be {event.name}")

@@ -1,4 +1,4 @@
-"""Consuming in order: one call at a time for each queue, no message before the one before it is done with."""
+"""Ordered consumption: one call at a time for each queue, and no message before its predecessor."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _MIN_SUSPEND_MS: Final = 10
 _MAX_SUSPEND_MS: Final = 30_000
 
 SendToDeadLetters = Callable[[MessageExt], Awaitable[None]]
-"""Sends a message on to the dead letters. Raises ClientError."""
+"""Makes a message a dead letter. Raises ClientError."""
 Relock = Callable[[ProcessQueue], Awaitable[bool]]
-"""Asks the broker for the queue's lock; whether this consumer has it now."""
+"""Requests the lock of a queue from the broker; whether this consumer has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrderlySettings:
-    """`max_reconsume_times`: after so many repetitions a message is a dead letter; None: never."""
+    """`max_reconsume_times`: repetitions before a message becomes a dead letter; None: no limit."""
 
     batch_size: int = 1
     retry_seconds: float = 5.0
@@ -57,24 +57,24 @@ class OrderlyService(ConsumeService):
         relock: Relock,
         send_to_dead_letters: SendToDeadLetters | None,
     ) -> None:
-        """Without `bury`, in broadcasting, a message is repeated until the listener is done with it."""
+        """Without `send_to_dead_letters`, in broadcasting, a message is repeated until it is consumed."""
         super().__init__(kind, offsets, clock)
         self._settings = settings
         self._relock = relock
         self._send_to_dead_letters = send_to_dead_letters
-        # Whose turn it is: a call, or what its result makes necessary, is under way for the queue. By queue
-        # and not by process queue: a queue that was dropped and taken again has one call at a time, too.
+        # Queues with a call, or a follow-up of its result, in progress. By queue and not by process queue, so
+        # that a queue that was dropped and taken again has one call at a time, too.
         self._turns: dict[MessageQueue, ProcessQueue] = {}
         self._next: dict[MessageQueue, ProcessQueue] = {}
         self._paused: dict[ProcessQueue, asyncio.TimerHandle] = {}
         self._busy_since: dict[MessageQueue, float] = {}
 
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Go on with the queue, if it stands."""
+        """Start the next call of the queue, if it is idle."""
         self._start_next_call(process_queue)
 
     def _start_next_call(self, process_queue: ProcessQueue) -> None:
-        """Begin the next call, if there can be one."""
+        """Start the next call, unless something prevents it."""
         queue = process_queue.queue
         if process_queue.closing or process_queue in self._paused:
             return
@@ -87,7 +87,7 @@ class OrderlyService(ConsumeService):
             self._pause(process_queue, _LOCK_SECONDS, self._lock_again)
             return
         if now - self._busy_since.setdefault(queue, now) > _MAX_SECONDS_IN_A_ROW:
-            # Others wait for a worker, too.
+            # Other queues wait for a worker, too.
             del self._busy_since[queue]
             self._pause(process_queue, _YIELD_SECONDS, self._start_next_call)
             return
@@ -102,7 +102,7 @@ class OrderlyService(ConsumeService):
             self._pause(process_queue, self._settings.retry_seconds, self._start_next_call)
 
     def _concerns(self, one: ProcessQueue, process_queue: ProcessQueue) -> bool:
-        """By queue: the listener may still work for a process queue whose place another has taken."""
+        """Compare by queue: the listener may still work for a process queue that was replaced."""
         return one.queue == process_queue.queue
 
     # --- outcomes ---
@@ -121,7 +121,7 @@ class OrderlyService(ConsumeService):
         result = result_of(call, self._kind)
         context = call.context if isinstance(call.context, OrderlyContext) else None
         if context is None or context.auto_commit:
-            # Nobody said that messages stay uncommitted: so COMMIT and ROLLBACK mean that they are done with.
+            # Without manual commits, COMMIT and ROLLBACK both mean that the messages are consumed.
             result = ConsumeResult.LATER if result is ConsumeResult.LATER else ConsumeResult.COMMIT
         is_refused = result in (ConsumeResult.LATER, ConsumeResult.ROLLBACK)
         count = len(call.messages)
@@ -145,12 +145,12 @@ class OrderlyService(ConsumeService):
     async def _repeat(
         self, process_queue: ProcessQueue, messages: list[MessageExt], context: OrderlyContext | None
     ) -> None:
-        """Bury what has been tried often enough, and let the others come again after a rest."""
+        """Make exhausted messages dead letters, and redeliver the others after a pause."""
         left = True
         try:
             left = await self._dead_letter_exhausted(process_queue, messages)
         except Exception:
-            log.exception("refused messages of %s are tried again", process_queue.queue)
+            log.exception("refused messages not handled queue=%s; they are retried", process_queue.queue)
         if left:
             self._suspend(process_queue, context)
         else:
@@ -158,7 +158,7 @@ class OrderlyService(ConsumeService):
             self._start_next_call(process_queue)
 
     async def _dead_letter_exhausted(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> bool:
-        """Whether any of them are left, for another attempt."""
+        """Make exhausted messages dead letters; whether any message is left for a retry."""
         left = [message for message in messages if not await self._is_dead_lettered(process_queue, message)]
         for message in left:
             message.reconsume_times += 1
@@ -171,14 +171,16 @@ class OrderlyService(ConsumeService):
         try:
             await self._send_to_dead_letters(message)
         except ClientError as error:
-            log.warning("message %s is tried again: %s", message.msg_id, error)
+            log.warning(
+                "message not sent to the dead letters id=%s cause=%s; it is retried", message.msg_id, error
+            )
             return False
         if not process_queue.dropped:
             self._finish(process_queue, [message], MessageEvent.DEAD_LETTERED)
         return True
 
     def _suspend(self, process_queue: ProcessQueue, context: OrderlyContext | None) -> None:
-        """The queue rests, and its refused messages are the next ones then."""
+        """Pause the queue; its refused messages come first afterwards."""
         suspend_ms = context.suspend_current_queue_time_ms if context is not None else None
         if suspend_ms is None:
             suspend_ms = self._settings.suspend_ms
@@ -191,7 +193,7 @@ class OrderlyService(ConsumeService):
         self._start_next_call(process_queue)
 
     def _end_turn(self, process_queue: ProcessQueue) -> None:
-        """Nothing is under way for the queue; a process queue that took the place of this one may begin."""
+        """End the turn of a process queue; its replacement may begin."""
         queue = process_queue.queue
         if self._turns.get(queue) is process_queue:
             del self._turns[queue]

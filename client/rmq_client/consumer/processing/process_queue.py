@@ -1,4 +1,4 @@
-"""The messages of one queue that a consumer holds: pulled, and not yet consumed."""
+"""Messages of one queue that were pulled and not yet consumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .message_state import TRANSITIONS, MessageEvent, MessageState, next_state
 
 
 class QueuedMessage:
-    """A message and where it is in its life. `size`: of its body as it came; a listener may change it."""
+    """A message and its state. `size`: of the body as it arrived; a listener may change the body."""
 
     __slots__ = ("message", "size", "state")
 
@@ -25,12 +25,12 @@ class QueuedMessage:
 
 
 class ProcessQueue:
-    """Messages by offset, and how far the queue has been consumed without a gap. Belongs to one loop.
+    """Messages by offset, and the offset up to which all are consumed. Belongs to one loop.
 
-    `closing`: no call of the listener may begin any more; `dropped`: the queue is no longer this consumer's,
-    and results that come later count no more. `lock_expires_at`: when the broker's lock must not be relied
-    upon any more, for queues that are consumed in order. Other threads may read these three.
-    `uncommitted`: messages in flight whose calls are over, where an ordered listener commits by hand.
+    `closing`: no call of the listener may begin any more. `dropped`: the queue no longer belongs to this
+    consumer, and later results are ignored. `lock_expires_at`: until when the broker's lock is valid, for
+    queues that are consumed in order. Other threads may read these three. `uncommitted`: messages in flight
+    whose calls have ended, if an ordered listener commits by hand.
     """
 
     __slots__ = (
@@ -64,18 +64,18 @@ class ProcessQueue:
         self.unlock_attempts = 0
         self.uncommitted: list[MessageExt] = []
         self._pending: dict[int, QueuedMessage] = {}
-        # Offsets in order; those that are consumed leave when they come to the front.
+        # Offsets in order; consumed ones are removed when they reach the front.
         self._offsets: deque[int] = deque()
         self._max_offset = -1
 
     def drop(self) -> None:
-        """It is no longer this consumer's."""
+        """Mark the queue as no longer this consumer's."""
         self.closing = self.dropped = True
 
     # --- messages ---
 
     def put(self, messages: Iterable[MessageExt]) -> list[MessageExt]:
-        """Take in what was pulled, in the order of offsets; returns those that were not held already."""
+        """Add pulled messages in the order of their offsets, and return those that are new."""
         pending, offsets = self._pending, self._offsets
         fresh = []
         for message in messages:
@@ -89,16 +89,16 @@ class ProcessQueue:
         return fresh
 
     def move(self, messages: Iterable[MessageExt], event: MessageEvent) -> None:
-        """Something happened to messages that are held and stay so. Raises StateError."""
+        """Apply an event to messages that stay. Raises StateError."""
         pending = self._pending
         for message in messages:
             held = pending[message.queue_offset]
             held.state = next_state(held.state, event)
 
     def finish(self, messages: Iterable[MessageExt], event: MessageEvent, now: float) -> int | None:
-        """Something ended the life of messages: they leave.
+        """Apply a final event to messages, and remove them.
 
-        Returns the offset up to which all is consumed, None where nothing was held. Raises StateError.
+        Returns the offset up to which all are consumed, None if the queue held none. Raises StateError.
         """
         self.last_consumed_at = now
         pending, offsets = self._pending, self._offsets
@@ -108,7 +108,7 @@ class ProcessQueue:
             held = pending.get(message.queue_offset)
             if held is None:
                 continue
-            # Written out, as it is done for every message.
+            # Inlined, because it runs for every message.
             if event not in TRANSITIONS[held.state]:
                 next_state(held.state, event)  # raises
             held.state = TRANSITIONS[held.state][event]
@@ -119,7 +119,7 @@ class ProcessQueue:
         return offsets[0] if offsets else self._max_offset + 1
 
     def take(self, max_messages: int) -> list[MessageExt]:
-        """The first messages that are ready, for a call; they are in flight then."""
+        """Return the first ready messages for a call; they are in flight then."""
         taken: list[MessageExt] = []
         for offset in self._offsets:
             held = self._pending.get(offset)
@@ -131,7 +131,7 @@ class ProcessQueue:
         return taken
 
     def in_state(self, state: MessageState) -> list[MessageExt]:
-        """The messages that are in that state, in order."""
+        """Return the messages in that state, in order."""
         return [
             held.message
             for offset in self._offsets
@@ -139,36 +139,36 @@ class ProcessQueue:
         ]
 
     def messages(self) -> list[MessageExt]:
-        """All that is held, in order."""
+        """Return all messages, in order."""
         return [held.message for offset in self._offsets if (held := self._pending.get(offset)) is not None]
 
     def holds(self, message: MessageExt) -> bool:
-        """Whether the message still waits to be consumed."""
+        """Whether the message has not been consumed yet."""
         return message.queue_offset in self._pending
 
     # --- measures ---
 
     def __len__(self) -> int:
-        """How many messages are held."""
+        """Return the number of messages."""
         return len(self._pending)
 
     @property
     def min_offset(self) -> int | None:
-        """The first offset that is held."""
+        """The first offset."""
         return self._offsets[0] if self._offsets else None
 
     @property
     def max_offset(self) -> int | None:
-        """The last offset that was taken in."""
+        """The last offset that was added."""
         return self._max_offset if self._max_offset >= 0 else None
 
     @property
     def span(self) -> int:
-        """How far the first and the last offset are apart."""
+        """The distance between the first and the last offset."""
         return self._max_offset - self._offsets[0] if self._offsets else 0
 
     def excess(self, limits: FlowControl) -> str | None:
-        """Which bound is exceeded, in words; None if none is."""
+        """Return a text about the exceeded bound, None if there is none."""
         if len(self._pending) > limits.max_messages:
             return f"{len(self._pending)} messages wait (over {limits.max_messages})"
         if self.bytes > limits.max_bytes:

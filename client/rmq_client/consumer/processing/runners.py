@@ -1,7 +1,7 @@
-"""Where listeners run: functions in the consumer's own threads, coroutines on the application's loop.
+"""Runners of listeners: functions in the consumer's own threads, coroutines on the application's loop.
 
-Either way the network thread hands the work over and gets the outcomes back; it waits for neither. What waits
-for a worker is bounded: what does not fit is given back to who submitted it.
+The network thread hands calls over and gets their outcomes back. It waits for neither. The number of waiting
+calls is bounded; further calls are returned to their submitter.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ log = logging.getLogger("rmq.client.listener")
 
 # Calls that may wait for a worker.
 DEFAULT_CAPACITY: Final = 32_768
-# A coroutine that never waits for anything would keep the loop for as long as messages come.
+# Yield to other tasks after this number of calls: a coroutine that never waits would block the loop.
 _CALLS_BEFORE_OTHERS: Final = 16
 
 
 class Runner(Protocol):
-    """Where listeners run."""
+    """Runs the listener."""
 
     def submit(self, calls: Sequence[ListenerCall]) -> int:
-        """Have the listener called for each; outcomes come to the runner's `on_done`, on the network loop.
+        """Have the listener called for each; outcomes are passed to the runner's `on_done`, on the network
+        loop.
 
-        Returns how many were taken, from the front: fewer than all where too many wait already.
+        Returns how many calls were accepted, from the front: fewer than all if too many wait.
         """
 
     async def stop(self, grace_seconds: float) -> bool:
-        """Wait for the calls under way, and begin no others; whether all have ended in time."""
+        """Wait for calls in progress, and start no others; whether all ended in time."""
 
 
 OnDone = Callable[[ListenerCall], None]
@@ -50,16 +51,16 @@ def make_runner(
     network_loop: asyncio.AbstractEventLoop,
     on_done: OnDone,
 ) -> Runner:
-    """The runner that fits the listener."""
+    """Return the runner for the kind of listener."""
     if workers < 1:
-        raise UsageError(f"{workers} workers cannot consume anything: at least 1 is needed")
+        raise UsageError(f"{workers} workers: must be at least 1")
     if caller.kind.is_coroutine:
         return TaskRunner(caller, workers, application_loop, network_loop, on_done)
     return ThreadRunner(caller, workers, name, network_loop, on_done)
 
 
 class ThreadRunner:
-    """Calls a function in threads of its own."""
+    """Calls a function in its own threads."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class ThreadRunner:
             threading.Thread(target=self._main, name=f"{name}-{number}", daemon=True).start()
 
     def submit(self, calls: Sequence[ListenerCall]) -> int:
-        """Queue the work; none of it once the threads are to end."""
+        """Queue the calls; none once the threads are stopping."""
         if self._stopping:
             return 0
         taken = min(len(calls), max(0, self._capacity - self._handed_over))
@@ -95,7 +96,7 @@ class ThreadRunner:
         return taken
 
     async def stop(self, grace_seconds: float) -> bool:
-        """Let the calls under way end, but no longer than the grace."""
+        """Let calls in progress end within the grace time."""
         self._stopping = True
         for _ in range(self._running):
             self._calls.put(None)
@@ -104,7 +105,8 @@ class ThreadRunner:
                 await self._all_ended.wait()
         except TimeoutError:
             log.warning(
-                "%s: %d calls of the listener did not end within %s s; their messages will come again",
+                "listener still running at the stop consumer=%s calls=%d after_seconds=%s; their messages "
+                "are redelivered",
                 self._name,
                 self._running,
                 grace_seconds,
@@ -135,8 +137,9 @@ class ThreadRunner:
 class TaskRunner:
     """Calls a coroutine function in tasks on the application's loop, at most `workers` at a time.
 
-    A task goes on with the next call as long as there is one. Each starts one more when it finds more work
-    than its own: so a listener that never waits is served by few tasks, and one that waits by all of them.
+    A task continues with the next call as long as there is one. Each task starts another one if there are
+    more calls than its own. So a listener that never waits is served by few tasks, and one that waits by all
+    of them.
     """
 
     def __init__(
@@ -159,7 +162,7 @@ class TaskRunner:
         self._waiting: deque[ListenerCall] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
-        # Counted on the network loop: what was handed over and has not come back.
+        # Calls handed over without an outcome so far, counted on the network loop.
         self._handed_over = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -167,7 +170,7 @@ class TaskRunner:
     # --- on the network loop ---
 
     def submit(self, calls: Sequence[ListenerCall]) -> int:
-        """Hand the work over to the application's loop."""
+        """Hand the calls over to the application's loop."""
         taken = min(len(calls), max(0, self._capacity - self._handed_over))
         if taken:
             self._handed_over += taken
@@ -176,7 +179,7 @@ class TaskRunner:
         return taken
 
     async def stop(self, grace_seconds: float) -> bool:
-        """Let the calls under way end, but no longer than the grace; then they are cancelled."""
+        """Let calls in progress end within the grace time; then cancel them."""
         self._stopping = True
         if self._loop.is_closed():
             return True
@@ -185,8 +188,8 @@ class TaskRunner:
                 await self._idle.wait()
         except TimeoutError:
             log.warning(
-                "%d calls of the listener did not end within %s s and are cancelled; their messages will "
-                "come again",
+                "listener still running at the stop calls=%d after_seconds=%s; cancelled, their messages "
+                "are redelivered",
                 self._handed_over,
                 grace_seconds,
             )
@@ -233,7 +236,7 @@ class TaskRunner:
             finally:
                 done(call)
             if task.cancelling():
-                return  # by its listener, say; another task takes its place
+                return  # by its listener, for example; another task takes its place
             if finished % _CALLS_BEFORE_OTHERS == 0:
                 await asyncio.sleep(0)
 
@@ -251,8 +254,8 @@ class TaskRunner:
 
 
 def _tell(on_done: OnDone, call: ListenerCall) -> None:
-    """One outcome that cannot be dealt with must not take the others with it."""
+    """Pass an outcome on; a failure must not lose the others."""
     try:
         on_done(call)
     except Exception:
-        log.exception("the outcome of a listener's call was lost")
+        log.exception("outcome of a listener call lost")

@@ -1,4 +1,4 @@
-"""What a listener refused goes back to the brokers, to be delivered again later or kept as a dead letter."""
+"""Returning refused messages to brokers, for redelivery or as dead letters."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from .listener import DEAD_LETTER
 
 log = logging.getLogger("rmq.client.send_back")
 
-# Who sends what a consumer sends (Apache RocketMQ 5.3.3, MixAll.CLIENT_INNER_PRODUCER_GROUP).
+# Producer group of a consumer's sends (Apache RocketMQ 5.3.3, MixAll.CLIENT_INNER_PRODUCER_GROUP).
 _INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 _QUEUES_OF_A_NEW_TOPIC: Final = 4
 _ATTEMPTS: Final = 3
-# What a broker takes when a consumer does not say how often (Apache RocketMQ 5.3.3, SubscriptionGroupConfig).
+# The brokers' default of a group (Apache RocketMQ 5.3.3, SubscriptionGroupConfig).
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
-# The first retry of a message waits as long as level 3 says; each one after it a level longer.
+# Delay level of the first retry; each further retry has a level more.
 FIRST_RETRY_LEVEL: Final = 3
 _STORED: Final = frozenset(
     {
@@ -54,28 +54,31 @@ _STORED: Final = frozenset(
 
 
 class RetryRules:
-    """How often a message of a group is tried. `max_reconsume_times` None: as often as the broker says."""
+    """How often a group retries a message.
+
+    `max_reconsume_times` None: as often as the broker is configured.
+    """
 
     def __init__(self, group: str, max_reconsume_times: int | None) -> None:
         if max_reconsume_times is not None and max_reconsume_times < 0:
-            raise UsageError(f"max_reconsume_times {max_reconsume_times} must be at least 0")
+            raise UsageError(f"max_reconsume_times={max_reconsume_times}: must be at least 0")
         self.group = group
         self.retry_topic = RETRY_TOPIC_PREFIX + group
         self.max_reconsume_times = max_reconsume_times
 
     def is_last(self, message: MessageExt, delay_level: int) -> bool:
-        """Whether the broker will make a dead letter of it, as far as this client can know."""
+        """Whether the broker will make the message a dead letter, as far as this client can know."""
         limit = self.max_reconsume_times
         return delay_level <= DEAD_LETTER or (limit is not None and message.reconsume_times >= limit)
 
     def restore_topic(self, message: MessageExt) -> None:
-        """A message of the retry topic is told to the listener by the topic that it was sent to."""
+        """Restore the original topic of a message of the retry topic, for the listener."""
         if message.topic == self.retry_topic:
             message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
 
 
 class SendBack:
-    """Gives messages back. Belongs to the network loop."""
+    """Sends messages back. Belongs to the network loop."""
 
     def __init__(
         self,
@@ -93,20 +96,20 @@ class SendBack:
         self._namespace = Namespace(settings.namespace)
 
     async def send_back(self, message: MessageExt, queue: MessageQueue, delay_level: int) -> None:
-        """36: have the message delivered again; or, where its broker does not do it, send it anew.
+        """36: have the message redelivered; if its broker refuses, send a copy to the retry topic.
 
-        `queue` is the one it came from. Raises ClientError where neither worked.
+        `queue` is the queue of the message. Raises ClientError if neither worked.
         """
         try:
             await self._to_its_broker(message, queue, delay_level)
         except ClientError as error:
-            log.warning("%s; it is sent to the retry topic instead", error)
+            log.warning("message not sent back cause=%s; a copy is sent to the retry topic", error)
             await self.resend(message, delay_level)
 
     async def resend(self, message: MessageExt, delay_level: int = 0) -> None:
-        """Send a copy to the retry topic, to be delivered after that delay, 0: the one its attempts ask for.
+        """Send a copy to the retry topic, with the delay level, or 0 for that of its attempts.
 
-        A broker puts it among the dead letters when it has been tried often enough. Raises ClientError.
+        A broker makes it a dead letter after too many attempts. Raises ClientError.
         """
         topic = self.rules.retry_topic
         properties = self._resend_properties(message, delay_level)
@@ -162,7 +165,9 @@ class SendBack:
         )
 
     def _resend_properties(self, message: MessageExt, delay_level: int) -> bytes:
-        """Those of the message, and its way so far (Apache RocketMQ 5.3.3, DefaultMQPushConsumerImpl)."""
+        """Return the properties of a copy, with its history (Apache RocketMQ 5.3.3,
+        DefaultMQPushConsumerImpl).
+        """
         properties = dict(message.properties)
         for name in (PROPERTY_TRANSACTION_PREPARED, PROPERTY_RECONSUME_TIME, PROPERTY_MAX_RECONSUME_TIMES):
             properties.pop(name, None)
@@ -174,7 +179,7 @@ class SendBack:
         try:
             return encode_properties(properties)
         except MessageEncodeError as error:
-            raise UsageError(f"message {message.msg_id} cannot be sent anew: {error}") from error
+            raise UsageError(f"message {message.msg_id} cannot be sent again: {error}") from error
 
     async def _send(self, address: str, header: SendMessageRequestHeader, message: MessageExt) -> None:
         about = f"send message {message.msg_id} to {self.rules.retry_topic}"

@@ -1,4 +1,4 @@
-"""What all ways of consuming have in common: calls of the listener under way, administrators' orders."""
+"""Common part of concurrent and ordered consumption: listener calls in flight and direct consumption."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _DIRECT_RESULTS = {
 
 
 class Clock(Protocol):
-    """What of a loop decides about delays."""
+    """The part of a loop that decides about delays."""
 
     def time(self) -> float:
-        """Seconds of a monotonic clock."""
+        """Return seconds of a monotonic clock."""
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
         """Call back after a delay."""
 
 
 class ConsumeService(ABC):
-    """Has the listener called for what is pulled, and does what the outcomes ask for.
+    """Has the listener called for pulled messages, and handles the outcomes.
 
     Belongs to the network loop.
     """
@@ -55,24 +55,24 @@ class ConsumeService(ABC):
         self._runner: Runner | None = None
         self._in_flight: set[ListenerCall] = set()
         self._direct: dict[ListenerCall, asyncio.Future[None]] = {}
-        # What has to be done for a process queue before it is at rest, besides calls.
+        # Tasks besides calls that must end before a process queue is idle.
         self._follow_ups: dict[asyncio.Task[None], ProcessQueue] = {}
         self._watched: dict[ProcessQueue, asyncio.Event] = {}
 
     def attach(self, runner: Runner) -> None:
-        """Where the listener runs; its outcomes come to `done`."""
+        """Set the runner of the listener; its outcomes are passed to `done`."""
         self._runner = runner
 
     @abstractmethod
     def submit(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Have the messages consumed; the process queue holds them already."""
+        """Submit messages to the listener; the process queue holds them already."""
 
     @abstractmethod
     def _handle_outcome(self, call: ListenerCall, process_queue: ProcessQueue) -> None:
-        """A call has ended. Its result is ignored where the queue is dropped by now."""
+        """Handle the end of a call. Its result is ignored if the queue was dropped."""
 
     def done(self, call: ListenerCall) -> None:
-        """A call of the listener has ended, or was given up before it began."""
+        """Handle a call that has ended, or was cancelled before it began."""
         process_queue = call.process_queue
         if process_queue is None:
             waiting = self._direct.pop(call, None)
@@ -81,12 +81,12 @@ class ConsumeService(ABC):
             return
         self._in_flight.discard(call)
         if process_queue.dropped:
-            log.debug("%s is somebody else's: the result of a call is ignored", process_queue.queue)
+            log.debug("result of a call ignored, the queue was given up queue=%s", process_queue.queue)
         self._handle_outcome(call, process_queue)
         self._notify(process_queue)
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """One message apart from all queues, on an administrator's order. Raises CommandError."""
+        """Have one message consumed apart from all queues, for an administrator. Raises CommandError."""
         call = ListenerCall([message], None)
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._direct[call] = waiting
@@ -94,13 +94,13 @@ class ConsumeService(ABC):
             if not self._attached().submit([call]):
                 raise CommandError(
                     ResponseCode.SYSTEM_BUSY,
-                    "too many messages wait for the listener, or the consumer is being stopped",
+                    "too many messages wait for the listener, or the consumer is shutting down",
                 )
             await waiting
         finally:
             self._direct.pop(call, None)
         if call.skipped:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, "the consumer is being stopped")
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "the consumer is shutting down")
         context = call.context
         return ConsumeMessageDirectlyResult(
             consume_result=self._direct_result(call),
@@ -111,7 +111,7 @@ class ConsumeService(ABC):
         )
 
     async def quiesce(self, process_queue: ProcessQueue, timeout_seconds: float) -> bool:
-        """Wait until nothing is done for a process queue that is closing; whether that came in time."""
+        """Wait until a closing process queue is idle; whether that came in time."""
         event = self._watched[process_queue] = asyncio.Event()
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -125,7 +125,7 @@ class ConsumeService(ABC):
         return True
 
     def is_busy(self, process_queue: ProcessQueue) -> bool:
-        """Whether the listener has messages of it, or some are on their way back to a broker."""
+        """Whether the listener has messages of it, or some are being sent back to a broker."""
         return any(self._concerns(one, process_queue) for one in self._follow_ups.values()) or any(
             call.process_queue is not None
             and call.is_running
@@ -134,17 +134,17 @@ class ConsumeService(ABC):
         )
 
     def _concerns(self, one: ProcessQueue, process_queue: ProcessQueue) -> bool:
-        """Whether what is done for `one` keeps the other from being at rest."""
+        """Whether work for `one` keeps the other from being idle."""
         return one is process_queue
 
     async def stop(self, grace_seconds: float) -> None:
-        """Wait for the calls under way and for what they make necessary."""
+        """Wait for calls in progress and their follow-ups."""
         if self._runner is not None:
             await self._runner.stop(grace_seconds)
         await self.finish_follow_ups(grace_seconds)
 
     async def finish_follow_ups(self, grace_seconds: float) -> None:
-        """Wait for what calls that are over make necessary."""
+        """Wait for the follow-ups of finished calls."""
         if self._follow_ups:
             await asyncio.wait(list(self._follow_ups), timeout=grace_seconds)
         for task in list(self._follow_ups):
@@ -153,13 +153,13 @@ class ConsumeService(ABC):
     # --- for the services ---
 
     def _hand_over(self, calls: list[ListenerCall]) -> int:
-        """Submit; returns how many were taken."""
+        """Submit calls, and return how many were accepted."""
         taken = self._attached().submit(calls)
         self._in_flight.update(calls if taken == len(calls) else calls[:taken])
         return taken
 
     def _finish(self, process_queue: ProcessQueue, messages: list[MessageExt], event: MessageEvent) -> None:
-        """Messages are done with."""
+        """Remove finished messages, and advance the offset."""
         offset = process_queue.finish(messages, event, self._clock.time())
         if offset is not None and not process_queue.dropped:
             self._offsets.advance(process_queue.queue, offset)
@@ -178,7 +178,7 @@ class ConsumeService(ABC):
         process_queue = self._follow_ups.pop(task)
         self._notify(process_queue)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s ended by an error", task.get_name(), exc_info=error)
+            log.error("task failed name=%s", task.get_name(), exc_info=error)
 
     def _notify(self, process_queue: ProcessQueue) -> None:
         for watched, event in self._watched.items():
@@ -188,7 +188,7 @@ class ConsumeService(ABC):
     def _log_error(self, call: ListenerCall, process_queue: ProcessQueue) -> None:
         if call.error is not None:
             log.error(
-                "the listener failed with message %s (%s); it will come again",
+                "listener failed message=%s queue=%s; the message is redelivered",
                 call.messages[0].msg_id,
                 process_queue.queue,
                 exc_info=call.error,

@@ -1,4 +1,4 @@
-"""What a consumer has done lately, per topic (Apache RocketMQ 5.3.3, ConsumerStatsManager)."""
+"""Statistics of a consumer per topic (Apache RocketMQ 5.3.3, ConsumerStatsManager)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONG_SAMPLE_SECONDS: Final = 600.0
 
 @dataclass(slots=True)
 class TopicCounts:
-    """Counted since the start: messages, calls, and seconds spent in them."""
+    """Counts since the start: messages, calls, and seconds spent in them."""
 
     consumed: int = 0
     refused: int = 0
@@ -27,9 +27,9 @@ class TopicCounts:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatistics:
-    """Rates and means of the last minute, failures of the last hour, totals since the start.
+    """Rates and means of the last minute, refused messages of the last hour, totals since the start.
 
-    Rates are messages per second. `call_ms` is of the last hour where there was no call in the last minute.
+    Rates are messages per second. `call_ms` is of the last hour if there was no call in the last minute.
     """
 
     consumed: int
@@ -55,7 +55,7 @@ class TopicRecorder:
         self._hour: deque[tuple[float, TopicCounts]] = deque([start], _SAMPLES)
 
     def called(self, consumed: int, refused: int, seconds: float) -> None:
-        """A call of the listener has ended."""
+        """Count a finished call of the listener."""
         counts = self.counts
         counts.calls += 1
         counts.consumed += consumed
@@ -63,20 +63,20 @@ class TopicRecorder:
         counts.call_seconds += seconds
 
     def pulled(self, messages: int, seconds: float) -> None:
-        """A pull has brought messages."""
+        """Count a pull with messages."""
         counts = self.counts
         counts.pulls += 1
         counts.pulled += messages
         counts.pull_seconds += seconds
 
     def sample(self, now: float) -> None:
-        """Note where the counts are; to be called every SAMPLE_SECONDS."""
+        """Take a sample of the counts; to be called every SAMPLE_SECONDS."""
         self._minute.append((now, replace(self.counts)))
         if now - self._hour[-1][0] >= _LONG_SAMPLE_SECONDS:
             self._hour.append((now, replace(self.counts)))
 
     def statistics(self, now: float) -> TopicStatistics:
-        """As of now."""
+        """Return the current statistics."""
         counts = self.counts
         then, minute = self._minute[0]
         hour = self._hour[0][1]
@@ -103,14 +103,14 @@ class ConsumerStatistics:
         self.topics: dict[str, TopicRecorder] = {}
 
     def of(self, topic: str, now: float) -> TopicRecorder:
-        """The topic's recorder; made when it is first asked for."""
+        """Return the topic's recorder, created at its first use."""
         recorder = self.topics.get(topic)
         if recorder is None:
             recorder = self.topics[topic] = TopicRecorder(now)
         return recorder
 
     def sample(self, now: float) -> None:
-        """Note where all counts are."""
+        """Take a sample of all counts."""
         for recorder in self.topics.values():
             recorder.sample(now)
 

@@ -19,7 +19,7 @@ class OffsetCommitter:
     """Sends offsets to the brokers, by full topic names. Belongs to the application's loop."""
 
     def __init__(self, api: BrokerApi, source: PullSource, group: str, interval_seconds: float) -> None:
-        """`interval_seconds`: the least time between two commits of `commit_if_due`."""
+        """`interval_seconds`: the least time between two background commits, see `is_due`."""
         self._api = api
         self._source = source
         self._group = group
@@ -50,7 +50,7 @@ class OffsetCommitter:
         return asyncio.get_running_loop().time() - self._last_commit_at >= self._interval_seconds
 
     def commit_in_background(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Start a commit that nobody waits for but `wait`."""
+        """Start a commit in the background."""
         self._last_commit_at = asyncio.get_running_loop().time()
         self._task = asyncio.create_task(self.commit_or_log(offsets), name=f"rmq commit {self._group}")
 
@@ -60,7 +60,7 @@ class OffsetCommitter:
             await asyncio.wait([self._task])
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the offset that the broker knows for the group, None without one. Raises ClientError."""
+        """Return the committed offset of the group on the broker, None without one. Raises ClientError."""
         return await self._api.committed_offset(await self._source.address_of(queue), self._group, queue)
 
     async def _commit_one(self, queue: MessageQueue, offset: int) -> None:

@@ -46,7 +46,7 @@ class PrefetchBuffer:
         return self._queues.get(queue)
 
     def open(self, queue: MessageQueue, source: Source) -> None:
-        """Begin to read a queue, where the group is."""
+        """Start to read a queue at the group's offset."""
         fetched = PrefetchedQueue(
             queue, source, lambda: self._bounds_of(queue.topic), self._offer, self.forget_polled
         )
@@ -54,13 +54,13 @@ class PrefetchBuffer:
         fetched.start(None)
 
     def remove(self, queues: Iterable[MessageQueue]) -> list[PrefetchedQueue]:
-        """Take queues out, and return them: they are still to be stopped."""
+        """Remove queues and return them: the caller has to stop them."""
         return [self._queues.pop(queue) for queue in queues]
 
     # --- messages ---
 
     def begin_poll(self) -> None:
-        """A new poll: the messages of earlier polls count as processed."""
+        """Begin a new poll: the messages of earlier polls count as processed."""
         self._polled_from.clear()
 
     def take(self, max_messages: int) -> list[MessageExt]:
@@ -100,7 +100,7 @@ class PrefetchBuffer:
         return {queue: self._polled_from.get(queue, offset) for queue, offset in self.positions().items()}
 
     def forget_polled(self, fetched: PrefetchedQueue) -> None:
-        """The queue is read from another offset: messages returned from it before no longer count."""
+        """Forget what `poll` returned of a queue that is read from another offset."""
         self._polled_from.pop(fetched.queue, None)
 
     # --- called by the queues ---

@@ -1,4 +1,4 @@
-"""Fetching one queue ahead of the application that reads it."""
+"""Prefetching of one queue for the application that reads it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _ERROR_PAUSE_SECONDS: Final = 1.0
 
 
 class Source(Protocol):
-    """Where the messages come from."""
+    """Source of the messages."""
 
     async def first_offset(self, queue: MessageQueue) -> int:
-        """Where to begin. Raises ClientError."""
+        """Return the offset of the first pull. Raises ClientError."""
 
     async def pull(self, queue: MessageQueue, offset: int) -> PullResult:
-        """What is there from `offset` on. Raises ClientError."""
+        """Pull from `offset`. Raises ClientError."""
 
 
 class PrefetchedQueue:
-    """One queue: a bounded buffer of what comes next, and where the application is in it.
+    """A bounded buffer of one queue's next messages, and the position of the application in the queue.
 
-    Belongs to one loop. `position` is the offset of the next message that is taken, None until it has been
-    found out; `failure` is why nothing comes, until something does.
+    Belongs to one loop. `position` is the offset of the next message that is taken, None until it is known.
+    `failure` is the reason why no messages arrive, until some do.
     """
 
     def __init__(
@@ -47,8 +47,10 @@ class PrefetchedQueue:
         arrived: Callable[[PrefetchedQueue], None],
         moved: Callable[[PrefetchedQueue], None],
     ) -> None:
-        """`limits` gives the bounds of now; `arrived` is told when there is something to take again, or a
-        failure to tell of; `moved` when the broker has put the group elsewhere.
+        """`limits` returns the current bounds.
+
+        `arrived` is called when there are messages to take again, or a failure to report. `moved` is called
+        when the broker continues at another offset.
         """
         self.queue = queue
         self.position: int | None = None
@@ -68,26 +70,26 @@ class PrefetchedQueue:
     # --- the reader's side ---
 
     def __len__(self) -> int:
-        """How many messages can be taken now."""
+        """Return how many messages can be taken now."""
         return 0 if self._paused else len(self._messages)
 
     def take(self, max_messages: int) -> list[MessageExt]:
-        """The next messages."""
+        """Return the next messages."""
         messages = [self._messages.popleft() for _ in range(min(len(self), max_messages))]
         if messages:
             self._bytes -= sum(len(message.body) for message in messages)
-            # Behind the last one there may be messages that the subscription does not want.
+            # Messages that do not match the subscription may follow the last one.
             after = self._messages[0].queue_offset if self._messages else self._next_offset
             self.position = max(messages[-1].queue_offset + 1, after or 0)
             self._room.set()
         return messages
 
     def pause(self) -> None:
-        """Give nothing, and fetch no further."""
+        """Return no messages, and prefetch no further."""
         self._paused = True
 
     def resume(self) -> None:
-        """Go on."""
+        """Return messages again."""
         self._paused = False
         self._room.set()
         if self._messages:
@@ -96,7 +98,7 @@ class PrefetchedQueue:
     # --- fetching ---
 
     def start(self, offset: int | None) -> None:
-        """Fetch from `offset` on; without one, from where the group is. Not after `stop`."""
+        """Fetch from `offset` on; None: from the group's offset. Not after `stop`."""
         self._go_to(offset)
         if self._is_given_up:
             return
@@ -104,16 +106,16 @@ class PrefetchedQueue:
         self._task.add_done_callback(_ended)
 
     async def stop(self) -> None:
-        """Fetch no more: the queue is given up."""
+        """Stop fetching: the queue is given up."""
         self._is_given_up = True
         await self._end_task()
 
     async def restart(self, offset: int | None) -> None:
-        """Drop what was fetched, and go on from `offset`; who calls last counts."""
+        """Drop the prefetched messages, and continue at `offset`. The last call wins."""
         self._go_to(offset)
         try:
             await self._end_task()
-        finally:  # also where the caller is cancelled: somebody must go on fetching
+        finally:  # even for a cancelled caller, fetching must go on
             if self._task is None:
                 self.start(self._next_offset)
 
@@ -124,7 +126,7 @@ class PrefetchedQueue:
             await asyncio.wait([task])
 
     def _go_to(self, offset: int | None) -> None:
-        """Nothing is fetched ahead, and `offset` comes next."""
+        """Drop the prefetched messages, and set the next offset."""
         self._messages.clear()
         self._bytes = 0
         self._next_offset = self.position = offset
@@ -150,8 +152,8 @@ class PrefetchedQueue:
                 self._fail(error)
                 await asyncio.sleep(_ERROR_PAUSE_SECONDS)
             except Exception as error:
-                log.exception("%s cannot be read for now", self.queue)
-                failure = ClientError(f"{self.queue} cannot be read for now: {error!r}")
+                log.exception("queue not readable queue=%s; retried", self.queue)
+                failure = ClientError(f"{self.queue} cannot be read now: {error!r}")
                 failure.__cause__ = error
                 self._fail(failure)
                 await asyncio.sleep(_ERROR_PAUSE_SECONDS)
@@ -169,15 +171,15 @@ class PrefetchedQueue:
         moved = False
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
-                "%s has no offset %s (it holds %d to %d): reading goes on at %d",
+                "offset not on the broker queue=%s offset=%s first=%d end=%d; reading continues at %d",
                 self.queue,
                 self._next_offset,
                 result.min_offset,
                 result.max_offset,
                 result.next_offset,
             )
-            # What was fetched ahead is good for nothing where an administrator has reset the group. Where the
-            # broker has deleted what comes next, it is still in order.
+            # After an administrator's reset of the group, prefetched messages are useless. If the broker has
+            # deleted the next ones, they are still valid.
             moved = not ((self._next_offset or 0) < result.next_offset == result.min_offset)
         self._next_offset = result.next_offset
         if moved:
@@ -193,4 +195,4 @@ class PrefetchedQueue:
 
 def _ended(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("%s ended by an error", task.get_name(), exc_info=error)
+        log.error("task failed name=%s", task.get_name(), exc_info=error)

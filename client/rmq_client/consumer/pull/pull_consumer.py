@@ -1,4 +1,4 @@
-"""PullConsumer: the application asks for messages, of queues that it chooses or shares."""
+"""PullConsumer: the application polls for messages of queues that it assigns or shares."""
 
 from __future__ import annotations
 
@@ -57,10 +57,9 @@ class PullConsumer(Lifetime):
                 ...
             await consumer.commit()
 
-    Messages are fetched ahead, up to `buffer` per queue. Queues are assigned by the application, or topics
-    are subscribed to: then the members of the group share their queues. When `commit` tells the brokers how
-    far the group is, is the application's choice; with `auto_commit` it happens every few seconds. Belongs to
-    one loop.
+    Messages are prefetched, up to `buffer` per queue. The application assigns queues, or it subscribes to
+    topics, whose queues the members of the group share. The application decides when to `commit`; with
+    `auto_commit` the consumer commits every few seconds. Belongs to one loop.
     """
 
     def __init__(
@@ -77,12 +76,12 @@ class PullConsumer(Lifetime):
         trace: Tracing | None = None,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """`consume_from` counts for queues that the group has no committed offset for.
+        """Prepare a consumer. Raises UsageError.
 
-        `auto_commit`: `poll` commits, every `timing.commit_seconds`, what it had given before; so does
-        `stop`, and who gives up a queue. `allocation`: how the group's members divide the queues of
-        subscribed topics. Of `timing` only commits and rebalancing count. `trace`: what `poll` gives is told
-        as consumed. Raises UsageError.
+        `consume_from` counts for queues without a committed offset of the group. `auto_commit`: every
+        `timing.commit_seconds`, `poll` commits the messages of earlier polls; so do `stop` and giving up a
+        queue. `allocation`: how the group's members divide the queues of subscribed topics. Of `timing`, only
+        commits and rebalancing count. `trace`: messages that `poll` returns are traced as consumed.
         """
         self._namespace = Namespace(settings.namespace)
         self.group = group
@@ -101,7 +100,7 @@ class PullConsumer(Lifetime):
         self._subscriptions: dict[str, Subscription] = {}
         self._instance: ClientInstance | None = None
         self._starts_or_stops = asyncio.Lock()
-        # Made by start().
+        # Created by start().
         self._loop: asyncio.AbstractEventLoop
         self._member: PollingMember
         self._sharing: PullRebalancer
@@ -112,7 +111,7 @@ class PullConsumer(Lifetime):
     # --- life ---
 
     async def start(self) -> None:
-        """Begin; nothing is read before `assign` or `subscribe`. Raises UsageError."""
+        """Join the group; nothing is read before `assign` or `subscribe`. Raises UsageError."""
         async with self._starts_or_stops:
             await self._start()
 
@@ -160,7 +159,7 @@ class PullConsumer(Lifetime):
             await self._tracer.start()
 
     async def stop(self) -> None:
-        """Read no more and leave the group. What was not committed stays so, but for `auto_commit`."""
+        """Stop reading and leave the group. With `auto_commit` offsets are committed, otherwise not."""
         await uninterrupted(self._end(self._prefetched.positions))
 
     async def _end(self, done: Callable[[], dict[MessageQueue, int]]) -> None:
@@ -194,7 +193,7 @@ class PullConsumer(Lifetime):
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not been stopped."""
+        """Whether it was started and not stopped."""
         return self._instance is not None
 
     async def __aexit__(
@@ -204,19 +203,19 @@ class PullConsumer(Lifetime):
         positions = self._prefetched.positions if error is None else self._prefetched.processed
         await uninterrupted(self._end(positions))
 
-    # --- what is read ---
+    # --- assignment ---
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The readable queues of a topic. Raises ClientError."""
+        """Return the readable queues of a topic. Raises ClientError."""
         instance = self._running()
         route = await instance.run(instance.routes.refresh(self._namespace.wrap(topic)))
         return self._namespace.unwrap_queues(route.read_queues)
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str | Mapping[str, str] = "*") -> None:
-        """Read these queues from now on, and no others; queues that stay keep their position.
+        """Read these queues from now on, and no others. Queues that stay keep their position.
 
         `expression`: tags such as `paid || sent`, or an `Sql` expression, for all topics or by topic. Raises
-        ClientError, UsageError for a consumer that shares the queues of topics.
+        ClientError, and UsageError for a consumer that subscribes to topics.
         """
         instance = self._running()
         if self._sharing.topics:
@@ -241,9 +240,10 @@ class PullConsumer(Lifetime):
                 await fetched.restart(fetched.position)
 
     async def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Read this consumer's share of a topic's queues, which changes as members of the group come and go.
+        """Read this consumer's share of a topic's queues, which changes as members of the group join and
+        leave.
 
-        Raises ClientError, UsageError for a consumer that has queues assigned.
+        Raises ClientError, and UsageError for a consumer that has queues assigned.
         """
         instance = self._running()
         if self._prefetched and not self._sharing.topics:
@@ -259,7 +259,7 @@ class PullConsumer(Lifetime):
         await self._sharing.add_topic(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Read a topic no longer. Raises ClientError."""
+        """Stop reading a topic. Raises ClientError."""
         instance = self._running()
         topic = self._namespace.wrap(topic)
         await self._sharing.remove_topic(topic)
@@ -267,9 +267,10 @@ class PullConsumer(Lifetime):
         await instance.run(self._member.subscribe(instance, list(self._subscriptions.values())))
 
     async def listen_to_queues(self, topic: str, listener: QueuesListener) -> list[MessageQueue]:
-        """Have `listener` called, on this consumer's loop, when the topic's queues change; those of now.
+        """Have `listener` called, on this consumer's loop, when the topic's queues change; return the current
+        ones.
 
-        Brokers are looked at every `settings.route_refresh_seconds`. Raises ClientError.
+        Routes are refreshed every `settings.route_refresh_seconds`. Raises ClientError.
         """
         queues = await self.queues(topic)
         topic = self._namespace.wrap(topic)
@@ -278,41 +279,41 @@ class PullConsumer(Lifetime):
         return queues
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are read."""
+        """Return the queues that are read."""
         return sorted(self._namespace.unwrap_queues(self._prefetched.queues()))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Give nothing of these queues for now. Raises UsageError for one that is not assigned."""
+        """Return no messages of these queues for now. Raises UsageError for a queue that is not assigned."""
         for queue in queues:
             self._of(queue).pause()
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Give of these queues again. Raises UsageError for one that is not assigned."""
+        """Return messages of these queues again. Raises UsageError for a queue that is not assigned."""
         for queue in queues:
             self._of(queue).resume()
 
     # --- where ---
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Read on from `offset`; what was fetched ahead is dropped. Raises UsageError."""
+        """Continue at `offset`, and drop prefetched messages. Raises UsageError."""
         if offset < 0:
-            raise UsageError(f"offset {offset}: offsets begin at 0")
+            raise UsageError(f"offset {offset}: must be at least 0")
         await self._go_to(queue, offset)
 
     async def seek_to_beginning(self, queue: MessageQueue) -> None:
-        """Read on from the oldest message that is still there. Raises ClientError."""
+        """Continue at the oldest message of the queue. Raises ClientError."""
         await self._seek_to(queue, "first")
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Read on after the newest message. Raises ClientError."""
+        """Continue after the newest message. Raises ClientError."""
         await self._seek_to(queue, "last")
 
     async def seek_to_time(self, queue: MessageQueue, time: datetime) -> None:
-        """Read on from the first message that was stored at that time or later. Raises ClientError."""
+        """Continue at the first message that was stored at that time or later. Raises ClientError."""
         await self._seek_to(queue, time)
 
     async def offset_for_time(self, queue: MessageQueue, time: datetime) -> int:
-        """The offset of the first message that was stored at that time or later; moves nothing.
+        """Return the offset of the first message stored at that time or later, without moving.
 
         A naive time is local. Raises ClientError.
         """
@@ -320,20 +321,20 @@ class PullConsumer(Lifetime):
         return await offset_of(self._api, await self._source.address_of(queue), queue, time)
 
     async def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message that `poll` gives of this queue. Raises ClientError."""
+        """Return the offset of the next message that `poll` returns of this queue. Raises ClientError."""
         fetched = self._of(queue)
         if fetched.position is None:
             return await self._source.first_offset(fetched.queue)
         return fetched.position
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that the broker knows for the group, None without one. Raises ClientError."""
+        """Return the committed offset of the group on the broker, None without one. Raises ClientError."""
         return await self._committer.committed(self._namespace.wrap_queue(queue))
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Tell the brokers how far the group is: up to what `poll` has given, or these offsets.
+        """Commit the offsets up to which `poll` has returned messages, or the given ones.
 
-        Raises ClientError for the first queue that could not be committed; the others are.
+        Raises ClientError for the first queue that could not be committed; the other queues are.
         """
         self._running()
         if offsets is None:
@@ -345,10 +346,10 @@ class PullConsumer(Lifetime):
     # --- messages ---
 
     async def poll(self, max_messages: int = 32, timeout_seconds: float = 5.0) -> list[MessageExt]:
-        """Messages of the assigned queues, in the order of each queue; none if none come in time.
+        """Return messages of the assigned queues, in the order of each queue; none if none arrive in time.
 
-        Raises ClientError where a queue cannot be read and there is nothing else to give: reading goes on all
-        the same, and the next poll may succeed.
+        Raises ClientError if a queue cannot be read and no other has messages. Reading goes on, and the next
+        poll may succeed.
         """
         self._running()
         self._prefetched.begin_poll()
@@ -370,7 +371,7 @@ class PullConsumer(Lifetime):
         return messages
 
     async def __aiter__(self) -> AsyncIterator[MessageExt]:
-        """Message by message, until the consumer is stopped; commits count those given. Raises as `poll`."""
+        """Yield message by message until the consumer is stopped; commits include them. Raises as `poll`."""
         while self._instance is not None:
             for message in await self.poll(max_messages=1):
                 yield message
@@ -405,7 +406,7 @@ class PullConsumer(Lifetime):
         self._prefetched.open(queue, self._source)
 
     async def _give_up(self, queues: list[MessageQueue]) -> None:
-        """Read these no longer; what was done with is committed, if that is this consumer's business."""
+        """Stop reading these queues, and commit their processed messages with `auto_commit`."""
         if not queues:
             return
         processed = self._prefetched.processed()
@@ -418,7 +419,7 @@ class PullConsumer(Lifetime):
             await self._committer.commit_or_log(done)
 
     def _route_changed(self, topic: str) -> None:
-        """On the network loop."""
+        """Called on the network loop."""
         if topic in self._sharing.topics:
             self._sharing.request_rebalance()
         self._listeners.route_changed(topic)
@@ -429,7 +430,7 @@ class PullConsumer(Lifetime):
         wrapped = self._of(queue).queue
         offset = await offset_of(self._api, await self._source.address_of(wrapped), wrapped, where)
         self._running()
-        await self._go_to(queue, offset)  # meanwhile it may have been given up
+        await self._go_to(queue, offset)  # it may have been given up in the meantime
 
     async def _go_to(self, queue: MessageQueue, offset: int) -> None:
         fetched = self._of(queue)

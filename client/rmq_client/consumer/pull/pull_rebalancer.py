@@ -1,4 +1,4 @@
-"""Which queues of its topics a pull consumer reads, where the members of its group share them."""
+"""Rebalancing of a pull consumer whose group shares the queues of topics."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from ..timing import ConsumerTiming
 log = logging.getLogger("rmq.client.pull_consumer")
 
 Apply = Callable[[str, frozenset[MessageQueue], float], Awaitable[None]]
-"""Has a consumer read these queues of a topic and no others; it waits so many seconds before it takes any, so
-that who had them can commit."""
+"""Has a consumer read these queues of a topic and no others. It waits this number of seconds before it
+takes any, so that their previous members can commit.
+"""
 
 
 class PullRebalancer:
@@ -52,12 +53,12 @@ class PullRebalancer:
         self._is_stopped = False
 
     def request_rebalance(self) -> None:
-        """The group or a topic has changed. May be called from any thread."""
+        """Rebalance soon, because the group or a topic has changed. May be called from any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._requested.set)
 
     async def add_topic(self, topic: str) -> None:
-        """Share this topic, too. Raises NotRunning where `stop` comes first."""
+        """Share this topic, too. Raises NotRunning if `stop` comes first."""
         self._check_running()
         self.topics.add(topic)
         balanced = await self.rebalance()
@@ -68,27 +69,27 @@ class PullRebalancer:
             self._requested.set()
 
     async def remove_topic(self, topic: str) -> None:
-        """Share this topic no longer."""
+        """Stop sharing this topic."""
         self.topics.discard(topic)
         async with self._lock:
             await self._apply(topic, frozenset(), 0.0)
 
     async def stop(self) -> None:
-        """Leave all as it is."""
+        """Stop rebalancing; the queues stay as they are."""
         self._is_stopped = True
         self.topics.clear()
         task, self._task = self._task, None
         if task is not None:
-            async with self._lock:  # nothing is half taken or given up
+            async with self._lock:  # no rebalance is interrupted halfway
                 task.cancel()
             await asyncio.wait([task])
 
     def _check_running(self) -> None:
         if self._is_stopped:
-            raise NotRunning(f"the consumer of group {self._group} was stopped meanwhile")
+            raise NotRunning(f"the consumer of group {self._group} was stopped in the meantime")
 
     async def rebalance(self) -> bool:
-        """Take and give up queues; whether all shares could be told."""
+        """Take and give up queues; whether all shares were known."""
         balanced = True
         async with self._lock:
             for topic in list(self.topics):
@@ -113,6 +114,6 @@ class PullRebalancer:
             try:
                 balanced = await self.rebalance()
             except Exception:
-                log.exception("group %s could not be rebalanced", self._group)
+                log.exception("group not rebalanced group=%s; retried", self._group)
                 balanced = False
             await asyncio.sleep(timing.rebalance_again_seconds)

@@ -1,4 +1,4 @@
-"""Pulls of one pull consumer: where reading a queue begins, and what comes next."""
+"""Pulls of one pull consumer: the first offset of a queue, and its next messages."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class QueueListeners:
         self._instance = instance
 
     def stop(self) -> None:
-        """Call no listener any more."""
+        """Stop calling listeners."""
         self._instance = None
 
     def add(self, topic: str, listener: QueuesListener, queues: list[MessageQueue]) -> None:

@@ -1,4 +1,4 @@
-"""The queues that are this consumer's: taken, given up, begun anew."""
+"""The queues assigned to this consumer: taken, given up and rebuilt."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ StartOffset = Callable[[], Awaitable[int]]
 
 
 class MakePuller(Protocol):
-    """Makes the endless pulling of a queue."""
+    """Returns the pull loop of a queue."""
 
     def __call__(
         self, process_queue: ProcessQueue, start_offset: StartOffset | None, takeover_seconds: float
     ) -> Coroutine[Any, Any, None]:
-        """Without `start_offset` it begins where the group is."""
+        """Without `start_offset` the loop begins at the group's offset."""
 
 
 @dataclass(slots=True)
 class _Assigned:
-    """A queue that is this consumer's, and the task that pulls it."""
+    """An assigned queue and the task that pulls it."""
 
     process_queue: ProcessQueue
     puller: asyncio.Task[None]
 
 
 class AssignedQueues:
-    """Belongs to the network loop.
+    """The assigned queues of one push consumer. Belongs to the network loop.
 
-    With `locks`, for consuming in order, a queue is taken only when the broker has given its lock, and the
-    lock is given back only when the listener is done with it.
+    With `locks`, for ordered consumption, a queue is taken only once the broker has granted its lock. The
+    lock is released only when the listener has finished.
     """
 
     def __init__(
@@ -66,29 +66,29 @@ class AssignedQueues:
         self._start_task = start_task
         self._loop = asyncio.get_running_loop()
         self._assigned: dict[MessageQueue, _Assigned] = {}
-        # Given up, but the listener is not done with them yet.
+        # Given up, but the listener has not finished with them yet.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
         self._stopping = False
 
     def queues(self) -> list[MessageQueue]:
-        """The queues that are this consumer's now, in order."""
+        """Return the assigned queues, in order."""
         return sorted(self._assigned)
 
     def count(self, topic: str) -> int:
-        """How many queues of the topic are this consumer's now."""
+        """Return the number of assigned queues of the topic."""
         return sum(queue.topic == topic for queue in self._assigned)
 
     def process_queues(self) -> list[ProcessQueue]:
-        """What is held of them."""
+        """Return their process queues."""
         return [assigned.process_queue for assigned in self._assigned.values()]
 
     async def apply(self, topic: str, share: Share) -> bool:
-        """Have exactly these queues of the topic; whether that is reached."""
+        """Take and give up queues of the topic to match the share; whether that is complete."""
         now = self._loop.time()
         held = [queue for queue in self._assigned if queue.topic == topic]
         stuck = [queue for queue in held if self._is_stuck(self._assigned[queue], now)]
         for queue in stuck:
-            log.error("%s has not been pulled for too long: it is dropped and built anew", queue)
+            log.error("queue not pulled for too long queue=%s; it is dropped and rebuilt", queue)
         await self.give_up([queue for queue in held if queue not in share.queues or queue in stuck])
         if self._stopping:
             return True
@@ -96,11 +96,17 @@ class AssignedQueues:
         free = [queue for queue in new if queue not in self._leaving]
         taken = await self._take_all(free, 0.0 if share.sole_member else self._timing.takeover_seconds)
         if taken:
-            log.info("group %s: %d of %d queues of %s taken", self._group, taken, len(share.queues), topic)
+            log.info(
+                "queues taken group=%s taken=%d share=%d topic=%s",
+                self._group,
+                taken,
+                len(share.queues),
+                topic,
+            )
         return taken == len(new)
 
     async def give_up(self, queues: Collection[MessageQueue]) -> None:
-        """Begin nothing more of them, wait a moment for what is under way, commit, unlock."""
+        """Give queues up: start no more calls, wait shortly for those in progress, commit, unlock."""
         leaving = [self._close(queue) for queue in queues]
         at_rest = await asyncio.gather(
             *(self._service.quiesce(one, self._timing.drop_wait_seconds) for one in leaving)
@@ -110,13 +116,13 @@ class AssignedQueues:
             if is_at_rest or self._locks is None:
                 done.append(process_queue)
             else:
-                # Nobody else may begin before the listener is done with it: the lock is kept until then.
+                # No other member may begin before the listener has finished: the lock is kept until then.
                 process_queue.unlock_attempts += 1
                 self._start_task(self._release_later(process_queue), f"release {process_queue.queue}")
         await self._release(done)
 
     def move(self, process_queue: ProcessQueue, offset: int) -> None:
-        """Begin a queue anew at `offset`; what was pulled of it counts no more."""
+        """Restart a queue at `offset`, and drop its pulled messages."""
         queue = process_queue.queue
         assigned = self._assigned.get(queue)
         process_queue.drop()
@@ -133,20 +139,20 @@ class AssignedQueues:
             assigned.puller.cancel()
 
     def move_queue(self, queue: MessageQueue, offset: int) -> None:
-        """The same, if the queue is this consumer's."""
+        """Restart an assigned queue at `offset`; nothing for other queues."""
         assigned = self._assigned.get(queue)
         if assigned is not None:
             self.move(assigned.process_queue, offset)
 
     async def stop(self, grace_seconds: float) -> None:
-        """Pull no more, wait for the listener, commit and unlock all."""
+        """Stop pulling, wait for the listener, commit and unlock all."""
         self._stopping = True
         for assigned in self._assigned.values():
             assigned.puller.cancel()
             assigned.process_queue.closing = True
         await self._service.stop(grace_seconds)
         process_queues = [*self.process_queues(), *self._leaving.values()]
-        # What the listener still has stays locked: the broker forgets the lock after a minute.
+        # Queues that the listener still has stay locked: the broker's lock expires after a minute.
         busy = [one.queue for one in process_queues if self._service.is_busy(one)]
         for process_queue in process_queues:
             process_queue.drop()
@@ -159,7 +165,7 @@ class AssignedQueues:
     # --- locks ---
 
     async def renew_locks(self) -> bool:
-        """Renew all locks; whether none is lost. A queue whose lock is somebody else's is dropped."""
+        """Renew all locks, and drop queues whose lock another member has; whether none was lost."""
         process_queues = [*self.process_queues(), *self._leaving.values()]
         return await self._lock(one for one in process_queues if not one.dropped)
 
@@ -184,9 +190,9 @@ class AssignedQueues:
         return not lost
 
     def _drop_lost(self, process_queue: ProcessQueue) -> None:
-        """Another consumer has the queue, and goes on where the group was: nothing held here counts."""
+        """Drop a queue that another consumer has locked: it continues at the committed offset."""
         queue = process_queue.queue
-        log.warning("group %s: another consumer has the lock of %s: it is dropped here", self._group, queue)
+        log.warning("queue dropped, another consumer has its lock group=%s queue=%s", self._group, queue)
         process_queue.drop()
         self._offsets.forget(queue)
         assigned = self._assigned.get(queue)
@@ -197,7 +203,7 @@ class AssignedQueues:
     # --- one queue ---
 
     async def _take_all(self, queues: list[MessageQueue], takeover_seconds: float) -> int:
-        """Returns how many were taken."""
+        """Take queues, and return how many were taken."""
         if self._locks is None or not queues:
             for queue in queues:
                 self._take(queue, takeover_seconds)
@@ -209,10 +215,14 @@ class AssignedQueues:
             await self._locks.unlock(locked)
             return 0
         for queue in locked:
-            # Who had the lock before has committed before he gave it back.
+            # The previous owner of the lock has committed before it released the lock.
             _note_lock(self._take(queue, 0.0), now)
         if len(locked) < len(queues):
-            log.info("group %s: %d queues are locked by others yet", self._group, len(queues) - len(locked))
+            log.info(
+                "queues still locked by others group=%s count=%d; retried",
+                self._group,
+                len(queues) - len(locked),
+            )
         return len(locked)
 
     def _take(
@@ -235,12 +245,13 @@ class AssignedQueues:
         assigned.process_queue.closing = True
         assigned.puller.cancel()
         self._leaving[queue] = assigned.process_queue
-        log.info("group %s: %s is given up", self._group, queue)
+        log.info("queue given up group=%s queue=%s", self._group, queue)
         return assigned.process_queue
 
     async def _release_later(self, process_queue: ProcessQueue) -> None:
         log.warning(
-            "%s is given up, but the listener is not done with it: it stays locked for now",
+            "queue given up while the listener has messages of it queue=%s; it stays locked until the call "
+            "ends",
             process_queue.queue,
         )
         await self._service.quiesce(process_queue, self._timing.consume_timeout_seconds)

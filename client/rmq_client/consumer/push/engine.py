@@ -1,4 +1,4 @@
-"""The part of a push consumer that lives on the network loop: puts the others together, keeps them going.
+"""The network side of a push consumer: it connects the parts and keeps them running.
 
 Nothing here waits for a listener: heartbeats, rebalancing, pulls and commits go on while all listeners hang.
 """
@@ -55,7 +55,7 @@ _LOCK_FIRST_SECONDS: Final = 1.0
 
 
 class ConsumerEngine(GroupMembership):
-    """Consumes the queues that are this consumer's share. Belongs to the network loop."""
+    """Consumes the queues of this consumer's share. Belongs to the network loop."""
 
     def __init__(
         self,
@@ -88,23 +88,23 @@ class ConsumerEngine(GroupMembership):
     # --- ConsumerMember ---
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """An administrator moves the group: go on from these offsets."""
+        """Continue from these offsets, by an administrator's order."""
         for queue, offset in offsets.items():
             if queue.topic == topic:
                 self._assigned.move_queue(queue, offset)
 
     def positions(self, topic: str) -> dict[MessageQueue, int]:
-        """How far it has consumed each of its queues of the topic."""
+        """Return the consumed offset of each of its queues of the topic."""
         return {queue: offset for queue, offset in self._offsets.items() if queue.topic == topic}
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """Give this one message to the listener, apart from all queues."""
+        """Pass this one message to the listener, apart from all queues."""
         self._rules.restore_topic(message)
         self._namespace.unwrap_topics([message])
         return await self.service.consume_directly(message)
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Everything that an administrator may want to know."""
+        """Return the state of the consumer for administrators."""
         return running_info(
             self.settings,
             self.subscriptions.values(),
@@ -119,17 +119,17 @@ class ConsumerEngine(GroupMembership):
     # --- life ---
 
     def attach(self, runner: Runner) -> None:
-        """Where the listener runs; its outcomes come to `done`."""
+        """Set the runner of the listener; its outcomes are passed to `done`."""
         self.service.attach(runner)
 
     def done(self, call: ListenerCall) -> None:
-        """A call of the listener has ended, or was given up before it began."""
+        """Handle a call that has ended, or was cancelled before it began."""
         self.service.done(call)
 
     async def start(self) -> None:
-        """Join the group.
+        """Join the group and start to consume.
 
-        Raises UsageError where this client has a consumer of the group already, BrokerError for an expression
+        Raises UsageError if this client already has a consumer of the group, BrokerError for an expression
         that a broker cannot filter by.
         """
         await self._join()
@@ -146,13 +146,13 @@ class ConsumerEngine(GroupMembership):
             self._start(self._repeat(self._renew_locks, renewal, first), "renew locks", stop_last=True)
 
     async def stop(self) -> None:
-        """Consume no more, wait for the listener, commit, leave the group."""
+        """Stop consuming, wait for the listener, commit, leave the group."""
         await self._end()
         await self._leave()
 
     async def _end(self) -> None:
         stopping = asyncio.ensure_future(self._assigned.stop(self.settings.timing.stop_grace_seconds))
-        await asyncio.sleep(0)  # nothing is taken from here on
+        await asyncio.sleep(0)  # from here on, no queue is taken
         self._cancel_tasks()
         try:
             await stopping
@@ -160,22 +160,22 @@ class ConsumerEngine(GroupMembership):
             self._cancel_last_tasks()
 
     def assigned_queues(self) -> list[MessageQueue]:
-        """The queues that are this consumer's now, without those of the group's retries."""
+        """Return the assigned queues, without those of the group's retry topic."""
         return [queue for queue in self._assigned.queues() if not self._is_retry_topic(queue.topic)]
 
     async def commit(self) -> None:
-        """Tell the brokers how far this consumer is."""
+        """Commit the consumed offsets."""
         await self._offsets.commit()
 
     async def rebalance(self) -> bool:
-        """Take and give up queues so that they are this consumer's share; whether that is reached."""
+        """Take and give up queues to match this consumer's share; whether that is complete."""
         balanced = True
         unwanted = [queue for queue in self._assigned.queues() if queue.topic not in self.subscriptions]
         await self._assigned.give_up(unwanted)
         for topic in list(self.subscriptions):
             share = await self._rebalance.share(topic)
             if topic not in self.subscriptions:
-                continue  # any more
+                continue  # unsubscribed in the meantime
             if share is None or not await self._apply(topic, share):
                 balanced = False
         if self._share_changes is not None:
@@ -207,14 +207,14 @@ class ConsumerEngine(GroupMembership):
     def _make_offsets(self) -> OffsetStore:
         instance, settings = self._instance, self.settings
         if settings.broadcasting:
-            # As Apache's clients name themselves: it must be the same after a restart.
+            # As Apache's clients name themselves: the name must be the same after a restart.
             client_name = f"{local_address().strip('[]')}@{instance.settings.instance_name}"
             return LocalOffsetStore(settings.offsets_folder, client_name, settings.group)
         return RemoteOffsetStore(
             settings.group,
             instance.api,
             self._address_of,
-            # In order, the next owner of a queue relies on what the last one has committed.
+            # Ordered queues: the next owner relies on the commit of the last one.
             None if self._is_locking else instance.connections.post_oneway,
             instance.settings.serialization,
         )
@@ -277,17 +277,17 @@ class ConsumerEngine(GroupMembership):
         return puller.run(takeover_seconds)
 
     def _make_flow_control(self, topic: str) -> Callable[[], FlowControl]:
-        """The bounds of a queue, which may change with the number of the topic's queues."""
+        """Return the bounds of a queue, which may change with the number of the topic's queues."""
         bounds = self.settings.flow_control
         if self.settings.kind.orderly:
-            # What is done with is always a whole beginning: the span bounds nothing that would come twice.
+            # Ordered queues are consumed without gaps: a bound on the span would prevent no redelivery.
             bounds = replace(bounds, max_span=sys.maxsize)
         if not bounds.is_per_topic:
             return lambda: bounds
         return lambda: bounds.for_queues(self._assigned.count(topic))
 
     def _is_retry_topic(self, topic: str) -> bool:
-        """Whether it is one of the group's own."""
+        """Whether the topic is one of the group's own."""
         return topic == self._rules.retry_topic
 
     def _consume(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
@@ -308,7 +308,7 @@ class ConsumerEngine(GroupMembership):
         await self._send_back.resend(message, DEAD_LETTER)
 
     def _await_retries(self) -> None:
-        """What went back comes on a topic that may only have been made for it."""
+        """Rebalance soon, because the retry topic may have been created just now."""
         if self._rules.retry_topic not in self._instance.routes.existing:
             self.rebalance_soon()
 
@@ -320,7 +320,7 @@ class ConsumerEngine(GroupMembership):
     async def _start_offset(self, queue: MessageQueue) -> int:
         consume_from = self.settings.consume_from
         if self._is_retry_topic(queue.topic):
-            consume_from = "first"  # what the group itself sent there
+            consume_from = "first"  # the group's own messages
         offset = await self._offsets.read(queue, zero_for_young_queues=consume_from == "last")
         if offset is not None and offset > 0:
             return offset
@@ -329,8 +329,8 @@ class ConsumerEngine(GroupMembership):
             if address is None:
                 raise BrokerUnreachable(f"no address of broker {queue.broker_name} is known for {queue}")
             offset = await offset_of(self._instance.api, address, queue, consume_from)
-        # Whoever goes on with the queue must begin there, too, also if nothing has been consumed until then:
-        # the end is another one by then, and a queue that is young now (0) is so no longer.
+        # Another member that continues with the queue must begin there, too, even if nothing has been
+        # consumed until then: by then the end is another one, and a queue that is young now (0) no longer is.
         self._offsets.advance(queue, offset)
         return offset
 
@@ -339,7 +339,7 @@ class ConsumerEngine(GroupMembership):
         return None if route is None else route.broker_address(queue.broker_name)
 
     def _master_of(self, queue: MessageQueue) -> str | None:
-        """Locks are the master's alone: what a slave gave would not count for who asks the master."""
+        """Return the master's address. Locks of slaves would not count for members that ask the master."""
         route = self._instance.routes.existing.get(queue.topic)
         return None if route is None else route.brokers.get(queue.broker_name, {}).get(MASTER_BROKER_ID)
 
@@ -352,7 +352,7 @@ class ConsumerEngine(GroupMembership):
             try:
                 balanced = await self.rebalance()
             except Exception:
-                log.exception("group %s could not be rebalanced", self.group)
+                log.exception("group not rebalanced group=%s; retried", self.group)
                 balanced = False
             await asyncio.sleep(timing.rebalance_again_seconds)
             wait = max(0.0, timing.rebalance_seconds - timing.rebalance_again_seconds) if balanced else 0.0
@@ -374,4 +374,4 @@ class ConsumerEngine(GroupMembership):
             self.rebalance_soon()
 
     def _task_failed(self) -> None:
-        """A puller that ends so is noticed and replaced by the next rebalance."""
+        """Do nothing: the next rebalance notices a failed puller and replaces it."""

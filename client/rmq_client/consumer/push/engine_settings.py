@@ -1,4 +1,4 @@
-"""What a push consumer was asked to be."""
+"""Settings of a push consumer that count while it runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A push consumer as a member of its group: it joins and leaves, follows its topics, has tasks of its own.
+"""Membership of a push consumer in its group: joining, leaving, subscriptions, background tasks.
 
-Where its messages come from is told by its heirs. All of this belongs to the network loop.
+Subclasses decide where the messages come from. All of this belongs to the network loop.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ log = logging.getLogger("rmq.client.consumer")
 
 
 class GroupMembership(ConsumerMember):
-    """What brokers, the topics' routes and the consumer's own tasks ask of any push consumer."""
+    """Answers brokers for a push consumer, and supervises its tasks."""
 
     service: ConsumeService
-    """Made by the heirs."""
+    """Created by subclasses."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class GroupMembership(ConsumerMember):
         self._started_ms = now_ms()
         self._rebalance_wanted = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        # Those of the tasks that the listener needs while it ends its calls.
+        # Tasks that the listener needs until its calls have ended.
         self._stopped_last: set[asyncio.Task[Any]] = set()
 
     # --- ConsumerMember ---
@@ -56,7 +56,7 @@ class GroupMembership(ConsumerMember):
         return self.settings.group
 
     def heartbeat_data(self) -> ConsumerData:
-        """How it consumes, and its subscriptions."""
+        """Return the consumer's mode and subscriptions."""
         broadcasting = self.settings.broadcasting
         return ConsumerData(
             group_name=self.group,
@@ -67,13 +67,13 @@ class GroupMembership(ConsumerMember):
         )
 
     def rebalance_soon(self) -> None:
-        """The group or a topic has changed."""
+        """Rebalance soon, because the group or a topic has changed."""
         self._rebalance_wanted.set()
 
     # --- for the application ---
 
     async def subscribe(self, subscription: Subscription) -> None:
-        """Consume another topic, or another part of one."""
+        """Consume another topic, or change its filter."""
         routes = self._instance.routes
         routes.watch(subscription.topic)
         await asyncio.gather(routes.refresh(subscription.topic), return_exceptions=True)
@@ -83,13 +83,13 @@ class GroupMembership(ConsumerMember):
         self.rebalance_soon()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no longer."""
+        """Stop consuming a topic."""
         if self.subscriptions.pop(topic, None) is not None:
             await self._instance.announce()
             self.rebalance_soon()
 
     def statistics(self) -> dict[str, TopicStatistics]:
-        """What it has done lately, per topic."""
+        """Return the statistics per topic."""
         now = self._loop.time()
         recorders = self.service.statistics.topics
         return {topic: recorder.statistics(now) for topic, recorder in recorders.items()}
@@ -97,9 +97,9 @@ class GroupMembership(ConsumerMember):
     # --- for the heirs ---
 
     async def _join(self) -> None:
-        """Be in the group, and known to the brokers.
+        """Join the group and announce it to the brokers.
 
-        Raises UsageError where this client has a consumer of the group already, BrokerError for an expression
+        Raises UsageError if this client already has a consumer of the group, BrokerError for an expression
         that a broker cannot filter by.
         """
         routes = self._instance.routes
@@ -107,14 +107,14 @@ class GroupMembership(ConsumerMember):
         for topic in self.subscriptions:
             routes.watch(topic)
         routes.on_change.append(self._route_changed)
-        # Brokers must know this consumer before they are asked who is in the group.
+        # Brokers must know this consumer before they are asked for the group's members.
         await asyncio.gather(*(routes.refresh(topic) for topic in self.subscriptions), return_exceptions=True)
         for subscription in self.subscriptions.values():
             await self._check_expression(subscription)
         await self._instance.announce()
 
     async def _leave(self) -> None:
-        """Be in the group no longer, also where joining it has failed."""
+        """Leave the group, also after a failed join."""
         if self._route_changed in self._instance.routes.on_change:
             self._instance.routes.on_change.remove(self._route_changed)
         await self._instance.remove_consumer(self)
@@ -122,7 +122,7 @@ class GroupMembership(ConsumerMember):
     def _start(
         self, work: Coroutine[Any, Any, Any], name: str, *, stop_last: bool = False
     ) -> asyncio.Task[Any]:
-        """Run in the background, watched; `until_the_end`: also while the listener ends its calls."""
+        """Run a supervised background task; `stop_last`: until the listener's calls have ended."""
         task = asyncio.ensure_future(work)
         task.set_name(f"rmq {self.group}: {name}")
         self._tasks.add(task)
@@ -133,7 +133,7 @@ class GroupMembership(ConsumerMember):
 
     @abstractmethod
     def _task_failed(self) -> None:
-        """A task has ended by an error, which is logged."""
+        """Handle a failed task; its error is logged."""
 
     def _cancel_tasks(self) -> None:
         for task in self._tasks - self._stopped_last:
@@ -151,7 +151,11 @@ class GroupMembership(ConsumerMember):
             try:
                 await work()
             except Exception:
-                log.exception("group %s: %s failed", self.group, work.__name__)
+                log.exception(
+                    "background work failed group=%s work=%s; repeated at the next interval",
+                    self.group,
+                    work.__name__,
+                )
             await asyncio.sleep(seconds)
 
     async def _sample(self) -> None:
@@ -160,7 +164,7 @@ class GroupMembership(ConsumerMember):
     # --- its own ---
 
     async def _check_expression(self, subscription: Subscription) -> None:
-        """Brokers are asked only about what can be wrong: not about tags."""
+        """Ask brokers about expressions that can be invalid, not about tags."""
         route = self._instance.routes.existing.get(subscription.topic)
         if subscription.is_by_properties and route is not None:
             await self._instance.check_expression(self.group, subscription.data, route)
@@ -173,5 +177,5 @@ class GroupMembership(ConsumerMember):
         self._tasks.discard(task)
         self._stopped_last.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s ended by an error", task.get_name(), exc_info=error)
+            log.error("task failed name=%s", task.get_name(), exc_info=error)
             self._task_failed()

@@ -37,12 +37,12 @@ from ..subscription import Subscription
 from .engine import ConsumerEngine
 from .engine_settings import EngineSettings
 
-# What is popped in order is kept from others anew so often in its invisible time.
+# Renewals of the invisible time of ordered messages per invisible time.
 _RENEWALS_PER_INVISIBLE_TIME: Final = 6
 
 
 class PopEngine(ConsumerEngine):
-    """Consumes the queues and sources that brokers give it. Belongs to the network loop."""
+    """Consumes the queues and sources that brokers assign. Belongs to the network loop."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class PopEngine(ConsumerEngine):
         self._popping = self._make_pop_service()
         self._popping.statistics = self.service.statistics
         self._pop_sources = PopSources(settings.group, self._popping, self._make_popper, self._start)
-        # Where the brokers put what came back while a topic was popped, for topics that are pulled now.
+        # POP retry topics, by which brokers redeliver, of topics that are pulled now.
         self._pop_retries: dict[str, str] = {}
 
     # --- ConsumerMember ---
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Everything that an administrator may want to know."""
+        """Return the state of the consumer for administrators."""
         info = super().running_info()
         now = self._loop.time()
         info.mq_pop_table = {
@@ -86,26 +86,26 @@ class PopEngine(ConsumerEngine):
     # --- life ---
 
     def attach(self, runner: Runner) -> None:
-        """Where the listener runs; its outcomes come to `done`."""
+        """Set the runner of the listener; its outcomes are passed to `done`."""
         super().attach(runner)
         self._popping.attach(runner)
 
     def done(self, call: ListenerCall) -> None:
-        """A call of the listener has ended, or was given up before it began."""
+        """Handle a call that has ended, or was cancelled before it began."""
         if isinstance(call.process_queue, (PopProcessQueue, PoppedBatch)):
             self._popping.done(call)
         else:
             super().done(call)
 
     async def start(self) -> None:
-        """Join the group. Raises as ConsumerEngine.start."""
+        """Join the group and start to consume. Raises as ConsumerEngine.start."""
         await super().start()
         if isinstance(self._popping, PopOrderlyService):
             self._start(
                 self._repeat(
                     self._popping.renew, self._pop_settings.invisible_seconds / _RENEWALS_PER_INVISIBLE_TIME
                 ),
-                "keep what was popped in order",
+                "renew invisible times",
                 stop_last=True,
             )
 
@@ -117,18 +117,18 @@ class PopEngine(ConsumerEngine):
         await self._acknowledger.drain(self._instance.settings.request_timeout_seconds)
 
     def assigned_queues(self) -> list[MessageQueue]:
-        """The queues that are this consumer's now; the queue id -1 stands for all of a broker's queues."""
+        """Return the assigned queues; the queue id -1 stands for all queues of a broker."""
         return sorted([*super().assigned_queues(), *(source.queue for source in self._pop_sources.sources())])
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no longer."""
+        """Stop consuming a topic."""
         self._stop_pulling_retries(topic)
         await super().unsubscribe(topic)
 
     # --- pulling and popping ---
 
     async def rebalance(self) -> bool:
-        """Pull and pop where brokers say; whether that is reached."""
+        """Pull and pop as the brokers say; whether that is complete."""
         await self._pop_sources.close(lambda source: source.topic not in self.subscriptions)
         return await super().rebalance()
 
@@ -141,7 +141,7 @@ class PopEngine(ConsumerEngine):
         return is_reached
 
     async def _follow_mode(self, topic: str, share: Share) -> None:
-        """Who pops gets what comes back along with the rest; who pulls now has to pull it, too."""
+        """Pull the POP retry topics of a topic that is pulled: pops include them, pulls do not."""
         if share.sources:
             is_changed = self._stop_pulling_retries(topic)
         else:
@@ -151,7 +151,7 @@ class PopEngine(ConsumerEngine):
             self.rebalance_soon()
 
     def _pull_retries(self, topic: str) -> bool:
-        """Whether that changes anything."""
+        """Subscribe to the POP retry topics; whether that changes anything."""
         if topic in self._pop_retries.values():
             return False
         for retry_topic in pop_retry_topics(topic, self.group):
@@ -161,7 +161,7 @@ class PopEngine(ConsumerEngine):
         return True
 
     def _stop_pulling_retries(self, topic: str) -> bool:
-        """Whether that changes anything."""
+        """Unsubscribe from the POP retry topics; whether that changes anything."""
         retry_topics = [one for one, origin in self._pop_retries.items() if origin == topic]
         for retry_topic in retry_topics:
             del self._pop_retries[retry_topic]
@@ -224,5 +224,5 @@ class PopEngine(ConsumerEngine):
         )
 
     def _task_failed(self) -> None:
-        """What ended is to be begun anew."""
+        """Rebalance soon, which restarts ended loops."""
         self.rebalance_soon()

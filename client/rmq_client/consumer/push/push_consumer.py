@@ -1,4 +1,4 @@
-"""PushConsumer: messages come to a listener."""
+"""PushConsumer: messages are delivered to a listener."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _DEFAULT_SETTINGS: Final = ClientSettings()
 
 
 class PushConsumer(Lifetime):
-    """Gives the messages of its topics to a listener; the consumers of a group share the queues.
+    """Delivers the messages of its topics to a listener; the consumers of a group share the queues.
 
     ::
 
@@ -59,14 +59,15 @@ class PushConsumer(Lifetime):
             await consumer.wait_stopped()
 
     The listener is a function, which runs in one of `workers` threads, or a coroutine function, which runs on
-    the loop that the consumer was started on. What it refuses, by ConsumeResult.LATER or any exception, goes
-    back to the broker and comes again later, at most `max_reconsume_times` times; then it is a dead letter. A
-    message may come more than once, after a crash or when queues change hands.
+    the loop that the consumer was started on. Messages that it refuses, by ConsumeResult.LATER or any
+    exception, are sent back to the broker and redelivered later, at most `max_reconsume_times` times. After
+    that they are dead letters. A message may be delivered more than once, after a crash or when queues move
+    to another member.
 
-    `orderly`: the messages of a queue come one after the other; one that is refused is repeated before the
-    next one comes. `broadcasting`: every consumer of the group gets every message; refused ones do not come
-    again, and each consumer keeps on its own disk how far it is. Without `client_rebalance` the brokers
-    divide the queues, and say whether messages are pulled or popped.
+    `orderly`: the messages of a queue are delivered one after the other; a refused one is repeated before the
+    next one. `broadcasting`: every consumer of the group gets every message; refused messages are not
+    redelivered, and each consumer keeps its offsets on its own disk. Without `client_rebalance` the brokers
+    divide the queues, and decide whether messages are pulled or popped.
     """
 
     def __init__(
@@ -96,31 +97,36 @@ class PushConsumer(Lifetime):
         timing: ConsumerTiming = _DEFAULT_TIMING,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """`topics`: one name, several names, or a mapping of names to tags such as `paid || sent` (`*`: all
-        messages) or to an `Sql` expression.
+        """Prepare a consumer. Raises UsageError.
 
-        `consume_from` counts for queues that the group has never consumed. `consume_message_batch_max_size`:
-        how many messages one call of the listener gets at most. `max_reconsume_times`: None leaves it to the
-        group's configuration on the broker, and has an orderly listener repeat a message for ever.
-        `suspend_current_queue_time_ms`: how long a queue rests before an orderly listener gets a refused
-        message again. `none_means`: what a listener says that returns nothing. `offsets_folder`: where a
-        broadcasting consumer keeps its offsets. `share_listener` is told when this consumer has got other
-        queues. `trace` has it told what becomes of messages. `client_rebalance=False`: brokers divide the
-        queues among the group, which pops the topics that it is to pop (`mqadmin setConsumeMode -m POP`) as
-        `pop` says, and pulls the others as `pull` and `flow_control` say. Raises UsageError.
+        `topics`: one name, several names, or a mapping of names to tags such as `paid || sent` (`*`: all
+        messages) or to an `Sql` expression. `consume_from` counts for queues that the group has never
+        consumed. `consume_message_batch_max_size`: the most messages of one call. `max_reconsume_times`: None
+        leaves it to the group's configuration on the broker; an orderly listener then repeats a message for
+        ever. `suspend_current_queue_time_ms`: pause before an orderly listener gets a refused message again.
+        `none_means`: result of a listener that returns nothing.
+
+        `offsets_folder`: folder for the offsets of a broadcasting consumer. `share_listener` is called when
+        this consumer has got other queues. `trace` writes message traces. `client_rebalance=False`: brokers
+        divide the queues among the group. It pops topics in POP mode (`mqadmin setConsumeMode -m POP`) by
+        `pop`, and pulls the others by `pull` and `flow_control`.
         """
         self._namespace = Namespace(settings.namespace)
         full_group = self._namespace.checked_group(group)
         if consume_message_batch_max_size < 1:
             raise UsageError("consume_message_batch_max_size must be at least 1")
         if max_reconsume_times is not None and max_reconsume_times < 0:
-            raise UsageError(f"max_reconsume_times {max_reconsume_times} must be at least 0")
+            raise UsageError(f"max_reconsume_times={max_reconsume_times}: must be at least 0")
         if not client_rebalance and broadcasting:
-            raise UsageError("client_rebalance=False is not for broadcasting, which takes all queues")
+            raise UsageError(
+                "client_rebalance=False excludes broadcasting, in which each member takes all queues"
+            )
         if not client_rebalance and consume_from not in ("first", "last"):
-            raise UsageError("client_rebalance=False: consume_from can be 'first' or 'last'")
+            raise UsageError("client_rebalance=False: consume_from must be 'first' or 'last'")
         if not client_rebalance and allocation not in STRATEGY_NAMES:
-            raise UsageError("client_rebalance=False: brokers know the allocations averagely and by_circle")
+            raise UsageError(
+                "client_rebalance=False: allocation must be averagely or by_circle, which brokers know"
+            )
         self.group = group
         self._pop = None if client_rebalance else pop
         self._share_listener = share_listener
@@ -147,12 +153,15 @@ class PushConsumer(Lifetime):
         self._subscriptions = subscriptions_to(topics, self._namespace, now_ms())
         self._instance: ClientInstance | None = None
         self._engine: ConsumerEngine | None = None
-        # Set when the start that is under way has ended, however it did.
+        # Set when the start in progress has ended, even by an error.
         self._started: asyncio.Event | None = None
         self._stopped: asyncio.Event
 
     async def start(self) -> None:
-        """Join the group and begin. A topic that does not exist yet is waited for. Raises ClientError."""
+        """Join the group and start to consume.
+
+        The consumer waits for topics that do not exist yet. Raises ClientError.
+        """
         if self._instance is not None or self._started is not None:
             raise UsageError(f"consumer {self.group} has been started already")
         if not self._subscriptions:
@@ -177,9 +186,9 @@ class PushConsumer(Lifetime):
         self._instance = instance
 
     async def stop(self) -> None:
-        """Pull no more, wait for the listener (`timing.stop_grace_seconds`), commit, leave the group.
+        """Stop pulling, wait for the listener (`timing.stop_grace_seconds`), commit, leave the group.
 
-        A start that is under way is waited for.
+        A start in progress is waited for.
         """
         if self._started is not None:
             await self._started.wait()
@@ -205,7 +214,7 @@ class PushConsumer(Lifetime):
             await instance.release()
 
     async def _start_hooks(self, instance: ClientInstance) -> list[ConsumeHook]:
-        """Those of the trace, and the application's, which run in the context that the message carries."""
+        """Return the hooks of the trace, then the application's, which run in the context of the message."""
         if self._tracing is None:
             return list(self._hooks)
         sender = partial(trace_producer, self._namesrv, self._settings)
@@ -214,30 +223,30 @@ class PushConsumer(Lifetime):
         return [*self._tracer.consume_hooks(), *self._hooks]
 
     async def wait_stopped(self) -> None:
-        """Wait until somebody stops this consumer."""
+        """Wait until this consumer is stopped."""
         await self._stopped.wait()
 
     async def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Consume a topic, or another part of it, from now on. Raises ClientError."""
+        """Consume another topic, or change its filter, from now on. Raises ClientError."""
         subscription = Subscription(self._namespace.wrap(topic), expression, now_ms())
         self._subscriptions[subscription.topic] = subscription
         if self._instance is not None and self._engine is not None:
             await self._instance.run(self._engine.subscribe(subscription))
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no longer."""
+        """Stop consuming a topic."""
         topic = self._namespace.wrap(topic)
         self._subscriptions.pop(topic, None)
         if self._instance is not None and self._engine is not None:
             await self._instance.run(self._engine.unsubscribe(topic))
 
     async def commit(self) -> None:
-        """Tell the brokers now how far this consumer is (it happens every 5 s by itself)."""
+        """Commit the consumed offsets now (the consumer also does so every 5 s)."""
         instance, engine = self._running()
         await instance.run(engine.commit())
 
     def suspend(self) -> None:
-        """Pull no more for now; the queues stay this consumer's."""
+        """Stop pulling for now; the queues stay assigned."""
         self._running()[1].suspended = True
 
     def resume(self) -> None:
@@ -245,7 +254,7 @@ class PushConsumer(Lifetime):
         self._running()[1].suspended = False
 
     async def assigned_queues(self) -> list[MessageQueue]:
-        """The queues that are this consumer's share now, without those of the group's retry topic."""
+        """Return the assigned queues, without those of the group's retry topic."""
         instance, engine = self._running()
 
         async def ask() -> list[MessageQueue]:
@@ -254,9 +263,9 @@ class PushConsumer(Lifetime):
         return await instance.run(ask())
 
     async def statistics(self) -> dict[str, TopicStatistics]:
-        """What this consumer has done lately, per topic that it got messages of.
+        """Return the statistics of this consumer per topic.
 
-        Messages that come again count for the group's retry topic.
+        Redelivered messages count for the group's retry topic.
         """
         instance, engine = self._running()
 
@@ -271,7 +280,7 @@ class PushConsumer(Lifetime):
         application_loop: asyncio.AbstractEventLoop,
         hooks: Sequence[ConsumeHook],
     ) -> ConsumerEngine:
-        """On the network loop."""
+        """Called on the network loop."""
         settings = self._engine_settings
         news = None
         if self._share_listener is not None:

@@ -1,4 +1,4 @@
-"""Locks that brokers keep, so that a queue which is consumed in order has one consumer at a time."""
+"""Queue locks of brokers: an ordered queue has one consumer at a time."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ..offsets.offset_store import AddressOf
 
 log = logging.getLogger("rmq.client.locks")
 
-# How long after the broker's last word a lock is relied upon; brokers keep it for 60 s
-# (Apache RocketMQ 5.3.3, ProcessQueue and RebalanceLockManager).
+# A lock is trusted for this time after the broker's last answer; brokers keep it for 60 s (Apache RocketMQ
+# 5.3.3, ProcessQueue and RebalanceLockManager).
 LOCK_LIFE_SECONDS: Final = 30.0
 
 
 class QueueLocks:
-    """Asks brokers for the locks of one member of a group.
+    """Requests the locks of one member of a group.
 
-    Requests go one after the other, and to their end also when who waits for them is cancelled: a renewal
-    that a broker got to after the unlocking would lock the queue for nobody.
+    Requests are sent one after the other, and run to their end even if their caller is cancelled. A renewal
+    that a broker processes after the unlock would lock the queue for nobody.
     """
 
     def __init__(self, group: str, client_id: str, api: BrokerApi, address_of: AddressOf) -> None:
@@ -37,21 +37,21 @@ class QueueLocks:
         self._api = api
         self._address_of = address_of
         self._asking = asyncio.Lock()
-        # What brokers may hold for this member, also where nobody waited for the answer.
+        # Locks that brokers may hold for this member, also if nobody waited for the answer.
         self._perhaps_locked: set[MessageQueue] = set()
 
     async def lock(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
-        """41: lock queues, or renew their locks. Whether it worked, for those whose broker has answered."""
+        """41: lock queues, or renew their locks; the result contains the queues whose broker has answered."""
         return await uninterrupted(self._lock_all(list(queues)))
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """42: give locks back. What fails is logged: the broker forgets the lock by itself after a minute."""
+        """42: release locks. A failure is logged: the broker's lock expires after a minute."""
         await uninterrupted(self._unlock_all(list(queues)))
 
     async def unlock_all_but(self, queues: Iterable[MessageQueue]) -> None:
-        """Give back everything else that a broker may hold for this member."""
+        """Release all other locks that a broker may hold for this member."""
         kept = set(queues)
-        async with self._asking:  # until it is known what the last request brought
+        async with self._asking:  # until the result of the last request is known
             left = self._perhaps_locked - kept
         await self.unlock(left)
 
@@ -104,5 +104,5 @@ class QueueLocks:
             else:
                 by_address[address].append(queue)
         for broker_name, count in masterless.items():
-            log.warning("%d queues cannot be locked: no master of %s is known", count, broker_name)
+            log.warning("queues not locked count=%d cause=no master of %s is known", count, broker_name)
         return by_address

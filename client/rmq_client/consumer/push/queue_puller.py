@@ -1,4 +1,4 @@
-"""The pull loop of one queue: from the start offset on, as fast as the listener consumes."""
+"""The pull loop of one queue, as fast as the listener consumes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class QueuePuller:
         self._held_back = 0
 
     async def run(self, takeover_seconds: float) -> None:
-        """Pull again and again; waits `takeover_seconds` before it asks where to begin."""
+        """Pull in a loop, after `takeover_seconds`, until the queue is dropped."""
         loop = asyncio.get_running_loop()
         if takeover_seconds:
             await asyncio.sleep(takeover_seconds)
@@ -93,19 +93,19 @@ class QueuePuller:
         excess = self.process_queue.excess(self._flow_control())
         if excess is None:
             return None
-        # Said once in a thousand times: at 50 ms a pause, about once a minute.
+        # Logged once in a thousand pauses: at 50 ms each, about once a minute.
         if self._held_back % 1000 == 0:
-            log.info("%s is not pulled for now: %s", self.process_queue.queue, excess)
+            log.info("queue not pulled for now queue=%s cause=%s", self.process_queue.queue, excess)
         self._held_back += 1
         return self._timing.flow_control_pause_seconds
 
     async def _turn(self) -> float:
-        """One pull; returns how long to wait before the next."""
+        """Pull once, and return the pause before the next pull."""
         queue = self.process_queue.queue
         try:
             if self._next_offset < 0:
                 self._next_offset = await self._start_offset()
-                log.info("%s is consumed from offset %d", queue, self._next_offset)
+                log.info("queue consumed queue=%s offset=%d", queue, self._next_offset)
             await self._pull()
         except Busy as error:
             log.debug("%s", error)
@@ -139,7 +139,7 @@ class QueuePuller:
             return
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
-                "%s has no offset %d (it holds %d to %d): consuming goes on at %d",
+                "offset not on the broker queue=%s offset=%d first=%d end=%d; consuming continues at %d",
                 queue,
                 self._next_offset,
                 result.min_offset,
@@ -151,11 +151,11 @@ class QueuePuller:
                 process_queue.dropped = True
                 self._offset_illegal(process_queue, result.next_offset)
                 return
-            # Only what would have come next is gone: what is held of before is consumed all the same.
+            # Only the next messages are deleted: those held are consumed all the same.
         self._next_offset = result.next_offset
         if result.messages:
             self._count_pull(queue.topic, len(result.messages), loop.time() - began)
             self._consume(process_queue, process_queue.put(result.messages))
         elif not len(process_queue):
-            # Nothing that was wanted up to here: that counts as consumed.
+            # No message up to here matched: they all count as consumed.
             self._offsets.advance(queue, self._next_offset)

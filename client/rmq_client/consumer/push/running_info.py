@@ -1,4 +1,4 @@
-"""What administrators see of a push consumer."""
+"""State of a push consumer for administrators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..processing.statistics import ConsumerStatistics, TopicRecorder
 from ..subscription import Subscription
 from .engine_settings import EngineSettings
 
-# The release whose clients this one behaves like, by the name that Apache's tools know.
+# Release whose clients this one behaves like, by the name that Apache's tools know.
 _VERSION_NAME: Final = "V5_3_3"
 
 
@@ -41,7 +41,7 @@ def running_info(
     started_ms: int,
     now: float,
 ) -> ConsumerRunningInfo:
-    """Everything; `addresses` are the name servers', `now` is of the clock that all times here are of."""
+    """Return the whole state; `addresses` are the name servers', `now` is of the clock of all times here."""
     orderly = settings.kind.orderly
     data = [subscription.data for subscription in subscriptions]
     return ConsumerRunningInfo(
@@ -62,12 +62,12 @@ def running_info(
 def _queue_info(
     process_queue: ProcessQueue, offsets: OffsetStore, orderly: bool, now: float
 ) -> ProcessQueueInfo:
-    """One queue."""
+    """Return the state of one queue."""
 
     def wall_ms(moment: float | None) -> int:
         return 0 if moment is None else int((moment - now + time.time()) * 1000)
 
-    # Messages that an ordered listener has, or has not committed yet.
+    # Messages in a call of an ordered listener, or not committed yet.
     begun = process_queue.in_state(MessageState.INFLIGHT) if orderly else []
     return ProcessQueueInfo(
         cached_msg_count=len(process_queue),
@@ -88,7 +88,7 @@ def _queue_info(
 
 
 def _topic_status(recorder: TopicRecorder | None, now: float) -> ConsumeStatus:
-    """One topic; empty where nothing has been consumed."""
+    """Return the statistics of one topic; empty if nothing was consumed."""
     if recorder is None:
         return ConsumeStatus()
     statistics = recorder.statistics(now)

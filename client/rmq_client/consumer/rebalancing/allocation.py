@@ -1,7 +1,8 @@
-"""How the consumers of a group divide the queues of a topic among themselves.
+"""Strategies by which the consumers of a group divide the queues of a topic.
 
-Each computes all shares for itself, from the same sorted lists: so all come to the same end without talking,
-as long as all of them use the same strategy (Apache RocketMQ 5.3.3, package client.consumer.rebalance).
+Each consumer computes all shares from the same sorted lists. So all get the same result without
+communication, as long as they use the same strategy (Apache RocketMQ 5.3.3, package
+client.consumer.rebalance).
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from ...errors import UsageError
 from ...namespaces import Namespace
 
 Allocation = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
-"""The share of a consumer: (its client id, all queues in order, all client ids in order) -> its queues."""
+"""Returns the queues of a consumer for (its client id, all queues in order, all client ids in order)."""
 
 DEFAULT_VIRTUAL_NODES: Final = 10
 
 
 def with_namespace(namespace: Namespace, allocation: Allocation) -> Allocation:
-    """The same, told queues as the application knows them."""
+    """Return the strategy for full names; it gets queues with the application's names."""
     if not namespace.name:
         return allocation
 
@@ -39,7 +40,7 @@ def with_namespace(namespace: Namespace, allocation: Allocation) -> Allocation:
 def averagely(
     client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """Neighbouring queues go to one consumer; the first ones get one more where it does not come out even."""
+    """Assign neighbouring queues to one consumer; the first consumers get one more of an uneven number."""
     if client_id not in client_ids:
         return []
     index = client_ids.index(client_id)
@@ -51,16 +52,16 @@ def averagely(
 def by_circle(
     client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """Queues are dealt out one by one in a circle."""
+    """Deal out the queues one by one."""
     if client_id not in client_ids:
         return []
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
 def by_configuration(chosen: Iterable[MessageQueue]) -> Allocation:
-    """These queues, whoever else is in the group; the others are somebody else's concern.
+    """Return a strategy that assigns exactly these queues, whoever else is in the group.
 
-    Queues of other topics, and queues that are not there, are left out.
+    Queues of other topics, and queues that do not exist, are left out.
     """
     wanted = list(chosen)
 
@@ -74,8 +75,10 @@ def by_configuration(chosen: Iterable[MessageQueue]) -> Allocation:
 
 
 def by_machine_room(rooms: str | Iterable[str]) -> Allocation:
-    """The queues of brokers in these machine rooms, `room@name`; neighbouring queues go to one consumer, and
-    what does not come out even goes to the first ones, from the end of the list.
+    """Return a strategy for the queues of brokers in these machine rooms, `room@name`.
+
+    Neighbouring queues go to one consumer. An uneven rest goes to the first consumers, from the end of the
+    list.
     """
     wanted = frozenset((rooms,) if isinstance(rooms, str) else rooms)
 
@@ -98,8 +101,10 @@ def by_machine_room(rooms: str | Iterable[str]) -> Allocation:
 def nearby(
     inner: Allocation, room_of_queue: Callable[[MessageQueue], str], room_of_client: Callable[[str], str]
 ) -> Allocation:
-    """Queues go to consumers in their own machine room, by `inner`; those of a room without a consumer are
-    divided among all. Raises UsageError, when it is used, for a queue or a consumer without a room.
+    """Return a strategy that divides the queues of each machine room among its consumers, by `inner`.
+
+    Queues of a room without a consumer are divided among all. The strategy raises UsageError for a queue or a
+    consumer without a room.
     """
 
     def allocate(
@@ -125,13 +130,13 @@ def nearby(
 
 
 def by_consistent_hash(virtual_nodes: int = DEFAULT_VIRTUAL_NODES) -> Allocation:
-    """Queues and consumers lie on a ring by their hashes; a queue belongs to the next consumer on it.
+    """Return a strategy that places queues and consumers on a hash ring; a queue goes to the next consumer.
 
-    When a consumer comes or goes, most queues stay where they are. `virtual_nodes`: how often each consumer
-    lies on the ring. Raises UsageError.
+    When a consumer joins or leaves, most queues keep their consumer. `virtual_nodes`: positions of each
+    consumer on the ring. Raises UsageError.
     """
     if virtual_nodes < 1:
-        raise UsageError(f"virtual_nodes {virtual_nodes} must be at least 1: nobody would get a queue")
+        raise UsageError(f"virtual_nodes={virtual_nodes}: must be at least 1, or no consumer gets a queue")
 
     def allocate(
         client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
@@ -154,7 +159,7 @@ def by_consistent_hash(virtual_nodes: int = DEFAULT_VIRTUAL_NODES) -> Allocation
 
 
 def _ring_hash(text: str) -> int:
-    """The first four bytes of the MD5 hash (Apache RocketMQ 5.3.3, ConsistentHashRouter)."""
+    """Return the first four bytes of the MD5 hash (Apache RocketMQ 5.3.3, ConsistentHashRouter)."""
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 

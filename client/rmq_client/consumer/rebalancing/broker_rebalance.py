@@ -1,4 +1,4 @@
-"""Shares that brokers divide: they know how a group consumes a topic, by pulling or by popping."""
+"""Rebalancing by brokers, which know whether a group pulls or pops a topic."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .share import Share
 
 log = logging.getLogger("rmq.client.rebalance")
 
-# How brokers can divide queues, by their names for it (Apache RocketMQ 5.3.3, QueryAssignmentProcessor).
+# The brokers' names of the strategies that they support (Apache RocketMQ 5.3.3, QueryAssignmentProcessor).
 STRATEGY_NAMES: Final[dict[Allocation, str]] = {averagely: "AVG", by_circle: "AVG_BY_CIRCLE"}
 
 
 class BrokerRebalance(Rebalance):
-    """Asks a broker of the topic (400)."""
+    """Asks a broker of the topic for the share (400)."""
 
     def __init__(
         self,
@@ -45,7 +45,10 @@ class BrokerRebalance(Rebalance):
             lambda address: self._client.assignments(address, topic, self._client_id, self._strategy_name),
         )
         if assignments is None:
-            log.info("group %s: the broker does not know this consumer yet", self._group)
+            log.info(
+                "share unknown, the broker does not know this consumer yet group=%s; a heartbeat is sent",
+                self._group,
+            )
             await self._announce()
             return None
         pulled, popped = set(), set()

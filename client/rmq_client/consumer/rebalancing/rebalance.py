@@ -1,4 +1,4 @@
-"""Rebalancing: which queues of the subscribed topics are this consumer's share now."""
+"""Rebalancing: the share of this consumer of each subscribed topic."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ log = logging.getLogger("rmq.client.rebalance")
 
 T = TypeVar("T")
 Announce = Callable[[], Awaitable[None]]
-"""Tells all brokers of this consumer."""
+"""Sends a heartbeat to all brokers."""
 
 
 class Rebalance(ABC):
-    """Tells shares. Changes nothing: the consumer takes and gives up by what it says."""
+    """Determines shares. It changes nothing: the consumer takes and gives up the queues."""
 
     def __init__(self, group: str, client_id: str, *, routes: RouteTable, announce: Announce) -> None:
         self._group = group
@@ -33,32 +33,35 @@ class Rebalance(ABC):
         self._missing: set[str] = set()
 
     async def share(self, topic: str) -> Share | None:
-        """The share of a topic; None where it cannot be told now, and all stays as it is."""
+        """Return the share of a topic; None if it is unknown now, and everything stays as it is."""
         try:
             route = await self._routes.route(topic)
         except RouteError as error:
             if topic.startswith(RETRY_TOPIC_PREFIX):
-                return Share(frozenset(), sole_member=True)  # nothing has come back yet
+                return Share(frozenset(), sole_member=True)  # no message was sent back so far
             if topic not in self._missing:
                 self._missing.add(topic)
-                log.warning("group %s waits for its topic: %s", self._group, error)
+                log.warning("group waits for a topic group=%s cause=%s", self._group, error)
             return None
         except ClientError as error:
-            log.warning("group %s cannot be rebalanced: %s", self._group, error)
+            log.warning("group not rebalanced group=%s cause=%s; retried", self._group, error)
             return None
         self._missing.discard(topic)
         try:
             return await self._share(route)
         except ClientError as error:
-            log.warning("group %s cannot be rebalanced: %s", self._group, error)
+            log.warning("group not rebalanced group=%s cause=%s; retried", self._group, error)
             return None
 
     @abstractmethod
     async def _share(self, route: TopicRoute) -> Share | None:
-        """The share of a topic whose route is known. Raises ClientError."""
+        """Return the share of a topic with a known route. Raises ClientError."""
 
     async def _ask_any_broker(self, route: TopicRoute, ask: Callable[[str], Awaitable[T]]) -> T:
-        """Any broker of the topic knows the group: the answer of one. Raises ClientError."""
+        """Return the answer of any broker of the topic, since each one knows the group.
+
+        Raises ClientError.
+        """
         names = list(route.brokers)
         random.shuffle(names)
         failure: ClientError = RouteError(f"topic {route.topic} has no broker")
@@ -75,7 +78,7 @@ class Rebalance(ABC):
 
 
 class ClientRebalance(Rebalance):
-    """Shares that the members of a group compute, all in the same way."""
+    """Shares that the members of a group compute by one strategy."""
 
     def __init__(
         self,
@@ -87,7 +90,7 @@ class ClientRebalance(Rebalance):
         allocation: Allocation | None,
         announce: Announce,
     ) -> None:
-        """Without `allocation`, in broadcasting, all queues are this consumer's."""
+        """Without `allocation`, in broadcasting, this consumer gets all queues."""
         super().__init__(group, client_id, routes=routes, announce=announce)
         self._api = api
         self._allocation = allocation
@@ -99,13 +102,18 @@ class ClientRebalance(Rebalance):
             route, lambda address: self._api.consumer_ids(address, self._group)
         )
         if self._client_id not in client_ids:
-            log.info("group %s: the broker does not know this consumer yet", self._group)
+            log.info(
+                "share unknown, the broker does not know this consumer yet group=%s; a heartbeat is sent",
+                self._group,
+            )
             await self._announce()
             return None
         queues = sorted(route.read_queues)
         try:
             share = self._allocation(self._client_id, queues, sorted(client_ids))
-        except Exception:  # the application's own strategy, say
-            log.exception("group %s: the queues of %s could not be allocated", self._group, route.topic)
+        except Exception:  # possibly the application's own strategy
+            log.exception(
+                "allocation strategy failed group=%s topic=%s; the assignment stays", self._group, route.topic
+            )
             return None
         return Share(frozenset(share), sole_member=len(client_ids) == 1)

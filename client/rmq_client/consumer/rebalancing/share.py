@@ -11,9 +11,9 @@ from ..requests.pop_source import PopSource
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What is this consumer's of one topic: queues to pull, and where to pop.
+    """This consumer's share of one topic: queues to pull, and sources to pop.
 
-    `alone`: nobody else can have had the queues just now.
+    `sole_member`: no other member can have had the queues a moment ago.
     """
 
     queues: frozenset[MessageQueue]

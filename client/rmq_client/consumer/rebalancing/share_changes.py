@@ -1,4 +1,4 @@
-"""Telling an application when its consumer's share of a topic's queues has changed."""
+"""Notification of an application when its consumer's share of a topic has changed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger("rmq.client.consumer")
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """A consumer's share of a topic: its `queues` now, and which of them were `taken` or `given_up` since.
+    """A consumer's share of a topic: its `queues` now, and those `taken` or `given_up` since the last change.
 
-    `all_queues` are those of the topic that can be read, as far as this client knows. Where messages are
-    popped, a queue with the id -1 stands for all queues of a broker.
+    `all_queues` are the readable queues of the topic, as far as this client knows. For popped topics, a queue
+    with the id -1 stands for all queues of a broker.
     """
 
     topic: str
@@ -33,11 +33,11 @@ class ShareChange:
 
 
 ShareListener: TypeAlias = Callable[[ShareChange], None]
-"""Is told of changes, on the loop that the consumer was started on; what it raises is logged."""
+"""Is called on the loop that the consumer was started on. Its exceptions are logged."""
 
 
 class ShareChangeNotifier:
-    """Compares shares with those that were told last. Belongs to the network loop."""
+    """Compares shares with the last known ones, and calls the listener. Belongs to the network loop."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ShareChangeNotifier:
         application_loop: asyncio.AbstractEventLoop,
         namespace: Namespace,
     ) -> None:
-        """`namespace`: the listener is told without it."""
+        """The listener gets names without `namespace`."""
         self._namespace = namespace
         self._listener = listener
         self._routes = routes
@@ -54,7 +54,7 @@ class ShareChangeNotifier:
         self._told: dict[str, set[MessageQueue]] = {}
 
     def compare(self, queues: Iterable[MessageQueue]) -> None:
-        """These are the consumer's now, of all topics."""
+        """Compare all queues of the consumer, of all topics, with the last known ones."""
         shares: defaultdict[str, set[MessageQueue]] = defaultdict(set)
         for queue in queues:
             shares[queue.topic].add(queue)
@@ -82,5 +82,5 @@ class ShareChangeNotifier:
     def _call(self, change: ShareChange) -> None:
         try:
             self._listener(change)
-        except Exception:  # the application's own
-            log.exception("the listener for this consumer's share of %s failed", change.topic)
+        except Exception:  # raised by the application's code
+            log.exception("share listener failed topic=%s", change.topic)

@@ -1,4 +1,4 @@
-"""Acknowledgements on their way: those that come while one is under way go together."""
+"""Acknowledgements: those posted while a request is in flight share the next one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .pop_receipts import PopHandle
 log = logging.getLogger("rmq.client.pop")
 
 _MAX_BATCH: Final = 512
-# A batch names messages by bits, counted from the first of their pop: few messages that are far from it go
-# alone.
+# A batch names messages by bits, counted from the first message of their pop. Messages beyond this distance
+# are acknowledged one by one.
 _MAX_DISTANCE: Final = 8_192
 
 _Destination = tuple[str, str]
-"""A broker's address, and a topic."""
+"""Address of a broker, and a topic."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class _Ack:
 
 
 class AckSender:
-    """Sends acknowledgements, in batches where there are many. Belongs to one loop."""
+    """Sends acknowledgements, in batches if there are many. Belongs to one loop."""
 
     def __init__(self, client: PopClient) -> None:
         self._client = client
@@ -49,14 +49,14 @@ class AckSender:
         self._without_batches: set[str] = set()
 
     async def ack(self, address: str, topic: str, held: PopHandle) -> None:
-        """Acknowledge one message; `topic` is the one that was popped. Raises as PopClient.ack.
+        """Acknowledge one message; `topic` is the popped one. Raises as PopClient.ack.
 
-        It is acknowledged also where the caller does not wait for it.
+        The acknowledgement is sent even if its caller is cancelled.
         """
         await self.post(address, topic, held)
 
     def post(self, address: str, topic: str, held: PopHandle) -> asyncio.Future[None]:
-        """The same, for who does not wait: the future tells how it ended."""
+        """Acknowledge one message without waiting. The future has the outcome."""
         ack = _Ack(held, asyncio.get_running_loop().create_future())
         destination = (address, topic)
         waiting = self._waiting.get(destination)
@@ -69,7 +69,7 @@ class AckSender:
         return ack.done
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no acknowledgement is in flight."""
         if self._senders:
             await asyncio.wait(list(self._senders), timeout=timeout_seconds)
 
@@ -82,12 +82,12 @@ class AckSender:
         finally:
             del self._waiting[destination]
             for ack in [*batch, *waiting]:
-                ack.done.cancel()  # only what has no outcome, because this task was ended
+                ack.done.cancel()  # only futures without an outcome, because this task was cancelled
 
     async def _send_batch(self, destination: _Destination, batch: list[_Ack]) -> None:
         address, topic = destination
         near = [ack for ack in batch if 0 <= ack.held.offset - ack.held.receipt.start_offset < _MAX_DISTANCE]
-        if len(near) < 2 or address in self._without_batches:  # one needs no batch
+        if len(near) < 2 or address in self._without_batches:  # one message needs no batch
             await self._one_by_one(address, batch)
             return
         single = [ack for ack in batch if ack not in near]
@@ -107,8 +107,8 @@ class AckSender:
             for ack in near:
                 ack.succeed()
             near = []
-        # A batch's answer does not say which of its messages it could not acknowledge. Doing it twice is no
-        # error.
+        # The answer to a batch does not say which messages it could not acknowledge. Acknowledging is
+        # idempotent.
         await self._one_by_one(address, [*single, *near])
 
     async def _one_by_one(self, address: str, acks: list[_Ack]) -> None:
@@ -125,10 +125,10 @@ class AckSender:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._senders.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s ended by an error", task.get_name(), exc_info=error)
+            log.error("task failed name=%s", task.get_name(), exc_info=error)
 
 
 def log_failure(acked: asyncio.Future[None]) -> None:
-    """For acknowledgements that nobody waits for."""
+    """Log the failure of an acknowledgement that nobody waits for."""
     if not acked.cancelled() and (error := acked.exception()) is not None:
-        log.warning("not acknowledged, so the message may come again: %s", error)
+        log.warning("message not acknowledged cause=%s; it may be redelivered", error)

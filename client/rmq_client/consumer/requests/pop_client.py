@@ -1,6 +1,7 @@
-"""Popping: the requests, their outcomes, and the messages in them. Used by simple and push consumers alike.
+"""POP requests of simple and push consumers: pop, notification, acknowledge, change the invisible time.
 
-The codes of POP do not fit into binary headers, which have 16 bits for them: these requests go in JSON.
+The request codes of POP do not fit into binary headers, which have 16 bits for them. So these requests are in
+JSON.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from .pull_client import unpack
 
 log = logging.getLogger("rmq.client.pop")
 
-# What brokers give at once (Apache RocketMQ 5.3.3, PopMessageProcessor).
+# The most messages of one pop (Apache RocketMQ 5.3.3, PopMessageProcessor).
 MAX_POPPED: Final = 32
 
-# How much longer than the broker's hold a pop is waited for.
+# Timeout of a pop beyond the time that the broker holds it.
 _ANSWER_MARGIN_SECONDS: Final = 10.0
-# Brokers refuse what is older than its client waits for it. What does not wait cannot be too old.
+# Brokers refuse requests older than their poll time. A pop that does not wait must never be too old.
 _BORN_TIME_AHEAD_MS: Final = 3_600_000
 _NOTHING_THERE: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT})
 _ALREADY_ACKNOWLEDGED: Final = frozenset({ResponseCode.NO_MESSAGE})
@@ -59,14 +60,16 @@ _ALREADY_ACKNOWLEDGED: Final = frozenset({ResponseCode.NO_MESSAGE})
 
 @dataclass(slots=True)
 class PopResult:
-    """What a pop brought: `messages` are wanted; `unwanted` have another tag with the same hash code."""
+    """Result of a pop: `messages` match the subscription, `unwanted` have another tag with the same hash
+    code.
+    """
 
     messages: list[MessageExt]
     unwanted: list[MessageExt]
 
 
 class PopClient:
-    """Pops from the brokers of one group's topics, and settles what was popped."""
+    """Sends POP requests of one group."""
 
     def __init__(
         self,
@@ -77,14 +80,17 @@ class PopClient:
         *,
         from_newest: bool = False,
     ) -> None:
-        """`group`: its full name. `from_newest`: where it begins in a queue that it has never consumed."""
+        """`group` is the full name.
+
+        `from_newest`: begin at the end of a queue that the group never consumed.
+        """
         self._requester = requester
         self._group = group
         self._settings = settings
         self._namespace = Namespace(settings.namespace)
         self._now_ms = now_ms
         self._init_mode = int(from_newest)
-        # How far a broker's clock is ahead of this one's, or less: answers are under way for some time.
+        # Least lead of a broker's clock over this one: the answer's time in flight counts as lag.
         self._clock_lead_ms: dict[str, int] = {}
 
     async def pop(
@@ -99,11 +105,12 @@ class PopClient:
         in_order: bool = False,
         attempt_id: str | None = None,
     ) -> PopResult:
-        """Up to `max_messages`, of which no other consumer sees anything for `invisible_ms`.
+        """Pop up to `max_messages`, which stay invisible to other consumers for `invisible_ms`.
 
-        Where nothing is there, the broker waits for `poll_ms`. `in_order`: of a queue of which the group has
-        something in its hands nothing more is given; who asks again with the same `attempt_id`, because no
-        answer came, gets what that one would have brought. Raises BrokerError, UnreachableError.
+        Without a message the broker waits for up to `poll_ms`. `in_order`: the broker returns no more
+        messages of a queue that has unacknowledged ones of the group. A repeated request with the same
+        `attempt_id`, after an answer was lost, returns the messages of that answer. Raises BrokerError,
+        UnreachableError.
         """
         about = f"pop from {source.topic} of {source.broker_name}"
         data = subscription.data
@@ -143,9 +150,9 @@ class PopClient:
     async def has_messages(
         self, address: str, source: PopSource, poll_ms: int, *, in_order: bool = False
     ) -> bool:
-        """Whether there is something to pop (in order, perhaps), now or within `poll_ms`.
+        """Whether there are messages to pop (`in_order`: in order), now or within `poll_ms`.
 
-        Raises Busy where too many ask the broker, BrokerError, UnreachableError.
+        Raises Busy if too many consumers ask the broker, BrokerError, UnreachableError.
         """
         about = f"wait for messages of {source.topic} of {source.broker_name}"
         header = NotificationRequestHeader(
@@ -169,7 +176,7 @@ class PopClient:
     async def assignments(
         self, address: str, topic: str, client_id: str, strategy_name: str
     ) -> list[MessageQueueAssignment] | None:
-        """400: the queues that the broker gives this client; None where it cannot tell.
+        """400: return the queues that the broker assigns to this client, None if it cannot tell.
 
         Raises BrokerError, UnreachableError.
         """
@@ -186,9 +193,9 @@ class PopClient:
     # --- settling ---
 
     async def ack(self, address: str, held: PopHandle) -> None:
-        """The message is done with.
+        """Acknowledge one message.
 
-        Raises ReceiptExpired where it is not this consumer's any more, BrokerError, UnreachableError.
+        Raises ReceiptExpired if it no longer belongs to this consumer, BrokerError, UnreachableError.
         """
         about = f"acknowledge message {held.offset} of {held.topic}"
         header = AckMessageRequestHeader(
@@ -203,9 +210,9 @@ class PopClient:
         _check_acknowledged(response, address, about)
 
     async def ack_batch(self, address: str, topic: str, held: Iterable[PopHandle]) -> bool:
-        """Messages of a topic (or of its retry topics) and of one broker are done with.
+        """Acknowledge messages of one topic (or of its retry topics) and one broker.
 
-        Returns whether that is so of all of them. Raises BrokerError, UnreachableError.
+        Returns whether all were acknowledged. Raises BrokerError, UnreachableError.
         """
         by_pop: defaultdict[Receipt, int] = defaultdict(int)
         for one in held:
@@ -234,9 +241,9 @@ class PopClient:
         return not response.remark
 
     async def change_invisible_time(self, address: str, held: PopHandle, invisible_ms: int) -> Receipt:
-        """The message comes back `invisible_ms` from now; returns the receipt that is good from now on.
+        """Make a message visible again `invisible_ms` from now, and return its new receipt.
 
-        Raises ReceiptExpired where it is not this consumer's any more, BrokerError, UnreachableError.
+        Raises ReceiptExpired if it no longer belongs to this consumer, BrokerError, UnreachableError.
         """
         about = f"change of the invisible time of message {held.offset} of {held.topic}"
         old = held.receipt
@@ -269,13 +276,14 @@ class PopClient:
         return parse_handle(message, self.topic_of(message), self._group)
 
     def topic_of(self, message: MessageExt) -> str:
-        """The full name of the topic that a message was popped of."""
+        """Return the full name of the topic that a message was popped from."""
         return self._namespace.wrap(message.topic)
 
     def overdue_ms(self, receipt: Receipt) -> int:
-        """For how long others may have got the message, by its broker's clock; negative: they cannot yet.
+        """Return for how long a message has been visible again, by its broker's clock; negative: still
+        invisible.
 
-        What is said is the least, as far as clocks go evenly.
+        The result is a lower bound, as long as the clocks run at the same speed.
         """
         now_ms = self._now_ms() + self._clock_lead_ms.get(receipt.broker_name, 0)
         return now_ms - receipt.revive_time
@@ -308,7 +316,10 @@ class PopClient:
         return now_ms + self._clock_lead_ms.get(source.broker_name, 0)
 
     def _messages(self, body: bytes, address: str, source: PopSource, about: str) -> list[MessageExt]:
-        """The messages of an answer. What cannot be read is not acknowledged: it comes again."""
+        """Decode the messages of an answer.
+
+        An unreadable message is not acknowledged, so it is redelivered.
+        """
         limit = self._settings.max_unpacked_body_bytes
         messages, damage = decode_until_damage(body, max_body_bytes=limit)
         if damage is None:
@@ -319,7 +330,7 @@ class PopClient:
         if not messages:
             remark = f"unreadable messages: {damage}"
             raise BrokerError(ResponseCode.SUCCESS, remark, address, about) from damage
-        log.error("%s: %s; the messages before it are used", about, damage)
+        log.error("messages not readable request=%s cause=%s; those before them are used", about, damage)
         return messages
 
 

@@ -7,13 +7,13 @@ from typing import Final
 
 from rmq_remoting.message_queue import MessageQueue
 
-# Any of a broker's queues of the topic.
+# All queues of the topic on a broker.
 ANY_QUEUE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class PopSource:
-    """Where to pop: a topic's queues on one broker, or one of them."""
+    """The queues to pop: all queues of a topic on one broker, or one of them."""
 
     topic: str
     broker_name: str
@@ -21,5 +21,5 @@ class PopSource:
 
     @property
     def queue(self) -> MessageQueue:
-        """The same as a queue."""
+        """The source as a queue."""
         return MessageQueue(self.topic, self.broker_name, self.queue_id)

@@ -1,4 +1,4 @@
-"""One pull: the request, its outcomes, and the messages in it. Used by push and pull consumers alike."""
+"""Pull requests of push and pull consumers, and their results."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from ..subscription import Subscription
 
 log = logging.getLogger("rmq.client.pull")
 
-# How much longer than the broker's hold a pull is waited for (Apache RocketMQ 5.3.3: 15 s and 30 s).
+# Timeout of a pull beyond the time that the broker holds it (Apache RocketMQ 5.3.3: 15 s and 30 s).
 _ANSWER_MARGIN_SECONDS: Final = 15.0
 
 
 @dataclass(slots=True)
 class PullResult:
-    """What a pull brought. `next_offset` is where to go on, also where nothing was found or wanted."""
+    """Result of a pull. `next_offset` is the offset of the next pull, also without matching messages."""
 
     status: PullStatus
     next_offset: int
@@ -44,7 +44,7 @@ class PullResult:
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
-    """At most so many messages and bytes in one pull; how long the broker holds one that finds nothing."""
+    """Bounds of one pull in messages and bytes, and how long the broker holds a pull that finds nothing."""
 
     batch_size: int = 32
     max_bytes: int = 256 * 1024
@@ -52,7 +52,9 @@ class PullSettings:
 
 
 class PullClient:
-    """Pulls from the brokers of one group's queues; follows their advice which broker to ask next."""
+    """Pulls from the brokers of one group's queues, and follows their suggestions which broker to ask
+    next.
+    """
 
     def __init__(
         self, requester: Requester, group: str, pull_settings: PullSettings, settings: ClientSettings
@@ -75,8 +77,8 @@ class PullClient:
     ) -> PullResult:
         """Pull from `offset`.
 
-        `commit_offset` is taken along as the group's progress. `send_subscription`: the broker is to filter
-        by this subscription and not by what heartbeats told it. Raises BrokerError, UnreachableError.
+        `commit_offset` is committed with the pull. `send_subscription`: the broker filters by this
+        subscription, not by that of heartbeats. Raises BrokerError, UnreachableError.
         """
         broker_id = self._advised_broker_ids.get(queue, MASTER_BROKER_ID)
         address = route.known_address(queue.broker_name, queue, broker_id)
@@ -150,8 +152,10 @@ class PullClient:
     def _messages(
         self, body: bytes, address: str, queue: MessageQueue, result: PullResult
     ) -> list[MessageExt]:
-        """The messages of a body. One whose body cannot be unpacked is passed over, as Apache's client does;
-        where a record is damaged, what is before it counts, and the next pull begins there.
+        """Decode the messages of a body.
+
+        A message whose body cannot be decompressed is skipped, as Apache's client does. At a damaged record,
+        the messages before it are used, and the next pull begins there.
         """
         limit = self._settings.max_unpacked_body_bytes
         messages, damage = decode_until_damage(body, max_body_bytes=limit)
@@ -164,19 +168,23 @@ class PullClient:
             raise BrokerError(
                 ResponseCode.SUCCESS, f"unreadable messages: {damage}", address, f"pull from {queue}"
             ) from damage
-        log.error("pull from %s: %s; the messages before it are used", queue, damage)
+        log.error("messages not readable queue=%s cause=%s; those before them are used", queue, damage)
         result.next_offset = messages[-1].queue_offset + 1
         return messages
 
 
 def unpack(message: MessageExt, queue: MessageQueue, limit: int) -> bool:
-    """Decompress a message's body in place; whether that was possible. `limit` is in bytes."""
+    """Decompress a message's body in place, up to `limit` bytes; whether that was possible."""
     if message.sys_flag & MessageSysFlag.COMPRESSED and message.body:
         try:
             message.body = decompress(message.body, CompressionType.of_sys_flag(message.sys_flag), limit)
         except DecompressionError as error:
             log.error(
-                "message %s at %d of %s is lost: %s", message.msg_id, message.queue_offset, queue, error
+                "message lost, its body cannot be decompressed id=%s offset=%d queue=%s cause=%s",
+                message.msg_id,
+                message.queue_offset,
+                queue,
+                error,
             )
             return False
         message.sys_flag &= ~MessageSysFlag.COMPRESSED

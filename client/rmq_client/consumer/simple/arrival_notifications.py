@@ -1,8 +1,8 @@
-"""Waiting for messages without taking them: brokers tell that there is something to pop.
+"""Notifications that a source has messages to pop, without popping them.
 
-A pop that waits at a broker cannot be called back: what it finds is kept from the other consumers, whether
-or not somebody here still wants it. So the simple consumer asks the brokers of all its topics at once whether
-there is something (200054), and pops where there is.
+A pop that waits at a broker cannot be withdrawn: messages that it finds become invisible to the other
+consumers, whether or not a caller here still waits. So the simple consumer asks the brokers of all its topics
+at once whether there are messages (200054), and pops then.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ..requests.pop_source import PopSource
 
 log = logging.getLogger("rmq.client.pop")
 
-# How long a broker holds a question (Apache RocketMQ 5.3.3: 15 s for a pull).
+# How long a broker holds a notification request (Apache RocketMQ 5.3.3: 15 s for a pull).
 _HOLD_MS: Final = 15_000
-# A question that is answered 'nothing' sooner than this, or not at all, is not repeated sooner.
+# A request that is answered 'nothing' earlier, or not at all, is not repeated before this time.
 _MIN_POLL_SECONDS: Final = 1.0
 
 AddressOf = Callable[[PopSource], Awaitable[str]]
-"""The address of a broker. Raises ClientError."""
+"""Returns the address of a broker. Raises ClientError."""
 
 
 class ArrivalNotifications:
-    """One question under way for each place, for whoever waits. Belongs to one loop."""
+    """One notification request in flight per source, for all waiting callers. Belongs to one loop."""
 
     def __init__(self, client: PopClient, address_of: AddressOf) -> None:
         self._client = client
@@ -36,9 +36,9 @@ class ArrivalNotifications:
         self._asking: dict[PopSource, asyncio.Task[bool]] = {}
 
     async def wait(self, sources: Iterable[PopSource], timeout_seconds: float) -> PopSource | None:
-        """A place that has something; None where none of them had for so long, or one could not tell.
+        """Return a source that has messages; None if none has in time, or a broker could not tell.
 
-        Who is cancelled takes nothing along: the questions stay, and are the next one's.
+        A cancelled caller does not cancel the requests: they serve the next caller.
         """
         tasks = {self._ask(source): source for source in sources}
         done, _ = await asyncio.wait(
@@ -50,7 +50,7 @@ class ArrivalNotifications:
         return None
 
     async def stop(self) -> None:
-        """Ask no more; who waits goes on at once."""
+        """Cancel all requests. Waiting callers return at once."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Receiving by POP: which broker is popped next, and popped messages that no `receive` has returned yet."""
+"""Receiving by POP: the order of the brokers, and popped messages that no `receive` has returned yet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Received(NamedTuple):
 class MessageReceiver:
     """Pops for one started simple consumer. Belongs to the loop of its start.
 
-    A pop that was sent is never given up: a cancelled `receive` leaves its messages to the next one.
+    A pop that was sent is never abandoned: a cancelled `receive` leaves its messages to the next one.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class MessageReceiver:
         group: str,
         subscriptions: Callable[[], dict[str, Subscription]],
     ) -> None:
-        """`subscriptions` returns those of the consumer now, by full topic name."""
+        """`subscriptions` returns the current ones of the consumer, by full topic name."""
         self._instance = instance
         self._client = client
         self._acks = acks

@@ -1,4 +1,4 @@
-"""Messages that were popped and not handed out yet: their time runs."""
+"""Popped messages that were not returned yet; their invisible time runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PrefetchedMessage:
 
 
 class PrefetchedMessages:
-    """A queue of such messages. Belongs to one loop; bounded by what its owner pops at once."""
+    """A queue of prefetched messages. Belongs to one loop; bounded by the number of messages of one pop."""
 
     def __init__(self) -> None:
         self._waiting: deque[PrefetchedMessage] = deque()
@@ -27,12 +27,12 @@ class PrefetchedMessages:
         return len(self._waiting)
 
     def put(self, messages: Iterable[MessageExt], invisible_ms: int, popped_at: float) -> None:
-        """Keep messages that were popped at `popped_at`, or a little later."""
+        """Add messages that were popped at `popped_at`, or a little later."""
         visible_at = popped_at + invisible_ms / 1000
         self._waiting.extend(PrefetchedMessage(message, visible_at) for message in messages)
 
     def take(self, max_messages: int, now: float) -> list[PrefetchedMessage]:
-        """The next ones; what is visible to others again is passed over."""
+        """Return the next messages. Messages that are visible to others again are skipped."""
         taken: list[PrefetchedMessage] = []
         while self._waiting and len(taken) < max_messages:
             waiting = self._waiting.popleft()
@@ -41,5 +41,5 @@ class PrefetchedMessages:
         return taken
 
     def put_back(self, taken: Sequence[PrefetchedMessage]) -> None:
-        """What was taken is to be taken again."""
+        """Put taken messages back to the front."""
         self._waiting.extendleft(reversed(taken))

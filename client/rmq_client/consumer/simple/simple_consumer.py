@@ -1,4 +1,4 @@
-"""SimpleConsumer: the application takes messages one by one, and says of each when it is done with it."""
+"""SimpleConsumer: the application receives messages and acknowledges each one."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _DEFAULT_SETTINGS: Final = ClientSettings()
 _ITERATED_AT_ONCE: Final = 16
 _FIRST_PAUSE_SECONDS: Final = 0.005
 _MAX_DOUBLINGS: Final = 7
-# What waited here is given as it is where so much of the time that is asked for is left. Iterating lets its
-# own messages wait, and needs more room.
+# Prefetched messages with this part of the requested invisible time left are returned as they are. Iterating
+# lets its own messages wait, and needs more room.
 _RECEIVED_SHARE: Final = 0.9
 _ITERATED_SHARE: Final = 0.5
 
 
 class SimpleConsumer(Lifetime):
-    """Takes messages that no other consumer of the group sees for a while.
+    """Receives messages that are invisible to the other consumers of the group for a while.
 
     ::
 
@@ -47,8 +47,8 @@ class SimpleConsumer(Lifetime):
                 ...
                 await consumer.ack(message)
 
-    A message that is not acknowledged within its invisible time comes again, to this consumer or another one
-    of the group, with its `delivery_attempt` one higher; when it has been given out too often for the group's
+    A message that is not acknowledged within its invisible time is redelivered, to this or another consumer
+    of the group, with its `delivery_attempt` increased by one. After the number of deliveries in the group's
     configuration it becomes a dead letter. Consumers of a group share all queues: there is no rebalancing,
     and no order.
     """
@@ -64,12 +64,12 @@ class SimpleConsumer(Lifetime):
         await_seconds: float = 15.0,
         settings: ClientSettings = _DEFAULT_SETTINGS,
     ) -> None:
-        """`subscriptions`: one topic, several topics, or a mapping of topics to tags such as `paid || sent`
-        (`*`: all messages) or to an `Sql` expression.
+        """Prepare a consumer. Raises UsageError.
 
-        `consume_from` counts for queues that the group has never consumed. `invisible_seconds` and
-        `await_seconds` are what `receive` uses where it is not told, and what iterating uses. Raises
-        UsageError.
+        `subscriptions`: one topic, several topics, or a mapping of topics to tags such as `paid || sent`
+        (`*`: all messages) or to an `Sql` expression. `consume_from` counts for queues that the group has
+        never consumed. `invisible_seconds` and `await_seconds` are the defaults of `receive`, and the values
+        of iterating.
         """
         self._namespace = Namespace(settings.namespace)
         self._group = self._namespace.checked_group(group)
@@ -84,7 +84,7 @@ class SimpleConsumer(Lifetime):
         self._subscriptions = subscriptions_to(subscriptions, self._namespace, now_ms())
         self._instance: ClientInstance | None = None
         self._starts_or_stops = asyncio.Lock()
-        # Made by start().
+        # Created by start().
         self._member: PollingMember
         self._client: PopClient
         self._acks: AckSender
@@ -93,7 +93,7 @@ class SimpleConsumer(Lifetime):
     # --- life ---
 
     async def start(self) -> None:
-        """Join the group. Raises ClientError, also where a topic does not exist."""
+        """Join the group. Raises ClientError, also for a topic that does not exist."""
         async with self._starts_or_stops:
             await self._start()
 
@@ -119,7 +119,7 @@ class SimpleConsumer(Lifetime):
         self._instance = instance
 
     async def stop(self) -> None:
-        """Leave the group. Messages that were popped and not handed out go back at once."""
+        """Leave the group. Popped messages that were not returned become visible again at once."""
         await uninterrupted(self._end())
 
     async def _end(self) -> None:
@@ -138,13 +138,13 @@ class SimpleConsumer(Lifetime):
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not been stopped."""
+        """Whether it was started and not stopped."""
         return self._instance is not None
 
-    # --- what is consumed ---
+    # --- subscriptions ---
 
     async def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Take messages of a topic, or of another part of it, from now on. Raises ClientError."""
+        """Receive messages of another topic, or with another filter, from now on. Raises ClientError."""
         known = self._subscriptions
         topic = self._namespace.wrap(topic)
         self._subscriptions = {**known, topic: Subscription(topic, expression, now_ms())}
@@ -156,7 +156,7 @@ class SimpleConsumer(Lifetime):
                 raise
 
     async def unsubscribe(self, topic: str) -> None:
-        """Take messages of a topic no longer."""
+        """Stop receiving messages of a topic."""
         topic = self._namespace.wrap(topic)
         self._subscriptions = {name: one for name, one in self._subscriptions.items() if name != topic}
         if self._instance is not None:
@@ -173,11 +173,12 @@ class SimpleConsumer(Lifetime):
         invisible_seconds: float | None = None,
         await_seconds: float | None = None,
     ) -> list[MessageExt]:
-        """Up to `max_messages` (and 32), of one topic and broker; none if none come within `await_seconds`.
+        """Return up to `max_messages` (and 32) of one topic and broker; none if none arrive in
+        `await_seconds`.
 
-        No other consumer of the group gets them for `invisible_seconds`, of which the way here is a part.
-        What a cancelled call would have got, the next one gets. Raises ClientError where no broker of the
-        topics can be asked.
+        They are invisible to other consumers of the group for `invisible_seconds`, which include the
+        transfer. Messages that a cancelled call would have returned are returned by the next one. Raises
+        ClientError if no broker of the topics can be asked.
         """
         self._running()
         if max_messages < 1:
@@ -190,10 +191,10 @@ class SimpleConsumer(Lifetime):
         return (await self._receiver.receive(max_messages, invisible_ms, wait_seconds)).messages
 
     async def ack(self, message: MessageExt) -> None:
-        """The group is done with the message. Acknowledgements that are under way together go together.
+        """Acknowledge the message for the group. Concurrent acknowledgements share requests.
 
-        Raises ReceiptExpired where the message is not this consumer's any more: then it may come again.
-        Raises other ClientErrors where that is not known.
+        Raises ReceiptExpired if the message no longer belongs to this consumer: it may be redelivered. Raises
+        other ClientErrors if that is unknown.
         """
         self._running()
         handle = self._client.handle_of(message)
@@ -202,9 +203,9 @@ class SimpleConsumer(Lifetime):
         self._check_in_time(handle, "acknowledged")
 
     async def change_invisible_duration(self, message: MessageExt, seconds: float) -> None:
-        """The message comes again `seconds` from now, unless it is acknowledged before; 0: at once.
+        """Make the message visible again `seconds` from now, unless it is acknowledged before; 0: at once.
 
-        It has another receipt then; the old one, in a copy of it, is good for nothing. Raises as `ack`.
+        The message gets another receipt. The old one, in a copy of it, is useless then. Raises as `ack`.
         """
         self._running()
         handle = self._client.handle_of(message)
@@ -212,17 +213,19 @@ class SimpleConsumer(Lifetime):
         self._check_in_time(handle, "kept")
 
     async def __aiter__(self) -> AsyncIterator[MessageExt]:
-        """Message by message, until the consumer is stopped. Raises as `receive`.
+        """Yield message by message until the consumer is stopped. Raises as `receive`.
 
-        Several are popped at once. One that waited here for long is kept from the others anew before it is
-        given; one that waited for too long is passed over, and comes again.
+        Several messages are popped at once. A message that waited here for long is made invisible again
+        before it is returned. A message that waited for too long is skipped, and redelivered.
         """
         while self._instance is not None:
             for message in await self.next_messages():
                 yield message
 
     async def next_messages(self) -> list[MessageExt]:
-        """What iterating gives next: one message, the others of the same pop being kept; or none, for now."""
+        """Return the next message of an iteration, and keep the others of its pop; none if there is none
+        for now.
+        """
         self._running()
         receiver = self._receiver
         messages = await receiver.take_prefetched(1, self._invisible_ms, _ITERATED_SHARE)
@@ -233,13 +236,13 @@ class SimpleConsumer(Lifetime):
         return received.messages[:1]
 
     def _check_in_time(self, handle: PopHandle, done: str) -> None:
-        """Apache's brokers take what is too late without a word, and the message may come again."""
+        """Raise ReceiptExpired for a late request: Apache's brokers accept it silently, and may redeliver."""
         late_ms = self._client.overdue_ms(handle.receipt)
         if late_ms > 0:
             raise ReceiptExpired(
                 ResponseCode.NO_MESSAGE,
-                f"the message was {done}, but {late_ms} ms after its invisible time had ended: it may come "
-                "again; use a longer invisible time",
+                f"the message was {done} {late_ms} ms after the end of its invisible time: it may be "
+                "redelivered; use a longer invisible time",
                 handle.receipt.broker_name,
                 f"message {handle.offset} of {handle.topic}",
             )
@@ -251,8 +254,8 @@ class SimpleConsumer(Lifetime):
 
 
 def _milliseconds(seconds: float, *, least: int = 1) -> int:
-    """An invisible time as brokers take it. Raises UsageError."""
+    """Return an invisible time in the unit of brokers. Raises UsageError."""
     milliseconds = round(seconds * 1000)
     if milliseconds < least:
-        raise UsageError(f"an invisible time of {seconds} s is too short: {least} ms are the least")
+        raise UsageError(f"an invisible time of {seconds} s is too short: it must be at least {least} ms")
     return milliseconds

@@ -146,7 +146,7 @@ async def test_a_route_outlives_name_servers_that_are_down(caplog: pytest.LogCap
     table.request_failed("T")
     await asyncio.sleep(1)
     assert table.existing["T"] is route
-    assert "could not be refreshed: down" in caplog.text
+    assert "route not refreshed topic=T cause=down" in caplog.text
     servers.down = False
     del servers.topics["T"]
     table.request_failed("T")

@@ -166,9 +166,9 @@ def test_a_single_broker_is_half_of_one() -> None:
     ("make", "problem"),
     [
         (lambda: FaultTolerance(avoidance=((100, 1), (50, 2))), "latencies must ascend"),
-        (lambda: FaultTolerance(avoidance=((100, -1),)), "no value be below 0"),
-        (lambda: FaultTolerance(isolation_latency_ms=0), "isolation_latency_ms is 0: .* at least 1 ms"),
-        (lambda: FaultTolerance(detect_timeout_ms=0), "detect_timeout_ms is 0: .* at least 1 ms"),
+        (lambda: FaultTolerance(avoidance=((100, -1),)), "no value may be below 0"),
+        (lambda: FaultTolerance(isolation_latency_ms=0), "isolation_latency_ms=0: must be at least 1 ms"),
+        (lambda: FaultTolerance(detect_timeout_ms=0), "detect_timeout_ms=0: must be at least 1 ms"),
     ],
 )
 def test_settings_that_make_no_sense(make: Callable[[], FaultTolerance], problem: str) -> None:

@@ -40,7 +40,7 @@ async def test_a_recall_that_is_not_answered_may_have_worked() -> None:
     ):
         await producer.send(Message("T", b"first"))
         cluster.broker.order(RequestCode.RECALL_MESSAGE, Fault(silent=True))
-        with pytest.raises(TimedOut, match=r"did not say within 0\.1 s") as caught:
+        with pytest.raises(TimedOut, match=r"did not answer within 0\.1 s") as caught:
             await producer.recall(handle, timeout_seconds=0.1)
         assert caught.value.is_outcome_unknown
 

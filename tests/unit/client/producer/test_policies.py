@@ -66,8 +66,8 @@ def test_an_attempt_has_its_share_of_the_time(
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: RetryPolicy(retries=-1), "retries is -1: it must not be below 0"),
-        (lambda: RetryPolicy(attempt_timeout_seconds=0), "attempt_timeout_seconds is 0: it must be above 0"),
+        (lambda: RetryPolicy(retries=-1), "retries=-1: must not be below 0"),
+        (lambda: RetryPolicy(attempt_timeout_seconds=0), "attempt_timeout_seconds=0: must be above 0"),
     ],
 )
 def test_policies_that_make_no_sense(make: Callable[[], RetryPolicy], problem: str) -> None:

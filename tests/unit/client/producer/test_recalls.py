@@ -20,7 +20,7 @@ def _handle(topic: str = "T", broker_name: str = "broker-a") -> str:
         ("nonsense", UsageError, "is invalid"),
         ("", UsageError, "is invalid"),
         (_handle("Nowhere"), TopicNotFound, "Nowhere"),
-        (_handle(broker_name="broker-b"), NoQueue, "broker broker-b, where the message to T waits"),
+        (_handle(broker_name="broker-b"), NoQueue, "broker broker-b, which has the message to T"),
         # The brokers of these tests cannot do it.
         (_handle(), Rejected, "recall of a message to T"),
     ],

@@ -85,7 +85,7 @@ async def test_after_a_failure_the_same_can_be_said_again_and_nothing_else() -> 
     async with transactions.begin() as transaction:
         with pytest.raises(TimedOut):
             await transaction.rollback()
-        with pytest.raises(UsageError, match="ROLLBACK was decided already"):
+        with pytest.raises(UsageError, match="the outcome ROLLBACK is final"):
             await transaction.commit()
         await transaction.rollback()
     assert (transaction.state, transactions.told) == (ROLLBACK, [ROLLBACK])
@@ -132,7 +132,7 @@ async def test_a_decision_that_nobody_waits_for_any_more_fails_with_a_word(
     transactions.flowing.set()
     await transactions.stop()
     await loop_passes()
-    assert "the end of a transaction was not sent: not connected" in caplog.text
+    assert "transaction outcome not sent cause=not connected" in caplog.text
 
 
 async def test_what_has_not_begun_has_decided_nothing() -> None:

@@ -91,7 +91,7 @@ async def test_more_than_is_allowed_is_dropped_and_counted(caplog: pytest.LogCap
             dispatcher.append(_span(number))
         assert dispatcher.dropped == 7
     assert len(sent.lines) == 3
-    assert caplog.text.count("too many wait to be sent") == 1
+    assert caplog.text.count("too many spans wait") == 1
 
 
 async def test_what_cannot_be_sent_is_counted() -> None:
@@ -211,5 +211,5 @@ async def test_what_the_end_leaves_is_counted(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_settings_that_make_no_sense(make: Callable[[], Tracing]) -> None:
-    with pytest.raises(UsageError, match="a topic is needed, and the bounds must be above 0"):
+    with pytest.raises(UsageError, match="a topic is required, and the bounds must be above 0"):
         make()

@@ -161,7 +161,7 @@ async def test_a_broker_that_does_not_answer_costs_nothing_else(caplog: pytest.L
     first, second = bench.submit(2)
     await bench.finish(first)
     await bench.finish(second, ConsumeResult.LATER)
-    assert [record.message.count("comes again") for record in caplog.records] == [1, 1]
+    assert [record.message.count("is redelivered") for record in caplog.records] == [1, 1]
 
 
 def test_times_of_retries() -> None:

@@ -108,4 +108,4 @@ async def test_a_strategy_that_fails_changes_nothing(caplog: pytest.LogCaptureFi
         raise RuntimeError("no idea")
 
     assert await _Cluster().share(allocation=fail) is None
-    assert "could not be allocated" in caplog.text
+    assert "allocation strategy failed" in caplog.text
