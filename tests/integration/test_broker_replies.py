@@ -108,7 +108,7 @@ async def test_who_asked_may_not_take_it(client: RawClient, member: RawClient) -
     member.send((await member.receive()).response(ResponseCode.SYSTEM_ERROR, "too late"))
     answer = await client.receive()
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "does not take the reply: 1 too late" in (answer.remark or "")
+    assert "refused the reply: 1 too late" in (answer.remark or "")
     assert answer.ext_fields["MSG_REGION"] == "DefaultRegion"
 
 

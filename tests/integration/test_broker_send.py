@@ -1,4 +1,4 @@
-"""Sending to a broker over the wire: what is stored, what is refused, and what is answered."""
+"""Sends over the wire: stored messages, refusals and answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def _stored(client: RawClient, topic: str, queue_id: int = 0, offset: int 
 
 
 async def _refused(client: RawClient, command: RemotingCommand, code: ResponseCode) -> str:
-    """The remark of a send that must be refused with this code, region and trace switch beside it."""
+    """Return the remark of a send that must be refused with this code and the constant fields."""
     answer = await client.ask(command)
     assert answer.code == code, f"{answer.code}: {answer.remark}"
     assert answer.ext_fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
@@ -46,7 +46,7 @@ async def _refused(client: RawClient, command: RemotingCommand, code: ResponseCo
     return answer.remark
 
 
-# --- what is stored ---
+# --- storing ---
 
 
 @pytest.mark.parametrize("serialization", list(Serialization))
@@ -140,7 +140,7 @@ async def test_a_hundred_topics_keep_their_messages_apart(client: RawClient) -> 
             assert (message.topic, message.body) == (name, f"{name}/{queue}".encode())
 
 
-async def test_a_missing_unique_key_is_made(client: RawClient) -> None:
+async def test_a_missing_unique_key_is_added(client: RawClient) -> None:
     for number in range(3):
         sent(await client.ask(send("T", properties={"n": str(number), "UNIQ_KEY": ""})))
 
@@ -152,8 +152,8 @@ async def test_a_missing_unique_key_is_made(client: RawClient) -> None:
     assert messages[2].properties == {"n": "2", "UNIQ_KEY": keys[2]} | _BROKERS_OWN
 
 
-async def test_what_the_broker_says_itself_is_not_taken_from_the_producer(client: RawClient) -> None:
-    """As of a consumer that sends on a message as it got it."""
+async def test_properties_set_by_the_broker_are_not_accepted_from_producers(client: RawClient) -> None:
+    """As from a consumer that forwards a message with all its properties."""
     given = {
         "POP_CK": "0 1 2",
         "CLUSTER": "elsewhere",
@@ -190,7 +190,7 @@ async def test_region_and_trace_switch_follow_the_settings_at_once(
     }
 
 
-async def test_a_topic_is_made_after_the_default_topic(broker: RunningBroker, client: RawClient) -> None:
+async def test_a_topic_is_created_like_the_default_topic(broker: RunningBroker, client: RawClient) -> None:
     sent(await client.ask(send("Four", queue_id=3, default_queue_nums=4)))
     sent(await client.ask(send("Eight", default_queue_nums=100)))
     sent(await client.ask(send("Unit", unit_mode=True)))
@@ -201,11 +201,11 @@ async def test_a_topic_is_made_after_the_default_topic(broker: RunningBroker, cl
     unit, retry = topics.get("Unit"), topics.get("%RETRY%Group")
     assert four and eight and unit and retry
     assert (four.read_queue_nums, four.write_queue_nums, four.perm) == (4, 4, 6)
-    assert (eight.read_queue_nums, eight.write_queue_nums) == (8, 8)  # defaultTopicQueueNums bounds it
+    assert (eight.read_queue_nums, eight.write_queue_nums) == (8, 8)  # defaultTopicQueueNums is the limit
     assert (unit.topic_sys_flag, retry.topic_sys_flag) == (1, 2)
 
 
-async def test_a_negative_queue_id_leaves_the_choice_to_the_broker(
+async def test_a_negative_queue_id_is_replaced_by_a_random_one(
     broker: RunningBroker, client: RawClient
 ) -> None:
     queues = {
@@ -216,8 +216,8 @@ async def test_a_negative_queue_id_leaves_the_choice_to_the_broker(
     assert sum(broker.store.max_offset("T", queue) for queue in queues) == 60
 
 
-async def test_a_producer_cannot_say_that_hosts_are_ipv6(client: RawClient) -> None:
-    """The bits belong to the record's layout: taken over, nobody could read the record or what follows it."""
+async def test_producers_cannot_set_the_bits_for_ipv6_hosts(client: RawClient) -> None:
+    """The bits belong to the record's layout: with wrong bits the log could not be read from there on."""
     bits = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
     sent(await client.ask(send("T", b"first", sys_flag=bits)))
     sent(await client.ask(send("T", b"second")))
@@ -227,7 +227,7 @@ async def test_a_producer_cannot_say_that_hosts_are_ipv6(client: RawClient) -> N
     assert [(message.body, message.sys_flag) for message in messages] == [(b"first", 0), (b"second", 0)]
 
 
-# --- what is refused ---
+# --- refusals ---
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ async def test_a_bad_topic_name_is_refused(client: RawClient, topic: str, remark
     assert remark in await _refused(client, send(topic), ResponseCode.INVALID_PARAMETER)
 
 
-async def test_the_longest_topic_name_is_taken(client: RawClient) -> None:
+async def test_the_longest_topic_name_is_accepted(client: RawClient) -> None:
     sent(await client.ask(send("T" * 127)))
     (message,) = await _stored(client, "T" * 127)
     assert message.topic == "T" * 127
@@ -273,13 +273,13 @@ async def test_without_auto_creation_an_unknown_topic_is_refused(tmp_path: Path)
         remark = await _refused(client, send("Unknown"), ResponseCode.TOPIC_NOT_EXIST)
         assert "Unknown does not exist" in remark
         assert "autoCreateTopicEnable=true" in remark
-        sent(await client.ask(send("%RETRY%Group")))  # retry topics are made all the same
+        sent(await client.ask(send("%RETRY%Group")))  # retry topics are created nevertheless
 
         broker.change(autoCreateTopicEnable=True)
         sent(await client.ask(send("Unknown")))
 
 
-async def test_a_default_topic_that_lets_nothing_inherit_creates_nothing(client: RawClient) -> None:
+async def test_a_default_topic_without_inherit_permission_creates_no_topic(client: RawClient) -> None:
     await client.ask(create_topic("Model"))
 
     await _refused(client, send("T", default_topic="Model"), ResponseCode.TOPIC_NOT_EXIST)
@@ -294,7 +294,7 @@ async def test_a_topic_that_may_not_be_written_is_refused(client: RawClient) -> 
     assert "ReadOnly is forbidden" in remark
 
 
-async def test_a_broker_without_write_permission_refuses_topics_whose_order_counts(
+async def test_a_broker_without_write_permission_refuses_ordered_topics(
     broker: RunningBroker, client: RawClient
 ) -> None:
     await client.ask(create_topic("Ordered", order=True))
@@ -305,7 +305,7 @@ async def test_a_broker_without_write_permission_refuses_topics_whose_order_coun
     remark = await _refused(client, send("Ordered"), ResponseCode.NO_PERMISSION)
 
     assert "this broker is forbidden" in remark
-    sent(await client.ask(send("Plain")))  # drained by way of its routes
+    sent(await client.ask(send("Plain")))  # drained by withdrawing its routes
     broker.change(brokerPermission=6)
     sent(await client.ask(send("Ordered")))
 
@@ -313,7 +313,7 @@ async def test_a_broker_without_write_permission_refuses_topics_whose_order_coun
 async def test_a_queue_id_out_of_range_is_refused(client: RawClient) -> None:
     await client.ask(create_topic("T", 4, write=2))
 
-    sent(await client.ask(send("T", queue_id=3)))  # the larger of both numbers counts, as in Apache's
+    sent(await client.ask(send("T", queue_id=3)))  # the larger number counts, as with Apache's broker
     remark = await _refused(client, send("T", queue_id=4), ResponseCode.INVALID_PARAMETER)
     assert "queue id 4 is illegal: topic T has 4 queues" in remark
 
@@ -323,7 +323,7 @@ async def test_a_queue_id_out_of_range_is_refused(client: RawClient) -> None:
     assert "no queues" in remark
 
 
-async def test_the_largest_body_is_taken_and_one_byte_more_is_refused(client: RawClient) -> None:
+async def test_the_largest_body_is_accepted_and_one_byte_more_is_refused(client: RawClient) -> None:
     largest = b"x" * _MAX_BODY_BYTES
     sent(await client.ask(send("T", largest)))
 
@@ -334,7 +334,7 @@ async def test_the_largest_body_is_taken_and_one_byte_more_is_refused(client: Ra
     assert message.body == largest
 
 
-async def test_a_changed_size_limit_counts_at_once(client: RawClient) -> None:
+async def test_a_changed_size_limit_applies_at_once(client: RawClient) -> None:
     sent(await client.ask(send("T", b"x" * 11)))
     change = request(RequestCode.UPDATE_BROKER_CONFIG, b"maxMessageSize=10\n")
     assert (await client.ask(change)).code == ResponseCode.SUCCESS
@@ -350,7 +350,7 @@ async def test_an_empty_body_is_refused(client: RawClient) -> None:
     assert "no body" in await _refused(client, send_batch("T", b""), ResponseCode.MESSAGE_ILLEGAL)
 
 
-async def test_properties_are_bounded_with_what_the_broker_adds(client: RawClient) -> None:
+async def test_the_limit_of_properties_includes_those_added_by_the_broker(client: RawClient) -> None:
     added = len("".join(f"{name}\x01{value}\x02" for name, value in _BROKERS_OWN.items()))
     room = 32_767 - added - len("UNIQ_KEY\x01K\x02v\x01\x02")
     sent(await client.ask(send("T", properties=b"UNIQ_KEY\x01K\x02v\x01%b\x02" % (b"x" * room))))
@@ -359,7 +359,7 @@ async def test_properties_are_bounded_with_what_the_broker_adds(client: RawClien
     remark = await _refused(client, send("T", properties=too_long), ResponseCode.MESSAGE_ILLEGAL)
 
     assert "32768 bytes, the limit is 32767" in remark
-    # The same where the properties have to be taken apart.
+    # The same for properties that have to be decoded.
     far_too_long = b"CLUSTER\x01c\x02v\x01%b\x02" % (b"x" * 40_000)
     remark = await _refused(client, send("T", properties=far_too_long), ResponseCode.MESSAGE_ILLEGAL)
     assert "the limit is 32767" in remark
@@ -375,7 +375,7 @@ async def test_properties_are_bounded_with_what_the_broker_adds(client: RawClien
         ({"DELAY": "--5"}, "no delay level"),
     ],
 )
-async def test_what_is_no_delay_is_refused_and_never_delivered_at_once(
+async def test_an_invalid_delay_is_refused_and_not_delivered_at_once(
     broker: RunningBroker, client: RawClient, properties: dict[str, str], remark: str
 ) -> None:
     said = await _refused(client, send("T", properties=properties), ResponseCode.MESSAGE_ILLEGAL)
@@ -391,7 +391,9 @@ async def test_what_is_no_delay_is_refused_and_never_delivered_at_once(
     "properties",
     [{"DELAY": "0"}, {"DELAY": "-1"}, {"TRAN_MSG": "false"}, {"MY_DELAY": "3", "XTRAN_MSG": "true"}],
 )
-async def test_what_merely_looks_like_it_is_stored(client: RawClient, properties: dict[str, str]) -> None:
+async def test_properties_that_only_look_like_a_delay_are_stored(
+    client: RawClient, properties: dict[str, str]
+) -> None:
     sent(await client.ask(send("T", properties=properties | {"UNIQ_KEY": "K"})))
     (message,) = await _stored(client, "T")
     assert message.properties == properties | {"UNIQ_KEY": "K"} | _BROKERS_OWN
@@ -404,7 +406,7 @@ async def test_what_merely_looks_like_it_is_stored(client: RawClient, properties
         (MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP, "batch that is stored as one message"),
     ],
 )
-async def test_flags_of_what_is_not_there_are_refused(
+async def test_flags_of_unsupported_features_are_refused(
     broker: RunningBroker, client: RawClient, sys_flag: int, remark: str
 ) -> None:
     assert remark in await _refused(client, send("T", sys_flag=sys_flag), ResponseCode.MESSAGE_ILLEGAL)
@@ -422,7 +424,7 @@ async def test_a_header_that_cannot_be_read_is_answered_and_the_connection_lives
     sent(await client.ask(send("T")))
 
 
-async def test_before_its_time_the_broker_takes_nothing(broker: RunningBroker, client: RawClient) -> None:
+async def test_messages_are_refused_before_the_set_time(broker: RunningBroker, client: RawClient) -> None:
     sent(await client.ask(send("T")))
     broker.change(startAcceptSendRequestTimeStamp=4_102_444_800_000)
 
@@ -436,7 +438,7 @@ async def test_before_its_time_the_broker_takes_nothing(broker: RunningBroker, c
 # --- what changes meanwhile ---
 
 
-async def test_a_topic_that_changes_is_decided_about_anew(client: RawClient) -> None:
+async def test_a_changed_topic_invalidates_its_routes(client: RawClient) -> None:
     await client.ask(create_topic("T", 4))
 
     def single() -> RemotingCommand:
@@ -462,7 +464,7 @@ async def test_a_topic_that_changes_is_decided_about_anew(client: RawClient) -> 
         sent(await client.ask(make()))
 
 
-async def test_a_deleted_topic_begins_anew(broker: RunningBroker, client: RawClient) -> None:
+async def test_a_deleted_topic_starts_again_at_offset_0(broker: RunningBroker, client: RawClient) -> None:
     for _ in range(3):
         sent(await client.ask(send("T", b"old")))
     assert (await client.ask(request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))).code == 0

@@ -1,4 +1,4 @@
-"""Synchronous flushing over the wire: who is answered when, and what consumers see meanwhile."""
+"""Synchronous flushing over the wire: when sends are answered, and when messages become visible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT_MS = 60_000
 
 
 class Disk:
-    """Counts the log's flushes; a gate lets them wait, an error lets them fail."""
+    """Counts the log's flushes; a gate delays them, an error makes them fail."""
 
     def __init__(self) -> None:
         self.flushes = 0
@@ -77,12 +77,12 @@ async def client(broker: RunningBroker) -> AsyncIterator[RawClient]:
 
 
 def visible(broker: RunningBroker) -> int:
-    """How many messages consumers can see."""
+    """Return the number of messages that are visible to consumers."""
     return broker.store.max_offset("Orders", 0)
 
 
 def claimed(broker: RunningBroker) -> int:
-    """How many messages have a place."""
+    """Return the number of messages that have an offset."""
     queue = broker.store.queues.get("Orders", 0)
     return 0 if queue is None else queue.next_offset
 
@@ -91,7 +91,7 @@ async def bodies(client: RawClient) -> list[bytes]:
     return [message.body for message in pulled(await client.ask(pull("Orders")))]
 
 
-async def test_an_answer_waits_for_the_flush_and_so_do_consumers(
+async def test_answers_and_consumers_wait_for_the_flush(
     broker: RunningBroker, client: RawClient, disk: Disk
 ) -> None:
     disk.gate.clear()
@@ -108,13 +108,15 @@ async def test_an_answer_waits_for_the_flush_and_so_do_consumers(
     assert broker.store.dispatch_behind_bytes == 0
 
 
-async def test_one_flush_answers_all_who_wait(broker: RunningBroker, client: RawClient, disk: Disk) -> None:
+async def test_one_flush_answers_all_waiting_sends(
+    broker: RunningBroker, client: RawClient, disk: Disk
+) -> None:
     disk.gate.clear()
     client.send(send("Orders", b"0"))
     await until(lambda: disk.waiting)
     client.send(*[send("Orders", b"%d" % number) for number in range(1, 51)])
     await until(lambda: claimed(broker) == 51)
-    await loop_passes()  # each has asked for its flush
+    await loop_passes()  # each send has requested its flush
     flushes = disk.flushes
     disk.gate.set()
     answers = [await client.receive() for _ in range(51)]
@@ -122,7 +124,7 @@ async def test_one_flush_answers_all_who_wait(broker: RunningBroker, client: Raw
     assert disk.flushes == flushes + 2
 
 
-async def test_who_does_not_wait_is_answered_at_once(
+async def test_a_producer_that_does_not_wait_is_answered_at_once(
     broker: RunningBroker, client: RawClient, disk: Disk
 ) -> None:
     disk.gate.clear()
@@ -133,7 +135,7 @@ async def test_who_does_not_wait_is_answered_at_once(
     await until(lambda: visible(broker) == 1)
 
 
-async def test_a_batch_waits_as_well(broker: RunningBroker, client: RawClient, disk: Disk) -> None:
+async def test_a_batch_waits_for_the_flush(broker: RunningBroker, client: RawClient, disk: Disk) -> None:
     disk.gate.clear()
     client.send(send_batch("Orders", [Message("Orders", body) for body in (b"a", b"b", b"c")]))
     client.send(send("Orders", b"d"))
@@ -144,10 +146,10 @@ async def test_a_batch_waits_as_well(broker: RunningBroker, client: RawClient, d
     assert await bodies(client) == [b"a", b"b", b"c", b"d"]
 
 
-async def test_a_flush_that_takes_too_long_is_told(
+async def test_a_slow_flush_is_answered_flush_disk_timeout(
     broker: RunningBroker, client: RawClient, disk: Disk
 ) -> None:
-    """The message is in the log, and becomes visible when it is flushed after all."""
+    """The message is in the log, and becomes visible when it is flushed later."""
     broker.change(syncFlushTimeout=1)
     disk.gate.clear()
     answer = await client.ask(send("Orders", b"slow"))
@@ -160,7 +162,9 @@ async def test_a_flush_that_takes_too_long_is_told(
     assert await bodies(client) == [b"slow"]
 
 
-async def test_a_failing_flush_is_no_success(broker: RunningBroker, client: RawClient, disk: Disk) -> None:
+async def test_a_failed_flush_is_answered_as_failure(
+    broker: RunningBroker, client: RawClient, disk: Disk
+) -> None:
     sent(await client.ask(send("Orders", b"good")))
     disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
     answer = await client.ask(send("Orders", b"lost"))
@@ -171,11 +175,11 @@ async def test_a_failing_flush_is_no_success(broker: RunningBroker, client: RawC
     refused = await client.ask(send("Orders", b"refused"))
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "flushing to the disk failed" in str(refused.remark)
-    assert disk.flushes == flushes  # a second fsync would succeed, and mean nothing
-    assert await bodies(client) == [b"good"]  # reading goes on, of what is on the disk
+    assert disk.flushes == flushes  # a second fsync would succeed without flushing the lost pages
+    assert await bodies(client) == [b"good"]  # flushed messages can still be read
 
 
-async def test_a_stop_answers_who_waits(tmp_path: Path, disk: Disk) -> None:
+async def test_a_stop_answers_waiting_sends(tmp_path: Path, disk: Disk) -> None:
     async with running_broker(tmp_path, flushDiskType="SYNC_FLUSH") as broker, broker.client() as client:
         await client.ask(create_topic("Orders", queues=1))
         disk.gate.clear()

@@ -1,4 +1,4 @@
-"""Transactions over the wire: half messages, their ends, questions to producers, restarts."""
+"""Transactions over the wire: half messages, outcomes, checks of producers, restarts."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def _end(
 
 
 def _progress(folder: Path) -> list[int]:
-    """From where on the queues of half and op messages matter, as a stopped broker has left it."""
+    """Return the committed offsets of half and op messages, as a stopped broker left them."""
     offsets = ConsumerOffsetTable(lambda: 0)
     offsets.decode((folder / "store" / "config" / "consumerOffset.json").read_bytes())
     topics = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
     return [offsets.query("CID_RMQ_SYS_TRANS", topic, 0) for topic in topics]
 
 
-async def test_a_message_comes_when_it_is_committed(tmp_path: Path) -> None:
+async def test_a_message_becomes_visible_when_it_is_committed(tmp_path: Path) -> None:
     async with _running(tmp_path) as (_, client):
         place = sent(await client.ask(_half()))
         assert (place.queue_id, place.queue_offset, place.transaction_id) == (0, 0, "one")
@@ -97,7 +97,7 @@ async def test_a_message_comes_when_it_is_committed(tmp_path: Path) -> None:
         assert message.sys_flag == COMMIT
 
 
-async def test_who_waits_for_a_message_is_woken_by_a_commit_of_one_way(tmp_path: Path) -> None:
+async def test_a_one_way_commit_wakes_held_pulls(tmp_path: Path) -> None:
     async with _running(tmp_path) as (broker, client), broker.client() as consumer:
         place = sent(await client.ask(_half()))
         consumer.send(pull("T", suspend_ms=10_000))
@@ -114,7 +114,7 @@ async def test_who_waits_for_a_message_is_woken_by_a_commit_of_one_way(tmp_path:
         send("T", b"one", sys_flag=MessageSysFlag.TRANSACTION_PREPARED),
     ],
 )
-async def test_property_or_flag_make_a_half_message(tmp_path: Path, command: RemotingCommand) -> None:
+async def test_a_property_or_a_flag_makes_a_half_message(tmp_path: Path, command: RemotingCommand) -> None:
     async with _running(tmp_path) as (_, client):
         place = sent(await client.ask(command))
         assert (await client.ask(pull("T"))).code != ResponseCode.SUCCESS
@@ -122,8 +122,8 @@ async def test_property_or_flag_make_a_half_message(tmp_path: Path, command: Rem
         assert [message.body for message in pulled(await client.ask(pull("T")))] == [b"one"]
 
 
-async def test_what_is_not_known_yet_is_answered(tmp_path: Path) -> None:
-    """Apache's broker lets who asks wait in vain."""
+async def test_an_unknown_outcome_is_answered(tmp_path: Path) -> None:
+    """Apache's broker does not answer it."""
     async with _running(tmp_path) as (broker, client):
         place = sent(await client.ask(_half()))
         succeeded(await client.ask(_end(place, MessageSysFlag.TRANSACTION_NOT)))
@@ -137,12 +137,12 @@ async def test_what_is_not_known_yet_is_answered(tmp_path: Path) -> None:
         ({"commitLogOffset": 1}, ResponseCode.SYSTEM_ERROR, "no half message begins at offset 1"),
         ({"tranStateTableOffset": 9}, ResponseCode.SYSTEM_ERROR, "does not have the queue offset 9"),
         ({"transactionId": "x"}, ResponseCode.SYSTEM_ERROR, "does not belong to transaction 'x'"),
-        ({"commitOrRollback": 5}, ResponseCode.INVALID_PARAMETER, "commitOrRollback=5 is none of 8"),
+        ({"commitOrRollback": 5}, ResponseCode.INVALID_PARAMETER, "commitOrRollback=5 must be 8 (commit)"),
         ({"commitOrRollback": "x"}, None, "commitOrRollback"),
         ({"commitLogOffset": "x"}, None, "commitLogOffset"),
     ],
 )
-async def test_bad_ends_are_refused(
+async def test_invalid_outcomes_are_refused(
     tmp_path: Path, fields: dict[str, Any], code: int | None, remark: str
 ) -> None:
     async with _running(tmp_path) as (broker, client):
@@ -162,7 +162,7 @@ async def test_bad_ends_are_refused(
         (send_batch("T", [Message("T", b"x")], properties={"TRAN_MSG": "true"}), "a batch cannot be part"),
     ],
 )
-async def test_what_cannot_be_part_of_a_transaction_is_refused(
+async def test_sends_that_cannot_be_transactional_are_refused(
     tmp_path: Path, command: RemotingCommand, remark: str
 ) -> None:
     async with _running(tmp_path) as (broker, client):
@@ -172,7 +172,7 @@ async def test_what_cannot_be_part_of_a_transaction_is_refused(
         assert broker.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 0
 
 
-async def test_a_producer_is_asked_and_another_when_it_is_gone(tmp_path: Path) -> None:
+async def test_another_producer_is_checked_when_one_disconnects(tmp_path: Path) -> None:
     async with _running(tmp_path, **_QUICK) as (broker, client):
         async with broker.client() as gone:
             succeeded(await gone.ask(heartbeat("c1", None, producer_groups=[GROUP])))
@@ -201,7 +201,7 @@ async def test_a_producer_is_asked_and_another_when_it_is_gone(tmp_path: Path) -
         assert [message.body for message in pulled(await client.ask(pull("T")))] == [b"one"]
 
 
-async def test_who_does_not_wait_for_the_disk_can_commit_at_once(tmp_path: Path) -> None:
+async def test_an_unflushed_half_message_can_be_committed(tmp_path: Path) -> None:
     async with _running(tmp_path, flushDiskType="SYNC_FLUSH") as (_, client):
         client.send(_half(WAIT="false"))
         place = sent(await client.receive())
@@ -209,7 +209,7 @@ async def test_who_does_not_wait_for_the_disk_can_commit_at_once(tmp_path: Path)
         assert [message.body for message in pulled(await client.ask(pull("T")))] == [b"one"]
 
 
-async def test_what_was_given_up_can_be_resumed(tmp_path: Path) -> None:
+async def test_a_given_up_transaction_can_be_resumed(tmp_path: Path) -> None:
     async with _running(tmp_path, **_QUICK, transactionCheckMax=1) as (broker, client):
         sent(await client.ask(_half()))
         store = broker.store
@@ -227,10 +227,10 @@ async def test_what_was_given_up_can_be_resumed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fails_at_last", [True, False])
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-async def test_a_stop_with_a_disk_that_fails_leaves_what_is_to_be_asked_about(
+async def test_a_stop_with_a_failing_disk_keeps_the_transactions_to_check(
     tmp_path: Path, flush: str, fails_at_last: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power cut may take the committed message: the half message must not be passed over then."""
+    """A power cut may take the committed message: the half message must not be skipped then."""
 
     def fail(commit_log: CommitLog) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -258,8 +258,8 @@ async def test_a_stop_with_a_disk_that_fails_leaves_what_is_to_be_asked_about(
     assert _progress(tmp_path)[0] <= 0
 
 
-async def test_a_commit_that_is_repeated_is_answered_at_once(tmp_path: Path) -> None:
-    """Nothing is new then that would have the log flushed."""
+async def test_a_repeated_commit_is_answered_at_once(tmp_path: Path) -> None:
+    """Nothing was appended then that would cause a flush."""
     async with _running(tmp_path, flushDiskType="SYNC_FLUSH", syncFlushTimeout=60_000) as (broker, client):
         place = sent(await client.ask(_half()))
         for _ in range(3):
@@ -269,7 +269,7 @@ async def test_a_commit_that_is_repeated_is_answered_at_once(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-async def test_a_restart_in_between(tmp_path: Path, flush: str) -> None:
+async def test_a_restart_between_send_and_commit(tmp_path: Path, flush: str) -> None:
     async with _running(tmp_path, flushDiskType=flush) as (_, client):
         places = [sent(await client.ask(_half(b"%d" % number))) for number in range(3)]
         succeeded(await client.ask(_end(places[1], COMMIT)))

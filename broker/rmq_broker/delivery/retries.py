@@ -15,6 +15,7 @@ from rmq_remoting.bodies.group import CustomizedRetryPolicy, GroupRetryPolicyTyp
 from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import CommandError
 
+from ..groups.lookup import CREATE_GROUP, no_such_group
 from ..groups.names import group_name_problem
 from ..topics.names import RETRY_PREFIX, dead_letter_topic, retry_topic
 from ..topics.permissions import FLAG_UNIT_SUBSCRIPTION, WRITE
@@ -81,10 +82,9 @@ class Retries:
         """Return a group's configuration. Raises CommandError for an unknown group."""
         config = self._groups.find(name)
         if config is None:
-            problem = group_name_problem(name) or (
-                f"there is no consumer group {name} on this broker: create it, or start the broker with "
-                "autoCreateSubscriptionGroup=true"
-            )
+            problem = group_name_problem(name)
+            if problem is None:
+                raise no_such_group(name, CREATE_GROUP)
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, problem)
         return config
 

@@ -1,4 +1,4 @@
-"""Where a message came from, as it stands in its record: found out once per connection."""
+"""The born host of messages: the producer's address as it is packed in records, once per connection."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from rmq_remoting.connection import Connection
 
 BORN_HOST: Final = "born_host"
-"""The connection's attribute that remembers it."""
+"""The connection's attribute that keeps the packed address."""
 
 
 def born_host_of(connection: Connection) -> bytes:
-    """The packed address of a connection's peer."""
+    """Return the packed address of a connection's peer."""
     known: bytes | None = connection.attributes.get(BORN_HOST)
     if known is not None:
         return known
     host, port = connection.remote_address
-    # Of a peer that has gone already the system may not know the address any more.
+    # The system may not know the address of a peer that has disconnected.
     address = ip_address(host or "0.0.0.0")
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     born_host = connection.attributes[BORN_HOST] = pack_host(str(mapped or address), port)

@@ -53,6 +53,11 @@ class SendProcessors:
     reply: ReplyProcessor
     transactions: TransactionProcessor
 
+    @property
+    def caches(self) -> tuple[BoundedCache[Any, Any], ...]:
+        """The bounded caches of these processors, for their metrics."""
+        return (*self.send.caches, *self.reply.caches)
+
 
 @dataclass(frozen=True, slots=True)
 class ClientProcessors:
@@ -78,7 +83,7 @@ class Processors:
     @property
     def caches(self) -> tuple[BoundedCache[Any, Any], ...]:
         """The bounded caches of all processors, for their metrics."""
-        return (*self.sends.send.caches, *self.pull.caches, *self.pops.caches)
+        return (*self.sends.caches, *self.pull.caches, *self.pops.caches)
 
 
 def build_processors(

@@ -1,7 +1,7 @@
-"""370: taking back a message that waits for its time.
+"""Request 370: recall a timed message before its delivery time.
 
-What takes it back is a message in the same slot of the timer, which is delivered to nobody; when their time
-comes the other one is not delivered either (Apache RocketMQ 5.3.3, RecallMessageProcessor).
+A recall is a message in the timer slot of the message that it recalls. When the slot is due neither of the
+two is delivered (Apache RocketMQ 5.3.3, RecallMessageProcessor).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MS: Final = 1000
 
 
 class RecallProcessor:
-    """Takes messages back by the handles that their sends were answered with."""
+    """Recalls messages by the handles in the answers to their sends."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class RecallProcessor:
         store_host: bytes,
         now_ms: ClockMs,
     ) -> None:
-        """`store_host`: this broker's address, as it stands in records."""
+        """`store_host`: this broker's address, packed as in records."""
         self._settings = settings
         self._topics = topics
         self._store = store
@@ -66,7 +66,7 @@ class RecallProcessor:
         self._now_ms = now_ms
 
     def recall(self, connection: Connection, request: RemotingCommand) -> Result:
-        """Answered once what takes the message back is stored, and flushed where each message is."""
+        """Answer once the recall is stored, with SYNC_FLUSH once it is flushed."""
         header = RecallMessageRequestHeader.decode(request.ext_fields)
         self._check_admission()
         existing_topic(self._topics, header.topic)
@@ -74,12 +74,10 @@ class RecallProcessor:
         try:
             self._writer.put(self._message(connection, header, handle))
         except StoreUnavailable as error:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR, f"the message was not taken back: {error}"
-            ) from error
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"the message was not recalled: {error}") from error
         except MessageRejected as error:
             raise CommandError(
-                ResponseCode.ILLEGAL_OPERATION, f"the message was not taken back: {error}"
+                ResponseCode.ILLEGAL_OPERATION, f"the message was not recalled: {error}"
             ) from error
         fields = RecallMessageResponseHeader(msg_id=handle.unique_key).encode()
         answer = request.response(
@@ -88,7 +86,7 @@ class RecallProcessor:
         return respond_if_flushed(
             self._store,
             answer,
-            "the message may come all the same: that it was taken back is not on the disk yet",
+            "the message may still be delivered: its recall is not flushed yet",
             ResponseCode.SYSTEM_ERROR,
         )
 
@@ -97,12 +95,12 @@ class RecallProcessor:
         if not settings.recall_message_enable:
             raise CommandError(
                 ResponseCode.NO_PERMISSION,
-                "this broker does not take messages back: set recallMessageEnable=true there",
+                "this broker does not recall messages: set recallMessageEnable=true there",
             )
         if self._now_ms() < settings.start_accept_send_request_timestamp_ms:
             raise CommandError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                "this broker takes no requests of producers yet (startAcceptSendRequestTimeStamp)",
+                "this broker does not accept requests of producers yet (startAcceptSendRequestTimeStamp)",
             )
         if (
             not is_writeable(settings.broker_permission)
@@ -114,7 +112,7 @@ class RecallProcessor:
             )
 
     def _handle(self, header: RecallMessageRequestHeader) -> RecallHandle:
-        """The handle, checked. Raises CommandError."""
+        """Decode the handle and check it. Raises CommandError."""
         try:
             handle = RecallHandle.decode(header.recall_handle)
         except RecallHandleError as error:
@@ -126,9 +124,9 @@ class RecallProcessor:
         elif handle.broker_name != settings.broker_name:
             problem = f"it is of broker {handle.broker_name}, this is {settings.broker_name}"
         elif left_ms <= 0:
-            problem = "the message has been due already"
+            problem = "the message is already due"
         elif left_ms >= settings.timer_max_delay_seconds * _MS:
-            problem = f"no message may be due in {left_ms} ms (timerMaxDelaySec)"
+            problem = f"no message can be due in {left_ms} ms (timerMaxDelaySec)"
         if problem:
             raise CommandError(
                 ResponseCode.ILLEGAL_OPERATION, f"the recall handle cannot be used here: {problem}"

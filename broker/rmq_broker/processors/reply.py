@@ -1,14 +1,14 @@
-"""Replies: codes 324 and 325, pushed to whoever asked (Apache RocketMQ 5.3.3, ReplyMessageProcessor).
+"""Requests 324 and 325: replies, pushed to the requester (Apache RocketMQ 5.3.3, ReplyMessageProcessor).
 
-A request is an ordinary message whose properties tell the requester's client id. Who consumes it sends a
-reply to the cluster's reply topic with that id, through any broker that the requester is connected to.
+A request is an ordinary message with the requester's client id in its properties. Its consumer sends a reply
+with that id to the cluster's reply topic, through any broker that the requester is connected to.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.command import RemotingCommand
@@ -32,6 +32,7 @@ from .born_host import born_host_of
 from .deferred_answers import deferred_answer
 
 if TYPE_CHECKING:
+    from rmq_remoting.bounded_cache import BoundedCache
     from rmq_remoting.connection import Connection
 
     from ..clients.client import ConnectedClient
@@ -43,14 +44,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rmq.broker.processors")
 
-# How long the requester's client may take (Broker2Client).
+# The time-out for the requester's answer to the push (Broker2Client).
 _PUSH_SECONDS: Final = 10.0
-# All that a reply's flag says of its body.
+# The system flags that describe the body.
 _BODY_FLAGS: Final = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
 
 
 class ReplyProcessor:
-    """Hands replies over, and answers whether that went well. Replies are stored besides, for the record."""
+    """Pushes replies to their requesters, and answers whether they took them; replies are also stored."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class ReplyProcessor:
         packed_store_host: bytes,
         now_ms: ClockMs,
     ) -> None:
-        """`packed_store_host`: this broker's address once more, as it stands in records."""
+        """`packed_store_host`: the same address, packed as in records."""
         self._settings = settings
         self._checker = checker
         self._producers = producers
@@ -72,8 +73,13 @@ class ReplyProcessor:
         self._now_ms = now_ms
         self._decoder = SendHeaderDecoder()
 
+    @property
+    def caches(self) -> tuple[BoundedCache[Any, Any], ...]:
+        """The bounded caches of replies, for their metrics."""
+        return self._decoder.caches
+
     def reply(self, connection: Connection, request: RemotingCommand) -> Result:
-        """Push one reply. Raises CommandError where it cannot be one, or nobody waits for it here."""
+        """Push one reply. Raises CommandError for an invalid reply."""
         header = self._decoder.decode(request)
         try:
             topic = self._checker.check(header.target, connection.peer)
@@ -95,7 +101,7 @@ class ReplyProcessor:
     ) -> Answer:
         problem = await self._push(connection, request, header, queue_id)
         fields = self._constant_fields()
-        # What clients can read, and nothing can be found by.
+        # The place of a reply that is not stored: valid for clients, but no message is found by it.
         place = ("0", 0)
         if self._settings.store_reply_message_enable:
             place = self._store(connection, request, header, queue_id) or place
@@ -113,23 +119,23 @@ class ReplyProcessor:
         header: SendMessageRequestHeader,
         queue_id: int,
     ) -> str | None:
-        """Push a reply and wait until the client has it; else what the problem is."""
+        """Push a reply and wait for the client's answer; return the problem, or None."""
         properties = decode_properties(header.properties)
         client_id = properties.get(PROPERTY_MESSAGE_REPLY_TO_CLIENT)
         if not client_id:
             return (
-                f"the reply does not tell whom it is for (property {PROPERTY_MESSAGE_REPLY_TO_CLIENT}): "
-                "make it out of the request"
+                f"the reply does not name its requester (property {PROPERTY_MESSAGE_REPLY_TO_CLIENT}): "
+                "make it from the request"
             )
         client = self._producers.find_client(client_id)
         if client is None:
             return (
-                f"the requester {client_id} is not connected to this broker as a producer: it has ended, or "
-                "another broker may know it"
+                f"the requester {client_id} is not connected to this broker as a producer: it has stopped, "
+                "or it is connected to another broker"
             )
         properties[PROPERTY_PUSH_REPLY_TIME] = str(self._now_ms())
         push = self._push_request(connection, request, header, queue_id, properties_to_string(properties))
-        return await _hand_over(client, push)
+        return await _push_to(client, push)
 
     def _push_request(
         self,
@@ -167,9 +173,9 @@ class ReplyProcessor:
         header: SendMessageRequestHeader,
         queue_id: int,
     ) -> tuple[str, int] | None:
-        """Store a reply in its topic; its message id and queue offset, or None where that failed.
+        """Store a reply in its topic; return its message id and queue offset, or None if the store failed.
 
-        The reply itself has been handed over by then: that it is not stored is no reason to send it again.
+        The requester already has the reply then, so a failed store is no reason to send it again.
         """
         target = header.target
         message = InnerMessage(
@@ -187,7 +193,7 @@ class ReplyProcessor:
         try:
             placed = self._writer.put(message)
         except (StoreUnavailable, MessageRejected) as error:
-            log.warning("a reply to %s was not stored: %s", target.topic, error)
+            log.warning("reply not stored topic=%s cause=%s", target.topic, error)
             return None
         message_id = f"{self._packed_store_host.hex().upper()}{placed.physical_offset:016X}"
         return message_id, placed.queue_offset
@@ -201,19 +207,19 @@ class ReplyProcessor:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, remark)
 
     def _constant_fields(self) -> dict[str, str]:
-        """What every answer to a send carries."""
+        """Return the fields of every answer to a send."""
         return {
             PROPERTY_MSG_REGION: self._settings.region_id,
             PROPERTY_TRACE_SWITCH: "true" if self._settings.trace_on else "false",
         }
 
 
-async def _hand_over(client: ConnectedClient, push: RemotingCommand) -> str | None:
-    """What the problem is; None where the client has taken it."""
+async def _push_to(client: ConnectedClient, push: RemotingCommand) -> str | None:
+    """Push a reply; return the problem, or None if the client took it."""
     try:
         answer = await client.connection.send_request(push, _PUSH_SECONDS)
     except RequestError as error:
         return f"the reply was not pushed to {client}: {error}"
     if answer.code != ResponseCode.SUCCESS:
-        return f"the requester {client} does not take the reply: {answer.code} {answer.remark or ''}".rstrip()
+        return f"the requester {client} refused the reply: {answer.code} {answer.remark or ''}".rstrip()
     return None

@@ -67,7 +67,7 @@ class SendProcessor:
     @property
     def caches(self) -> tuple[BoundedCache[Any, Any], ...]:
         """The bounded caches of sends, for their metrics."""
-        return (self._routes.cache, self._planner.tags_codes)
+        return (self._routes.cache, self._planner.tags_codes, *self._decoder.caches)
 
     def settings_changed(self, change: Change) -> None:
         """Follow a change of the broker's settings."""

@@ -1,4 +1,4 @@
-"""36: a consumer sends back what it could not handle.
+"""Request 36: a consumer sends back a message that it failed to consume.
 
 Source: Apache RocketMQ 5.3.3, AbstractSendMessageProcessor.consumerSendMsgBack.
 """
@@ -39,7 +39,7 @@ _NOT_SENT: Final = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACT
 
 
 class SendBackProcessor:
-    """Looks the message up and stores it again: for its group, later, or as a dead letter."""
+    """Stores a message again for redelivery to its group, or as a dead letter."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class SendBackProcessor:
         store_host: bytes,
         cold: ColdReads,
     ) -> None:
-        """`store_host`: this broker's address, as it stands in records."""
+        """`store_host`: this broker's address, packed as in records."""
         self._settings = settings
         self._retries = retries
         self._writer = writer
@@ -59,13 +59,13 @@ class SendBackProcessor:
         self._cold = cold
 
     def send_back(self, connection: Connection, request: RemotingCommand) -> Result:
-        """Answered once the message is stored, and flushed where each message is."""
+        """Answer once the message is stored, with SYNC_FLUSH once it is flushed."""
         header = ConsumerSendMsgBackRequestHeader.decode(request.ext_fields)
         config = self._retries.group_of(header.group)
         if not self._settings.broker_permission & WRITE:
             raise CommandError(ResponseCode.NO_PERMISSION, "sending messages to this broker is forbidden")
         if config.retry_queue_nums <= 0:
-            return request.response(ResponseCode.SUCCESS)  # the group wants nothing again
+            return request.response(ResponseCode.SUCCESS)  # the group has no redelivery
         try:
             record = self._store.record_now(header.offset)
         except ColdData:
@@ -77,7 +77,7 @@ class SendBackProcessor:
     async def _when_read(
         self, connection: Connection, request: RemotingCommand, header: ConsumerSendMsgBackRequestHeader
     ) -> Answer:
-        """As `send_back`, of a message that has to be read from the disk."""
+        """As `send_back`, for a message that has to be read from disk."""
         try:
             record = await self._cold.run(connection, lambda: self._store.record_at(header.offset))
         except ClientGone:
@@ -96,8 +96,8 @@ class SendBackProcessor:
         if message.sys_flag & MessageSysFlag.INNER_BATCH:
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"at offset {header.offset} there is a batch that is stored as one record: send the message "
-                f"of it to %RETRY%{header.group} instead",
+                f"the record at offset {header.offset} is a batch: send its message to "
+                f"%RETRY%{header.group} instead",
             )
         failure = Failure(
             header.group,
@@ -121,11 +121,12 @@ class SendBackProcessor:
         except MessageRejected as error:
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         self._retries.count(header.group, origin, is_dead_letter=redelivery.is_dead_letter)
-        # On the disk, where each message has to be: the group's offset moves past it. (Apache does not wait.)
+        # With SYNC_FLUSH the answer waits for the flush, since the group's offset moves past the message.
+        # (Apache's broker does not wait.)
         return respond_if_flushed(
             self._store,
             request.response(ResponseCode.SUCCESS),
-            "the message was stored, but is not on the disk yet: it may come again twice, or be lost if it "
+            "the message was stored, but is not flushed yet: it may be redelivered twice, or be lost if it "
             "is not sent back again",
         )
 
@@ -139,10 +140,10 @@ def _no_message(offset: int) -> CommandError:
 
 
 def _prepare(message: InnerMessage, redelivery: Redelivery, offset: int) -> str:
-    """Make the message one that comes again; the topic that it was in at first.
+    """Make the message one for redelivery; return its original topic.
 
-    It keeps where it was stored first (ORIGIN_MESSAGE_ID) and in which topic (RETRY_TOPIC). A dead letter
-    tells the same in the properties that Apache has for that; its proxy reads them.
+    Its properties keep the id of its first record (ORIGIN_MESSAGE_ID) and its original topic (RETRY_TOPIC). A
+    dead letter has both in Apache's properties for dead letters, too, because Apache's proxy reads them.
     """
     fields = decode_properties(message.properties)
     origin_topic = fields.setdefault("RETRY_TOPIC", message.topic)

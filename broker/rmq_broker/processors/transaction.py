@@ -1,4 +1,4 @@
-"""37: a transaction ends; 323: one that was given up is looked after again.
+"""Request 37: a producer ends a transaction. Request 323: the checks of one that was given up are resumed.
 
 Source: Apache RocketMQ 5.3.3, EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 """
@@ -36,7 +36,7 @@ _ENDS: Final = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_RO
 
 
 class TransactionProcessor:
-    """Looks the half message up and has done with it what its producer, or an administrator, says."""
+    """Finds half messages, and ends or resumes their transactions."""
 
     def __init__(self, transactions: TransactionService, store: MessageStore, cold: ColdReads) -> None:
         self._transactions = transactions
@@ -44,15 +44,18 @@ class TransactionProcessor:
         self._cold = cold
 
     def end(self, connection: Connection, request: RemotingCommand) -> Result:
-        """Answered once it is on the disk, where each message is; most producers want no answer."""
+        """Answer once the outcome is stored, with SYNC_FLUSH once it is flushed.
+
+        Most producers send one-way requests.
+        """
         header = EndTransactionRequestHeader.decode(request.ext_fields)
         if header.commit_or_rollback == MessageSysFlag.TRANSACTION_NOT:
-            # The producer does not know: it will be asked (again). Apache does not answer.
+            # The producer does not know yet: it will be checked (again). Apache's broker does not answer.
             return request.response(ResponseCode.SUCCESS)
         if header.commit_or_rollback not in _ENDS:
             raise CommandError(
                 ResponseCode.INVALID_PARAMETER,
-                f"commitOrRollback={header.commit_or_rollback} is none of 8 (commit), 12 (rollback) and 0 "
+                f"commitOrRollback={header.commit_or_rollback} must be 8 (commit), 12 (rollback) or 0 "
                 "(not known yet)",
             )
 
@@ -63,13 +66,13 @@ class TransactionProcessor:
         return self._with_record(connection, request, header.commit_log_offset, end, known_size)
 
     def resume(self, connection: Connection, request: RemotingCommand) -> Result:
-        """Answered as `end` is."""
+        """Answer as `end`, once the half message is stored again."""
         header = ResumeCheckHalfMessageRequestHeader.decode(request.ext_fields)
         message_id = header.msg_id or ""
         try:
             offset = parse_offset_message_id(message_id).physical_offset
         except MessageIdError as error:
-            raise HeaderError(f"msgId={shown(message_id)} is no message id that tells an offset") from error
+            raise HeaderError(f"msgId={shown(message_id)} is no offset message id") from error
         return self._with_record(
             connection,
             request,
@@ -85,9 +88,9 @@ class TransactionProcessor:
         act: Callable[[bytes | None], None],
         known_size: int = 0,
     ) -> Result:
-        """Have `act` done with what begins at a physical offset, read in a thread where it has to be."""
+        """Call `act` with the record at a physical offset, which is read in a thread if it has to be."""
         try:
-            # A producer may be asked, or may not wait, before its half message is on the disk.
+            # The half message need not be flushed: its producer may have been checked, or may not wait.
             record = self._store.record_now(offset, entered=False, known_size=known_size)
         except ColdData:
             return asyncio.get_running_loop().create_task(
@@ -125,5 +128,5 @@ class TransactionProcessor:
         return respond_if_flushed(
             self._store,
             request.response(ResponseCode.SUCCESS),
-            "it was stored, but is not on the disk yet: if it is lost, the producer group will be asked",
+            "the outcome was stored, but is not flushed yet: if it is lost, the producer group is checked",
         )

@@ -1,4 +1,4 @@
-"""370: taking messages back."""
+"""Request 370: recalling timed messages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _handle(topic: str = "T", name: str = "broker-a", after_ms: int = 5001, key:
     return RecallHandle(topic, name, START_MS + after_ms, key)
 
 
-async def test_what_takes_it_back_waits_in_the_same_second(broker: _Broker) -> None:
+async def test_a_recall_waits_in_the_slot_of_its_message(broker: _Broker) -> None:
     placed = broker.writer.put(inner("T", b"x", TIMER_DELIVER_MS=str(START_MS + 5800), UNIQ_KEY="K"))
     assert placed.timer_out_ms == START_MS + 5000
 
@@ -79,14 +79,12 @@ async def test_what_takes_it_back_waits_in_the_same_second(broker: _Broker) -> N
         ("nonsense", "is invalid"),
         (_handle(topic="U"), "it is of topic U, not of T"),
         (_handle(name="broker-b"), "it is of broker broker-b, this is broker-a"),
-        (_handle(after_ms=0), "has been due already"),
+        (_handle(after_ms=0), "is already due"),
         (_handle(after_ms=259_200_000), "timerMaxDelaySec"),
     ],
     ids=["nonsense", "topic", "broker", "past", "far"],
 )
-async def test_a_handle_that_is_not_this_brokers(
-    broker: _Broker, handle: RecallHandle | str, remark: str
-) -> None:
+async def test_invalid_handles_are_refused(broker: _Broker, handle: RecallHandle | str, remark: str) -> None:
     code, said = await broker.refused(handle)
     assert code == ResponseCode.ILLEGAL_OPERATION
     assert remark in said
@@ -119,7 +117,7 @@ async def test_a_request_without_a_handle(broker: _Broker) -> None:
         ({"timerWheelEnable": False}, ResponseCode.ILLEGAL_OPERATION, "timerWheelEnable"),
     ],
 )
-async def test_settings_that_forbid_it(
+async def test_settings_that_forbid_recalls(
     tmp_path: Path, keys: dict[str, object], code: ResponseCode, remark: str
 ) -> None:
     broker = _Broker(tmp_path, **keys)
@@ -129,20 +127,20 @@ async def test_settings_that_forbid_it(
     broker.store.close()
 
 
-async def test_also_where_nothing_may_be_sent(tmp_path: Path) -> None:
+async def test_a_recall_without_write_permission(tmp_path: Path) -> None:
     broker = _Broker(tmp_path, brokerPermission=4)
     assert (await broker.recall(_handle())).code == ResponseCode.SUCCESS
     broker.store.close()
 
 
-async def test_a_store_that_takes_nothing(broker: _Broker) -> None:
+async def test_a_recall_while_the_store_is_unavailable(broker: _Broker) -> None:
     broker.store.health.refuse("disk", "full")
     code, remark = await broker.refused(_handle())
-    assert (code, remark) == (ResponseCode.SYSTEM_ERROR, "the message was not taken back: full")
+    assert (code, remark) == (ResponseCode.SYSTEM_ERROR, "the message was not recalled: full")
 
 
 @pytest.mark.parametrize("durability", [Durability.FLUSHED, Durability.TIMED_OUT])
-async def test_it_is_answered_once_it_is_on_the_disk(
+async def test_the_answer_waits_for_the_flush(
     broker: _Broker, monkeypatch: pytest.MonkeyPatch, durability: Durability
 ) -> None:
     monkeypatch.setattr(type(broker.store), "flushes_each_message", True)
@@ -155,5 +153,5 @@ async def test_it_is_answered_once_it_is_on_the_disk(
     if durability is Durability.FLUSHED:
         assert (await broker.recall(_handle())).code == ResponseCode.SUCCESS
     else:
-        with pytest.raises(CommandError, match="not on the disk yet"):
+        with pytest.raises(CommandError, match="its recall is not flushed yet"):
             await broker.recall(_handle())

@@ -1,4 +1,4 @@
-"""Messages that come back: code 36, and what consumers send to their retry topic themselves."""
+"""Redelivery: messages sent back (code 36), and sends of consumers to their retry topic."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Broker(Delivery):
         )
 
     def send(self, command: RemotingCommand) -> RemotingCommand:
-        """Send a message; the answer as it goes to the network."""
+        """Send a message; return the answer as the network carries it."""
         answer = self.sender.send(Peer().connection, decode_one(encode_frame(command)))
         assert isinstance(answer, bytes | RemotingCommand)
         return decode_one(answer) if isinstance(answer, bytes) else answer
@@ -93,10 +93,10 @@ def _only(messages: list[MessageExt]) -> MessageExt:
     return messages[0]
 
 
-# --- what is stored ---
+# --- storing ---
 
 
-async def test_a_message_comes_again_after_ten_seconds(broker: _Broker) -> None:
+async def test_a_message_is_redelivered_after_ten_seconds(broker: _Broker) -> None:
     place = broker.writer.put(inner("T", b"x", TAGS="paid", KEYS="k", UNIQ_KEY="U"))
     origin_id = _only(broker.stored("T")).offset_msg_id
 
@@ -107,7 +107,7 @@ async def test_a_message_comes_again_after_ten_seconds(broker: _Broker) -> None:
     assert broker.stored(RETRY) == []
     await broker.pass_seconds(0.001)
     again = _only(broker.stored(RETRY))
-    # As in a store of Apache's.
+    # The same properties as in a store of Apache's broker.
     assert again.properties == {
         **{"TAGS": "paid", "KEYS": "k", "UNIQ_KEY": "U", "WAIT": "false", "DELAY": "3"},
         **{"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": origin_id, "REAL_TOPIC": RETRY, "REAL_QID": "0"},
@@ -117,7 +117,7 @@ async def test_a_message_comes_again_after_ten_seconds(broker: _Broker) -> None:
     assert broker.statistics.sent_back.counts() == {(GROUP, "T"): 1}
 
 
-async def test_n_redeliveries_then_the_dead_letters_with_the_origin(broker: _Broker) -> None:
+async def test_n_redeliveries_then_a_dead_letter_with_its_origin(broker: _Broker) -> None:
     """A maximum of N means N + 1 deliveries."""
     broker.writer.put(inner("T", b"x", UNIQ_KEY="U"))
     seen = _only(broker.stored("T"))
@@ -141,14 +141,14 @@ async def test_n_redeliveries_then_the_dead_letters_with_the_origin(broker: _Bro
     assert broker.statistics.sent_back.counts() == {(GROUP, "T"): 4}
 
 
-async def test_a_dead_letter_without_a_key_names_its_place(broker: _Broker) -> None:
+async def test_a_dead_letter_without_a_key_names_its_offset_id(broker: _Broker) -> None:
     place = broker.writer.put(inner("T"))
     origin_id = _only(broker.stored("T")).offset_msg_id
     await broker.back(place.physical_offset, -1)
     assert _only(broker.stored(DEAD)).properties["DLQ_ORIGIN_MESSAGE_ID"] == origin_id
 
 
-async def test_a_body_that_is_compressed_stays_so(broker: _Broker) -> None:
+async def test_a_compressed_body_stays_compressed(broker: _Broker) -> None:
     message = inner("T", b"\x00compressed")
     message.sys_flag = MessageSysFlag.COMPRESSED | MessageSysFlag.TRANSACTION_COMMIT
     place = broker.writer.put(message)
@@ -170,7 +170,7 @@ async def test_a_group_with_a_long_name(broker: _Broker) -> None:
 
 
 @pytest.mark.parametrize(("length", "level"), [(249, 1), (249, 0), (255, 1), (251, -1)])
-async def test_a_group_whose_name_is_too_long_for_what_comes_again(
+async def test_a_group_whose_name_is_too_long_for_its_retry_topic(
     broker: _Broker, length: int, level: int
 ) -> None:
     place = broker.writer.put(inner("T"))
@@ -179,10 +179,10 @@ async def test_a_group_whose_name_is_too_long_for_what_comes_again(
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
     assert "choose shorter names" in refused.value.remark
     broker.writer.put(inner("T"))
-    broker.store.queues.write_out()  # the files can be made
+    broker.store.queues.write_out()  # the files can be created
 
 
-async def test_a_message_that_says_it_came_as_often_as_can_be(broker: _Broker) -> None:
+async def test_a_message_with_the_largest_reconsume_times(broker: _Broker) -> None:
     message = inner("T")
     message.reconsume_times = 2**31 - 1
     place = broker.writer.put(message)
@@ -190,7 +190,7 @@ async def test_a_message_that_says_it_came_as_often_as_can_be(broker: _Broker) -
     assert _only(broker.stored(DEAD)).reconsume_times == 2**31 - 1
 
 
-async def test_a_group_without_retry_queues_is_answered_and_gets_nothing(broker: _Broker) -> None:
+async def test_a_group_without_retry_queues_has_no_redelivery(broker: _Broker) -> None:
     broker.groups.update(SubscriptionGroupConfig(group_name=GROUP, retry_queue_nums=0))
     place = broker.writer.put(inner("T"))
     end = broker.store.max_phy_offset()
@@ -221,11 +221,11 @@ async def test_a_message_that_is_not_in_memory(broker: _Broker, monkeypatch: pyt
         await broker.back(place.physical_offset + 1)
 
 
-# --- what is refused ---
+# --- refusals ---
 
 
 @pytest.mark.parametrize("offset", [-1, -(2**63), 1, 10_000_000, 2**63 - 1])
-async def test_where_no_message_begins(broker: _Broker, offset: int) -> None:
+async def test_an_offset_without_a_message_is_refused(broker: _Broker, offset: int) -> None:
     broker.writer.put(inner("T"))
     error = await _refused(broker, send_back(offset))
     assert error.code == ResponseCode.SYSTEM_ERROR
@@ -233,7 +233,7 @@ async def test_where_no_message_begins(broker: _Broker, offset: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRANSACTION_ROLLBACK])
-async def test_what_was_never_given_to_a_consumer(broker: _Broker, kind: int) -> None:
+async def test_a_half_message_is_refused(broker: _Broker, kind: int) -> None:
     message = inner("T")
     message.sys_flag = kind
     place = broker.writer.put(message)
@@ -258,14 +258,14 @@ async def test_an_unknown_group(tmp_path: Path) -> None:
     broker.close()
 
 
-async def test_a_broker_that_is_not_written_to(broker: _Broker) -> None:
+async def test_a_broker_without_write_permission_refuses(broker: _Broker) -> None:
     place = broker.writer.put(inner("T"))
     broker.settings.broker_permission = 4
     error = await _refused(broker, send_back(place.physical_offset))
     assert error.code == ResponseCode.NO_PERMISSION
 
 
-async def test_properties_that_would_grow_too_long(broker: _Broker) -> None:
+async def test_properties_that_would_get_too_long(broker: _Broker) -> None:
     place = broker.writer.put(inner("T", a="x" * 32_700))
     error = await _refused(broker, send_back(place.physical_offset))
     assert error.code == ResponseCode.MESSAGE_ILLEGAL
@@ -286,7 +286,7 @@ async def test_a_full_disk(broker: _Broker, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("durability", list(Durability))
-async def test_with_sync_flush_it_is_answered_when_it_is_on_the_disk(
+async def test_with_sync_flush_the_answer_waits_for_the_flush(
     broker: _Broker, monkeypatch: pytest.MonkeyPatch, durability: Durability
 ) -> None:
     listeners: list[Callable[[Durability], None]] = []
@@ -321,7 +321,7 @@ async def test_a_delayed_send(broker: _Broker) -> None:
     assert message.properties.items() >= {"DELAY": "2", "UNIQ_KEY": "U", "CLUSTER": "DefaultCluster"}.items()
 
 
-async def test_a_delayed_message_has_to_fit_with_what_is_added(broker: _Broker) -> None:
+async def test_a_delayed_message_has_to_fit_with_the_added_properties(broker: _Broker) -> None:
     answer = broker.send(send("T", properties={"DELAY": "2", "UNIQ_KEY": "U", "a": "x" * 32_680}))
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert "the limit is 32767" in (answer.remark or "")
@@ -351,8 +351,8 @@ async def test_a_consumer_that_sends_to_its_retry_topic_itself(broker: _Broker, 
     assert message.properties.items() >= {"RETRY_TOPIC": "T", "UNIQ_KEY": "U"}.items()
 
 
-async def test_what_members_that_consume_in_order_give_up(broker: _Broker) -> None:
-    """The same target is decided about anew each time: locks come and go."""
+async def test_messages_given_up_by_ordered_consumers_are_dead_letters(broker: _Broker) -> None:
+    """The route of a retry topic is not cached, because locks come and go."""
     command = send(RETRY, b"x", properties={"DELAY": "1"})
     for is_locked in (True, False, True):
         broker.locked = {GROUP} if is_locked else set()
@@ -361,7 +361,7 @@ async def test_what_members_that_consume_in_order_give_up(broker: _Broker) -> No
     assert (len(broker.stored(DEAD)), len(broker.stored(SCHEDULE))) == (2, 1)
 
 
-async def test_a_retry_topic_of_a_group_that_may_not_be_made(tmp_path: Path) -> None:
+async def test_the_retry_topic_of_an_unknown_group_is_refused(tmp_path: Path) -> None:
     broker = _Broker(tmp_path, autoCreateSubscriptionGroup="false")
     answer = broker.send(send(RETRY))
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -370,7 +370,7 @@ async def test_a_retry_topic_of_a_group_that_may_not_be_made(tmp_path: Path) -> 
 
 
 async def test_a_dead_letter_can_be_sent_again(broker: _Broker) -> None:
-    """As the admin tool does: with all its properties, to where it lies."""
+    """As the admin tool does: with all its properties, to the dead letter topic."""
     place = broker.writer.put(inner("T", b"x", UNIQ_KEY="U"))
     await broker.back(place.physical_offset, -1)
     dead = _only(broker.stored(DEAD))

@@ -1,4 +1,4 @@
-"""Whatever a producer sends: it is refused with a code, or stored so that everybody can read it."""
+"""Fuzzing: any send is refused with a code, or stored so that consumers can read it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PROPERTIES = st.one_of(
 
 @st.composite
 def _batch_bodies(draw: st.DrawFn) -> bytes:
-    """Batches, mostly with a byte or two that lie."""
+    """Batches, mostly with one or two wrong bytes."""
     count = draw(st.integers(1, 4))
     batch = bytearray(
         encode_batch([Message("T", b"x" * number, properties={"a": "b"}) for number in range(count)])
@@ -81,9 +81,9 @@ def _sends(draw: st.DrawFn) -> RemotingCommand:
 
 
 class _NoConnection:
-    """What the processor needs of a connection."""
+    """The attributes of a connection that the processor uses."""
 
-    attributes: dict[str, object] = {}  # noqa: RUF012 (one for all, on purpose)
+    attributes: dict[str, object] = {}  # noqa: RUF012 (shared by all on purpose)
     remote_address = ("10.0.0.7", 40_000)
     peer = "10.0.0.7:40000"
 
@@ -117,7 +117,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Broker]:
     broker = _Broker(root)
     yield broker
     broker.store.close()
-    # After all of that, a start that has to read the whole log finds the same.
+    # A start that has to read the whole log finds the same messages.
     (root / "rmq_boot_id").write_text("another boot")
     again = MessageStore(broker.settings, broker.settings, broker.settings, time.time)
     again.open()
@@ -130,7 +130,7 @@ _LOG_END = [0]
 
 @settings(max_examples=300)
 @given(_sends())
-def test_it_is_refused_or_can_be_read(broker: _Broker, command: RemotingCommand) -> None:
+def test_a_send_is_refused_or_can_be_read(broker: _Broker, command: RemotingCommand) -> None:
     before = broker.ends()
     connection: Connection = _NoConnection()  # type: ignore[assignment]
 

@@ -104,6 +104,6 @@ async def test_the_answer_waits_for_the_flush(
         answer = await waiting
         assert isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS
     else:
-        with pytest.raises(CommandError, match="is not on the disk yet"):
+        with pytest.raises(CommandError, match="is not flushed yet"):
             await waiting
     assert broker.bodies(TOPIC, 2) == [b"one"]
