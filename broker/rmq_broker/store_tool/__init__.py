@@ -1,4 +1,4 @@
-"""The command `rmq-store`: looks into a store directory, and builds queues and index again.
+"""The command `rmq-store`: inspects a store directory, and rebuilds its queues and index.
 
-What is in the files is read here by code of its own, not by the broker's: a mistake there has to show here.
+It reads the files with its own code, not with the broker's, so that a mistake in the broker's code shows.
 """

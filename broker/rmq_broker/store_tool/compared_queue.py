@@ -1,4 +1,4 @@
-"""One queue while it is compared with the log: what was looked at, what is missing, what is wrong."""
+"""State of one queue during the comparison with the log: compared, missing and wrong entries."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .layout import BATCH_UNIT
 from .queue_files import ExtensionFiles, QueueFiles
 
 KEPT_FAULTS: Final = 100
-# Of a batch unit, what is compared: the rest is of no use to readers.
+# Part of a batch unit that is compared; readers do not use the rest.
 _UNIT_COMPARED_BYTES: Final = 38
 _OFFSET_BYTES: Final = 8
 
 
 @dataclass(slots=True)
 class Missing:
-    """Messages, one behind the other in their queue, that have no entry; offsets in queue and log."""
+    """Consecutive messages of a queue without entries; their offsets in queue and log."""
 
     first: int
     next: int
@@ -27,31 +27,31 @@ class Missing:
 
 @dataclass(slots=True)
 class ComparedQueue:
-    """What is known of one queue."""
+    """One queue and the result of its comparison so far."""
 
     files: QueueFiles
     extension: ExtensionFiles
     is_batch: bool
     is_light: bool
-    next: int | None = None  # offset of the message after the last one in the log
-    covered: list[list[int]] = field(default_factory=list)  # entries that were compared, as numbers
+    next: int | None = None  # queue offset behind the last message in the log
+    covered: list[list[int]] = field(default_factory=list)  # ranges of compared entries, by number
     missing: list[Missing] = field(default_factory=list)
-    missing_more: int = 0  # messages without entry that are in none of these
+    missing_more: int = 0  # further messages without entry
     faults: list[str] = field(default_factory=list)
     fault_count: int = 0
-    # Of a queue of batches: the number of the unit to compare next, and, once they had to be looked for, the
-    # numbers of all units by the offset in the log that they begin with.
+    # For a queue of batches: the number of the unit to compare next, and the numbers of all units by their
+    # packed log offset, which are collected when a unit first has to be searched.
     next_unit: int | None = None
     units: dict[bytes, int] | None = None
 
     def restart(self) -> None:
-        """Forget all but the files: the topic was deleted and made again."""
+        """Reset the results: the topic was deleted and created again."""
         self.covered, self.missing, self.faults = [], [], []
         self.fault_count = self.missing_more = 0
         self.next_unit = None
 
     def cover(self, first: int, behind: int) -> None:
-        """Note that entries were compared; parts come in order, but for offsets that are given twice."""
+        """Note compared entries. Ranges arrive in order, unless the log uses queue offsets twice."""
         if first == behind:
             return
         if self.covered and self.covered[-1][1] == first:
@@ -61,7 +61,7 @@ class ComparedQueue:
         self.covered.sort()
 
     def miss(self, first: int, behind: int, physical_offset: int) -> None:
-        """Note that messages have no entry."""
+        """Note messages without entries."""
         last = self.missing[-1] if self.missing else None
         if last is not None and last.next == first:
             last.next, last.last_physical = behind, physical_offset
@@ -71,7 +71,7 @@ class ComparedQueue:
             self.missing.append(Missing(first, behind, physical_offset, physical_offset))
 
     def fault(self, text: str) -> None:
-        """Note that something is wrong."""
+        """Note a wrong entry."""
         self.fault_count += 1
         if len(self.faults) < KEPT_FAULTS:
             self.faults.append(text)
@@ -79,7 +79,7 @@ class ComparedQueue:
     # --- queues of batches ---
 
     def compare_batches(self, run: Run, log_start: int) -> None:
-        """Compare units; which stands where is not told by their queue offsets. Raises OSError."""
+        """Compare units, whose numbers do not follow from their queue offsets. Raises OSError."""
         if self.next_unit is None:
             self.next_unit = self._first_unit(log_start)
         size = BATCH_UNIT.size
@@ -106,18 +106,18 @@ class ComparedQueue:
             number = place
             found = self.files.read(number, 1)
         if found[:_UNIT_COMPARED_BYTES] != wanted[:_UNIT_COMPARED_BYTES]:
-            self.fault(f"unit {number} is {found.hex()}; the log asks for {wanted.hex()}")
+            self.fault(f"unit {number} is {found.hex()}; by the log it must be {wanted.hex()}")
         self.cover(number, number + 1)
         self.next_unit = number + 1
 
     def _first_unit(self, log_start: int) -> int:
-        """The first one of a message that the log still has."""
+        """Return the number of the first unit whose record the log still has."""
         return self.files.find(
             lambda unit: int.from_bytes(unit[:_OFFSET_BYTES], "big") < log_start, self.files.end_of_entries()
         )
 
     def _place_of(self, offset: bytes) -> int | None:
-        """The number of the unit of a record; None where there is none."""
+        """Return the number of a record's unit, by its packed log offset; None without one."""
         if self.units is None:
             self.units = {}
             size = BATCH_UNIT.size

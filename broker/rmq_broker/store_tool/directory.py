@@ -1,4 +1,4 @@
-"""What a store directory says of itself: how it was left, by whom, and whether a broker has it now."""
+"""State of a store directory: how and by which broker it was left, and whether a broker uses it now."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LOCKS: Final = Path("/proc/locks")
 _FLOCK: Final = struct.Struct("hhqqi4x")
 
 
-class Left(Enum):
-    """How the last broker left a directory."""
+class StoreState(Enum):
+    """How the last broker left a directory, or that a broker uses it."""
 
     STOPPED = "stopped cleanly"
     KILLED = "killed"
@@ -33,26 +33,30 @@ class Left(Enum):
     IN_USE = "in use by a broker"
 
 
-class NoStore(Exception):
-    """What was given is no store directory, or cannot be read."""
+class DirectoryUnusable(Exception):
+    """The folder is no store directory, cannot be read, or is in use where it must not be."""
 
 
 @dataclass(slots=True)
 class Directory:
-    """A store's root folder, as far as it has to be known to judge the rest."""
+    """Facts of a store's root folder that decide which defects of the other files are errors."""
 
     root: Path
-    left: Left
-    is_ours: bool  # this project's broker has had it; Apache's leaves no such marks
-    checkpoint: tuple[int, int, int] | None  # store times in ms: log, queues, index; None: missing or damaged
-    # Messages before `written` have their entries in the files, those before `flushed` on the disk.
+    state: StoreState
+    is_ours: bool  # whether this project's broker used it; Apache's leaves no such marks
+    checkpoint: (
+        tuple[int, int, int] | None
+    )  # store times in ms of log, queues, index; None: missing or damaged
+    # Messages before `written` have their entries in the files; entries before `flushed` are on the disk.
     written: int | None = None
     flushed: int | None = None
-    index_complete_to: int | None = None  # offset in the log, as this project's broker noted it
-    batch_topics: frozenset[bytes] = frozenset()  # by their attributes, or because they have such queues
+    index_complete_to: int | None = None  # offset in the log, as noted by this project's broker
+    batch_topics: frozenset[bytes] = frozenset()  # by their attributes or by their folders
     configured_batch_topics: frozenset[bytes] = frozenset()
-    configured_topics: frozenset[bytes] | None = None  # None: not known
-    deleted: Mapping[bytes, int] = field(default_factory=dict)  # topics, and the log's end then
+    configured_topics: frozenset[bytes] | None = None  # None: unknown
+    deleted: Mapping[bytes, int] = field(
+        default_factory=dict
+    )  # topics, and the end of the log at their deletion
     queue_ends: Mapping[bytes, Mapping[int, int]] = field(default_factory=dict)  # at the last clean stop
 
     @property
@@ -80,13 +84,13 @@ class Directory:
         return self.root / "config"
 
     def queue_folder(self, topic: bytes, queue_id: int) -> Path:
-        """Where the files of a queue are: those of topics of batches stand apart."""
+        """Return the folder of a queue's files; queues of topics of batches have their own parent."""
         place = self.batch_queues if topic in self.batch_topics else self.queues
         return place / os.fsdecode(topic) / str(queue_id)
 
 
 def queue_folders(place: Path) -> Iterator[tuple[bytes, int]]:
-    """Topic and id of every queue that has a folder in a folder of queues. Raises OSError."""
+    """Yield topic and id of every queue that has a folder below `place`. Raises OSError."""
     for topic in _subfolders(place):
         for queue in _subfolders(topic):
             if queue.name.isascii() and queue.name.isdecimal():
@@ -94,10 +98,10 @@ def queue_folders(place: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def open_directory(root: Path) -> Directory:
-    """Look at a directory without changing anything. Raises NoStore."""
+    """Read the state of a directory; nothing is changed. Raises DirectoryUnusable."""
     try:
         if not (root / "commitlog").is_dir():
-            raise NoStore(f"{root} is no store directory: it has no folder 'commitlog'")
+            raise DirectoryUnusable(f"{root} is no store directory: it has no folder 'commitlog'")
         marks = _marks(root / "rmq_queues.json")
         index_marks = _marks(root / "rmq_index.json")
         topics = _topics(root / "config" / "topics.json")
@@ -109,7 +113,7 @@ def open_directory(root: Path) -> Directory:
             _checkpoint(root / "checkpoint"),
         )
     except OSError as error:
-        raise NoStore(f"{error.filename} cannot be read: {error.strerror}") from error
+        raise DirectoryUnusable(f"{error.filename} cannot be read: {error.strerror}") from error
     found.written, found.flushed = _fine_checkpoint(root / "rmq_checkpoint") or (None, None)
     if isinstance(complete_to := index_marks.get("complete_to"), int):
         found.index_complete_to = complete_to
@@ -120,7 +124,7 @@ def open_directory(root: Path) -> Directory:
         )
     found.batch_topics = found.configured_batch_topics | batch_topics
     found.deleted = {topic.encode(): end for topic, end in marks.get("deleted", {}).items()}
-    if found.left is Left.STOPPED and marks.get("checkpoint") == list((found.checkpoint or ())[:2]):
+    if found.state is StoreState.STOPPED and marks.get("checkpoint") == list((found.checkpoint or ())[:2]):
         found.queue_ends = {
             topic.encode(): {int(queue): end for queue, end in ends.items()}
             for topic, ends in marks.get("ends", {}).items()
@@ -129,7 +133,7 @@ def open_directory(root: Path) -> Directory:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file in the dialect that Apache's brokers write. Raises ValueError, OSError."""
+    """Read a JSON file in the dialect of Apache's brokers. Raises ValueError, OSError."""
     content = path.read_bytes()
     if not content.strip():
         raise ValueError("it is empty")
@@ -140,7 +144,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_json_or_backup(path: Path) -> Any:
-    """The same, or of its `.bak`; None where neither can be read."""
+    """Read a JSON file or else its `.bak`; None if neither can be read."""
     for candidate in (path, path.with_name(path.name + ".bak")):
         with suppress(OSError, ValueError):
             return read_json(candidate)
@@ -148,9 +152,9 @@ def read_json_or_backup(path: Path) -> Any:
 
 
 def is_locked(root: Path) -> bool:
-    """Whether a process, this one included, has the directory's lock. Raises OSError.
+    """Return whether a process, also this one, holds the directory's lock. Raises OSError.
 
-    The list of locks is asked first: closing a descriptor of the file would take the lock from this process.
+    /proc/locks is read first, because closing a descriptor of the file would release a lock of this process.
     """
     path = root / "lock"
     try:
@@ -175,15 +179,15 @@ def _subfolders(folder: Path) -> list[Path]:
         return []
 
 
-def _how_left(root: Path) -> Left:
+def _how_left(root: Path) -> StoreState:
     if is_locked(root):
-        return Left.IN_USE
+        return StoreState.IN_USE
     if not (root / "abort").exists():
-        return Left.STOPPED
+        return StoreState.STOPPED
     with suppress(OSError):
         if (root / "rmq_boot_id").read_text().strip() != _BOOT_ID.read_text().strip():
-            return Left.MACHINE_CRASHED
-    return Left.KILLED
+            return StoreState.MACHINE_CRASHED
+    return StoreState.KILLED
 
 
 def _checkpoint(path: Path) -> tuple[int, int, int] | None:
@@ -217,7 +221,7 @@ def _marks(path: Path) -> dict[str, Any]:
 
 
 def _topics(path: Path) -> dict[str, str | None] | None:
-    """Topics of topics.json, with their attribute queue.type."""
+    """Return the topics of topics.json with their attribute queue.type; None if the file cannot be read."""
     content = read_json_or_backup(path)
     table = content.get("topicConfigTable") if isinstance(content, dict) else None
     if not isinstance(table, dict):

@@ -1,4 +1,4 @@
-"""`rmq-store dump`: the messages of a log, one a line."""
+"""`rmq-store dump`: the messages of a log, one per line."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ TABLE_HEAD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """Which messages."""
+    """Conditions that a message must meet, and the form of the output."""
 
     topic: str | None = None
     queue: int | None = None
     from_offset: int | None = None  # in the queue
     count: int | None = None
     key: str | None = None
-    message_id: str | None = None  # of the broker, or of the client (UNIQ_KEY)
+    message_id: str | None = None  # the broker's id, or the client's (UNIQ_KEY)
     since_ms: int | None = None
     until_ms: int | None = None
     physical_offset: int | None = None
@@ -64,24 +64,24 @@ class DumpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A message, and its body as it is stored where that was asked for."""
+    """A message, with its stored body if it was requested."""
 
     record: Record
     body: bytes | None
 
 
 def dump(
-    root: Path, options: DumpOptions, complain: Callable[[str], None] = lambda text: None
+    root: Path, options: DumpOptions, on_damage: Callable[[str], None] = lambda text: None
 ) -> Iterator[Stored]:
-    """The messages that are asked for, in the order of the log; `complain` hears of damage on the way.
+    """Yield the requested messages in the order of the log; `on_damage` receives damaged ranges on the way.
 
-    Raises NoStore, OSError, and ValueError where the one message that is asked for is not there.
+    Raises DirectoryUnusable, OSError, and ValueError if a single requested message does not exist.
     """
     directory = open_directory(root)
     log = numbered_files(directory.commit_log)
     single = _single_offset(options, log)
     left = options.count
-    found = _one(log, single) if single is not None else _all(directory, log, options, complain)
+    found = _one(log, single) if single is not None else _all(directory, log, options, on_damage)
     for record, data in found:
         if not _is_wanted(data, record, options):
             continue
@@ -93,7 +93,7 @@ def dump(
 
 
 def as_json(stored: Stored, delays_ms: tuple[int, ...]) -> dict[str, Any]:
-    """All that is known of a message; the body as text where it is UTF-8, else as base64."""
+    """Return all fields of a message; the body as text if it is UTF-8, otherwise as base64."""
     record = stored.record
     properties = {_text(name): _text(value) for name, value in all_properties(record.properties).items()}
     row: dict[str, Any] = {
@@ -133,7 +133,7 @@ def as_json(stored: Stored, delays_ms: tuple[int, ...]) -> dict[str, Any]:
 
 
 def as_table_row(stored: Stored) -> str:
-    """One line under TABLE_HEAD."""
+    """Return the line of a message under TABLE_HEAD."""
     record = stored.record
     place = f"{_text(record.topic)}/{record.queue_id}"
     tags = _text(property_of(record.properties, b"TAGS") or b"")
@@ -154,17 +154,17 @@ def as_table_row(stored: Stored) -> str:
 
 
 def as_line(stored: Stored, delays_ms: tuple[int, ...]) -> str:
-    """The JSON of a message on one line."""
+    """Return the JSON of a message on one line."""
     return json.dumps(as_json(stored, delays_ms), ensure_ascii=False)
 
 
 def delays_of(options: DumpOptions) -> tuple[int, ...]:
-    """The delay of each level, in ms. Raises ValueError."""
+    """Return the delay of each level in ms. Raises ValueError."""
     return parse_delay_levels(options.delay_levels)
 
 
 def host_text(host: bytes) -> str:
-    """An address as it stands in a record, as `host:port`."""
+    """Format a record's packed address as `host:port`."""
     port = int.from_bytes(host[-4:], "big")
     if len(host) == 8:
         return f"{socket.inet_ntoa(host[:4])}:{port}"
@@ -172,15 +172,15 @@ def host_text(host: bytes) -> str:
 
 
 def message_id(record: Record) -> str:
-    """The id that the broker gave the message: its address and the offset in the log."""
+    """Return the broker's id of the message: its address and the log offset."""
     return (record.store_host + record.physical_offset.to_bytes(8, "big")).hex().upper()
 
 
-# --- which records ---
+# --- selection of records ---
 
 
 def _all(
-    directory: Directory, log: NumberedFiles, options: DumpOptions, complain: Callable[[str], None]
+    directory: Directory, log: NumberedFiles, options: DumpOptions, on_damage: Callable[[str], None]
 ) -> Iterator[tuple[Record, mmap | bytes]]:
     begin = _begin(directory, log, options)
     gap: Problem | None = None
@@ -195,7 +195,7 @@ def _all(
             while position is not None:
                 for record in reader.records(position, len(data)):
                     if gap is not None:
-                        complain(f"log at {gap.at}: {gap.text}; going on at {record.physical_offset}")
+                        on_damage(f"log at {gap.at}: {gap.text}; continuing at {record.physical_offset}")
                         gap = None
                     yield record, data
                 if reader.problem is None:
@@ -203,7 +203,7 @@ def _all(
                 gap = gap or reader.problem
                 position = reader.next_valid(reader.position + 1, len(data))
     if gap is not None and not gap.is_empty:
-        complain(f"log at {gap.at}: {gap.text}; no valid record follows")
+        on_damage(f"log at {gap.at}: {gap.text}; no valid record follows")
 
 
 def _one(log: NumberedFiles, offset: int) -> Iterator[tuple[Record, mmap | bytes]]:
@@ -218,7 +218,7 @@ def _one(log: NumberedFiles, offset: int) -> Iterator[tuple[Record, mmap | bytes
 
 
 def _single_offset(options: DumpOptions, log: NumberedFiles) -> int | None:
-    """Where the one message is that is asked for by its place; None where it has to be looked for."""
+    """Return the log offset of a message requested by offset or broker id; None if a search is needed."""
     if options.physical_offset is not None:
         return options.physical_offset
     text = options.message_id
@@ -228,12 +228,12 @@ def _single_offset(options: DumpOptions, log: NumberedFiles) -> int | None:
         offset = int(text[-16:], 16)
         record = record_at(log, offset)
     except (ValueError, BadRecord):
-        return None  # a unique key has as many digits
+        return None  # a client's unique key has the same number of digits
     return offset if message_id(record) == text.upper() else None
 
 
 def _begin(directory: Directory, log: NumberedFiles, options: DumpOptions) -> int:
-    """An offset that no message that is asked for stands before: told by the queue, where that is sound."""
+    """Return a log offset to start at, before all requested messages: from the queue, if it is intact."""
     if options.topic is None or options.queue is None or not options.from_offset:
         return log.start
     topic, wanted = options.topic.encode(), options.from_offset
@@ -241,7 +241,7 @@ def _begin(directory: Directory, log: NumberedFiles, options: DumpOptions) -> in
     queue = QueueFiles(directory.queue_folder(topic, options.queue), is_batch=is_batch)
     number = wanted
     if is_batch:
-        # The last unit that begins there or before.
+        # The last unit that begins at or before the requested offset.
         number = queue.find(lambda unit: BATCH_UNIT.unpack(unit)[4] <= wanted, queue.end_of_entries()) - 1
         if number < queue.first:
             return log.start
@@ -257,7 +257,7 @@ def _begin(directory: Directory, log: NumberedFiles, options: DumpOptions) -> in
 
 
 def _files_in_time(files: list[NumberedFile], options: DumpOptions) -> list[NumberedFile]:
-    """Without the files whose successor begins before the time that is asked for."""
+    """Omit the files whose successor begins before the requested time."""
     if options.since_ms is None:
         return files
     first = 0
@@ -303,7 +303,7 @@ def _has_key(properties: bytes, key: bytes) -> bool:
     return keys is not None and key in keys.split(b" ")
 
 
-# --- how they are shown ---
+# --- output ---
 
 
 def _text(raw: bytes) -> str:
@@ -311,19 +311,19 @@ def _text(raw: bytes) -> str:
 
 
 def _end(record: Record) -> int:
-    """The queue offset behind a record."""
+    """Return the queue offset behind a record."""
     batch = inner_batch(record)
     return record.queue_offset + (1 if batch is None else batch[1])
 
 
 def _numbers(record: Record) -> str:
-    """The queue offsets of a record."""
+    """Format the queue offsets of a record."""
     last = _end(record) - 1
     return str(last) if last == record.queue_offset else f"{record.queue_offset}-{last}"
 
 
 def _inner_messages(record: Record, body: bytes) -> list[InnerMessage]:
-    """Those of a batch that is one record; none where it is no batch, or a broken one."""
+    """Return the messages of an inner batch; none for other records and broken batches."""
     if not record.sys_flag & INNER_BATCH:
         return []
     try:
@@ -346,7 +346,7 @@ def _inner_row(queue_offset: int, message: InnerMessage) -> dict[str, Any]:
 
 
 def _decompressed(record: Record, body: bytes) -> bytes:
-    """Raises DecompressionError, MessageDecodeError."""
+    """Return the decompressed body. Raises DecompressionError, MessageDecodeError."""
     if not record.sys_flag & COMPRESSED:
         return body
     return decompress(body, CompressionType.of_sys_flag(record.sys_flag), _MAX_BODY_BYTES)

@@ -1,4 +1,4 @@
-"""What queues and index must hold, made from the records of the log."""
+"""Expected entries of queues and index, derived from the records of the log."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from .properties import LIGHT_QUEUES, index_hash, index_keys, inner_batch, light
 QueueKey = tuple[bytes, int]
 """Topic and queue id."""
 
-# An entry of the index before its place in a file is known: hash, physical offset, store time.
+# An index entry before its number in a file is known: hash, physical offset, store time.
 INDEX_ITEM: Final = Struct(">iqq")
 _pack_item: Final = INDEX_ITEM.pack
 _pack_entry: Final = QUEUE_ENTRY.pack
 _BODY_CHECKED: Final = INNER_BATCH | COMPRESSED
-_KEPT_ODD: Final = 100  # of one part
+_KEPT_PROBLEMS: Final = 100  # per part of the log
 _WITHOUT_ENTRY: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLED_BACK)
 
 
 @dataclass(slots=True)
 class Run:
-    """Entries of one queue whose offsets follow each other, packed as in its files."""
+    """Entries of one queue with consecutive offsets, packed as in its files."""
 
     first: int  # queue offset
     next: int  # queue offset behind the last message
     is_batch: bool
-    is_light: bool  # an additional entry, which is made only where the broker is set up for it
+    is_light: bool  # of a light message queue (LMQ), which only some brokers fill
     entries: bytearray = field(default_factory=bytearray)
 
 
 @dataclass(slots=True)
 class Expected:
-    """Of one part of the log."""
+    """Expected entries and problems of one part of the log. Of each problem, the first places are kept."""
 
     runs: list[tuple[QueueKey, Run]] = field(default_factory=list)
     index: bytearray = field(default_factory=bytearray)
@@ -59,15 +59,17 @@ class Expected:
     batches: int = 0  # records that are inner batches
     batched: int = 0  # messages in them
     last_ms: int = 0  # highest store time
-    odd_batches: list[tuple[int, str]] = field(
+    invalid_batches: list[tuple[int, str]] = field(default_factory=list)  # offset and problem
+    torn_properties: list[int] = field(
         default_factory=list
-    )  # offset, and what is wrong: the first ones
-    torn: list[int] = field(default_factory=list)  # properties end in zeros: the first ones
-    odd_bodies: list[int] = field(default_factory=list)  # not compressed as they say: the first ones
+    )  # offsets of records whose properties end in zeros
+    miscompressed: list[int] = field(
+        default_factory=list
+    )  # offsets of bodies that are not compressed as flagged
 
 
 class ExpectedEntries:
-    """Collects them."""
+    """Collects the expected entries of one part of the log."""
 
     def __init__(
         self,
@@ -84,13 +86,13 @@ class ExpectedEntries:
         self._expected = Expected()
 
     def add(self, data: mmap | bytes, record: Record) -> None:
-        """One record, in the order of the log."""
+        """Add a record, in the order of the log."""
         expected = self._expected
         time_ms, sys_flag = record.store_time_ms, record.sys_flag
         expected.message_bytes += record.size
         expected.last_ms = max(expected.last_ms, time_ms)
-        if record.properties.endswith(b"\0") and len(expected.torn) < _KEPT_ODD:
-            expected.torn.append(record.physical_offset)
+        if record.properties.endswith(b"\0") and len(expected.torn_properties) < _KEPT_PROBLEMS:
+            expected.torn_properties.append(record.physical_offset)
         if sys_flag & _BODY_CHECKED:
             self._check_body(body_of(data, record), record)
         if sys_flag & TRANSACTION_MASK not in _WITHOUT_ENTRY:
@@ -104,21 +106,21 @@ class ExpectedEntries:
                 expected.index += _pack_item(index_hash(topic, key), physical_offset, time_ms)
 
     def result(self) -> Expected:
-        """All of it."""
+        """Return the collected entries."""
         return self._expected
 
     def _check_body(self, body: bytes, record: Record) -> None:
         expected = self._expected
         if record.sys_flag & COMPRESSED:
-            if len(expected.odd_bodies) < _KEPT_ODD and not is_compressed_as_said(record, body):
-                expected.odd_bodies.append(record.physical_offset)
+            if len(expected.miscompressed) < _KEPT_PROBLEMS and not is_compressed_as_said(record, body):
+                expected.miscompressed.append(record.physical_offset)
             return
-        text = self._odd_in_batch(record, body)
-        if text and len(expected.odd_batches) < _KEPT_ODD:
-            expected.odd_batches.append((record.physical_offset, text))
+        text = self._batch_problem(record, body)
+        if text and len(expected.invalid_batches) < _KEPT_PROBLEMS:
+            expected.invalid_batches.append((record.physical_offset, text))
 
-    def _odd_in_batch(self, record: Record, body: bytes) -> str:
-        """What is wrong with a record that says that it is a batch; empty where nothing is."""
+    def _batch_problem(self, record: Record, body: bytes) -> str:
+        """Return the problem with a record that is flagged as an inner batch; empty text if there is none."""
         batch = inner_batch(record)
         try:
             count = sum(1 for _ in inner_messages(body))
@@ -128,11 +130,11 @@ class ExpectedEntries:
         self._expected.batched += count
         if batch is None:
             is_batch = record.topic in self._batch_topics
-            return "the inner batch has no number of messages, or no first offset" if is_batch else ""
+            return "the inner batch lacks INNER_NUM or INNER_BASE, or they are invalid" if is_batch else ""
         if count != batch[1]:
             return f"the inner batch has {count} messages, INNER_NUM says {batch[1]}"
         if record.queue_offset != batch[0]:
-            return f"the message is number {record.queue_offset}, INNER_BASE says {batch[0]}"
+            return f"the queue offset is {record.queue_offset}, INNER_BASE says {batch[0]}"
         return ""
 
     def _add_entry(self, record: Record) -> None:
@@ -176,5 +178,5 @@ class ExpectedEntries:
 def expected_entries(
     directory: Directory, delays_ms: tuple[int, ...], *, with_index: bool = True
 ) -> Callable[[], ExpectedEntries]:
-    """A collector for a directory, to be made in any process."""
+    """Return a factory of collectors for a directory, which can be sent to another process."""
     return partial(ExpectedEntries, directory.batch_topics, dict(directory.deleted), delays_ms, with_index)

@@ -1,4 +1,4 @@
-"""What a check found: errors, and notes on what is normal but worth knowing."""
+"""Result of a check: errors, and notes on normal conditions that are worth knowing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEFAULT_LIMIT: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing, and where; `kind` is a fixed name, its part before the dot says in what it was found."""
+    """One finding and its place; `kind` is a fixed name, whose part before the dot names the kind of file."""
 
     kind: str
     place: str
@@ -19,19 +19,19 @@ class Finding:
     is_error: bool
 
     def line(self) -> str:
-        """For people."""
+        """Format the finding for people."""
         return f"{'error' if self.is_error else 'note '}  {self.kind:<22} {self.place}: {self.text}"
 
 
 @dataclass(slots=True)
 class Report:
-    """All of a check: at most `limit` findings of each kind are kept, the rest is counted."""
+    """All findings of a check: at most `limit` of each kind are kept, the others are counted."""
 
     directory: str
-    strict: bool = False  # notes on what a broker would put right by itself count as errors
+    strict: bool = False  # defects that a broker repairs by itself count as errors
     limit: int = DEFAULT_LIMIT
     findings: list[Finding] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)  # what was looked at
+    counts: Counter[str] = field(default_factory=Counter)  # checked items by name
     kinds: Counter[str] = field(default_factory=Counter)  # findings by kind
     errors: int = 0
     facts: dict[str, Any] = field(default_factory=dict)  # state of the directory
@@ -42,23 +42,26 @@ class Report:
         return self.errors == 0
 
     def error(self, kind: str, place: str, text: str) -> None:
-        """Something is damaged."""
+        """Report damage."""
         self._add(Finding(kind, place, text, True))
 
-    def unfinished(self, kind: str, place: str, text: str) -> None:
-        """Normal after a crash or while a broker runs, which would put it right: an error if strict."""
+    def recoverable(self, kind: str, place: str, text: str) -> None:
+        """Report a defect that is normal after a crash or while a broker runs, and that a broker repairs.
+
+        It is an error only if the check is strict.
+        """
         self._add(Finding(kind, place, text, self.strict))
 
     def note(self, kind: str, place: str, text: str) -> None:
-        """Worth knowing, and never an error."""
+        """Report a condition that is never an error."""
         self._add(Finding(kind, place, text, False))
 
     def of_kind(self, kind: str) -> list[Finding]:
-        """The findings of one kind that were kept."""
+        """Return the kept findings of one kind."""
         return [finding for finding in self.findings if finding.kind == kind]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the report for programs."""
         return {
             "directory": self.directory,
             "clean": self.is_clean,
@@ -70,7 +73,7 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """For people: findings, what was left out, counts, the verdict."""
+        """Return the report for people: findings, number of omitted findings, counts, verdict."""
         lines = [finding.line() for finding in self.findings]
         for kind, count in self.kinds.items():
             shown = len(self.of_kind(kind))

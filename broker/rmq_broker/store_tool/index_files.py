@@ -1,4 +1,4 @@
-"""Index files, for reading: which there are, their headers, entries and slots."""
+"""Reading of index files: headers, entries and slots."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .mapped_file import data_blocks
 
 DEFAULT_SLOTS: Final = 5_000_000
 _NAME_DIGITS: Final = 17
-# A file that this project's broker has made ahead; it has no entries yet.
+# The next file, which this project's broker creates ahead; it has no entries yet.
 _SPARE_NAME: Final = "rmq_next"
 _BLOCK_ENTRIES: Final = 65_536
 _BLOCK_SLOTS: Final = 262_144
 _OFFSET_IN_ENTRY: Final = 4
-# Tried one by one where nothing but the log's first message is in the file.
-_MOST_TRIED: Final = 20_000
+# Numbers of slots that are tried if the file has only an entry of the log's first message.
+_MAX_TRIED: Final = 20_000
 
 IndexEntry = tuple[int, int, int, int]
-"""Hash, physical offset, seconds, number of the entry before in the same slot."""
+"""Hash, physical offset, seconds, number of the previous entry of the same slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexHeader:
-    """As it stands at a file's beginning; `count` is the number of entries and one more."""
+    """Header of a file; `count` is the number of entries plus one."""
 
     begin_ms: int
     end_ms: int
@@ -43,9 +43,9 @@ class IndexFile:
     """One file, open for reading until `close`."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, or ValueError where this cannot be an index file.
+        """Open a file. Raises OSError, or ValueError for a file that is too short.
 
-        How many slots a file has stands nowhere in it: see `find_slots`.
+        The number of slots is not stored in the file: see `find_slots`.
         """
         self.path = path
         self.slots = DEFAULT_SLOTS
@@ -58,17 +58,17 @@ class IndexFile:
         self.header = IndexHeader(*INDEX_HEADER.unpack(head))
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         os.close(self._descriptor)
 
     @property
     def entries(self) -> int:
-        """How many entries the header says there are."""
+        """Number of entries according to the header."""
         return max(0, self.header.count - 1)
 
     @property
     def capacity(self) -> int:
-        """How many there is room for, and one: the first place stays empty."""
+        """Number of entries that fit plus one, because the first position stays empty."""
         return (self.size - self._entries_at) // INDEX_ENTRY.size
 
     @property
@@ -76,7 +76,7 @@ class IndexFile:
         return INDEX_HEADER.size + self.slots * INDEX_SLOT_BYTES
 
     def blocks(self) -> Iterator[tuple[int, list[IndexEntry]]]:
-        """All entries in order, as (number of the first, entries). Numbers begin at 1."""
+        """Yield all entries in order, as (number of the first, entries). Numbers begin at 1."""
         number = 1
         while number <= self.entries:
             count = min(_BLOCK_ENTRIES, self.entries + 1 - number)
@@ -89,7 +89,7 @@ class IndexFile:
             number += count
 
     def slot_blocks(self) -> Iterator[tuple[int, array[int]]]:
-        """The newest entry of each slot, 0 for none, as (number of the first slot, values)."""
+        """Yield the newest entry of each slot, 0 for none, as (number of the first slot, values)."""
         for first in range(0, self.slots, _BLOCK_SLOTS):
             count = min(_BLOCK_SLOTS, self.slots - first)
             at = INDEX_HEADER.size + first * INDEX_SLOT_BYTES
@@ -99,23 +99,23 @@ class IndexFile:
             yield first, values
 
     def find_slots(self) -> int | None:
-        """How many slots the file must have for its first and last entry to be where the header says."""
-        # While a broker writes, the header may be behind, or its parts be of different moments.
+        """Return the number of slots with which first and last entry match the header; None without one."""
+        # While a broker writes, the header may lag behind, or mix values of different moments.
         if self._fits(DEFAULT_SLOTS, exactly=False):
             return DEFAULT_SLOTS
         return next((slots for slots in self._candidates() if self._fits(slots, exactly=True)), None)
 
     def _candidates(self) -> Iterator[int]:
-        """Numbers of slots with which the first or the last entry stands where its log offset is found."""
+        """Yield the numbers of slots that fit a position of the first or last entry's log offset."""
         header = self.header
         if header.end_offset == 0:
             # Slots are 4 bytes and entries 20, so every fifth number is possible.
             words = (self.size - INDEX_HEADER.size) // INDEX_SLOT_BYTES
-            yield from range(words % 5 or 5, min(words, 5 * _MOST_TRIED), 5)
+            yield from range(words % 5 or 5, min(words, 5 * _MAX_TRIED), 5)
             return
         places = [(header.count - 1, header.end_offset), (1, header.begin_offset)]
         for number, offset in places:
-            if number < 1 or offset <= 0:  # zeros are everywhere
+            if number < 1 or offset <= 0:  # an offset of 0 would be found everywhere
                 continue
             for found in self._places_of(offset.to_bytes(8, "big")):
                 at = found - _OFFSET_IN_ENTRY - number * INDEX_ENTRY.size - INDEX_HEADER.size
@@ -123,8 +123,8 @@ class IndexFile:
                     yield at // INDEX_SLOT_BYTES
 
     def _places_of(self, wanted: bytes) -> Iterator[int]:
-        """Positions in the file at which some bytes, not all of them zeros, stand."""
-        reach = len(wanted) - 1  # they may begin in zeros before a block, or end behind it
+        """Yield the positions of some bytes, not all of them zeros, in the file."""
+        reach = len(wanted) - 1  # the bytes may begin in zeros before a block, or end behind the block
         searched_to = 0
         for low, end in data_blocks(self._descriptor, 0, self.size):
             begin = max(low - reach, searched_to)
@@ -157,7 +157,7 @@ class IndexFile:
 
 
 def index_paths(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Index files, oldest first, and what else is there. Raises OSError."""
+    """Return the index files, oldest first, and the other files of the folder. Raises OSError."""
     try:
         paths = sorted(folder.iterdir())
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""What stands in the files of a store, and how one record of the log is taken apart and checked.
+"""Layouts of a store's files, and the decoding and checking of one record of the log.
 
 Layouts: Apache RocketMQ 5.3.3, MessageExtEncoder, ConsumeQueue, BatchConsumeQueue, ConsumeQueueExt,
-IndexFile, StoreCheckpoint. Written down a second time on purpose: what this checks is the broker's own code.
+IndexFile, StoreCheckpoint. They are a second, independent copy, because this tool checks the broker's code.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MAGIC_BLANK: Final = b"\xcb\xd4\x31\x94"
 BLANK: Final = Struct(">i4s")
 
 QUEUE_ENTRY: Final = Struct(">qiq")  # physical offset, size, tags code or time
-# Stands where a queue has no message: what comes before it in its first file, and gaps.
+# Fills a queue where it has no message: in its first file before the first message, and in gaps.
 PLACEHOLDER: Final = QUEUE_ENTRY.pack(0, 0x7FFFFFFF, 0)
 # physical offset, size, tags code, store time, first queue offset, messages, place when compacted, reserved
 BATCH_UNIT: Final = Struct(">qiqqqhii")
 LARGEST_BATCH: Final = 32767  # messages
 EXT_UNIT: Final = Struct(">hqqh")  # size, tags code, store time, bytes of the bit map that follows
-# An entry whose tags code is not above this names a place in the queue's extension files instead.
+# A tags code at or below this limit is an address in the queue's extension files.
 EXT_ADDRESS_LIMIT: Final = -(2**31) - 1
 EXT_ADDRESS_BASE: Final = -(2**63)
 
@@ -63,7 +63,7 @@ _ANY_HOST_V6: Final = BORN_HOST_V6 | STORE_HOST_V6
 _CHECKSUM_NAME: Final = b"__CRC32#\x01"
 _CHECKSUM_DIGITS: Final = 11  # with the mark of the property's end
 _CHECKSUM_BYTES: Final = 20
-# What a compressed body begins with: zlib's first byte, LZ4's frame, Zstandard's frame.
+# First bytes of a compressed body: zlib's first byte, LZ4's frame, Zstandard's frame.
 _COMPRESSED_BEGINS: Final = {
     0: b"\x78",
     1: b"\x04\x22\x4d\x18",
@@ -73,11 +73,11 @@ _COMPRESSED_BEGINS: Final = {
 _INNER_HEAD: Final = Struct(">iiiii")
 
 crc32 = mkCrcFun("crc-32")
-"""CRC-32 of some bytes, by another implementation than the broker's."""
+"""CRC-32 of some bytes, with another implementation than the broker's."""
 
 
 class BadRecord(Exception):
-    """Why there is no valid record at a place of the log; `kind` names what was checked."""
+    """There is no valid record at a position of the log; `kind` names the failed check."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -85,7 +85,7 @@ class BadRecord(Exception):
 
 
 class Record(NamedTuple):
-    """One stored message as it stands in the log; times in ms, hosts packed."""
+    """One stored message as encoded in the log; times in ms, hosts packed."""
 
     physical_offset: int
     size: int
@@ -113,7 +113,7 @@ class Record(NamedTuple):
 
 
 def read_record(data: mmap | bytes, position: int, file_start: int) -> Record:
-    """The record at `position` of a file that begins at `file_start`; all that can be checked is checked.
+    """Read the record at `position` of a file that begins at `file_start`, and check all of its fields.
 
     Raises BadRecord.
     """
@@ -126,17 +126,21 @@ def read_record(data: mmap | bytes, position: int, file_start: int) -> Record:
     if magic not in _MAGICS:
         raise BadRecord("log.magic", f"no record begins here: size {size}, magic {magic.hex()}")
     if size < _MIN_RECORD_BYTES or position + size > limit:
-        raise BadRecord("log.size", f"the size {size} cannot be: the file has {limit - position} bytes more")
+        raise BadRecord(
+            "log.size",
+            f"the size {size} is below {_MIN_RECORD_BYTES} or above the {limit - position} bytes that the "
+            "file has left",
+        )
     if sys_flag & _ANY_HOST_V6:
         head = _HEADS[20 if sys_flag & BORN_HOST_V6 else 8, 20 if sys_flag & STORE_HOST_V6 else 8]
         head_bytes = head.size
         if head_bytes > size:
             raise BadRecord(
-                "log.size", f"the size {size} is less than the record's head of {head_bytes} bytes"
+                "log.size", f"the size {size} is below the {head_bytes} bytes of the record's head"
             )
         fields = head.unpack_from(data, position)
     if fields[6] != file_start + position:
-        raise BadRecord("log.physical_offset", f"the record says that it is at {fields[6]}")
+        raise BadRecord("log.physical_offset", f"the record's own offset is {fields[6]}")
     raw = data[position : position + size]
     body_end = head_bytes + fields[14]
     topic, properties_at = _topic(raw, body_end, magic, fields[14])
@@ -167,12 +171,12 @@ def read_record(data: mmap | bytes, position: int, file_start: int) -> Record:
 
 
 def body_of(data: mmap | bytes, record: Record) -> bytes:
-    """The body as it is stored."""
+    """Return the body as it is stored."""
     return data[record.body_at : record.body_at + record.body_bytes]
 
 
 def _topic(raw: bytes, at: int, magic: bytes, body_bytes: int) -> tuple[bytes, int]:
-    """The topic's name, and where the properties begin behind their length, in a record."""
+    """Return the topic's name and the position of the properties, behind their length, in a record."""
     stop = len(raw)
     length_bytes = 1 if magic == MAGIC_V1 else 2
     if body_bytes < 0 or at + length_bytes + 2 > stop:
@@ -186,9 +190,9 @@ def _topic(raw: bytes, at: int, magic: bytes, body_bytes: int) -> tuple[bytes, i
 
 @lru_cache(maxsize=1024)
 def _checked_topic(topic: bytes) -> bytes:
-    """The name itself. Raises BadRecord where it cannot be one."""
+    """Return the name. Raises BadRecord for an invalid one."""
     if b"/" in topic or b"\0" in topic or topic in (b".", b".."):
-        raise BadRecord("log.topic", f"the topic {topic!r} cannot be a folder's name")
+        raise BadRecord("log.topic", f"the topic {topic!r} is not valid as the name of a folder")
     try:
         topic.decode()
     except UnicodeDecodeError:
@@ -197,13 +201,21 @@ def _checked_topic(topic: bytes) -> bytes:
 
 
 def _check_fields(record: Record) -> None:
-    """What no broker writes; what is the client's to choose is not looked at. Raises BadRecord."""
+    """Check the fields that the broker sets; those of the client may have any value. Raises BadRecord."""
     if record.queue_id < 0 or record.queue_offset < 0:
-        raise BadRecord("log.field", f"queue {record.queue_id}, offset {record.queue_offset}: both cannot be")
+        raise BadRecord(
+            "log.field",
+            f"queue id {record.queue_id}, queue offset {record.queue_offset}: neither may be negative",
+        )
     if not 0 < record.store_time_ms <= _LAST_MS:
-        raise BadRecord("log.field", f"the store time {record.store_time_ms} cannot be")
+        raise BadRecord(
+            "log.field", f"the store time {record.store_time_ms} is not in the years 1970 to 9999"
+        )
     if not 0 <= record.prepared_offset <= record.physical_offset:
-        raise BadRecord("log.field", f"the prepared message at {record.prepared_offset} cannot be")
+        raise BadRecord(
+            "log.field",
+            f"the offset {record.prepared_offset} of the prepared message is not before the record",
+        )
     if record.born_host[-4:-2] != b"\0\0" or record.store_host[-4:-2] != b"\0\0":
         raise BadRecord(
             "log.field", f"ports above 65535: {record.born_host[-4:].hex()}, {record.store_host[-4:].hex()}"
@@ -212,18 +224,20 @@ def _check_fields(record: Record) -> None:
 
 def _check_sums(raw: bytes, body: bytes, record: Record) -> None:
     if body and crc32(body) & 0x7FFFFFFF != record.body_crc:
-        raise BadRecord("log.body_crc", f"the body has another CRC than the record says ({record.body_crc})")
+        raise BadRecord("log.body_crc", f"the CRC of the body differs from the record's ({record.body_crc})")
     properties = record.properties
     if _CHECKSUM_NAME not in properties or properties[-_CHECKSUM_BYTES:-_CHECKSUM_DIGITS] != _CHECKSUM_NAME:
         return
     digits = properties[-_CHECKSUM_DIGITS:]
     # The lowest digit comes first.
     if b"%010d" % (crc32(raw[:-_CHECKSUM_BYTES]) & 0x7FFFFFFF) != digits[-2::-1] or digits[-1] != 2:
-        raise BadRecord("log.record_crc", f"the record has another CRC than __CRC32# says ({digits!r})")
+        raise BadRecord(
+            "log.record_crc", f"the CRC of the record differs from its property __CRC32# ({digits!r})"
+        )
 
 
 def is_compressed_as_said(record: Record, body: bytes) -> bool:
-    """Whether a body begins as the compression that its record names; that is the client's doing."""
+    """Return whether a body begins like the compression in its record's flag, which the client sets."""
     if record.sys_flag & COMPRESSED == 0:
         return True
     begin = _COMPRESSED_BEGINS.get((record.sys_flag & COMPRESSION_MASK) >> 8)
@@ -239,7 +253,7 @@ class InnerMessage(NamedTuple):
 
 
 def inner_messages(body: bytes) -> Iterator[InnerMessage]:
-    """Those that an inner batch's body holds. Raises BadRecord where it is none."""
+    """Yield the messages in the body of an inner batch. Raises BadRecord for an invalid body."""
     count, position = 0, 0
     while position < len(body):
         if position + _INNER_HEAD.size + 2 > len(body):

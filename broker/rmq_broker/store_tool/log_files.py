@@ -1,4 +1,4 @@
-"""The files of a commit log, for reading: which are there, and the records of each."""
+"""The files of a commit log, and the records of each file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .mapped_file import MappedFile, mapped
 _NAME_DIGITS: Final = 20
 _RECORD_MAGIC: Final = MAGIC_V1[:3]
 _MAGIC_AT: Final = 4  # in a record and in a blank, behind the size
-# How much of a mapped file is read before the memory of its pages is let go.
+# After reading this much of a mapped file, its pages are released.
 _RELEASE_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedFile:
-    """A file that is named by the offset that it begins at."""
+    """A file whose name is the offset of its first byte."""
 
     path: Path
     start: int
@@ -30,35 +30,35 @@ class NumberedFile:
 
     @property
     def end(self) -> int:
-        """The offset behind its last byte."""
+        """Offset behind the last byte."""
         return self.start + self.size
 
 
 @dataclass(slots=True)
 class NumberedFiles:
-    """Those of one folder in order, and what stands out among them."""
+    """The numbered files of a folder in order, with the irregularities among them."""
 
     files: list[NumberedFile]
-    file_bytes: int  # the size that most of them have; 0 where there are none
-    holes: list[tuple[NumberedFile, NumberedFile]] = field(
+    file_bytes: int  # the most frequent size; 0 without files
+    gaps: list[tuple[NumberedFile, NumberedFile]] = field(
         default_factory=list
-    )  # neighbours that do not touch
-    odd_sizes: list[NumberedFile] = field(default_factory=list)
+    )  # neighbours with missing bytes between them
+    unusual_sizes: list[NumberedFile] = field(default_factory=list)
     foreign: list[Path] = field(default_factory=list)  # not named by an offset
 
     @property
     def start(self) -> int:
-        """The first offset; 0 where there are no files."""
+        """Offset of the first byte; 0 without files."""
         return self.files[0].start if self.files else 0
 
     @property
     def end(self) -> int:
-        """Behind the last byte of the last file."""
+        """Offset behind the last byte of the last file; 0 without files."""
         return self.files[-1].end if self.files else 0
 
 
 def numbered_files(folder: Path) -> NumberedFiles:
-    """The files of a folder; empty where there is no such folder. Raises OSError where it cannot be read."""
+    """List the files of a folder; none if the folder does not exist. Raises OSError."""
     files: list[NumberedFile] = []
     foreign: list[Path] = []
     try:
@@ -84,7 +84,7 @@ def numbered_files(folder: Path) -> NumberedFiles:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why the log has no record at an offset."""
+    """Reason why the log has no valid record at an offset."""
 
     at: int
     kind: str
@@ -92,23 +92,23 @@ class Problem:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing at all, as behind the end of a log."""
+        """Whether there are only zeros, as behind the end of a log."""
         return self.kind == "log.empty"
 
 
 class FileReader:
-    """Goes through the records of one mapped file."""
+    """Reads the records of one mapped file in order."""
 
     def __init__(self, file: MappedFile, start: int) -> None:
         self._file = file
         self._data = file.data
         self._start = start
         self.position = 0
-        self.is_full = False  # a blank record was reached: the file has no more
+        self.is_full = False  # the blank record was reached: no record follows in the file
         self.problem: Problem | None = None
 
     def records(self, position: int, until: int) -> Iterator[Record]:
-        """Those that begin in a part of the file, up to the first that is not valid: see `problem` then."""
+        """Yield the records that begin in a part of the file, up to the first invalid one (see `problem`)."""
         data, start = self._data, self._start
         self.problem, self.is_full = None, False
         self.position = position
@@ -130,7 +130,7 @@ class FileReader:
             yield record
 
     def next_valid(self, position: int, until: int) -> int | None:
-        """Where the first valid record, or the blank at the file's end, begins from `position` on.
+        """Return the position of the next valid record or of the file's blank record, from `position` on.
 
         Raises OSError.
         """
@@ -161,7 +161,7 @@ class FileReader:
         return None
 
     def _find(self, magic: bytes, position: int, until: int) -> int | None:
-        """Where something with this magic begins."""
+        """Return the position of the next record or blank with this magic number."""
         found = self._data.find(magic, position + _MAGIC_AT, until + _MAGIC_AT + len(magic) - 1)
         return None if found < 0 else found - _MAGIC_AT
 
@@ -172,14 +172,14 @@ class FileReader:
     def _problem(self, bad: BadRecord) -> Problem:
         at = self._start + self.position
         if not any(self._data[self.position : self.position + BLANK.size]):
-            return Problem(at, "log.empty", "there is nothing")
+            return Problem(at, "log.empty", "there are only zeros")
         return Problem(at, bad.kind, str(bad))
 
 
 def record_at(log: NumberedFiles, offset: int) -> Record:
-    """The record at an offset of the log. Raises BadRecord, OSError."""
+    """Read the record at an offset of the log. Raises BadRecord, OSError."""
     for file in log.files:
         if file.start <= offset < file.end:
             with mapped(file.path) as content:
                 return read_record(content.data, offset - file.start, file.start)
-    raise BadRecord("log.offset", f"the log has nothing at {offset}")
+    raise BadRecord("log.offset", f"the log has no file with offset {offset}")

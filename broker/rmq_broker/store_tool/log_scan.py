@@ -1,8 +1,8 @@
-"""Walking a whole log: in parts, by several processes, with the results in the order of the log.
+"""Scan of a whole log in parts, by several processes, with the results in the order of the log.
 
-A part begins anywhere in a file; where its first record begins is found by looking for one that says the
-offset that it stands at. That this was right shows when the part before ends exactly there; where it does
-not, the part is read again from where it ends.
+A part may begin anywhere in a file. Its first record is found by searching for a record that contains its own
+offset. The guess was right if the part before ends exactly there. Otherwise the part is read again from the
+end of the part before.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .mapped_file import mapped
 from .progress import Progress
 
 PART_BYTES: Final = 32 * 1024 * 1024
-# Below this, starting processes takes longer than it saves.
-_ALONE_BYTES: Final = 2 * PART_BYTES
+# Below this size, starting processes takes longer than it saves.
+_SINGLE_PROCESS_BYTES: Final = 2 * PART_BYTES
 _STAT_BLOCK_BYTES: Final = 512
 
 T = TypeVar("T")
@@ -34,26 +34,26 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Collector(Protocol[T_co]):
-    """Takes the records of one part, and makes a value of them that is sent to the caller's process."""
+    """Collects the records of one part into a value, which is sent to the caller's process."""
 
     def add(self, data: mmap | bytes, record: Record) -> None:
-        """One record, in the order of the log; `data` is the content of its file."""
+        """Add a record, in the order of the log; `data` is the content of its file."""
 
     def result(self) -> T_co:
-        """What was made of them."""
+        """Return the collected value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
-    """A part of the log, between or before records, that has no valid ones."""
+class DamagedRange:
+    """A range of the log without valid records, followed by a valid one at `until`."""
 
     problem: Problem
     until: int
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch(Generic[T]):
-    """The records of one part."""
+class ScannedRecords(Generic[T]):
+    """The valid records of one part: their number, and the collected value."""
 
     records: int
     collected: T
@@ -61,13 +61,13 @@ class Stretch(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Part(Generic[T]):
-    """What one process found in one part of a file."""
+    """Result of scanning one part of a file."""
 
-    begin: int | None  # where the first record begins; None where there is none
+    begin: int | None  # of the first record; None without records
     end: int  # behind the last record
-    is_full: bool  # the file has no more
-    problem: Problem | None  # why it goes no further
-    damages: list[Damage]
+    is_full: bool  # no record follows in the file
+    problem: Problem | None  # why the scan ended before the part did
+    damages: list[DamagedRange]
     records: int
     collected: T
 
@@ -77,13 +77,13 @@ class _Task:
     file: NumberedFile
     begin: int  # in the file
     until: int
-    exact: bool  # whether a record begins at `begin`
+    exact: bool  # whether a record must begin at `begin`
 
 
-class LogWalk(Generic[T]):
-    """All records of a log, as stretches and damages in order. For one use.
+class LogScan(Generic[T]):
+    """All records of a log in order, with the damaged ranges between them. An object can be iterated once.
 
-    After the last one, `end` is the end of the log and `tail` says what stands there.
+    After the iteration, `end` is the end of the log and `tail` the reason why no record follows.
     """
 
     def __init__(
@@ -95,53 +95,55 @@ class LogWalk(Generic[T]):
         jobs: int | None = None,
         part_bytes: int = PART_BYTES,
     ) -> None:
-        """`collector` is called once for each part, in another process: it must be possible to pickle it."""
+        """`collector` is called once for each part, in another process, so it must be picklable."""
         self.end = log.start
         self.tail: Problem | None = None
-        self._full_file = -1  # where the file begins whose end was reached
+        self._full_file = -1  # start of the file whose end was reached
         self._files = log.files
         self._scan = partial(_scan, collector)
         self._progress = progress
         self._part_bytes = part_bytes
-        self._tail_task = _Task(NumberedFile(Path(), 0, 0), 0, 0, True)  # the part where the log seems to end
-        self._jobs = 1 if _stored_bytes(log) <= _ALONE_BYTES else (jobs or os.cpu_count() or 1)
+        self._tail_task = _Task(
+            NumberedFile(Path(), 0, 0), 0, 0, True
+        )  # the part in which the log seems to end
+        self._jobs = 1 if _stored_bytes(log) <= _SINGLE_PROCESS_BYTES else (jobs or os.cpu_count() or 1)
 
-    def __iter__(self) -> Iterator[Stretch[T] | Damage]:
-        """Raises OSError where a file cannot be read."""
+    def __iter__(self) -> Iterator[ScannedRecords[T] | DamagedRange]:
+        """Yield the results in order. Raises OSError."""
         for task, part in self._parts():
             self._progress.advance(task.until - task.begin)
             if self.tail is not None and part.begin is not None:
-                yield from self._look_again()
-            yield from self._take(task, part)
+                yield from self._rescan_tail()
+            yield from self._merge(task, part)
 
-    def _look_again(self) -> Iterator[Stretch[T] | Damage]:
-        """The log seemed to end, and goes on: a broker that runs may have written there meanwhile."""
+    def _rescan_tail(self) -> Iterator[ScannedRecords[T] | DamagedRange]:
+        """Read the apparent end again: a running broker may have written records there meanwhile."""
         task = self._tail_task
         begin = self.end - task.file.start
         if task.begin <= begin < task.until:
             part = self._scan(_Task(task.file, begin, task.until, True))
             if part.begin == self.end:
                 self.tail = None
-                yield from self._take(task, part)
+                yield from self._merge(task, part)
 
-    def _take(self, task: _Task, part: _Part[T]) -> Iterator[Stretch[T] | Damage]:
-        """Go on with what was found in a part."""
+    def _merge(self, task: _Task, part: _Part[T]) -> Iterator[ScannedRecords[T] | DamagedRange]:
+        """Continue the log with the result of a part."""
         file = task.file
         if file.start == self._full_file:
             return
         if self.tail is None:
             if file.start + task.until <= self.end:
-                return  # the inside of one long record
-            self.end = max(self.end, file.start)  # a missing file is told with the files
+                return  # one long record spans the part
+            self.end = max(self.end, file.start)  # missing files are reported with the files
             begin = max(self.end - file.start, task.begin)
             if part.begin != begin + file.start:
                 part = self._scan(_Task(file, begin, task.until, True))
         elif part.begin is not None:
-            yield Damage(self.tail, part.begin)
+            yield DamagedRange(self.tail, part.begin)
             self.tail = None
         yield from part.damages
         if part.records:
-            yield Stretch(part.records, part.collected)
+            yield ScannedRecords(part.records, part.collected)
         if part.is_full:
             self._full_file = file.start
         if part.begin is not None or part.is_full:
@@ -150,7 +152,7 @@ class LogWalk(Generic[T]):
             self.tail, self._tail_task = part.problem, task
 
     def _parts(self) -> Iterator[tuple[_Task, _Part[T]]]:
-        """The parts in order, a few of them worked on ahead."""
+        """Yield the parts in order; a few of them are scanned ahead."""
         if self._jobs == 1:
             for task in self._tasks():
                 yield task, self._scan(task)
@@ -177,28 +179,29 @@ class LogWalk(Generic[T]):
 
 
 def _stored_bytes(log: NumberedFiles) -> int:
-    """Bytes of the log that the file system stores: preallocated files may be empty for the most part."""
+    """Return the bytes of the log that the file system stores; preallocated files may be mostly empty."""
     size = 0
     for file in log.files:
-        with suppress(FileNotFoundError):  # of a broker that runs, and cleans
+        with suppress(FileNotFoundError):  # a running broker deletes old files
             size += min(file.size, file.path.stat().st_blocks * _STAT_BLOCK_BYTES)
     return size
 
 
 def _scan(make: Callable[[], Collector[T]], task: _Task) -> _Part[T]:
-    """Read one part of a file."""
+    """Scan one part of a file."""
     collector = make()
     add = collector.add
-    damages: list[Damage] = []
+    damages: list[DamagedRange] = []
     records = 0
     start = task.file.start
     with ExitStack() as stack:
         try:
             file = stack.enter_context(mapped(task.file.path))
-        except FileNotFoundError:  # of a broker that runs, and cleans
-            gone = Problem(start + task.begin, "log.vanished", "the file was removed meanwhile")
+        except FileNotFoundError:  # a running broker deletes old files
+            gone = Problem(start + task.begin, "log.vanished", "the file was removed during the scan")
             return _Part(None, start + task.begin, False, gone, [], 0, collector.result())
-        # Read once as a file: an error of the disk is an OSError then, in mapped memory it ends the process.
+        # Read through the descriptor first: a disk error raises OSError then. In mapped memory it would end
+        # the process.
         is_empty = not list(file.blocks(task.begin, task.until))
         if is_empty and not task.exact:
             return _Part(None, start + task.begin, False, None, [], 0, collector.result())
@@ -214,12 +217,12 @@ def _scan(make: Callable[[], Collector[T]], task: _Task) -> _Part[T]:
             end, problem = reader.position, reader.problem
             if problem is None:
                 break
-            # Not from the next byte on: a broker may have written a record there meanwhile.
+            # Search from the same byte again: a running broker may have written a record there meanwhile.
             found = reader.next_valid(end, until)
             if found is None:
                 break
             if found > end:
-                damages.append(Damage(problem, start + found))
+                damages.append(DamagedRange(problem, start + found))
             problem = None
     if task.exact and records == 0 and not damages and problem is not None:
         begin = None

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from .directory import NoStore
+from .directory import DirectoryUnusable
 from .findings import DEFAULT_LIMIT
 from .properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
 
@@ -20,12 +20,12 @@ EXIT_USAGE: Final = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code: 0, or 1 where damage was found, 2 where nothing could be done."""
+    """Run the command; return the exit code: 0, 1 if damage was found, 2 if nothing could be done."""
     options = _parser().parse_args(arguments)
     try:
         code: int = options.run(options)
         sys.stdout.flush()
-    except (NoStore, ValueError) as error:
+    except (DirectoryUnusable, ValueError) as error:
         print(f"rmq-store: {error}", file=sys.stderr)
         return EXIT_USAGE
     except BrokenPipeError:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rmq-store",
-        description="Looks into the store directory of a broker, stopped or running; repairs a stopped one.",
+        description="Inspect the store directory of a broker, stopped or running; repair a stopped one.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -58,20 +58,20 @@ def _add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command = commands.add_parser(
         "verify",
         help="check every record, queue entry and index entry",
-        description="Checks everything in a store directory. Exit code 0: clean, 1: damaged.",
+        description="Check all files of a store directory. Exit code 0: clean, 1: damaged.",
         allow_abbrev=False,
     )
     _add_directory(command)
-    command.add_argument("--json", action="store_true", help="one JSON document")
+    command.add_argument("--json", action="store_true", help="print one JSON document")
     command.add_argument(
-        "--strict", action="store_true", help="what a broker puts right when it starts counts as damage"
+        "--strict", action="store_true", help="count defects that a broker repairs at its start as damage"
     )
     command.add_argument(
         "--limit",
         type=_positive,
         default=DEFAULT_LIMIT,
         metavar="N",
-        help=f"show at most N findings of each kind ({DEFAULT_LIMIT}); the rest is counted",
+        help=f"show at most N findings of each kind ({DEFAULT_LIMIT}); the others are counted",
     )
     _add_layout(command)
     command.set_defaults(run=_verify)
@@ -101,7 +101,7 @@ def _add_dump(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     command = commands.add_parser(
         "dump",
         help="show messages",
-        description="Shows messages in the order of the log; damage on the way goes to standard error.",
+        description="Show messages in the order of the log. Damaged ranges are reported on standard error.",
         allow_abbrev=False,
     )
     _add_directory(command)
@@ -110,18 +110,23 @@ def _add_dump(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     command.add_argument("--topic", metavar="TOPIC")
     command.add_argument("--queue", type=_whole, metavar="ID")
-    command.add_argument("--from-offset", type=_whole, metavar="N", help="queue offset to begin at")
-    command.add_argument("--count", type=_positive, metavar="N", help="at most so many messages")
+    command.add_argument("--from-offset", type=_whole, metavar="N", help="first queue offset")
+    command.add_argument("--count", type=_positive, metavar="N", help="show at most N messages")
     command.add_argument("--key", metavar="KEY", help="messages with this key")
-    command.add_argument("--msg-id", metavar="ID", help="of the broker (offset message id) or of the client")
-    command.add_argument("--since", type=_time_ms, metavar="TIME", help="stored then or later")
     command.add_argument(
-        "--until", type=_time_ms, metavar="TIME", help="stored then or before: ms since 1970, or ISO 8601"
+        "--msg-id", metavar="ID", help="id of the broker (offset message id) or of the client"
+    )
+    command.add_argument("--since", type=_time_ms, metavar="TIME", help="stored at TIME or later")
+    command.add_argument(
+        "--until",
+        type=_time_ms,
+        metavar="TIME",
+        help="stored at TIME or earlier; TIME is in ms since 1970 or ISO 8601",
     )
     command.add_argument(
-        "--physical-offset", type=_whole, metavar="N", help="the message at this place of the log"
+        "--physical-offset", type=_whole, metavar="N", help="the message at this offset of the log"
     )
-    command.add_argument("--body", action="store_true", help="the body, too, decompressed")
+    command.add_argument("--body", action="store_true", help="show the decompressed body")
     _add_delay_levels(command)
     command.set_defaults(run=_dump)
 
@@ -144,14 +149,14 @@ def _dump(options: argparse.Namespace) -> int:
     )
     problems: list[str] = []
 
-    def complain(text: str) -> None:
+    def on_damage(text: str) -> None:
         problems.append(text)
         print(f"rmq-store: {text}", file=sys.stderr)
 
     delays_ms = delays_of(wanted)
     if options.output == "table":
         print(TABLE_HEAD)
-    for stored in dump(options.directory, wanted, complain):
+    for stored in dump(options.directory, wanted, on_damage):
         print(as_table_row(stored) if options.output == "table" else as_line(stored, delays_ms))
     return EXIT_DAMAGED if problems else EXIT_CLEAN
 
@@ -159,12 +164,12 @@ def _dump(options: argparse.Namespace) -> int:
 def _add_stats(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "stats",
-        help="what fills the directory",
-        description="Messages and bytes by topic, by size and by hour; what each part takes on the disk.",
+        help="show disk usage",
+        description="Show messages and bytes by topic, size and hour, and disk usage by part of the store.",
         allow_abbrev=False,
     )
     _add_directory(command)
-    command.add_argument("--json", action="store_true", help="one JSON document")
+    command.add_argument("--json", action="store_true", help="print one JSON document")
     _add_jobs(command)
     command.set_defaults(run=_stats)
 
@@ -183,26 +188,26 @@ def _stats(options: argparse.Namespace) -> int:
 def _add_repair(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "repair",
-        help="build queues and index again from the log",
-        description="Builds queues and index of a stopped broker again from its log. What was there before "
-        "is kept beside it, as NAME.before-repair-TIME. Exit code 1: done, but a part of the log is damaged.",
+        help="rebuild queues and index from the log",
+        description="Rebuild queues and index of a stopped broker from its log. The old folders are kept as "
+        "NAME.before-repair-TIME. Exit code 1: done, but a part of the log is damaged.",
         allow_abbrev=False,
     )
     _add_directory(command)
-    command.add_argument("--dry-run", action="store_true", help="only tell what would be built")
+    command.add_argument("--dry-run", action="store_true", help="only show the result of a rebuild")
     command.add_argument(
         "--truncate-at",
         type=_whole,
         metavar="OFFSET",
-        help="end the log here; without this it is never touched",
+        help="cut the log off at OFFSET; without this option the log is never changed",
     )
-    command.add_argument("--discard", action="store_true", help="do not keep what is replaced")
+    command.add_argument("--discard", action="store_true", help="do not keep the replaced files")
     command.add_argument("--no-index", action="store_true", help="leave the index as it is")
     command.add_argument(
         "--queue-file-bytes",
         type=_positive,
         metavar="N",
-        help="the broker's mappedFileSizeConsumeQueue; as in the old queues where it is not given",
+        help="the broker's mappedFileSizeConsumeQueue; default: as in the old queues",
     )
     command.add_argument(
         "--batch-queue-file-bytes",
@@ -214,7 +219,7 @@ def _add_repair(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--index-entries",
         type=_positive,
         metavar="N",
-        help="the broker's maxIndexNum; as in the old files where it is not given",
+        help="the broker's maxIndexNum; default: as in the old files",
     )
     _add_layout(command)
     command.set_defaults(run=_repair)
@@ -239,7 +244,7 @@ def _repair(options: argparse.Namespace) -> int:
         ),
     )
     print("\n".join(report.lines(dry_run=options.dry_run)))
-    return EXIT_DAMAGED if report.complaint_count else EXIT_CLEAN
+    return EXIT_DAMAGED if report.problem_count else EXIT_CLEAN
 
 
 def _add_directory(command: argparse.ArgumentParser) -> None:
@@ -252,13 +257,13 @@ def _add_delay_levels(command: argparse.ArgumentParser) -> None:
         type=_delay_levels,
         default=DEFAULT_DELAY_LEVELS,
         metavar="LEVELS",
-        help="the broker's messageDelayLevel, where it is not Apache's default",
+        help="the broker's messageDelayLevel, if it is not Apache's default",
     )
 
 
 def _add_jobs(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--jobs", type=_positive, metavar="N", help="so many processes (one for each processor)"
+        "--jobs", type=_positive, metavar="N", help="number of processes (default: one per processor)"
     )
 
 
@@ -268,35 +273,35 @@ def _add_layout(command: argparse.ArgumentParser) -> None:
         "--index-slots",
         type=_positive,
         metavar="N",
-        help="the broker's maxHashSlotNum; found out from the files where it is not given",
+        help="the broker's maxHashSlotNum; default: determined from the files",
     )
     command.add_argument(
-        "--jobs", type=_positive, metavar="N", help="so many processes (one for each processor)"
+        "--jobs", type=_positive, metavar="N", help="number of processes (default: one per processor)"
     )
 
 
 def _positive(text: str) -> int:
     value = _whole(text)
     if value == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return value
 
 
 def _whole(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
 def _time_ms(text: str) -> int:
-    """Milliseconds since 1970 UTC; a time without a zone is one of this machine."""
+    """Parse a time into milliseconds since 1970 UTC; a time without a zone is local time."""
     if text.isascii() and text.isdecimal():
         return int(text)
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time: milliseconds since 1970, or ISO 8601 as in 2026-01-31T12:00:00+01:00"
+            f"{text!r} is not a time: give ms since 1970, or ISO 8601 as in 2026-01-31T12:00:00+01:00"
         ) from None
 
 

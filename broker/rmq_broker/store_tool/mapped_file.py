@@ -1,8 +1,8 @@
-"""Reading of files that are preallocated: a gigabyte of which messages may fill a few kilobytes.
+"""Reading of preallocated files: a gigabyte, of which messages may fill a few kilobytes.
 
-Searching such a file byte by byte costs seconds, and maps the whole of it into memory. So empty parts are
-skipped before anything looks into them: holes by what the file system knows (SEEK_DATA), written zeros by
-comparing blocks. Neither maps a page.
+A byte by byte search of such a file takes seconds and maps all of it into memory. Empty parts are therefore
+skipped first. The file system tells the holes (SEEK_DATA), and written zeros are found by comparing blocks.
+Neither maps a page.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class MappedFile:
         self._descriptor = descriptor
 
     def blocks(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Begin and end of the blocks between two positions that are not all zeros. Raises OSError."""
+        """Return begin and end of each block between two positions that is not all zeros. Raises OSError."""
         return data_blocks(self._descriptor, begin, min(end, len(self.data)))
 
     def release(self, begin: int, end: int) -> None:
-        """Let go of the memory that the pages between two positions take; they can still be read."""
+        """Release the memory of the pages between two positions. Reading them again maps them again."""
         first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
         if isinstance(self.data, mmap.mmap) and end > first:
             self.data.madvise(mmap.MADV_DONTNEED, first, end - first)
@@ -52,16 +52,16 @@ def mapped(path: Path) -> Iterator[MappedFile]:
 
 
 def data_extents(descriptor: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of the parts of a file, between two positions, that the file system stores.
+    """Yield begin and end of each stored part of a file between two positions: the parts that are no holes.
 
-    Everything is one part where the file system does not tell holes apart. Raises OSError.
+    A file system that does not know holes has one part. Raises OSError.
     """
     while begin < end:
         try:
             low = os.lseek(descriptor, begin, os.SEEK_DATA)
             high = os.lseek(descriptor, low, os.SEEK_HOLE)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole up to the end of the file
+            if error.errno == errno.ENXIO:  # there is only a hole up to the end of the file
                 return
             if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 raise
@@ -72,10 +72,10 @@ def data_extents(descriptor: int, begin: int, end: int) -> Iterator[tuple[int, i
 
 
 def data_blocks(descriptor: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of the blocks of a file, between two positions, that are not all zeros.
+    """Yield begin and end of each block of a file, between two positions, that is not all zeros.
 
-    A block has at most BLOCK_BYTES. All of the stored parts are read, so that an error of the disk is an
-    OSError here; in mapped memory it would end the process.
+    A block has at most BLOCK_BYTES. Every stored part is read, so a disk error raises OSError here. In mapped
+    memory it would end the process.
     """
     buffer = bytearray(BLOCK_BYTES)
     for low, high in data_extents(descriptor, begin, end):
@@ -91,7 +91,7 @@ def data_blocks(descriptor: int, begin: int, end: int) -> Iterator[tuple[int, in
 
 
 def first_data(path: Path, position: int) -> int | None:
-    """Position of the first byte of a file, from `position` on, that is not zero. Raises OSError."""
+    """Return the position of the first byte from `position` on that is not zero. Raises OSError."""
     with path.open("rb", buffering=0) as stream:
         descriptor = stream.fileno()
         for begin, end in data_blocks(descriptor, position, os.fstat(descriptor).st_size):

@@ -1,4 +1,4 @@
-"""How far long work has come: a bar on standard error, where that is a terminal."""
+"""Progress bar on standard error, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH: Final = 30
 
 
 class Progress:
-    """Counts bytes; silent where nobody looks."""
+    """Counts processed bytes; prints nothing if the stream is no terminal."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Progress:
         self._begun = self._last = clock()
 
     def advance(self, done_bytes: int) -> None:
-        """So much more is done."""
+        """Add processed bytes."""
         self._done += done_bytes
         now = self._clock()
         if self._shown and now - self._last >= _EVERY_SECONDS:
@@ -39,7 +39,7 @@ class Progress:
             self._stream.flush()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

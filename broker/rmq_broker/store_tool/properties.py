@@ -1,7 +1,7 @@
-"""Properties of a stored message, and what queues and index keep of them.
+"""Properties of a stored message, and the values derived from them for queues and index.
 
 Apache RocketMQ 5.3.3, MessageDecoder.string2messageProperties, CommitLog.checkMessageAndReturnSize,
-IndexService.buildIndex and Java's String.hashCode, written down apart from the broker's own code.
+IndexService.buildIndex and Java's String.hashCode, implemented independently of the broker's code.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIGN: Final = 1 << 31
 _UNIQUE_KEY_DIGITS: Final = 32
 _BEFORE_COUNTER: Final = 28
-_MOST_POWERS: Final = 64
-# By the length of a text: what its hash multiplies the one before with, and each of its characters.
-_POWER: Final[tuple[int, ...]] = tuple(pow(31, length, 1 << 32) for length in range(_MOST_POWERS + 1))
+_MAX_POWERS: Final = 64
+# By the length of a text: the factors for the preceding hash and for each of the characters.
+_POWER: Final[tuple[int, ...]] = tuple(pow(31, length, 1 << 32) for length in range(_MAX_POWERS + 1))
 _POWERS: Final[tuple[tuple[int, ...], ...]] = tuple(
-    _POWER[:length][::-1] for length in range(_MOST_POWERS + 1)
+    _POWER[:length][::-1] for length in range(_MAX_POWERS + 1)
 )
 
 
 def all_properties(raw: bytes) -> dict[bytes, bytes]:
-    """By name; what has no name or no value is dropped, of a repeated name the last counts."""
+    """Return the properties by name. Entries without name or value are dropped; the last of a name counts."""
     found: dict[bytes, bytes] = {}
     for part in raw.split(b"\x02"):
         name, _, value = part.partition(b"\x01")
@@ -39,7 +39,7 @@ def all_properties(raw: bytes) -> dict[bytes, bytes]:
 
 
 def property_of(raw: bytes, name: bytes) -> bytes | None:
-    """One property without taking the others apart."""
+    """Return one property without decoding the others; None if it is missing."""
     wanted = name + b"\x01"
     at = raw.rfind(wanted)
     while at >= 0:
@@ -54,7 +54,7 @@ def property_of(raw: bytes, name: bytes) -> bytes | None:
 
 
 def java_hash(text: str) -> int:
-    """String.hashCode, signed."""
+    """Return Java's String.hashCode, signed."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -63,7 +63,7 @@ def java_hash(text: str) -> int:
 
 
 def index_hash(topic: bytes, key: bytes) -> int:
-    """The hash that an index file has for a key of a topic: never negative."""
+    """Return the hash of a topic's key in an index file; it is never negative."""
     if key.isascii():
         if len(key) == _UNIQUE_KEY_DIGITS:
             value = _unique_key_hash(topic, key[:_BEFORE_COUNTER])
@@ -71,22 +71,22 @@ def index_hash(topic: bytes, key: bytes) -> int:
             value = value * 923521 + a * 29791 + b * 961 + c * 31 + d & 0xFFFFFFFF
         else:
             value = _topic_hash(topic)
-            for at in range(0, len(key), _MOST_POWERS):
-                value = _hash_on(value, key[at : at + _MOST_POWERS])
+            for at in range(0, len(key), _MAX_POWERS):
+                value = _hash_on(value, key[at : at + _MAX_POWERS])
         return value if value < _SIGN else -value & (_SIGN - 1)
     value = java_hash(f"{_text(topic)}#{_text(key)}")
     return 0 if value == -_SIGN else abs(value)
 
 
 def _hash_on(value: int, text: bytes) -> int:
-    """A hash, made longer by an ASCII text. (A sum of products takes a third of the time of a loop.)"""
+    """Extend a hash by an ASCII text. (A sum of products takes a third of the time of a loop.)"""
     length = len(text)
     added: int = sum(map(mul, text, _POWERS[length]))
     return value * _POWER[length] + added & 0xFFFFFFFF
 
 
 def index_keys(record: Record) -> list[bytes]:
-    """The keys that the index has of a record, in the order of their entries."""
+    """Return the keys of a record in the index, in the order of their entries."""
     if record.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLED_BACK:
         return []
     unique = property_of(record.properties, b"UNIQ_KEY")
@@ -98,12 +98,12 @@ def index_keys(record: Record) -> list[bytes]:
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """The setting messageDelayLevel in ms. Raises ValueError."""
+    """Parse the setting messageDelayLevel into ms by level. Raises ValueError."""
     levels = []
     for part in text.split():
         if part[-1] not in _UNITS_MS or not part[:-1].isdecimal():
             raise ValueError(
-                f"{part!r} is no delay: a number and one of s, m, h, d, as in {DEFAULT_DELAY_LEVELS!r}"
+                f"delay {part!r} must be a number with a unit s, m, h or d, as in {DEFAULT_DELAY_LEVELS!r}"
             )
         levels.append(int(part[:-1]) * _UNITS_MS[part[-1]])
     if not levels:
@@ -112,7 +112,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 def tags_code(record: Record, delays_ms: tuple[int, ...]) -> int:
-    """What the queue entry has beside offset and size: the hash of the tags, or when the message is due."""
+    """Return the third field of a queue entry: hash of the tags, or delivery time of a delayed message."""
     if record.topic == SCHEDULE_TOPIC:
         level = property_of(record.properties, b"DELAY")
         if level is not None and level.isdigit() and int(level) > 0:
@@ -122,9 +122,9 @@ def tags_code(record: Record, delays_ms: tuple[int, ...]) -> int:
 
 
 def inner_batch(record: Record) -> tuple[int, int] | None:
-    """First queue offset and number of messages of an inner batch; None where the record is none.
+    """Return first queue offset and number of messages of an inner batch; None for other records.
 
-    Only where the flag is set: the properties alone may be a client's.
+    The flag decides, because a client may set the properties as well.
     """
     if not record.sys_flag & INNER_BATCH:
         return None
@@ -136,7 +136,7 @@ def inner_batch(record: Record) -> tuple[int, int] | None:
 
 
 def light_queues(record: Record) -> Iterator[tuple[bytes, int, int]]:
-    """Other queues that have an entry of this record, too: topic, queue id and offset (Apache's LMQ)."""
+    """Yield topic, queue id and offset of the light message queues (LMQ) that also have this record."""
     names = property_of(record.properties, LIGHT_QUEUES)
     offsets = property_of(record.properties, b"INNER_MULTI_QUEUE_OFFSET")
     if names is None or offsets is None or names.count(b",") != offsets.count(b","):
@@ -157,7 +157,7 @@ def _topic_hash(topic: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def _unique_key_hash(topic: bytes, key_begin: bytes) -> int:
-    """Up to the counter of a client's unique key: all before it is the same for a millisecond."""
+    """Hash a unique key up to its counter. The part before the counter stays the same for a millisecond."""
     return _hash_on(_topic_hash(topic), key_begin)
 
 

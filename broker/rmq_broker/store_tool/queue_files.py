@@ -1,4 +1,4 @@
-"""The files of one consume queue, for reading: entries of 20 bytes, or units of 46 in a BatchCQ topic."""
+"""Reading of one consume queue's files: entries of 20 bytes, or units of 46 in a BatchCQ topic."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _BLOCK_BYTES: Final = 256 * 1024
 
 
 class QueueFiles:
-    """Entries by number: of a plain queue that is the queue offset."""
+    """Entries by number; in a plain queue the number is the queue offset."""
 
     def __init__(self, folder: Path, *, is_batch: bool = False) -> None:
-        """Raises OSError where the folder cannot be read."""
+        """Raises OSError if the folder cannot be read."""
         self.folder = folder
         self.entry_bytes = BATCH_UNIT.size if is_batch else QUEUE_ENTRY.size
         self.numbered = numbered_files(folder)
 
     @property
     def first(self) -> int:
-        """The number of the first entry that there is room for."""
+        """Number of the first entry in the first file."""
         return self.numbered.start // self.entry_bytes
 
     @property
     def capacity_end(self) -> int:
-        """Behind the last entry that there is room for."""
+        """Number behind the last entry of the last file."""
         return self.numbered.end // self.entry_bytes
 
     def read(self, number: int, count: int) -> bytes:
-        """So many packed entries; zeros where there is no file. Raises OSError."""
+        """Return `count` packed entries; zeros where a file is missing. Raises OSError."""
         begin, end = number * self.entry_bytes, (number + count) * self.entry_bytes
         content = bytearray(end - begin)
         files = self.numbered.files
@@ -50,7 +50,7 @@ class QueueFiles:
         return bytes(content)
 
     def blocks(self, number: int, until: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """All from `number` on, before `until`, as (number, packed entries); what is empty is left out.
+        """Yield the entries from `number` to before `until` as (number, packed entries); skip empty blocks.
 
         Raises OSError.
         """
@@ -81,7 +81,7 @@ class QueueFiles:
                 low += len(block)
 
     def find(self, is_before: Callable[[bytes], bool], end: int) -> int:
-        """The number of the first entry that is not before; `end`: behind the last one. Raises OSError."""
+        """Return the number of the first entry that is not before; `end` without one. Raises OSError."""
         low, high = self.first, end
         while low < high:
             middle = (low + high) // 2
@@ -92,7 +92,7 @@ class QueueFiles:
         return low
 
     def end_of_entries(self) -> int:
-        """Behind the last entry that is not empty. Raises OSError."""
+        """Return the number behind the last entry that is not empty. Raises OSError."""
         end = self.first
         size = self.entry_bytes
         for file in reversed(self.numbered.files):
@@ -104,14 +104,14 @@ class QueueFiles:
 
 
 class ExtensionFiles:
-    """A queue's extension: tags code, store time and a filter's bit map for each entry."""
+    """A queue's extension files: units of tags code, store time and a filter bit map."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises OSError where the folder cannot be read."""
+        """Raises OSError if the folder cannot be read."""
         self._numbered = numbered_files(folder)
 
     def unit(self, address: int) -> tuple[int, int] | None:
-        """Tags code and store time at the address that an entry has; None where there is no unit."""
+        """Return tags code and store time of the unit at an entry's address; None without a valid unit."""
         offset = address - EXT_ADDRESS_BASE
         file = self._file_of(offset)
         if file is None:
@@ -133,7 +133,7 @@ class ExtensionFiles:
 
 
 def _read(file: NumberedFile, position: int, count: int) -> bytes:
-    """A part of a file; nothing where a broker that runs has removed it meanwhile."""
+    """Read a part of a file; empty if a running broker removed the file meanwhile."""
     try:
         with file.path.open("rb", buffering=0) as stream:
             return os.pread(stream.fileno(), count, position)
@@ -146,10 +146,10 @@ def _start(file: NumberedFile) -> int:
 
 
 def _next_data(descriptor: int, position: int) -> int | None:
-    """Where the next bytes that were written are: holes are passed over."""
+    """Return the position of the next stored bytes, behind holes; None if there are none."""
     try:
         return os.lseek(descriptor, position, os.SEEK_DATA)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # nothing but a hole
+        if error.errno == errno.ENXIO:  # there is only a hole
             return None
         return position

@@ -1,4 +1,4 @@
-"""Index files written anew from the log, into a folder of their own, as Apache's broker makes them."""
+"""Index files rebuilt from the log in a separate folder, identical to those of Apache's broker."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MAX_SECONDS: Final = 2**31 - 1
 
 
 class RebuiltIndex:
-    """Takes the keys of the log's parts, in the order of the log; then `finish`."""
+    """Adds the keys of each part of the log, in order; then `finish`."""
 
     def __init__(self, folder: Path, *, slots: int, capacity: int, dry_run: bool) -> None:
-        """`slots`, `capacity`: of each file; the first place for an entry stays empty, as in Apache's."""
+        """`slots`, `capacity`: per file. The first position of an entry stays empty, as in Apache's."""
         self.entries = 0
-        self.files: list[tuple[str, int]] = []  # name, and the offset of the last message
+        self.files: list[tuple[str, int]] = []  # name, and log offset of the last message
         self._folder = folder
         self._slots_per_file = slots
         self._capacity = capacity
@@ -30,15 +30,15 @@ class RebuiltIndex:
         self._name = ""
         self._slots = array("i")
         self._used = 0
-        self._count = capacity  # entries of the current file and one: there is none yet
+        self._count = capacity  # entries of the current file plus one; full, as there is no file yet
         self._pending = bytearray()
-        self._written = 0  # entries of the current file that are in it
+        self._written = 0  # entries that are written to the current file
         self._descriptor = -1
         self._begin = (0, 0)  # store time and offset of the current file's first entry
         self._end = (0, 0)  # and of the last entry of all
 
-    def take(self, packed: bytes | bytearray) -> None:
-        """Put the keys of one part. Raises OSError where they cannot be written."""
+    def add(self, packed: bytes | bytearray) -> None:
+        """Add the keys of one part. Raises OSError."""
         pack = INDEX_ENTRY.pack
         slots_per_file = self._slots_per_file
         for hashed, offset, time_ms in INDEX_ITEM.iter_unpack(packed):
@@ -48,7 +48,7 @@ class RebuiltIndex:
             before = slots[slot]
             if before == 0:
                 self._used += 1
-            # The time of a file's first entry is told from the end of the file before.
+            # The time of a file's first entry is relative to the end of the previous file.
             begin_ms = self._begin[0] if number > 1 else self._end[0]
             seconds = (time_ms - begin_ms) // 1000 if 0 < begin_ms < time_ms else 0
             self._pending += pack(hashed, offset, min(seconds, _MAX_SECONDS), before)
@@ -60,7 +60,7 @@ class RebuiltIndex:
             self._write()
 
     def finish(self) -> None:
-        """Write what is left. Raises OSError."""
+        """Write the pending entries. Raises OSError."""
         self._close()
 
     def _roll(self, offset: int, time_ms: int) -> None:
@@ -113,7 +113,7 @@ def _write_at(descriptor: int, position: int, content: bytes | bytearray) -> Non
 
 
 def _next_name(before: str, time_ms: int) -> str:
-    """A file's name: local time down to the millisecond, later than that of the file before."""
+    """Return a file name: local time in milliseconds, later than that of the previous file."""
     name = ""
     while name <= before:
         name = f"{time.strftime('%Y%m%d%H%M%S', time.localtime(time_ms // 1000))}{time_ms % 1000:03d}"

@@ -1,4 +1,4 @@
-"""Consume queues written anew from the log, into a folder of their own."""
+"""Consume queues rebuilt from the log in a separate folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .verify_queues import place_of
 
 DEFAULT_FILE_ENTRIES: Final = 300_000
 _MIN_RECORD_BYTES: Final = 91
-# A queue is written when it has so much to write, all are when they have.
+# A queue with this many pending bytes is written; all queues are when the sum reaches the second bound.
 _QUEUE_BYTES: Final = 256 * 1024
 _ALL_BYTES: Final = 64 * 1024 * 1024
 
@@ -23,14 +23,14 @@ _ALL_BYTES: Final = 64 * 1024 * 1024
 class _Queue:
     folder: Path
     file_bytes: int
-    written_to: int  # in bytes, as a position in the queue
-    next: int  # queue offset of the message after the last one
-    end: int  # of that one in the log
+    written_to: int  # position in the queue, in bytes
+    next: int  # queue offset behind the last message
+    end: int  # log offset behind the last message
     pending: bytearray = field(default_factory=bytearray)
 
 
 class RebuiltQueues:
-    """Takes what the log's parts ask for, in the order of the log; then `finish`."""
+    """Adds the expected entries of each part of the log, in order; then `finish`."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class RebuiltQueues:
         complain: Callable[[str], None],
         dry_run: bool,
     ) -> None:
-        """`batch_folder`: for the queues of topics of batches; `file_bytes`: the size of a queue's files, by
-        whether its entries are units of batches; `light_queues`: those with additional entries that there
-        were before: others are not made.
+        """`batch_folder` is for queues of batches. `file_bytes` returns the size of a queue's files; its
+        argument is whether the entries are units of batches. `light_queues` are the existing light message
+        queues (LMQ); others are not created. `complain` receives problems of the log.
         """
         self.entries = 0
         self._folder = folder
@@ -59,25 +59,25 @@ class RebuiltQueues:
     def __len__(self) -> int:
         return len(self._queues)
 
-    def take(self, expected: Expected) -> None:
-        """Put the entries of one part. Raises OSError where they cannot be written."""
+    def add(self, expected: Expected) -> None:
+        """Add the entries of one part. Raises OSError."""
         for key, run in expected.runs:
             if not run.is_light or key in self._light_queues:
-                self._take(key, run)
+                self._add_run(key, run)
         if self._pending_bytes > _ALL_BYTES:
             self._write_all()
 
     def finish(self) -> None:
-        """Write what is left. Raises OSError."""
+        """Write the pending entries. Raises OSError."""
         self._write_all()
 
-    def _take(self, key: QueueKey, run: Run) -> None:
+    def _add_run(self, key: QueueKey, run: Run) -> None:
         size = BATCH_UNIT.size if run.is_batch else QUEUE_ENTRY.size
         first_physical, _, _ = QUEUE_ENTRY.unpack_from(run.entries)
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = self._begin(key, run)
-        elif run.first != queue.next and not self._reach(key, queue, run, first_physical):
+        elif run.first != queue.next and not self._close_gap(key, queue, run, first_physical):
             return
         queue.pending += run.entries
         self.entries += len(run.entries) // size
@@ -100,24 +100,25 @@ class RebuiltQueues:
             pending += PLACEHOLDER * ((at - start) // QUEUE_ENTRY.size)
         return _Queue(folder, file_bytes, start, run.first, 0, pending)
 
-    def _reach(self, key: QueueKey, queue: _Queue, run: Run, first_physical: int) -> bool:
-        """Bring a queue to where a run begins; False where the run gets no entries."""
+    def _close_gap(self, key: QueueKey, queue: _Queue, run: Run, first_physical: int) -> bool:
+        """Fill the queue up to the start of a run; return False if the run gets no entries."""
         if run.first == 0:
-            # The topic was deleted and made again.
+            # The topic was deleted and created again.
             self._drop(queue)
             return True
         if run.first < queue.next:
             self._complain(
-                f"log at {first_physical}: numbers {run.first} to {min(run.next, queue.next) - 1} of "
-                f"{place_of(key)} are given twice; the messages that come later get no entries"
+                f"log at {first_physical}: the queue offsets {run.first} to "
+                f"{min(run.next, queue.next) - 1} of {place_of(key)} are used twice; the later messages "
+                "get no entries"
             )
             return False
         missing = run.first - queue.next
         records = -(-missing // (LARGEST_BATCH if run.is_batch else 1))
         if records * _MIN_RECORD_BYTES > first_physical - queue.end:
             self._complain(
-                f"log at {first_physical}: the message says that it is number {run.first} of "
-                f"{place_of(key)}, after {queue.next - 1}: so many do not fit between; it gets no entry"
+                f"log at {first_physical}: the message has the queue offset {run.first} in {place_of(key)}, "
+                f"after {queue.next - 1}: the messages between them do not fit into the log; it gets no entry"
             )
             return False
         self._complain(
@@ -157,7 +158,7 @@ class RebuiltQueues:
 
 
 def _write_at(path: Path, position: int, content: memoryview, file_bytes: int) -> None:
-    """Into a file that is as large as all of them."""
+    """Write into a file of the size of all files."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         if position == 0:

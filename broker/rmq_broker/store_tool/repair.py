@@ -1,4 +1,4 @@
-"""`rmq-store repair`: queues and index made anew from the log, and put in the place of the old ones."""
+"""`rmq-store repair`: rebuild of queues and index from the log, and replacement of the old ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rmq_broker.store.directory_lock import DirectoryLock
 from rmq_broker.store.errors import StoreDamaged
 from rmq_remoting.daemon.atomic_file import replace_file, sync_folder
 
-from .directory import Directory, NoStore, open_directory, queue_folders
+from .directory import Directory, DirectoryUnusable, open_directory, queue_folders
 from .expected import QueueKey, expected_entries
 from .findings import DEFAULT_LIMIT
 from .index_files import DEFAULT_SLOTS, IndexFile, index_paths
 from .layout import BATCH_UNIT, CHECKPOINT, QUEUE_ENTRY
 from .log_files import FileReader, NumberedFile, NumberedFiles, numbered_files
-from .log_scan import PART_BYTES, Damage, LogWalk
+from .log_scan import PART_BYTES, DamagedRange, LogScan
 from .mapped_file import data_blocks, mapped
 from .progress import Progress
 from .properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
@@ -39,11 +39,11 @@ _AT_FDCWD: Final = -100
 
 @dataclass(frozen=True, slots=True)
 class RepairOptions:
-    """What to do, and how."""
+    """Options of a repair."""
 
-    truncate_at: int | None = None  # the log is to end here
+    truncate_at: int | None = None  # new end of the log
     dry_run: bool = False
-    discard: bool = False  # do not keep what is replaced
+    discard: bool = False  # do not keep the replaced files
     with_index: bool = True
     delay_levels: str = DEFAULT_DELAY_LEVELS
     index_slots: int | None = None
@@ -56,7 +56,7 @@ class RepairOptions:
 
 @dataclass(slots=True)
 class RepairReport:
-    """What was done."""
+    """Result of a repair."""
 
     messages: int = 0
     log_end: int = 0
@@ -65,21 +65,21 @@ class RepairReport:
     index_files: int = 0
     index_entries: int = 0
     newest_ms: int = 0
-    complaints: list[str] = field(default_factory=list)  # what of the log could not be used: the first ones
-    complaint_count: int = 0
-    kept: list[Path] = field(default_factory=list)  # what was there before
+    problems: list[str] = field(default_factory=list)  # unusable parts of the log: the first ones
+    problem_count: int = 0
+    kept: list[Path] = field(default_factory=list)  # folders with the replaced files
 
     def complain(self, text: str) -> None:
-        """Note that something of the log could not be used."""
-        self.complaint_count += 1
-        if len(self.complaints) < DEFAULT_LIMIT:
-            self.complaints.append(text)
+        """Note an unusable part of the log."""
+        self.problem_count += 1
+        if len(self.problems) < DEFAULT_LIMIT:
+            self.problems.append(text)
 
     def lines(self, *, dry_run: bool) -> list[str]:
-        """For people."""
-        lines = list(self.complaints)
-        if self.complaint_count > len(lines):
-            lines.append(f"{self.complaint_count - len(lines)} more of these")
+        """Return the report for people."""
+        lines = list(self.problems)
+        if self.problem_count > len(lines):
+            lines.append(f"{self.problem_count - len(lines)} more of these")
         lines.append(
             f"{'would build' if dry_run else 'built'} {self.queues} queues with {self.queue_entries} "
             f"entries, {self.index_files} index files with {self.index_entries} entries, "
@@ -93,8 +93,8 @@ def repair(
 ) -> RepairReport:
     """Rebuild queues and index of a directory that no broker uses. Blocks.
 
-    Nothing is replaced before all that is new is on the disk; the log is touched only with `truncate_at`.
-    Raises NoStore where a broker has the directory, ValueError for a place to cut at that is none, OSError.
+    Files are replaced only after all new ones are flushed. The log is changed only with `truncate_at`. Raises
+    DirectoryUnusable, also if a broker uses the directory; ValueError for an invalid `truncate_at`; OSError.
     """
     options = options or RepairOptions()
     directory = open_directory(root)
@@ -103,7 +103,7 @@ def repair(
     try:
         lock = DirectoryLock(root)
     except StoreDamaged as error:
-        raise NoStore(f"{error}; stop that broker first") from error
+        raise DirectoryUnusable(f"{error}; stop that broker first") from error
     try:
         return _Repair(directory, options, clock).run()
     finally:
@@ -111,7 +111,7 @@ def repair(
 
 
 class _Repair:
-    """One run."""
+    """One run of the command."""
 
     def __init__(self, directory: Directory, options: RepairOptions, clock: Callable[[], float]) -> None:
         self._directory = directory
@@ -148,11 +148,11 @@ class _Repair:
             if options.with_index:
                 new_index.mkdir(exist_ok=True)
                 self._replace(directory.index, new_index)
-                # This project's broker would miss the files that it knew.
+                # Without this, this project's broker would report the former files as missing.
                 marks = directory.root / "rmq_index.json"
                 if marks.exists():
                     replace_file(marks, json.dumps(self._index_marks).encode())
-            # What the old entries named in it, the new ones hold themselves.
+            # The new entries hold the tags codes that the old ones had in extension files.
             if directory.queue_extensions.is_dir():
                 self._put_away(directory.queue_extensions)
         finally:
@@ -178,10 +178,10 @@ class _Repair:
         make = expected_entries(
             self._directory, parse_delay_levels(options.delay_levels), with_index=options.with_index
         )
-        walk = LogWalk(log, make, progress, jobs=options.jobs, part_bytes=options.part_bytes)
+        scan = LogScan(log, make, progress, jobs=options.jobs, part_bytes=options.part_bytes)
         try:
-            for step in walk:
-                if isinstance(step, Damage):
+            for step in scan:
+                if isinstance(step, DamagedRange):
                     report.complain(
                         f"log at {step.problem.at}: {step.problem.text}; the next valid record begins at "
                         f"{step.until}"
@@ -189,23 +189,23 @@ class _Repair:
                     continue
                 report.messages += step.records - step.collected.batches + step.collected.batched
                 report.newest_ms = max(report.newest_ms, step.collected.last_ms)
-                queues.take(step.collected)
-                index.take(step.collected.index)
+                queues.add(step.collected)
+                index.add(step.collected.index)
             queues.finish()
         finally:
             index.finish()
             progress.close()
-        if walk.tail is not None and not walk.tail.is_empty:
-            report.complain(f"log at {walk.tail.at}: {walk.tail.text}; the log ends here")
-        report.log_end = walk.end
+        if scan.tail is not None and not scan.tail.is_empty:
+            report.complain(f"log at {scan.tail.at}: {scan.tail.text}; the log ends here")
+        report.log_end = scan.end
         report.queues, report.queue_entries = len(queues), queues.entries
         report.index_files, report.index_entries = len(index.files), index.entries
-        self._index_marks = {"complete_to": walk.end, "files": index.files}
+        self._index_marks = {"complete_to": scan.end, "files": index.files}
 
-    # --- how the new files are to be ---
+    # --- layout of the new files ---
 
     def _look_at_old_queues(self) -> None:
-        """The sizes of their files, and which of them hold additional entries."""
+        """Note the file sizes of the old queues, and the light message queues (LMQ) among them."""
         for is_batch, place in ((False, self._directory.queues), (True, self._directory.batch_queues)):
             for topic, queue_id in queue_folders(place):
                 size = numbered_files(place / os.fsdecode(topic) / str(queue_id)).file_bytes
@@ -223,7 +223,7 @@ class _Repair:
         return max(sizes)[1] if sizes else DEFAULT_FILE_ENTRIES * entry_bytes
 
     def _index_layout(self) -> tuple[int, int]:
-        """Slots and entries of an index file, as in those that are there."""
+        """Return slots and entries of an index file, as in the existing files."""
         slots, capacity = self._options.index_slots, self._options.index_entries
         for path in reversed(index_paths(self._directory.index)[0]):
             try:
@@ -240,10 +240,10 @@ class _Repair:
                 file.close()
         return slots or DEFAULT_SLOTS, capacity or _DEFAULT_INDEX_CAPACITY
 
-    # --- putting it in place ---
+    # --- replacement ---
 
     def _replace(self, place: Path, new: Path) -> None:
-        """Put a new folder in the place of an old one, in one step where the system can do that."""
+        """Replace an old folder by a new one, atomically where the system supports it."""
         if not place.exists():
             new.rename(place)
             return
@@ -265,7 +265,7 @@ class _Repair:
         self._report.kept.append(kept)
 
     def _cut_log(self, log: NumberedFiles, end: int) -> None:
-        """Let the log end: what is behind goes to another folder, or is lost."""
+        """Cut the log off at `end`; the removed part goes to another folder unless it is discarded."""
         kept = self._directory.root / f"commitlog{self._old_suffix}"
         for file in log.files:
             if file.end <= end:
@@ -293,7 +293,7 @@ class _Repair:
         self._lower_checkpoints()
 
     def _lower_checkpoints(self) -> None:
-        """They must not promise what has been cut off."""
+        """Lower the checkpoints, which must not claim removed records."""
         root, newest_ms = self._directory.root, self._report.newest_ms
         (root / "rmq_checkpoint").unlink(missing_ok=True)
         path = root / "checkpoint"
@@ -309,9 +309,9 @@ def _entry_bytes(is_batch: bool) -> int:
 
 
 def _log_until(log: NumberedFiles, end: int) -> NumberedFiles:
-    """The part of a log before an offset. Raises ValueError where no record ends or begins there."""
+    """Return the part of a log before an offset. Raises ValueError unless it is the boundary of a record."""
     if not log.start <= end <= log.end:
-        raise ValueError(f"the log goes from {log.start} to {log.end}; it cannot be cut at {end}")
+        raise ValueError(f"the log reaches from {log.start} to {log.end}; it cannot be cut off at {end}")
     files: list[NumberedFile] = []
     for file in log.files:
         if file.end <= end:
@@ -336,12 +336,12 @@ def _check_boundary(file: NumberedFile, position: int) -> None:
             return
         before = file.start + (found if found is not None and reader.position > position else reader.position)
         raise ValueError(
-            f"no record begins or ends at {file.start + position}; the nearest place before it is {before}"
+            f"no record begins or ends at {file.start + position}; the nearest boundary before it is {before}"
         )
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders change their names in one step; False where that is not possible here."""
+    """Exchange the names of two folders atomically; return False if the system does not support it."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
@@ -354,7 +354,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _copy_sparse(source: Path, target: Path) -> None:
-    """A copy in which zeros take no space."""
+    """Copy a file; blocks of zeros become holes."""
     with source.open("rb", buffering=0) as reading, target.open("wb", buffering=0) as writing:
         size = os.fstat(reading.fileno()).st_size
         for begin, end in data_blocks(reading.fileno(), 0, size):

@@ -1,4 +1,4 @@
-"""`rmq-store stats`: what fills a store directory."""
+"""`rmq-store stats`: disk usage of a store directory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, Final
 from .directory import open_directory
 from .layout import Record
 from .log_files import numbered_files
-from .log_scan import PART_BYTES, Damage, LogWalk
+from .log_scan import PART_BYTES, DamagedRange, LogScan
 from .progress import Progress
 from .properties import inner_batch
 
 _HOUR_MS: Final = 3_600_000
 _BAR: Final = 40
-# What belongs to which part of a store, by the first folder of its path.
+# Part of the store by the first folder of a path.
 _PARTS: Final = {
     "commitlog": "log",
     "consumequeue": "queues",
@@ -34,7 +34,7 @@ _PARTS: Final = {
 
 @dataclass(slots=True)
 class TopicTally:
-    """Of one topic; times are store times in ms."""
+    """Totals of one topic; times are store times in ms."""
 
     messages: int = 0
     bytes: int = 0
@@ -42,7 +42,7 @@ class TopicTally:
     last_ms: int = 0
 
     def add(self, messages: int, size: int, first_ms: int, last_ms: int) -> None:
-        """More messages."""
+        """Add messages."""
         self.first_ms = first_ms if self.messages == 0 else min(self.first_ms, first_ms)
         self.last_ms = max(self.last_ms, last_ms)
         self.messages += messages
@@ -51,16 +51,16 @@ class TopicTally:
 
 @dataclass(slots=True)
 class Tally:
-    """Of some messages."""
+    """Totals of some messages."""
 
     topics: dict[bytes, TopicTally] = field(default_factory=dict)
     sizes: Counter[int] = field(
         default_factory=Counter
-    )  # messages, by the power of two that their size (in a batch: the average) is below
+    )  # messages, by the power of two above their size (in a batch: above the average size)
     hours: Counter[int] = field(default_factory=Counter)  # bytes, by hour since 1970 UTC
 
     def add(self, data: mmap | bytes, record: Record) -> None:
-        """One message."""
+        """Add a record."""
         topic = self.topics.get(record.topic)
         if topic is None:
             topic = self.topics[record.topic] = TopicTally()
@@ -71,11 +71,11 @@ class Tally:
         self.hours[record.store_time_ms // _HOUR_MS] += record.size
 
     def result(self) -> Tally:
-        """Itself."""
+        """Return this tally."""
         return self
 
     def merge(self, other: Tally) -> None:
-        """Take over what another one has."""
+        """Add the totals of another tally."""
         for name, topic in other.topics.items():
             self.topics.setdefault(name, TopicTally()).add(
                 topic.messages, topic.bytes, topic.first_ms, topic.last_ms
@@ -86,17 +86,17 @@ class Tally:
 
 @dataclass(slots=True)
 class Statistics:
-    """What fills a directory."""
+    """Disk usage of a directory."""
 
     directory: str
     log_start: int
     log_end: int
     damaged_places: int
     tally: Tally
-    disk_bytes: dict[str, int]  # taken on the disk, by part of the store
+    disk_bytes: dict[str, int]  # bytes on the disk by part of the store
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the statistics for programs."""
         return {
             "directory": self.directory,
             "log": {"start": self.log_start, "end": self.log_end, "damagedPlaces": self.damaged_places},
@@ -117,7 +117,7 @@ class Statistics:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the statistics for people."""
         total = sum(topic.bytes for topic in self.tally.topics.values())
         messages = sum(topic.messages for topic in self.tally.topics.values())
         lines = [
@@ -125,7 +125,7 @@ class Statistics:
             f"{self.log_end}"
         ]
         if self.damaged_places:
-            lines.append(f"{self.damaged_places} damaged places in the log: see 'rmq-store verify'")
+            lines.append(f"damaged ranges in the log: {self.damaged_places}; 'rmq-store verify' lists them")
         lines += [
             "",
             "on the disk",
@@ -151,21 +151,21 @@ class Statistics:
 
 
 def statistics(root: Path, *, jobs: int | None = None, part_bytes: int = PART_BYTES) -> Statistics:
-    """Read a whole log. Raises NoStore, OSError."""
+    """Collect the statistics of a directory. Raises DirectoryUnusable, OSError."""
     directory = open_directory(root)
     log = numbered_files(directory.commit_log)
     progress = Progress("stats", sum(file.size for file in log.files))
-    walk = LogWalk(log, Tally, progress, jobs=jobs, part_bytes=part_bytes)
+    scan = LogScan(log, Tally, progress, jobs=jobs, part_bytes=part_bytes)
     tally, damaged = Tally(), 0
     try:
-        for step in walk:
-            if isinstance(step, Damage):
+        for step in scan:
+            if isinstance(step, DamagedRange):
                 damaged += 1
             else:
                 tally.merge(step.collected)
     finally:
         progress.close()
-    return Statistics(str(root), log.start, walk.end, damaged, tally, _disk_bytes(root))
+    return Statistics(str(root), log.start, scan.end, damaged, tally, _disk_bytes(root))
 
 
 def _disk_bytes(root: Path) -> dict[str, int]:
@@ -173,7 +173,7 @@ def _disk_bytes(root: Path) -> dict[str, int]:
     for path in root.rglob("*"):
         try:
             status = path.lstat()
-        except FileNotFoundError:  # of a broker that runs
+        except FileNotFoundError:  # a running broker deletes files
             continue
         part = _PARTS.get(path.relative_to(root).parts[0], "other")
         if not path.is_dir():

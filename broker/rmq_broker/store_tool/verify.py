@@ -1,15 +1,15 @@
-"""`rmq-store verify`: is everything in a store directory what it should be?"""
+"""`rmq-store verify`: check of a whole store directory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from .directory import Directory, Left, open_directory
+from .directory import Directory, StoreState, open_directory
 from .expected import Expected, expected_entries
 from .findings import DEFAULT_LIMIT, Report
 from .log_files import NumberedFiles, Problem, numbered_files
-from .log_scan import PART_BYTES, Damage, LogWalk
+from .log_scan import PART_BYTES, DamagedRange, LogScan
 from .mapped_file import first_data
 from .progress import Progress
 from .properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
@@ -19,7 +19,7 @@ from .verify_config import (
     check_delay_offsets,
     check_json_files,
     consumer_offsets,
-    tell_state,
+    report_state,
 )
 from .verify_index import IndexCheck
 from .verify_queues import QueueCheck
@@ -28,27 +28,27 @@ from .verify_timer import check_timer
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """How to check."""
+    """Options of a check."""
 
-    strict: bool = False  # what a broker puts right by itself counts as an error
-    limit: int = DEFAULT_LIMIT  # findings of each kind that are kept
+    strict: bool = False  # defects that a broker repairs by itself count as errors
+    limit: int = DEFAULT_LIMIT  # kept findings of each kind
     delay_levels: str = DEFAULT_DELAY_LEVELS  # the broker's messageDelayLevel
-    index_slots: int | None = None  # the broker's maxHashSlotNum, where it cannot be found out
-    jobs: int | None = None  # processes; None: one for each processor
+    index_slots: int | None = None  # the broker's maxHashSlotNum; None: find it out
+    jobs: int | None = None  # processes; None: one per processor
     part_bytes: int = PART_BYTES
 
 
 def verify(root: Path, options: VerifyOptions | None = None) -> Report:
-    """Check a directory, of a broker that has stopped or one that runs. Changes nothing.
+    """Check the directory of a stopped or running broker. Nothing is changed.
 
-    Raises NoStore where it is no store, OSError where a file cannot be read, ValueError for bad delay levels.
+    Raises DirectoryUnusable, OSError, and ValueError for invalid delay levels.
     """
     options = options or VerifyOptions()
     report = Report(str(root), options.strict, options.limit)
     delays_ms = parse_delay_levels(options.delay_levels)
     directory = open_directory(root)
-    tell_state(directory, report)
-    # What moves on while a broker runs is read before the log that it must not be ahead of.
+    report_state(directory, report)
+    # Offsets advance while a broker runs, and must not be ahead of the log: they are read before the log.
     offsets = consumer_offsets(directory)
     log = numbered_files(directory.commit_log)
     queues = QueueCheck(directory, log, report)
@@ -56,7 +56,7 @@ def verify(root: Path, options: VerifyOptions | None = None) -> Report:
     _check_log_files(directory, log, report)
 
     progress = Progress("verify", sum(file.size for file in log.files))
-    walk = LogWalk(
+    scan = LogScan(
         log,
         expected_entries(directory, delays_ms),
         progress,
@@ -65,9 +65,9 @@ def verify(root: Path, options: VerifyOptions | None = None) -> Report:
     )
     newest_ms = 0
     try:
-        for step in walk:
-            if isinstance(step, Damage):
-                _tell_damage(directory, step, report)
+        for step in scan:
+            if isinstance(step, DamagedRange):
+                _report_damage(directory, step, report)
                 if step.problem.kind == "log.vanished":
                     log.files = [file for file in log.files if file.start >= step.until]
                 continue
@@ -77,28 +77,30 @@ def verify(root: Path, options: VerifyOptions | None = None) -> Report:
                 report.counts["batches"] += expected.batches
             report.counts["message bytes"] += expected.message_bytes
             newest_ms = max(newest_ms, expected.last_ms)
-            for offset, text in expected.odd_batches:
+            for offset, text in expected.invalid_batches:
                 report.error("log.inner_batch", f"log at {offset}", text)
-            for offset in expected.torn:
-                # Under no checksum: a part that was never written.
-                sure = directory.left is Left.STOPPED or offset < queues.certain_end
-                tell = report.error if sure else report.unfinished
-                tell("log.properties", f"log at {offset}", "its properties end in zeros")
-            for offset in expected.odd_bodies:
+            for offset in expected.torn_properties:
+                # No checksum covers the properties. Zeros at their end were never written.
+                sure = directory.state is StoreState.STOPPED or offset < queues.certain_end
+                emit = report.error if sure else report.recoverable
+                emit("log.properties", f"log at {offset}", "the properties end in zeros")
+            for offset in expected.miscompressed:
                 report.note(
-                    "log.compression", f"log at {offset}", "the body is not compressed as its sys flag says"
+                    "log.compression",
+                    f"log at {offset}",
+                    "the body does not begin like the compression in the sys flag",
                 )
-            queues.take(expected)
-            index.take(expected.index)
+            queues.compare(expected)
+            index.compare(expected.index)
     finally:
         progress.close()
-    report.facts["log"] = f"{log.start} to {walk.end}"
-    if walk.tail is not None:
-        _tell_tail(directory, log, walk.tail, report)
-    queues.finish(walk.end)
-    index.finish(walk.end)
+    report.facts["log"] = f"{log.start} to {scan.end}"
+    if scan.tail is not None:
+        _report_tail(directory, log, scan.tail, report)
+    queues.finish(scan.end)
+    index.finish(scan.end)
     ends = queues.ends()
-    check_checkpoint(directory, walk.end, newest_ms, report)
+    check_checkpoint(directory, scan.end, newest_ms, report)
     check_json_files(directory, report)
     check_consumer_offsets(offsets, ends, directory, report)
     check_delay_offsets(ends, directory, report)
@@ -109,50 +111,50 @@ def verify(root: Path, options: VerifyOptions | None = None) -> Report:
 def _check_log_files(directory: Directory, log: NumberedFiles, report: Report) -> None:
     report.counts["log files"] = len(log.files)
     for path in log.foreign:
-        report.note("log.foreign", str(path), "it is not named as a file of the log")
-    for before, after in log.holes:
+        report.note("log.foreign", str(path), "the name is not that of a log file")
+    for before, after in log.gaps:
         report.error(
             "log.files",
             str(after.path),
-            f"it does not follow on {before.path.name}: {after.start - before.end} bytes are missing",
+            f"{after.start - before.end} bytes are missing between {before.path.name} and this file",
         )
-    for file in log.odd_sizes:
-        tell = (
-            report.unfinished
-            if directory.left is not Left.STOPPED and file is log.files[-1]
+    for file in log.unusual_sizes:
+        emit = (
+            report.recoverable
+            if directory.state is not StoreState.STOPPED and file is log.files[-1]
             else report.error
         )
-        tell("log.files", str(file.path), f"it has {file.size} bytes, where the others have {log.file_bytes}")
+        emit("log.files", str(file.path), f"the size is {file.size} bytes, other files have {log.file_bytes}")
 
 
-def _tell_damage(directory: Directory, damage: Damage, report: Report) -> None:
+def _report_damage(directory: Directory, damage: DamagedRange, report: Report) -> None:
     problem = damage.problem
     place = f"log at {problem.at}"
     if problem.kind == "log.vanished":
         report.note(problem.kind, place, problem.text)
         return
     kind = "log.hole" if problem.is_empty else problem.kind
-    # What was not on the disk when the machine crashed may have holes; a broker ends the log there.
-    is_doubtful = directory.left is Left.MACHINE_CRASHED and problem.at >= (directory.flushed or 0)
-    tell = report.unfinished if is_doubtful else report.error
-    tell(kind, place, f"{problem.text}; the next valid record begins at {damage.until}")
+    # Records that were not flushed before a crash of the machine may be missing; a broker ends the log there.
+    is_doubtful = directory.state is StoreState.MACHINE_CRASHED and problem.at >= (directory.flushed or 0)
+    emit = report.recoverable if is_doubtful else report.error
+    emit(kind, place, f"{problem.text}; the next valid record begins at {damage.until}")
 
 
-def _tell_tail(directory: Directory, log: NumberedFiles, tail: Problem, report: Report) -> None:
-    """What stands behind the last valid record."""
+def _report_tail(directory: Directory, log: NumberedFiles, tail: Problem, report: Report) -> None:
+    """Report the bytes behind the last valid record."""
     place = f"log at {tail.at}"
     if not tail.is_empty:
         text = f"{tail.text}; no valid record follows"
-        if directory.left is Left.STOPPED:
+        if directory.state is StoreState.STOPPED:
             report.error(tail.kind, place, text)
         else:
-            report.unfinished("log.torn_end", place, text)
+            report.recoverable("log.torn_end", place, text)
         return
     for file in log.files:
         if file.end <= tail.at:
             continue
         stray = first_data(file.path, max(0, tail.at - file.start))
         if stray is not None:
-            text = f"the log ends at {tail.at}, and here is something again"
-            report.unfinished("log.behind_end", f"log at {file.start + stray}", text)
+            text = f"the log ends at {tail.at}, but further bytes follow here"
+            report.recoverable("log.behind_end", f"log at {file.start + stray}", text)
             return

@@ -1,4 +1,4 @@
-"""The small files of a store: settings and offsets in JSON, checkpoints, marks of how it was left."""
+"""Check of a store's small files: JSON files, offsets, checkpoints, and the state at the last stop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from .directory import Directory, Left, read_json, read_json_or_backup
+from .directory import Directory, StoreState, read_json, read_json_or_backup
 from .expected import QueueKey
 from .findings import Report
 from .properties import SCHEDULE_TOPIC
@@ -15,9 +15,9 @@ from .properties import SCHEDULE_TOPIC
 _MORE_JSON: Final = ("timermetrics", "transactionMetrics")
 
 
-def tell_state(directory: Directory, report: Report) -> None:
-    """How the directory was left."""
-    report.facts["left"] = directory.left.value
+def report_state(directory: Directory, report: Report) -> None:
+    """Report how and by which broker the directory was left."""
+    report.facts["left"] = directory.state.value
     report.facts["abort file"] = "present" if (directory.root / "abort").exists() else "absent"
     report.facts["written last by"] = "this project's broker" if directory.is_ours else "Apache's broker"
     if directory.written is not None:
@@ -29,43 +29,47 @@ def tell_state(directory: Directory, report: Report) -> None:
 
 
 def check_checkpoint(directory: Directory, log_end: int, newest_ms: int, report: Report) -> None:
-    """No checkpoint may promise more than the log has."""
+    """Check that no checkpoint claims more than the log has."""
     path = directory.root / "checkpoint"
     if directory.checkpoint is None:
         if path.exists():
-            tell = report.unfinished if directory.left is Left.IN_USE else report.error
-            tell("checkpoint", str(path), "it is shorter than its values")
+            emit = report.recoverable if directory.state is StoreState.IN_USE else report.error
+            emit("checkpoint", str(path), "the file is shorter than its values")
         else:
-            report.unfinished("checkpoint", str(path), "there is none: after a crash all of the log is read")
+            report.recoverable(
+                "checkpoint", str(path), "the file is missing: after a crash a broker reads the whole log"
+            )
     else:
         for name, time_ms in zip(("log", "queue", "index"), directory.checkpoint, strict=True):
             if time_ms < 0:
-                report.error("checkpoint", str(path), f"its time of the {name}, {time_ms}, cannot be")
-            elif time_ms > newest_ms > 0 and directory.left is not Left.IN_USE:
+                report.error("checkpoint", str(path), f"the time of the {name}, {time_ms}, is negative")
+            elif time_ms > newest_ms > 0 and directory.state is not StoreState.IN_USE:
                 report.error(
                     "checkpoint",
                     str(path),
-                    f"its time of the {name} is {time_ms}, the newest message in the log is of {newest_ms}: "
-                    "the log has lost its end",
+                    f"the time of the {name} is {time_ms}, the newest message in the log is of {newest_ms}: "
+                    "the end of the log is lost",
                 )
     path = directory.root / "rmq_checkpoint"
     if directory.written is None or directory.flushed is None:
         if path.exists():
-            report.unfinished("checkpoint", str(path), "it is damaged; it is made again")
+            report.recoverable("checkpoint", str(path), "the file is damaged; a broker recreates it")
         return
-    promised = directory.flushed if directory.left is Left.MACHINE_CRASHED else directory.written
-    if promised > log_end and directory.left is not Left.IN_USE:
+    promised = directory.flushed if directory.state is StoreState.MACHINE_CRASHED else directory.written
+    if promised > log_end and directory.state is not StoreState.IN_USE:
         report.error(
-            "checkpoint", str(path), f"it says that {promised} bytes were written; the log ends at {log_end}"
+            "checkpoint",
+            str(path),
+            f"{promised} bytes were written according to it; the log ends at {log_end}",
         )
 
 
 def check_json_files(directory: Directory, report: Report) -> None:
-    """Every file with settings or state can be read, and so can the copy of its last content."""
+    """Check that every JSON file and its backup can be read."""
     try:
         paths = sorted(directory.config.iterdir())
     except FileNotFoundError:
-        report.note("config.none", str(directory.config), "there is no such folder")
+        report.note("config.none", str(directory.config), "the folder does not exist")
         return
     for path in paths:
         name = path.name.removesuffix(".bak")
@@ -81,49 +85,49 @@ def check_json_files(directory: Directory, report: Report) -> None:
 
 
 def consumer_offsets(directory: Directory) -> dict[str, Any]:
-    """The table of consumerOffset.json; empty where it cannot be read."""
+    """Return the table of consumerOffset.json; empty if it cannot be read."""
     return _offset_table(directory.config / "consumerOffset.json")
 
 
 def check_consumer_offsets(
     table: Mapping[str, Any], ends: Mapping[QueueKey, int], directory: Directory, report: Report
 ) -> None:
-    """No group has consumed what was never stored."""
+    """Check that no group's offset is beyond the end of its queue."""
     for name, offsets in table.items():
         topic, _, group = name.rpartition("@") if name.count("@") == 1 else name.partition("@")
         if not isinstance(offsets, dict):
-            report.error("config.offsets", f"consumerOffset.json {name}", "its offsets are no object")
+            report.error("config.offsets", f"consumerOffset.json {name}", "the offsets are not a JSON object")
             continue
         for queue, offset in offsets.items():
             place = f"consumerOffset.json {name} queue {queue}"
             if not isinstance(offset, int) or offset < 0:
-                report.error("config.offsets", place, f"the offset {offset!r} cannot be")
+                report.error("config.offsets", place, f"the offset {offset!r} is not a number of at least 0")
                 continue
             report.counts["consumer offsets"] += 1
             end = ends.get((topic.encode(), int(queue)))
             if end is None and directory.configured_topics is not None:
                 if offset > 0 and topic.encode() in directory.configured_topics:
-                    report.unfinished(
+                    report.recoverable(
                         "config.offsets", place, f"group {group} is at {offset} of an empty queue"
                     )
             elif end is not None and offset > end:
                 text = f"group {group} is at {offset}, the queue ends at {end}"
-                if directory.left in (Left.IN_USE, Left.MACHINE_CRASHED):
-                    report.unfinished("config.offsets", place, text)
+                if directory.state in (StoreState.IN_USE, StoreState.MACHINE_CRASHED):
+                    report.recoverable("config.offsets", place, text)
                 else:
                     report.error("config.offsets", place, text)
 
 
 def check_delay_offsets(ends: Mapping[QueueKey, int], directory: Directory, report: Report) -> None:
-    """No delay level has delivered what was never stored."""
+    """Check that no delay level's offset is beyond the end of its queue."""
     for level, offset in _offset_table(directory.config / "delayOffset.json").items():
         place = f"delayOffset.json level {level}"
         if not isinstance(offset, int) or offset < 0 or not str(level).isdecimal():
-            report.error("config.offsets", place, f"the offset {offset!r} cannot be")
+            report.error("config.offsets", place, f"the offset {offset!r} is not a number of at least 0")
             continue
         end = ends.get((SCHEDULE_TOPIC, int(level) - 1), 0)
-        if offset > end and directory.left is not Left.IN_USE:
-            report.error("config.offsets", place, f"it is at {offset}, the queue ends at {end}")
+        if offset > end and directory.state is not StoreState.IN_USE:
+            report.error("config.offsets", place, f"the offset is {offset}, the queue ends at {end}")
 
 
 def _offset_table(path: Path) -> dict[str, Any]:
@@ -136,9 +140,9 @@ def _json_problem(path: Path) -> str | None:
     try:
         content = read_json(path)
     except FileNotFoundError:
-        return "it is not there"
+        return "the file is missing"
     except OSError as error:
-        return f"it cannot be read: {error.strerror}"
+        return f"the file cannot be read: {error.strerror}"
     except ValueError as error:
-        return f"it is damaged: {error}"
-    return None if isinstance(content, dict) else "it is damaged: no object"
+        return f"the file is damaged: {error}"
+    return None if isinstance(content, dict) else "the file is damaged: it holds no JSON object"

@@ -1,4 +1,4 @@
-"""Index files in themselves: their headers, and that their slots and chains lead to all of their entries."""
+"""Check of index files: headers, and whether slots and chains lead to all entries."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .directory import Directory, Left
+from .directory import Directory, StoreState
 from .findings import Report
 from .index_files import IndexEntry, IndexFile, index_paths
 
 
 @dataclass(frozen=True, slots=True)
 class IndexBlock:
-    """Entries of one file that follow each other, and what is needed to check their times."""
+    """Consecutive entries of one file, and the header's times to check theirs."""
 
     path: Path
     first: int  # number of the first entry
     entries: list[IndexEntry]
     last: int  # number of the file's last entry
-    begin_ms: int  # as the file's header says
+    begin_ms: int  # according to the header
     end_ms: int
-    before_ms: int  # the end of the file before; 0 for none
-    is_doubtful: bool  # the machine crashed, and nobody knows what of it reached the disk
+    before_ms: int  # end of the previous file; 0 without one
+    is_doubtful: bool  # the machine crashed, and parts of the file may not have been flushed
 
     def place(self, index: int) -> str:
-        """Where one of the entries stands, for people."""
+        """Return the place of an entry, for people."""
         return f"{self.path} entry {self.first + index}"
 
 
 class IndexFilesCheck:
-    """All index files of a folder, each checked as it is read."""
+    """All index files of a folder, each checked while it is read."""
 
     def __init__(self, directory: Directory, report: Report, slots: int | None) -> None:
-        """`slots`: of each file, where it is known."""
+        """`slots`: per file, None if unknown."""
         self.has_files = False
-        self.has_damage = False  # a file cannot be read
+        self.has_damage = False  # whether a file cannot be read
         self._directory = directory
         self._report = report
         self._slots = slots
 
     def blocks(self) -> Iterator[IndexBlock]:
-        """All entries of all files, oldest first. Raises OSError."""
+        """Yield all entries of all files, oldest first. Raises OSError."""
         paths, foreign = index_paths(self._directory.index)
         for path in foreign:
-            self._report.note("index.foreign", str(path), "it is not named as an index file")
+            self._report.note("index.foreign", str(path), "the name is not that of an index file")
         self.has_files = bool(paths)
         sizes = self._find_slots(paths)
         before_ms = 0
@@ -56,7 +56,7 @@ class IndexFilesCheck:
                 continue
             try:
                 self._report.counts["index files"] += 1
-                is_last = path == paths[-1] and self._directory.left is not Left.STOPPED
+                is_last = path == paths[-1] and self._directory.state is not StoreState.STOPPED
                 check = _FileCheck(
                     file, self._report, before_ms, is_written=is_last, is_doubtful=self._is_doubtful(file)
                 )
@@ -66,14 +66,14 @@ class IndexFilesCheck:
                 file.close()
 
     def _is_doubtful(self, file: IndexFile) -> bool:
-        """Whether a crash of the machine may have taken a part of it: a broker makes such a file again."""
-        if self._directory.left is not Left.MACHINE_CRASHED:
+        """Return whether a crash of the machine may have damaged the file; a broker recreates such a file."""
+        if self._directory.state is not StoreState.MACHINE_CRASHED:
             return False
         checkpoint = self._directory.checkpoint
         return checkpoint is None or file.header.end_ms > checkpoint[2] or file.header.count <= 1
 
     def _find_slots(self, paths: list[Path]) -> dict[int, int]:
-        """By file size, how many slots files have: the newest that tells it says it for all."""
+        """Return the number of slots by file size, from the newest file that shows it."""
         sizes: dict[int, int] = {}
         for path in reversed(paths):
             try:
@@ -90,40 +90,42 @@ class IndexFilesCheck:
         return sizes
 
     def _open(self, path: Path, sizes: dict[int, int]) -> IndexFile | None:
-        """None where it has no entries that can be looked at."""
+        """Open a file; None if it has no readable entries."""
         try:
             file = IndexFile(path)
         except ValueError as error:
             self._report.error("index.file", str(path), str(error))
             return None
         header = file.header
-        # What was empty a moment ago may be written to now.
+        # A file that was empty a moment ago may have entries now.
         slots = sizes.get(file.size) or self._slots or file.find_slots()
         if slots is not None:
             file.slots = slots
             if file.capacity > 0 and header.count <= file.capacity:
                 return file
             self._report.error(
-                "index.header", str(path), f"{header.count - 1} entries do not fit in the file"
+                "index.header",
+                str(path),
+                f"the {header.count - 1} entries of the header do not fit in the file",
             )
         elif header.count > 1:
             self._report.error(
                 "index.header",
                 str(path),
-                "the entries that its header tells of are not there; where the number of slots is known, "
-                "give it with --index-slots",
+                "the entries of the header are not found; if you know the number of slots, give it with "
+                "--index-slots",
             )
         file.close()
         return None
 
 
 class _FileCheck:
-    """One file."""
+    """Check of one file."""
 
     def __init__(
         self, file: IndexFile, report: Report, before_ms: int, *, is_written: bool, is_doubtful: bool
     ) -> None:
-        """`is_written`: a broker was about to write to it."""
+        """`is_written`: a broker may have been writing to the file."""
         self._file = file
         self._report = report
         self._before_ms = before_ms
@@ -133,14 +135,16 @@ class _FileCheck:
         self._used = 0
 
     def blocks(self) -> Iterator[IndexBlock]:
-        """Its entries in order."""
+        """Yield the entries in order, and check the file on the way."""
         file, header = self._file, self._file.header
         last_offset = header.begin_offset
         for first, entries in file.blocks():
             self._follow_chains(first, entries)
             if first == 1 and entries[0][1] != header.begin_offset:
                 self._wrong(
-                    "index.header", "header", f"it begins with {header.begin_offset}, not {entries[0][1]}"
+                    "index.header",
+                    "header",
+                    f"the first offset is {header.begin_offset}, that of the first entry {entries[0][1]}",
                 )
             last_offset = entries[-1][1]
             yield IndexBlock(
@@ -161,7 +165,7 @@ class _FileCheck:
         slots, slots_per_file, used = self._slots, self._file.slots, 0
         for number, (hashed, offset, seconds, before) in enumerate(entries, first):
             if hashed < 0 or offset < 0 or seconds < 0:
-                self._wrong("index.wrong_entry", f"entry {number}", "it has a negative number in it")
+                self._wrong("index.wrong_entry", f"entry {number}", "a field is negative")
                 continue
             slot = hashed % slots_per_file
             newest = slots[slot]
@@ -169,7 +173,7 @@ class _FileCheck:
                 self._wrong(
                     "index.chain",
                     f"entry {number}",
-                    f"it names {before} as the one before it in its slot, which is {newest}",
+                    f"the previous entry of the slot is {newest}, the entry says {before}",
                 )
             if newest == 0:
                 used += 1
@@ -179,9 +183,13 @@ class _FileCheck:
     def _check_header(self, last_offset: int) -> None:
         header = self._file.header
         if header.end_offset != last_offset:
-            self._behind("header", f"it ends with {header.end_offset}, not {last_offset}")
+            self._behind(
+                "header", f"the last offset is {header.end_offset}, that of the last entry {last_offset}"
+            )
         if header.slots_used != self._used:
-            self._behind("header", f"it says {header.slots_used} slots in use, there are {self._used}")
+            self._behind(
+                "header", f"{header.slots_used} slots are in use by the header, {self._used} by the entries"
+            )
 
     def _check_slots(self) -> None:
         uncounted = 0
@@ -190,10 +198,10 @@ class _FileCheck:
             if found != wanted:
                 uncounted += self._compare_slots(first, found, wanted)
         if uncounted:
-            self._behind("slots", f"{uncounted} slots name entries that the header does not count yet")
+            self._behind("slots", f"{uncounted} slots have entries that the header does not count yet")
 
     def _compare_slots(self, first: int, found: array[int], wanted: array[int]) -> int:
-        """Compare some slots; how many name entries that the header does not count yet."""
+        """Compare some slots; return the number of slots whose entries the header does not count yet."""
         # The header is written last, and not after each entry.
         uncounted, count = 0, self._file.header.count
         for slot, (value, newest) in enumerate(zip(found, wanted, strict=True), first):
@@ -202,16 +210,18 @@ class _FileCheck:
             if self._is_written and count <= value < self._file.capacity:
                 uncounted += 1
             else:
-                self._wrong("index.slot", f"slot {slot}", f"it names entry {value}, the newest is {newest}")
+                self._wrong(
+                    "index.slot", f"slot {slot}", f"the slot has entry {value}, the newest is {newest}"
+                )
         return uncounted
 
     def _behind(self, place: str, text: str) -> None:
-        """Wrong, but in a file that was being written."""
+        """Report a lag of the header: an error unless a broker was writing to the file."""
         if self._is_written:
-            self._report.unfinished("index.unfinished", f"{self._file.path} {place}", text)
+            self._report.recoverable("index.unfinished", f"{self._file.path} {place}", text)
         else:
             self._wrong("index.header", place, text)
 
     def _wrong(self, kind: str, place: str, text: str) -> None:
-        tell = self._report.unfinished if self._is_doubtful else self._report.error
-        tell(kind, f"{self._file.path} {place}", text)
+        emit = self._report.recoverable if self._is_doubtful else self._report.error
+        emit(kind, f"{self._file.path} {place}", text)

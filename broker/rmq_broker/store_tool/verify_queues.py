@@ -1,14 +1,14 @@
-"""Consume queues against the log: every message has its entry, and every entry its message."""
+"""Comparison of queues and log: every message has its entry, and every entry its message."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from .compared_queue import ComparedQueue
-from .directory import Directory, Left, queue_folders
+from .directory import Directory, StoreState, queue_folders
 from .expected import Expected, QueueKey, Run
 from .findings import Report
-from .layout import BATCH_UNIT, EXT_ADDRESS_LIMIT, PLACEHOLDER, QUEUE_ENTRY, BadRecord
+from .layout import BATCH_UNIT, EXT_ADDRESS_LIMIT, PLACEHOLDER, QUEUE_ENTRY, BadRecord, Record
 from .log_files import NumberedFiles, record_at
 from .queue_files import ExtensionFiles, QueueFiles
 
@@ -16,21 +16,21 @@ _PLACEHOLDER_SIZE = 0x7FFFFFFF
 
 
 class QueueCheck:
-    """Takes what the log's parts ask for, in the order of the log; then `finish`."""
+    """Compares the expected entries of each part of the log, in order; then `finish`."""
 
     def __init__(self, directory: Directory, log: NumberedFiles, report: Report) -> None:
         self._directory = directory
         self._log = log
         self._report = report
         self._queues: dict[QueueKey, ComparedQueue] = {}
-        # Messages before this offset have their entries in the files for certain.
+        # Messages before this log offset must have their entries in the files.
         self.certain_end = self._certain_end()
 
     def ends(self) -> dict[QueueKey, int]:
-        """By queue, the offset behind its last message, as log or files say."""
+        """Return the offset behind the last message by queue, according to the log or else the files."""
         return {key: self._end_of(queue) for key, queue in self._queues.items()}
 
-    def take(self, expected: Expected) -> None:
+    def compare(self, expected: Expected) -> None:
         """Compare the entries of one part. Raises OSError."""
         for key, run in expected.runs:
             queue = self._queue(key, run)
@@ -47,14 +47,14 @@ class QueueCheck:
             queue.next = run.next
 
     def finish(self, log_end: int) -> None:
-        """Look at what the log did not ask for, and tell what was found. Raises OSError."""
+        """Check the entries that the log did not mention, and report the findings. Raises OSError."""
         for key in self._folders():
             self._queue(key, None)
-        self._tell_misplaced()
+        self._report_misplaced()
         self._report.counts["queues"] = len(self._queues)
         for key, queue in sorted(self._queues.items()):
-            self._tell_files(queue)
-            self._tell_missing(key, queue)
+            self._report_files(queue)
+            self._report_missing(key, queue)
             for text in queue.faults:
                 self._report.error("queue.wrong_entry", place_of(key), text)
             if queue.fault_count > len(queue.faults):
@@ -72,7 +72,7 @@ class QueueCheck:
                 self._report.error(
                     "log.queue_offset",
                     f"log at {first_physical}",
-                    f"the first message of {place_of(key)} says that it is number {run.first}",
+                    f"the first message of {place_of(key)} has the queue offset {run.first}",
                 )
             return
         if run.first == queue.next:
@@ -81,21 +81,23 @@ class QueueCheck:
             self._report.note(
                 "log.queue_restart",
                 f"log at {first_physical}",
-                f"{place_of(key)} begins at 0 again after {queue.next} messages: it was deleted in between",
+                f"{place_of(key)} begins at 0 again after {queue.next} messages: the topic was deleted",
             )
             queue.restart()
             return
-        what = (
+        problem = (
             f"messages {queue.next} to {run.first - 1} are missing before it"
             if run.first > queue.next
-            else f"numbers {run.first} to {min(queue.next, run.next) - 1} are given twice"
+            else f"the queue offsets {run.first} to {min(queue.next, run.next) - 1} are used twice"
         )
-        is_doubtful = self._directory.left is Left.MACHINE_CRASHED and first_physical >= self.certain_end
-        tell = self._report.unfinished if is_doubtful else self._report.error
-        tell(
+        is_doubtful = (
+            self._directory.state is StoreState.MACHINE_CRASHED and first_physical >= self.certain_end
+        )
+        emit = self._report.recoverable if is_doubtful else self._report.error
+        emit(
             "log.queue_offset",
             f"log at {first_physical}",
-            f"this message says that it is number {run.first} of {place_of(key)}: {what}",
+            f"the message has the queue offset {run.first} in {place_of(key)}: {problem}",
         )
 
     def _compare(self, queue: ComparedQueue, run: Run) -> None:
@@ -121,7 +123,7 @@ class QueueCheck:
                 queue.fault(f"entry {number} {_described(found)}; the log's message {_described(wanted)}")
 
     def _is_extended(self, queue: ComparedQueue, wanted: bytes, found: bytes) -> bool:
-        """Whether an entry leads to the right tags code in the queue's extension files."""
+        """Return whether an entry leads to the right tags code in the queue's extension files."""
         address = QUEUE_ENTRY.unpack(found)[2]
         if found[:12] != wanted[:12] or address > EXT_ADDRESS_LIMIT:
             return False
@@ -131,8 +133,8 @@ class QueueCheck:
 
     # --- at the end ---
 
-    def _tell_misplaced(self) -> None:
-        """Queues of another type than their topic's: Apache's broker does not start with them.
+    def _report_misplaced(self) -> None:
+        """Report queues of another type than their topic; Apache's broker does not start with them.
 
         Apache RocketMQ 5.3.3, ConsumeQueueStore.queueTypeShouldBe.
         """
@@ -140,38 +142,38 @@ class QueueCheck:
         configured, batches = directory.configured_topics, directory.configured_batch_topics
         for key in queue_folders(directory.queues):
             if key[0] in batches:
-                text = f"the topic is one of batches: its queues belong in {directory.batch_queues.name}"
+                text = f"the topic is of type BatchCQ: its queues belong in {directory.batch_queues.name}"
                 self._report.error("queue.type", place_of(key), text)
         for key in queue_folders(directory.batch_queues):
             if configured is not None and key[0] in configured and key[0] not in batches:
-                text = "there is a queue of batches, but topics.json says that the topic is not of that type"
+                text = "the queue is one of batches, but the topic is not of type BatchCQ in topics.json"
                 self._report.error("queue.type", place_of(key), text)
 
-    def _tell_files(self, queue: ComparedQueue) -> None:
+    def _report_files(self, queue: ComparedQueue) -> None:
         numbered = queue.files.numbered
-        for before, after in numbered.holes:
+        for before, after in numbered.gaps:
             self._report.error(
                 "queue.files",
                 str(after.path),
                 f"it does not follow on {before.path.name}: a file is missing between them",
             )
-        for file in numbered.odd_sizes:
+        for file in numbered.unusual_sizes:
             # The last one may have been about to be made.
-            is_new = file is numbered.files[-1] and self._directory.left is not Left.STOPPED
-            tell = self._report.unfinished if is_new else self._report.error
-            tell(
+            is_new = file is numbered.files[-1] and self._directory.state is not StoreState.STOPPED
+            emit = self._report.recoverable if is_new else self._report.error
+            emit(
                 "queue.files",
                 str(file.path),
-                f"size {file.size}, where the others have {numbered.file_bytes}",
+                f"the size is {file.size} bytes, other files have {numbered.file_bytes}",
             )
         if numbered.file_bytes % queue.files.entry_bytes:
             self._report.error(
                 "queue.files",
                 str(queue.files.folder),
-                f"the file size {numbered.file_bytes} is no multiple of {queue.files.entry_bytes}",
+                f"the file size {numbered.file_bytes} is not a multiple of {queue.files.entry_bytes}",
             )
 
-    def _tell_missing(self, key: QueueKey, queue: ComparedQueue) -> None:
+    def _report_missing(self, key: QueueKey, queue: ComparedQueue) -> None:
         configured = self._directory.configured_topics
         if (
             queue.missing
@@ -183,7 +185,7 @@ class QueueCheck:
             self._report.note(
                 "queue.no_topic",
                 place_of(key),
-                f"{count} messages in the log; neither queue nor topic is there: it was deleted",
+                f"{count} messages in the log, without queue and topic: the topic was deleted",
             )
             return
         for part in queue.missing:
@@ -194,14 +196,14 @@ class QueueCheck:
             if part.first_physical < self.certain_end:
                 self._report.error("queue.missing", place_of(key), text)
             else:
-                self._report.unfinished("queue.behind", place_of(key), text)
+                self._report.recoverable("queue.behind", place_of(key), text)
         if queue.missing_more:
             self._report.error(
                 "queue.missing", place_of(key), f"{queue.missing_more} more entries are missing"
             )
 
     def _sweep(self, key: QueueKey, queue: ComparedQueue, log_end: int) -> None:
-        """The entries that the log did not ask for."""
+        """Check the entries that the log did not mention."""
         begin = queue.files.first
         for low, high in [*queue.covered, [queue.files.capacity_end] * 2]:
             if begin < low:
@@ -213,7 +215,7 @@ class QueueCheck:
         self, key: QueueKey, queue: ComparedQueue, number: int, block: bytes, log_end: int
     ) -> None:
         size = queue.files.entry_bytes
-        live = self._directory.left in (Left.IN_USE, Left.MACHINE_CRASHED)
+        live = self._directory.state in (StoreState.IN_USE, StoreState.MACHINE_CRASHED)
         for index in range(0, len(block), size):
             entry = block[index : index + size]
             if not any(entry) or entry == PLACEHOLDER:
@@ -228,15 +230,26 @@ class QueueCheck:
                     )
                 continue
             if physical_offset >= log_end and length > 0:
-                tell = self._report.unfinished if live else self._report.error
-                tell("queue.ahead", place_of(key), f"{text}; the log ends at {log_end}")
+                emit = self._report.recoverable if live else self._report.error
+                emit("queue.ahead", place_of(key), f"{text}; the log ends at {log_end}")
                 continue
             try:
                 record = record_at(self._log, physical_offset)
+                if queue.is_batch and self._is_late_unit(key, entry, record):
+                    continue
                 there = f"message {record.queue_offset} of {_name(record.topic)}/{record.queue_id}"
             except BadRecord as bad:
                 there = f"no valid record ({bad})"
             self._report.error("queue.wrong_entry", place_of(key), f"{text}; there is {there}")
+
+    def _is_late_unit(self, key: QueueKey, unit: bytes, record: Record) -> bool:
+        """Return whether a running broker may have written a unit after the comparison of its record.
+
+        A plain queue needs no such rule: also a missing entry has a number, which is its queue offset.
+        """
+        _, size, _, _, first, *_ = BATCH_UNIT.unpack(unit)
+        place = (record.topic, record.queue_id, record.size, record.queue_offset)
+        return self._directory.state is StoreState.IN_USE and place == (*key, size, first)
 
     def _check_end(self, key: QueueKey, queue: ComparedQueue) -> None:
         wanted = self._directory.queue_ends.get(key[0], {}).get(key[1], 0)
@@ -245,25 +258,25 @@ class QueueCheck:
             self._report.error(
                 "queue.short",
                 place_of(key),
-                f"it ends at {end}; at the last clean stop it ended at {wanted} (rmq_queues.json)",
+                f"the queue ends at {end}; at the last clean stop it ended at {wanted} (rmq_queues.json)",
             )
 
     # --- inside ---
 
     def _certain_end(self) -> int:
-        left = self._directory.left
-        if left is Left.STOPPED:
+        state = self._directory.state
+        if state is StoreState.STOPPED:
             return self._log.end
-        if left is Left.MACHINE_CRASHED:
+        if state is StoreState.MACHINE_CRASHED:
             return self._directory.flushed or 0
         if self._directory.is_ours or self._directory.written is not None:
             return self._directory.written or 0
-        # Apache's broker makes all entries in the order of the log.
+        # Apache's broker adds all entries in the order of the log.
         ends = (self._newest_entry(key) for key in self._folders())
         return max(ends, default=0)
 
     def _newest_entry(self, key: QueueKey) -> int:
-        """Where the message of a queue's last entry ends in the log, as the entry says."""
+        """Return the log offset behind the message of a queue's last entry, according to the entry."""
         files = self._files(key)
         end = files.end_of_entries()
         if end == files.first:
@@ -272,7 +285,7 @@ class QueueCheck:
         return int(physical_offset + size) if 0 < size < _PLACEHOLDER_SIZE else 0
 
     def _folders(self) -> Iterator[QueueKey]:
-        """Every queue that has a folder."""
+        """Yield every queue that has a folder."""
         yield from queue_folders(self._directory.queues)
         yield from queue_folders(self._directory.batch_queues)
 
@@ -303,7 +316,7 @@ class QueueCheck:
 
 
 def place_of(key: QueueKey) -> str:
-    """A queue's name for people."""
+    """Return the name of a queue for people."""
     return f"{_name(key[0])}/{key[1]}"
 
 
@@ -313,4 +326,4 @@ def _name(topic: bytes) -> str:
 
 def _described(entry: bytes | bytearray) -> str:
     physical_offset, size, code = QUEUE_ENTRY.unpack_from(entry)
-    return f"says {size} bytes at {physical_offset}, tags code {code}"
+    return f"is of {size} bytes at {physical_offset}, tags code {code}"

@@ -1,4 +1,4 @@
-"""The timer wheel of timed messages, its log, and how far both have come.
+"""Check of the timer wheel of timed messages, its log and its checkpoint.
 
 Apache RocketMQ 5.3.3, TimerWheel, TimerLog, TimerCheckpoint.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from .directory import Directory, Left
+from .directory import Directory, StoreState
 from .expected import QueueKey
 from .findings import Report
 from .layout import TIMER_CHECKPOINT, TIMER_SLOT, TIMER_UNIT, BadRecord
@@ -26,8 +26,8 @@ _BLOCK_BYTES: Final = 1 << 20
 def check_timer(
     directory: Directory, log: NumberedFiles, ends: Mapping[QueueKey, int], report: Report
 ) -> None:
-    """Look at the three, where they are. Raises OSError."""
-    if directory.left is Left.IN_USE:
+    """Check the three, as far as they exist. Raises OSError."""
+    if directory.state is StoreState.IN_USE:
         return
     timer_log = numbered_files(directory.root / "timerlog")
     log_end = _check_log(timer_log, log, report)
@@ -38,7 +38,7 @@ def check_timer(
 
 
 def _check_log(timer_log: NumberedFiles, log: NumberedFiles, report: Report) -> int:
-    """Every entry is of a message in the log; where the entries end."""
+    """Check that every entry has its message in the commit log; return the end of the entries."""
     end = timer_log.start
     for file in timer_log.files:
         with mapped(file.path) as content:
@@ -53,10 +53,12 @@ def _check_log(timer_log: NumberedFiles, log: NumberedFiles, report: Report) -> 
                 if magic & 0xFFFFFFFF == _BLANK_MAGIC and size == len(data) - position:
                     break
                 if message_bytes == 0 and size == TIMER_UNIT.size:
-                    break  # a power cut has left only the beginning of it
+                    break  # a power cut left only the beginning of the entry
                 if size != TIMER_UNIT.size or not -1 <= previous < at:
                     report.error(
-                        "timer.log", f"timerlog at {at}", f"no entry: size {size}, before it {previous}"
+                        "timer.log",
+                        f"timerlog at {at}",
+                        f"no valid entry: size {size}, previous entry at {previous}",
                     )
                     break
                 report.counts["timer log entries"] += 1
@@ -75,18 +77,19 @@ def _check_message(
     try:
         record = record_at(log, offset)
     except BadRecord as bad:
-        report.error("timer.log", place, f"its message at {offset} is not in the log: {bad}")
+        report.error("timer.log", place, f"the message at {offset} is not in the log: {bad}")
         return
     if record.topic != _TIMER_QUEUE[0] or record.size != message_bytes:
         report.error(
             "timer.log",
             place,
-            f"its message at {offset} has {message_bytes} bytes; there are {record.size} of {record.topic!r}",
+            f"the message at {offset} must have {message_bytes} bytes; the one there has {record.size} and "
+            f"the topic {record.topic!r}",
         )
         return
     topic = property_of(record.properties, b"REAL_TOPIC")
     if topic is not None and java_hash(topic.decode("utf-8", "replace")) != hashed:
-        report.error("timer.log", place, f"its hash {hashed} is not that of the topic {topic!r}")
+        report.error("timer.log", place, f"the hash {hashed} is not that of the topic {topic!r}")
 
 
 def _check_progress(
@@ -96,25 +99,31 @@ def _check_progress(
     ends: Mapping[QueueKey, int],
     report: Report,
 ) -> int:
-    """How far the log was flushed, as its checkpoint says."""
+    """Check the checkpoint; return the flushed end of the timer log according to it."""
     path = directory.config / "timercheck"
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return 0
     if len(content) < TIMER_CHECKPOINT.size:
-        report.error("timer.checkpoint", str(path), f"it has {len(content)} bytes, less than its values")
+        report.error(
+            "timer.checkpoint", str(path), f"the file has {len(content)} bytes, less than its values"
+        )
         return 0
     values = TIMER_CHECKPOINT.unpack_from(content)
     read_ms, flushed, queue_offset, _ = values
     if min(values) < 0:
-        report.error("timer.checkpoint", str(path), f"it has a negative value: {values}")
+        report.error("timer.checkpoint", str(path), f"a value is negative: {values}")
         return 0
     if flushed > max(log_end, timer_log.start):
-        report.error("timer.checkpoint", str(path), f"it is at {flushed} of a log that ends at {log_end}")
+        report.error(
+            "timer.checkpoint", str(path), f"the flushed offset is {flushed}, the timer log ends at {log_end}"
+        )
     end = ends.get(_TIMER_QUEUE, 0)
     if queue_offset > end:
-        report.error("timer.checkpoint", str(path), f"it is at {queue_offset} of a queue that ends at {end}")
+        report.error(
+            "timer.checkpoint", str(path), f"the queue offset is {queue_offset}, the queue ends at {end}"
+        )
     report.facts["timer read up to (ms)"] = read_ms
     return int(flushed)
 
@@ -122,7 +131,7 @@ def _check_progress(
 def _check_wheel(path: Path, log_start: int, log_end: int, report: Report) -> None:
     size = path.stat().st_size
     if size == 0 or size % TIMER_SLOT.size:
-        report.error("timer.wheel", str(path), f"its size {size} is no multiple of {TIMER_SLOT.size}")
+        report.error("timer.wheel", str(path), f"the size {size} is not a multiple of {TIMER_SLOT.size}")
         return
     slots = size // TIMER_SLOT.size
     for number, slot in _slots_in_use(path, size):
@@ -130,9 +139,11 @@ def _check_wheel(path: Path, log_start: int, log_end: int, report: Report) -> No
         report.counts["timer slots"] += 1
         place = f"timerwheel slot {number}"
         if time < 0 or time % slots != number:
-            report.error("timer.wheel", place, f"time {time} does not belong there")
+            report.error("timer.wheel", place, f"the time {time} belongs into another slot")
         elif last >= log_start and not log_start <= last < max(log_end, log_start + 1):
-            report.error("timer.wheel", place, f"its newest entry is at {last}; the log ends at {log_end}")
+            report.error(
+                "timer.wheel", place, f"the newest entry is at {last}; the timer log ends at {log_end}"
+            )
         elif first > last or count < 0:
             report.error("timer.wheel", place, f"entries from {first} to {last}, {count} messages")
 

@@ -1,4 +1,4 @@
-"""Small store directories for the tests of `rmq-store`: a log, and all that follows from it."""
+"""Small store directories for the tests of `rmq-store`: a log, and the files derived from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIG: dict[str, dict[str, object]] = {
 
 
 class StoreWriter:
-    """Writes messages into the log of a store as a broker does: in order, with a blank at each file's end."""
+    """Writes messages into a store's log as a broker does: in order, with a blank record ending each file."""
 
     def __init__(self, root: Path, *, file_bytes: int = LOG_FILE_BYTES, start: int = 0) -> None:
         self.root = root
@@ -54,7 +54,7 @@ class StoreWriter:
         queue_offset: int | None = None,
         **fields: object,
     ) -> MessageExt:
-        """Append one message; `messages` is how many queue offsets it takes."""
+        """Append one message; `messages` is the number of queue offsets that it takes."""
         key = topic, queue_id
         self._now_ms += step_ms
         message = MessageExt(
@@ -83,7 +83,7 @@ class StoreWriter:
         return message
 
     def fill(self, count: int, *, checksum: bool = False) -> None:
-        """Messages of several topics and queues, with tags, keys, and sizes that differ."""
+        """Append messages of several topics and queues, with tags, keys, and different sizes."""
         for number in range(count):
             self.put(
                 f"Topic{number % 2}",
@@ -108,7 +108,7 @@ class StoreWriter:
 
 
 def finished(writer: StoreWriter, **options: object) -> Path:
-    """Make queues and index of what was written; the directory is as after a clean stop."""
+    """Build queues and index of the written log; the directory is as after a clean stop."""
     rebuild(writer.root, discard=True, **options)
     newest_ms = max((message.store_timestamp for message in writer.messages), default=0)
     checkpoint = struct.pack(">qqqqq", newest_ms, newest_ms, newest_ms, 0, 0)
@@ -117,7 +117,7 @@ def finished(writer: StoreWriter, **options: object) -> Path:
 
 
 def rebuild(root: Path, **options: object) -> RepairReport:
-    """Repair a directory that these tests made."""
+    """Repair a directory of these tests."""
     layout = {
         "index_slots": INDEX_SLOTS,
         "index_entries": INDEX_ENTRIES,
@@ -129,12 +129,12 @@ def rebuild(root: Path, **options: object) -> RepairReport:
 
 
 def kinds_of(root: Path, **options: object) -> dict[str, int]:
-    """The kinds of findings, and how many there are of each."""
+    """Return the number of findings by kind."""
     return dict(verify(root, VerifyOptions(jobs=1, **options)).kinds)  # type: ignore[arg-type]
 
 
 def errors_of(root: Path, **options: object) -> list[str]:
-    """The lines of what counts as an error."""
+    """Return the lines of the errors."""
     report = verify(root, VerifyOptions(jobs=1, **options))  # type: ignore[arg-type]
     return [finding.line() for finding in report.findings if finding.is_error]
 
@@ -147,27 +147,27 @@ def overwrite(path: Path, position: int, content: bytes) -> None:
 
 
 def log_path(root: Path, offset: int = 0, file_bytes: int = LOG_FILE_BYTES) -> Path:
-    """The file of the log that an offset is in."""
+    """Return the file of the log that contains an offset."""
     return root / "commitlog" / f"{offset - offset % file_bytes:020d}"
 
 
 def queue_path(root: Path, topic: str, queue_id: int = 0, start: int = 0) -> Path:
-    """A file of a queue."""
+    """Return a file of a queue."""
     return root / "consumequeue" / topic / str(queue_id) / f"{start:020d}"
 
 
 def index_path(root: Path, number: int = 0) -> Path:
-    """One of the index files, oldest first."""
+    """Return one of the index files, oldest first."""
     return sorted((root / "index").iterdir())[number]
 
 
 def killed(root: Path) -> None:
-    """Make the directory look as after the end of the broker's process."""
+    """Make the directory look as after a kill of the broker."""
     (root / "abort").touch()
 
 
 def made_by_ours(root: Path, *, written: int | None = None, flushed: int = 0) -> None:
-    """Put the marks of this project's broker, in this boot of the machine."""
+    """Add the marks of this project's broker, of the present boot of the machine."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     (root / "rmq_boot_id").write_text(boot.read_text() if boot.exists() else "")
     if written is not None:

@@ -1,4 +1,4 @@
-"""Queues of BatchCQ topics: where they stand, and what batches and single messages make of them."""
+"""Queues of BatchCQ topics: their folder, and the units of batches and single messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmq_broker.store.directory_lock import DirectoryLock
 from rmq_broker.store_tool.dump import DumpOptions, as_json, as_table_row, delays_of, dump
 from rmq_broker.store_tool.properties import java_hash
 from rmq_broker.store_tool.stats import statistics
 from rmq_broker.store_tool.verify import VerifyOptions, verify
+from rmq_broker.store_tool.verify_queues import QueueCheck
 from rmq_remoting.compression import CompressionType, compress
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_batch import encode_batch
@@ -32,7 +34,7 @@ from tests.unit.broker.store_tool.parts import (
 
 UNIT = struct.Struct(">qiqqqhii")
 TOPIC = "Batch"
-# Messages of each record, 0 for one that is no batch: units of four files.
+# Messages of each record, 0 for a single message: units of four files.
 COUNTS = (3, 1, 5, 0, 2, 0, 0, 300, 4, 0)
 FIRSTS = (0, 3, 4, 9, 10, 12, 13, 14, 314, 318)
 END = 319
@@ -81,7 +83,7 @@ def content_of(root: Path) -> dict[Path, bytes]:
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> StoreWriter:
-    """Only to be read."""
+    """A store that the tests only read."""
     writer = batch_store(tmp_path_factory.mktemp("batches"))
     finished(writer)
     return writer
@@ -92,7 +94,7 @@ def root(tmp_path: Path) -> Path:
     return finished(batch_store(tmp_path))
 
 
-def test_what_repair_makes_is_in_order(writer: StoreWriter) -> None:
+def test_a_repaired_store_is_intact(writer: StoreWriter) -> None:
     report = verify(writer.root, VerifyOptions(jobs=1, strict=True))
     assert report.findings == []
     assert report.counts["messages"] == END + len(COUNTS)
@@ -101,7 +103,7 @@ def test_what_repair_makes_is_in_order(writer: StoreWriter) -> None:
     assert report.counts["queues"] == 2
 
 
-def test_units_are_those_of_the_broker(writer: StoreWriter) -> None:
+def test_units_equal_those_of_the_broker(writer: StoreWriter) -> None:
     assert not (writer.root / "consumequeue" / TOPIC).exists()
     files = sorted((writer.root / "batchconsumequeue" / TOPIC / "0").iterdir())
     assert files == [batch_path(writer.root, number) for number in range(4)]
@@ -126,7 +128,7 @@ def test_units_are_those_of_the_broker(writer: StoreWriter) -> None:
 
 @given(st.integers(0, len(COUNTS) * UNIT.size - 1), st.integers(0, 7))
 @settings(max_examples=120)
-def test_any_bit_that_is_read_counts(writer: StoreWriter, at: int, bit: int) -> None:
+def test_every_changed_bit_that_readers_use_is_found(writer: StoreWriter, at: int, bit: int) -> None:
     path, position = batch_path(writer.root, at // BATCH_QUEUE_FILE_BYTES), at % BATCH_QUEUE_FILE_BYTES
     before = path.read_bytes()[position]
     overwrite(path, position, bytes([before ^ 1 << bit]))
@@ -134,13 +136,13 @@ def test_any_bit_that_is_read_counts(writer: StoreWriter, at: int, bit: int) -> 
         is_clean = verify(writer.root, VerifyOptions(jobs=1)).is_clean
     finally:
         overwrite(path, position, bytes([before]))
-    # The place when compacted and what is reserved are of no use to anybody.
+    # Readers do not use the compacted offset and the reserved bytes.
     assert is_clean == (at % UNIT.size >= 38)
 
 
 @given(st.data())
 @settings(max_examples=25)
-def test_repair_brings_it_back(writer: StoreWriter, data: st.DataObject) -> None:
+def test_repair_restores_damaged_units(writer: StoreWriter, data: st.DataObject) -> None:
     before = content_of(writer.root)
     paths = data.draw(st.lists(st.sampled_from(sorted(before)), min_size=1, unique=True))
     changes = [(path, data.draw(st.binary(max_size=BATCH_QUEUE_FILE_BYTES))) for path in paths]
@@ -168,7 +170,7 @@ def test_file_sizes(tmp_path: Path, chosen: int | None, size: int) -> None:
     assert batch_path(root).stat().st_size == size
 
 
-def test_what_was_there_is_kept(root: Path) -> None:
+def test_replaced_files_are_kept(root: Path) -> None:
     before = content_of(root)
     report = rebuild(root)
     names = [path.name.partition(".before-repair-")[0] for path in report.kept]
@@ -176,7 +178,7 @@ def test_what_was_there_is_kept(root: Path) -> None:
     assert content_of(root) == before
 
 
-def test_queues_in_the_wrong_place_go_to_the_right_one(root: Path) -> None:
+def test_repair_moves_queues_to_the_folder_of_their_type(root: Path) -> None:
     before = content_of(root)
     (root / "batchconsumequeue").rename(root / "none")
     wrong = root / "consumequeue" / TOPIC / "0"
@@ -188,10 +190,10 @@ def test_queues_in_the_wrong_place_go_to_the_right_one(root: Path) -> None:
     assert kinds_of(root) == {}
 
 
-def test_a_topic_that_is_not_of_that_type(root: Path) -> None:
+def test_a_queue_of_another_type_than_its_topic(root: Path) -> None:
     configure(root, {TOPIC: None, "Plain": None})
     assert kinds_of(root) == {"queue.type": 1}
-    # Where nothing tells the type, the folder does.
+    # Without topics.json, the folder tells the type.
     (root / "config" / "topics.json").unlink()
     assert errors_of(root) == []
     before = content_of(root)
@@ -209,18 +211,18 @@ def test_a_missing_queue(root: Path) -> None:
     assert "4 entries are missing, 9 to 12 " in "".join(errors_of(root))
 
 
-def test_units_that_are_missing_at_the_end(root: Path) -> None:
+def test_units_missing_at_the_end(root: Path) -> None:
     overwrite(batch_path(root, 2), 46, bytes(2 * 46))
     batch_path(root, 3).unlink()
     assert f"305 entries are missing, 14 to {END - 1} " in errors_of(root)[0]
-    # Of a broker that was killed, which had not written them out.
+    # A killed broker had not written the units out.
     killed(root)
     made_by_ours(root, written=0)
     assert (kinds_of(root), errors_of(root)) == ({"queue.behind": 1}, [])
 
 
-def test_nothing_is_written_out_yet(tmp_path: Path) -> None:
-    """The unit of the log's first record begins as an empty one does."""
+def test_a_queue_whose_units_are_not_written_yet(tmp_path: Path) -> None:
+    """The unit of the log's first record begins with zeros, like an empty one."""
     writer = StoreWriter(tmp_path / "store")
     configure(writer.root, {TOPIC: "BatchCQ"})
     put_batch(writer, 0, 3, {})
@@ -236,13 +238,39 @@ def test_nothing_is_written_out_yet(tmp_path: Path) -> None:
     assert kinds_of(root) == {}
 
 
-def test_a_unit_of_another_number(root: Path) -> None:
+@pytest.mark.parametrize("state", ["in use", "killed"])
+def test_units_written_after_their_comparison(
+    root: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """A running broker may write them between the scan of the log and the check of the remaining units."""
+    killed(root)
+    made_by_ours(root, written=0)
+    complete = batch_path(root, 2).read_bytes()
+    overwrite(batch_path(root, 2), 46, bytes(2 * 46))
+    finish = QueueCheck.finish
+
+    def write_and_finish(check: QueueCheck, log_end: int) -> None:
+        batch_path(root, 2).write_bytes(complete)
+        finish(check, log_end)
+
+    monkeypatch.setattr(QueueCheck, "finish", write_and_finish)
+    lock = DirectoryLock(root) if state == "in use" else None
+    try:
+        errors = errors_of(root)
+        assert all("queue.wrong_entry" in line for line in errors)
+        assert len(errors) == (0 if state == "in use" else 2)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def test_a_unit_with_a_wrong_queue_offset(root: Path) -> None:
     overwrite(batch_path(root), 2 * 46 + 36, b"\0\4")
     (line,) = errors_of(root)
     assert "queue.wrong_entry" in line
 
 
-def test_an_end_that_was_written_down(root: Path) -> None:
+def test_a_queue_shorter_than_at_the_last_clean_stop(root: Path) -> None:
     made_by_ours(root)
     times = list(struct.unpack_from(">qq", (root / "checkpoint").read_bytes()))
     for end, kinds in ((END, {}), (END + 1, {"queue.short": 1})):
@@ -251,7 +279,7 @@ def test_an_end_that_was_written_down(root: Path) -> None:
         assert kinds_of(root) == kinds
 
 
-def test_consumers_count_messages(root: Path) -> None:
+def test_consumer_offsets_count_messages(root: Path) -> None:
     path = root / "config" / "consumerOffset.json"
     path.write_text(json.dumps({"offsetTable": {"Batch@group": {"0": END}}}))
     assert kinds_of(root) == {}
@@ -259,7 +287,7 @@ def test_consumers_count_messages(root: Path) -> None:
     assert kinds_of(root) == {"config.offsets": 1}
 
 
-def test_a_log_that_was_cleaned(tmp_path: Path) -> None:
+def test_a_log_whose_old_files_were_deleted(tmp_path: Path) -> None:
     writer = batch_store(tmp_path, (200,) * 40)
     root = finished(writer)
     log_path(root, 0, 65536).unlink()
@@ -271,12 +299,12 @@ def test_a_log_that_was_cleaned(tmp_path: Path) -> None:
     assert errors_of(root) == []
 
 
-def test_messages_that_are_lost(tmp_path: Path) -> None:
+def test_lost_messages_leave_a_gap(tmp_path: Path) -> None:
     writer = batch_store(tmp_path)
     bad = [message for message in writer.messages if message.topic == TOPIC][4]
     overwrite(log_path(writer.root, 0, 65536), bad.physical_offset + 4, b"?")
     report = rebuild(writer.root)
-    assert "messages 10 to 11 of Batch/0 are missing before it" in "".join(report.complaints)
+    assert "messages 10 to 11 of Batch/0 are missing before it" in "".join(report.problems)
     assert report.queue_entries == 2 * len(COUNTS) - 1
     assert set(kinds_of(writer.root)) == {"log.magic", "log.queue_offset", "checkpoint"}
 
@@ -285,26 +313,26 @@ def test_messages_that_are_lost(tmp_path: Path) -> None:
     ("properties", "text"),
     [
         ({"INNER_NUM": "3"}, "the inner batch has 2 messages, INNER_NUM says 3"),
-        ({"INNER_BASE": "7"}, "the message is number 319, INNER_BASE says 7"),
-        ({"INNER_NUM": "40000"}, "the inner batch has no number of messages"),
-        ({"INNER_BASE": "x"}, "the inner batch has no number of messages"),
+        ({"INNER_BASE": "7"}, "the queue offset is 319, INNER_BASE says 7"),
+        ({"INNER_NUM": "40000"}, "the inner batch lacks INNER_NUM or INNER_BASE"),
+        ({"INNER_BASE": "x"}, "the inner batch lacks INNER_NUM or INNER_BASE"),
     ],
 )
-def test_batches_that_are_odd(tmp_path: Path, properties: dict[str, str], text: str) -> None:
+def test_invalid_batches(tmp_path: Path, properties: dict[str, str], text: str) -> None:
     writer = batch_store(tmp_path)
     put_batch(writer, END, 2, properties)
     (line,) = errors_of(finished(writer))
     assert "log.inner_batch" in line and text in line
 
 
-def test_the_properties_alone_make_no_batch(tmp_path: Path) -> None:
+def test_only_the_flag_marks_a_batch(tmp_path: Path) -> None:
     writer = batch_store(tmp_path)
     writer.put(TOPIC, 0, b"x", properties={"INNER_NUM": "9", "INNER_BASE": "0"})
     writer.put(TOPIC, 0, b"y")
     assert errors_of(finished(writer)) == []
 
 
-# --- looking at them ---
+# --- dump and statistics ---
 
 
 def rows_of(root: Path, **options: object) -> list[dict[str, object]]:
@@ -312,7 +340,7 @@ def rows_of(root: Path, **options: object) -> list[dict[str, object]]:
     return [as_json(stored, DELAYS_MS) for stored in dump(root, wanted)]
 
 
-def test_dump_tells_how_many(writer: StoreWriter) -> None:
+def test_dump_shows_the_number_of_messages(writer: StoreWriter) -> None:
     rows = rows_of(writer.root)
     assert [row["queueOffset"] for row in rows] == list(FIRSTS)
     assert [row.get("messages", 0) for row in rows] == list(COUNTS)
@@ -321,7 +349,7 @@ def test_dump_tells_how_many(writer: StoreWriter) -> None:
     assert [line[4] for line in lines] == numbers
 
 
-def test_dump_shows_what_is_inside(writer: StoreWriter) -> None:
+def test_dump_shows_the_messages_of_a_batch(writer: StoreWriter) -> None:
     rows = rows_of(writer.root, body=True)
     shown = [
         (inner["queueOffset"], inner["body"], inner["uniqKey"])
@@ -359,7 +387,7 @@ def test_dump_from_an_offset(tmp_path: Path, place: str) -> None:
         assert [row["queueOffset"] for row in rows] == list(FIRSTS[first:]), wanted
 
 
-def test_dump_by_a_key_inside(writer: StoreWriter) -> None:
+def test_dump_by_a_key_inside_a_batch(writer: StoreWriter) -> None:
     assert [row["queueOffset"] for row in rows_of(writer.root, message_id="U200")] == [14]
     assert [row["queueOffset"] for row in rows_of(writer.root, key="all4")] == [10]
     assert [row["queueOffset"] for row in rows_of(writer.root, key="alone9")] == [318]

@@ -1,4 +1,4 @@
-"""Which messages `dump` shows. (How they look: `test_golden.py`, `test_main.py`.)"""
+"""Selection of messages by `dump`. (Output: `test_golden.py`, `test_main.py`.)"""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_filters(writer: StoreWriter) -> None:
     assert shown(root, count=2) == offsets(messages[:2])
 
 
-def test_one_by_its_place_or_its_id(writer: StoreWriter) -> None:
+def test_one_message_by_offset_or_id(writer: StoreWriter) -> None:
     message, root = writer.messages[44], writer.root
     wanted = offsets([message])
     assert shown(root, physical_offset=message.physical_offset) == wanted
@@ -63,7 +63,7 @@ def test_one_by_its_place_or_its_id(writer: StoreWriter) -> None:
         shown(root, physical_offset=5)
 
 
-def test_a_queue_that_cannot_be_trusted_is_not(tmp_path: Path) -> None:
+def test_a_damaged_queue_is_not_used(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     writer.fill(60)
     root = finished(writer)
@@ -73,7 +73,7 @@ def test_a_queue_that_cannot_be_trusted_is_not(tmp_path: Path) -> None:
     assert shown(root, topic="Topic0", queue=0, from_offset=4) == offsets(of_queue[4:])
 
 
-def test_damage_is_told_and_passed_over(tmp_path: Path) -> None:
+def test_damaged_ranges_are_reported_and_skipped(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     writer.fill(30)
     bad = writer.messages[9]
@@ -83,7 +83,7 @@ def test_damage_is_told_and_passed_over(tmp_path: Path) -> None:
     assert found == offsets([m for m in writer.messages if m is not bad])
     (problem,) = problems
     assert problem.startswith(f"log at {bad.physical_offset}: no record begins here")
-    assert problem.endswith(f"going on at {writer.messages[10].physical_offset}")
+    assert problem.endswith(f"continuing at {writer.messages[10].physical_offset}")
 
 
 def test_bodies(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_bodies(tmp_path: Path) -> None:
     assert tables[1].endswith("\n    bodyBase64: //4=")
 
 
-def test_a_terminal_is_not_written_to_by_messages(tmp_path: Path) -> None:
+def test_control_characters_of_messages_are_not_printed(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     writer.put(body=b"\x1b[2J", properties={"KEYS": "\x1b[2J"})
     (stored,) = dump(writer.root, DumpOptions(body=True))

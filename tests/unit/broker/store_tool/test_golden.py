@@ -1,4 +1,4 @@
-"""Directories that Apache RocketMQ 5.3.3 wrote: what is read from them is what Apache's classes read."""
+"""Directories written by Apache RocketMQ 5.3.3, read with the same result as by Apache's classes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOK_UP_LIMIT = 64  # maxMsgsNumBatch
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """All three, only to be read."""
+    """All three directories, which the tests only read."""
     return {name: unpack(name, tmp_path_factory.mktemp(name)) for name in NAMES}
 
 
@@ -50,7 +50,7 @@ def test_verify_finds_nothing(name: str, strict: bool, stores: dict[str, Path]) 
         assert report.counts["index entries"] == entries
 
 
-def test_verify_looks_at_the_timer_and_at_offsets(stores: dict[str, Path]) -> None:
+def test_verify_checks_timer_and_offsets(stores: dict[str, Path]) -> None:
     counts = verify(stores["clean"], VerifyOptions(jobs=1)).counts
     assert (counts["timer log entries"], counts["timer slots"]) == (16, 7)
     assert counts["consumer offsets"] == 29
@@ -60,7 +60,7 @@ def test_verify_finds_the_damage(stores: dict[str, Path]) -> None:
     report = verify(stores["damaged"], VerifyOptions(jobs=1))
 
     found = {(finding.kind, finding.place): finding for finding in report.findings}
-    # The last 300 bytes of the last record were zeroed; its queue has an entry of it.
+    # The last 300 bytes of the last record were zeroed; its queue still has an entry for the record.
     assert ("log.torn_end", "log at 2305993") in found
     assert found["queue.ahead", "TopicPlain/3"].is_error
     # The last 50 entries were zeroed; the last file was removed.
@@ -68,7 +68,7 @@ def test_verify_finds_the_damage(stores: dict[str, Path]) -> None:
     assert found["queue.missing", "TopicSingle/0"].text.startswith("156 entries are missing, 600 to 755 ")
     # The last index file was removed.
     assert found["index.missing", "index"].is_error
-    assert found["index.missing", "index"].text.startswith("113 entries are missing at its end")
+    assert found["index.missing", "index"].text.startswith("113 entries are missing at the end")
     assert len(found) == 5
     assert not report.is_clean
     assert report.counts["messages"] == json_file("store/damaged.summary.json")["messages"]
@@ -101,7 +101,7 @@ def test_dump_shows_every_message(name: str, stores: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_records_and_queues_are_apaches(name: str, stores: dict[str, Path]) -> None:
+def test_records_and_queues_equal_apaches(name: str, stores: dict[str, Path]) -> None:
     log = numbered_files(stores[name] / "commitlog")
     contents = {}
     for file in log.files:
@@ -126,7 +126,7 @@ def test_records_and_queues_are_apaches(name: str, stores: dict[str, Path]) -> N
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_index_look_ups_are_apaches(name: str, stores: dict[str, Path]) -> None:
+def test_index_queries_equal_apaches(name: str, stores: dict[str, Path]) -> None:
     offsets: dict[int, list[int]] = defaultdict(list)
     for path in index_paths(stores[name] / "index")[0]:
         file = IndexFile(path)
@@ -160,7 +160,7 @@ def test_repair_builds_what_apache_built(name: str, tmp_path: Path, stores: dict
     if name == "damaged":
         return
     built = content_of(root / "consumequeue") if report.queues else {}
-    # The default size of files was taken: there were none to go by.
+    # Without old files, the default size is used.
     wanted = content_of(stores[name] / "consumequeue")
     assert {queue_of(path) for path in built} == {queue_of(path) for path in wanted}
     assert by_queue(built) == by_queue(wanted)
@@ -168,7 +168,7 @@ def test_repair_builds_what_apache_built(name: str, tmp_path: Path, stores: dict
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_repaired_queues_are_apaches_byte_for_byte(
+def test_repaired_queues_equal_apaches_byte_for_byte(
     name: str, tmp_path: Path, stores: dict[str, Path]
 ) -> None:
     root = unpack(name, tmp_path)
@@ -184,7 +184,7 @@ def test_repaired_queues_are_apaches_byte_for_byte(
     ]
 
 
-def test_a_live_index_may_be_behind(tmp_path: Path) -> None:
+def test_the_index_of_a_running_broker_may_lag(tmp_path: Path) -> None:
     root = unpack("killed", tmp_path)
     index_paths(root / "index")[0][-1].unlink()
     (root / "rmq_queues.json").write_text("{}")

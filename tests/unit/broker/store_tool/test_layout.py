@@ -1,4 +1,4 @@
-"""One record of the log, against records that Apache's classes made."""
+"""One record of the log, compared with records encoded by Apache's classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STORED = json_lines("wire/messages.jsonl", "stored message")
 def test_records_of_apache_are_read(row: dict[str, Any]) -> None:
     raw = bytes.fromhex(row["hex"])
     expected = decode_stored_message(raw, decompress_body=False)
-    # The samples were made for no place: put the offset that they say under them.
+    # The samples have arbitrary offsets: place each at its own offset.
     start = expected.physical_offset
     if expected.store_timestamp == 0:
         pytest.skip("a record that was never stored")
@@ -74,7 +74,7 @@ def a_record(**fields: Any) -> bytes:
         (104, b"\x7f", "log.lengths"),
     ],
 )
-def test_what_is_wrong_is_told(position: int, content: bytes, kind: str) -> None:
+def test_each_invalid_field_is_named(position: int, content: bytes, kind: str) -> None:
     raw = bytearray(a_record())
     read_record(bytes(raw), 0, 0)
     raw[position : position + len(content)] = content
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_told(position: int, content: bytes, kind: str) -> None
     assert raised.value.kind == kind
 
 
-def test_the_end_of_the_file_is_kept_to() -> None:
+def test_records_do_not_reach_beyond_the_file() -> None:
     raw = a_record()
     for length in range(len(raw)):
         with pytest.raises(BadRecord):
@@ -96,7 +96,7 @@ def test_the_end_of_the_file_is_kept_to() -> None:
 def test_every_bit_is_covered_by_a_records_own_checksum(data: st.DataObject) -> None:
     raw = bytearray(a_record(append_checksum=True))
     bit = data.draw(st.integers(0, len(raw) * 8 - 1))
-    # What makes the checksum's property another one makes it no checksum.
+    # A changed name of the property means that there is no checksum.
     if bit // 8 in range(len(raw) - 20, len(raw) - 11):
         return
     raw[bit // 8] ^= 1 << bit % 8
@@ -106,7 +106,7 @@ def test_every_bit_is_covered_by_a_records_own_checksum(data: st.DataObject) -> 
 
 
 @given(st.binary())
-def test_it_is_the_same_crc(content: bytes) -> None:
+def test_the_crc_equals_that_of_zlib(content: bytes) -> None:
     assert crc32(content) == zlib.crc32(content)
 
 

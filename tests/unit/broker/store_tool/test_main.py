@@ -82,7 +82,7 @@ def test_repair_of_a_damaged_log(root: Path, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("command", ["verify", "dump", "stats", "repair"])
-def test_no_store(command: str, tmp_path: Path, capsys: Captured) -> None:
+def test_a_folder_that_is_no_store_is_refused(command: str, tmp_path: Path, capsys: Captured) -> None:
     assert main([command, str(tmp_path / "none")]) == 2
     told = capsys.readouterr().err
     assert told.startswith("rmq-store: ")
@@ -92,10 +92,10 @@ def test_no_store(command: str, tmp_path: Path, capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["verify", ".", "--limit", "0"], "'0' is no positive number"),
-        (["verify", ".", "--delay-levels", "soon"], "'soon' is no delay"),
-        (["dump", ".", "--since", "yesterday"], "'yesterday' is no time"),
-        (["dump", ".", "--queue", "x"], "'x' is no whole number"),
+        (["verify", ".", "--limit", "0"], "'0' is not a positive whole number"),
+        (["verify", ".", "--delay-levels", "soon"], "delay 'soon' must be a number"),
+        (["dump", ".", "--since", "yesterday"], "'yesterday' is not a time"),
+        (["dump", ".", "--queue", "x"], "'x' is not a whole number"),
         (["frobnicate", "."], "invalid choice"),
         ([], "required"),
     ],
@@ -107,6 +107,6 @@ def test_bad_arguments(arguments: list[str], told: str, capsys: Captured) -> Non
     assert told in capsys.readouterr().err
 
 
-def test_a_place_to_cut_at_that_is_none(root: Path, capsys: Captured) -> None:
+def test_truncation_at_an_invalid_offset(root: Path, capsys: Captured) -> None:
     assert main(["repair", str(root), "--truncate-at", "3"]) == 2
-    assert "the nearest place before it is 0" in capsys.readouterr().err
+    assert "the nearest boundary before it is 0" in capsys.readouterr().err

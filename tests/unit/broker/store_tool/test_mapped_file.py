@@ -1,4 +1,4 @@
-"""Reading files that are mostly empty: holes and zeros are skipped, and everything else is found."""
+"""Reading of mostly empty files: holes and zeros are skipped, and all other bytes are found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _file(path: Path, content: dict[int, bytes], *, size: int = _SIZE, sparse: bool = True) -> Path:
-    """A file of this content by position, and zeros between: as holes, or as zeros that were written."""
+    """Create a file with content by position, and zeros between: as holes, or as written zeros."""
     with path.open("wb") as stream:
         if not sparse:
             stream.write(bytes(size))
@@ -48,7 +48,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("sparse", [True, False], ids=["holes", "written zeros"])
-def test_only_blocks_with_data_are_looked_into(tmp_path: Path, sparse: bool) -> None:
+def test_only_blocks_with_data_are_yielded(tmp_path: Path, sparse: bool) -> None:
     path = _file(tmp_path / "file", {0: b"a", 9 * _PAGE + 5: b"b", _SIZE - 1: b"c"}, sparse=sparse)
     with _opened(path) as descriptor:
         found = list(data_blocks(descriptor, 0, _SIZE))
@@ -88,7 +88,7 @@ def test_every_byte_with_data_is_in_a_block(
 
 
 def test_holes_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A preallocated gigabyte costs the reads of what is stored of it."""
+    """Of a preallocated gigabyte, only the stored part is read."""
     path = _file(tmp_path / "file", {0: b"a"}, size=1 << 30)
     with _opened(path) as descriptor:
         stored = list(data_extents(descriptor, 0, 1 << 30))
@@ -123,7 +123,7 @@ def test_a_file_system_that_does_not_know_holes(tmp_path: Path, monkeypatch: pyt
         assert list(data_blocks(descriptor, 2, _SIZE)) == [(2, _SIZE)]
 
 
-def test_an_error_of_the_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_error_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, "the disk cannot be read")
 
@@ -141,11 +141,11 @@ def test_released_memory_can_still_be_read(tmp_path: Path) -> None:
         content.release(0, _SIZE)
         assert _resident_bytes(path) == 0 < before
         assert (content.data[0], content.data[5 * _PAGE]) == (ord("a"), ord("b"))
-        content.release(10, 20)  # less than a page: nothing to let go
+        content.release(10, 20)  # less than a page: nothing is released
 
 
 def _resident_bytes(path: Path) -> int:
-    """Memory of this process that a mapped file takes."""
+    """Return the resident memory of a mapped file in this process."""
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split(" ", 1)[0]:

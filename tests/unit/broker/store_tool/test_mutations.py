@@ -1,4 +1,4 @@
-"""A byte that is changed in a store is found, wherever something stands."""
+"""Every changed byte of a store's used parts is found."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.unit.broker.store_tool.parts import (
 )
 
 EXAMPLES = 120
-# In a record without a checksum of its own: the size, magic, CRC and queue id; both offsets; the flags that
-# say how it is laid out; the higher half of the ports; the lengths.
+# Checked bytes of a record without its own checksum: size, magic, CRC and queue id; both offsets; flags that
+# decide the layout; the higher half of the ports; lengths.
 HEAD_COVERED = [*range(16), *range(20, 36), *range(52, 54), *range(68, 70), *range(84, 88)]
 
 
-class Sound:
-    """A store without a fault, of messages with a checksum of their own or without."""
+class IntactStore:
+    """An intact store, of messages with or without a checksum of the record."""
 
     def __init__(self, folder: Path, *, checksum: bool) -> None:
         self.writer = StoreWriter(folder / "store")
@@ -39,7 +39,7 @@ class Sound:
         assert verify(self.root, VerifyOptions(jobs=1)).findings == []
 
     def is_damaged_by(self, path: Path, position: int, bit: int, **options: object) -> bool:
-        """Whether a flipped bit is found; afterwards it is as before."""
+        """Return whether a flipped bit is found, and flip it back."""
         before = path.read_bytes()[position]
         overwrite(path, position, bytes([before ^ 1 << bit]))
         try:
@@ -48,26 +48,28 @@ class Sound:
             overwrite(path, position, bytes([before]))
 
     def place(self, message: MessageExt, position: int) -> tuple[Path, int]:
-        """Where a byte of a record is."""
+        """Return file and position of a record's byte."""
         path = log_path(self.root, message.physical_offset)
         return path, message.physical_offset - int(path.name) + position
 
 
 @pytest.fixture(scope="module")
-def summed(tmp_path_factory: pytest.TempPathFactory) -> Sound:
-    return Sound(tmp_path_factory.mktemp("summed"), checksum=True)
+def summed(tmp_path_factory: pytest.TempPathFactory) -> IntactStore:
+    return IntactStore(tmp_path_factory.mktemp("summed"), checksum=True)
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Sound:
-    return Sound(tmp_path_factory.mktemp("plain"), checksum=False)
+def plain(tmp_path_factory: pytest.TempPathFactory) -> IntactStore:
+    return IntactStore(tmp_path_factory.mktemp("plain"), checksum=False)
 
 
 @given(st.data(), st.integers(0, 7))
 @settings(max_examples=EXAMPLES)
-def test_any_bit_of_a_record_with_its_own_checksum(summed: Sound, data: st.DataObject, bit: int) -> None:
+def test_any_bit_of_a_record_with_its_own_checksum(
+    summed: IntactStore, data: st.DataObject, bit: int
+) -> None:
     message = data.draw(st.sampled_from(summed.writer.messages))
-    # The name of the checksum's property is what makes it one.
+    # A property with a changed name is no checksum.
     position = data.draw(
         st.integers(0, message.store_size - 1).filter(lambda at: not -20 <= at - message.store_size < -11)
     )
@@ -76,7 +78,7 @@ def test_any_bit_of_a_record_with_its_own_checksum(summed: Sound, data: st.DataO
 
 @given(st.data(), st.integers(0, 7))
 @settings(max_examples=EXAMPLES)
-def test_the_bytes_of_a_record_that_something_depends_on(plain: Sound, data: st.DataObject, bit: int) -> None:
+def test_bytes_of_a_record_that_are_checked(plain: IntactStore, data: st.DataObject, bit: int) -> None:
     message = data.draw(st.sampled_from(plain.writer.messages[:40]))
     body_at, topic_at = 88, 88 + len(message.body)
     properties_at = topic_at + 1 + len(message.topic) + 2
@@ -86,7 +88,7 @@ def test_the_bytes_of_a_record_that_something_depends_on(plain: Sound, data: st.
 
 @pytest.mark.parametrize("name", ["UNIQ_KEY", "KEYS", "TAGS"])
 @pytest.mark.parametrize("number", [3, 17, 38])
-def test_properties_that_queue_or_index_depend_on(plain: Sound, name: str, number: int) -> None:
+def test_properties_that_queue_or_index_depend_on(plain: IntactStore, name: str, number: int) -> None:
     message = plain.writer.messages[number]
     path, begin = plain.place(message, 0)
     content = path.read_bytes()[begin : begin + message.store_size]
@@ -95,7 +97,7 @@ def test_properties_that_queue_or_index_depend_on(plain: Sound, name: str, numbe
         assert plain.is_damaged_by(path, begin + position, 0)
 
 
-def test_the_blank_at_the_end_of_a_file(plain: Sound) -> None:
+def test_the_blank_at_the_end_of_a_file(plain: IntactStore) -> None:
     blank_at = max(
         m.physical_offset + m.store_size for m in plain.writer.messages if m.physical_offset < 4096
     )
@@ -105,7 +107,7 @@ def test_the_blank_at_the_end_of_a_file(plain: Sound) -> None:
 
 @given(st.data(), st.integers(0, 7))
 @settings(max_examples=EXAMPLES)
-def test_any_bit_of_a_queue_entry(plain: Sound, data: st.DataObject, bit: int) -> None:
+def test_any_bit_of_a_queue_entry(plain: IntactStore, data: st.DataObject, bit: int) -> None:
     message = data.draw(st.sampled_from(plain.writer.messages))
     at = message.queue_offset * 20 + data.draw(st.integers(0, 19))
     folder = plain.root / "consumequeue" / message.topic / str(message.queue_id)
@@ -114,7 +116,7 @@ def test_any_bit_of_a_queue_entry(plain: Sound, data: st.DataObject, bit: int) -
 
 @given(st.data(), st.integers(0, 7))
 @settings(max_examples=EXAMPLES)
-def test_any_bit_of_an_index_file(plain: Sound, data: st.DataObject, bit: int) -> None:
+def test_any_bit_of_an_index_file(plain: IntactStore, data: st.DataObject, bit: int) -> None:
     path = data.draw(st.sampled_from(index_paths(plain.root / "index")[0]))
     file = IndexFile(path)
     used = list(range(40 + 4 * INDEX_SLOTS))
@@ -124,7 +126,7 @@ def test_any_bit_of_an_index_file(plain: Sound, data: st.DataObject, bit: int) -
     assert plain.is_damaged_by(path, data.draw(st.sampled_from(used)), bit)
 
 
-def test_the_number_of_slots_may_be_told(plain: Sound) -> None:
+def test_the_number_of_slots_can_be_given(plain: IntactStore) -> None:
     path = index_path(plain.root)
     assert plain.is_damaged_by(path, 39, 0, index_slots=INDEX_SLOTS)
     assert verify(plain.root, VerifyOptions(jobs=1, index_slots=INDEX_SLOTS)).is_clean
@@ -133,7 +135,7 @@ def test_the_number_of_slots_may_be_told(plain: Sound) -> None:
 
 @given(st.data())
 @settings(max_examples=25)
-def test_repair_brings_back_what_was_there(plain: Sound, data: st.DataObject) -> None:
+def test_repair_restores_damaged_files(plain: IntactStore, data: st.DataObject) -> None:
     before = queues_and_index(plain.root)
     paths = data.draw(st.lists(st.sampled_from(sorted(before)), min_size=1, max_size=5, unique=True))
     changes = [

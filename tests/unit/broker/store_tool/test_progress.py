@@ -1,4 +1,4 @@
-"""The bar of long work."""
+"""Progress bar."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_bar_on_a_terminal() -> None:
     assert stream.getvalue().endswith("\r\x1b[K")
 
 
-def test_nothing_elsewhere() -> None:
+def test_no_bar_without_a_terminal() -> None:
     stream, clock = io.StringIO(), Clock()
     progress = Progress("verify", 100, stream, clock)
     clock.now = 5.0

@@ -1,4 +1,4 @@
-"""Hashes, properties and what follows from them, against Apache's."""
+"""Hashes, properties and values derived from them, compared with Apache's."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_tags_codes() -> None:
     assert tags_code(record_with(), DELAYS_MS) == 0
 
 
-def test_delayed_messages_have_the_time_they_are_due() -> None:
+def test_the_code_of_delayed_messages_is_their_delivery_time() -> None:
     levels = HASHES["delay_tags_code"]["levels_ms"]
     for level, delay_ms in levels.items():
         record = record_with("SCHEDULE_TOPIC_XXXX", DELAY=level, TAGS="T")
@@ -84,7 +84,7 @@ def test_delayed_messages_have_the_time_they_are_due() -> None:
 
 
 @given(st.lists(st.sampled_from([b"KEYS", b"TAGS", b"\x01", b"\x02", b"a", b"1", b"KEY"])))
-def test_one_property_is_what_all_of_them_say(parts: list[bytes]) -> None:
+def test_one_property_equals_that_of_all(parts: list[bytes]) -> None:
     raw = b"".join(parts)
     everything = all_properties(raw)
     for name in (b"KEYS", b"TAGS", b"KEY"):

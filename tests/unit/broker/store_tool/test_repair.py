@@ -1,4 +1,4 @@
-"""What `repair` builds, what it leaves alone, and when it refuses."""
+"""`repair`: rebuilt files, unchanged files, and refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from rmq_broker.store.directory_lock import DirectoryLock
 from rmq_broker.store_tool import repair as repair_module
-from rmq_broker.store_tool.directory import NoStore
+from rmq_broker.store_tool.directory import DirectoryUnusable
 from rmq_broker.store_tool.layout import PLACEHOLDER
 from rmq_broker.store_tool.rebuilt_index import RebuiltIndex
 from rmq_broker.store_tool.verify import VerifyOptions, verify
@@ -32,7 +32,7 @@ def content_of(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_a_sound_store_stays_as_it_is(root: Path) -> None:
+def test_an_intact_store_does_not_change(root: Path) -> None:
     before = content_of(root)
     rebuild(root, discard=True)
     after = content_of(root)
@@ -41,7 +41,7 @@ def test_a_sound_store_stays_as_it_is(root: Path) -> None:
     assert after == before
 
 
-def test_what_was_there_is_kept(root: Path) -> None:
+def test_replaced_files_are_kept(root: Path) -> None:
     overwrite(queue_path(root, "Topic0"), 0, b"x")
     before = content_of(root)
     report = rebuild(root)
@@ -53,7 +53,7 @@ def test_what_was_there_is_kept(root: Path) -> None:
     assert errors_of(root) == []
 
 
-def test_without_exchanging_names(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacement_without_an_atomic_exchange(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair_module, "_exchange", lambda one, other: False)
     overwrite(queue_path(root, "Topic0"), 0, b"x")
     report = rebuild(root)
@@ -75,14 +75,14 @@ def test_a_store_in_use_is_refused(root: Path) -> None:
     before = content_of(root)
     lock = DirectoryLock(root)
     try:
-        with pytest.raises(NoStore, match="stop that broker first"):
+        with pytest.raises(DirectoryUnusable, match="stop that broker first"):
             rebuild(root)
     finally:
         lock.release()
     assert content_of(root) == before
 
 
-def test_a_failure_leaves_everything_as_it_was(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_changes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: RebuiltIndex) -> None:
         raise OSError(28, "No space left on device", "a file")
 
@@ -100,7 +100,7 @@ def test_without_the_index(root: Path) -> None:
     assert sorted(path.name for path in (root / "index").iterdir()) == before
 
 
-def test_the_note_of_the_index_is_kept_in_line(root: Path, writer: StoreWriter) -> None:
+def test_the_marks_of_the_index_are_updated(root: Path, writer: StoreWriter) -> None:
     made_by_ours(root)
     (root / "rmq_index.json").write_text('{"complete_to": 0, "files": [["20200101000000000", 5]]}')
     rebuild(root, discard=True)
@@ -111,7 +111,7 @@ def test_the_note_of_the_index_is_kept_in_line(root: Path, writer: StoreWriter) 
     assert errors_of(root) == []
 
 
-def test_sizes_are_those_of_the_old_files(root: Path) -> None:
+def test_file_sizes_are_taken_from_the_old_files(root: Path) -> None:
     before = content_of(root)
     for path in (root / "index").iterdir():
         overwrite(path, 40, bytes(8))
@@ -123,7 +123,7 @@ def test_sizes_are_those_of_the_old_files(root: Path) -> None:
     assert after == before
 
 
-def test_a_log_that_was_cleaned(tmp_path: Path) -> None:
+def test_a_log_whose_old_files_were_deleted(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     for _ in range(60):
         writer.put(body=b"x" * 200)
@@ -138,7 +138,7 @@ def test_a_log_that_was_cleaned(tmp_path: Path) -> None:
     assert errors_of(root) == []
 
 
-def test_deleted_topics_do_not_come_back(root: Path, writer: StoreWriter) -> None:
+def test_deleted_topics_do_not_reappear(root: Path, writer: StoreWriter) -> None:
     made_by_ours(root)
     marks = {"checkpoint": [], "ends": {}, "deleted": {"Topic1": writer.end}}
     (root / "rmq_queues.json").write_text(json.dumps(marks))
@@ -151,22 +151,22 @@ def test_damage_in_the_log_leaves_a_gap(root: Path, writer: StoreWriter) -> None
     bad = [m for m in writer.messages if (m.topic, m.queue_id) == ("Topic0", 0)][5]
     overwrite(log_path(root, bad.physical_offset), bad.physical_offset % 4096 + 4, b"?")
     report = rebuild(root, discard=True)
-    assert report.complaint_count == 2
+    assert report.problem_count == 2
     assert queue_path(root, "Topic0").read_bytes()[100:120] == PLACEHOLDER
     assert set(kinds_of(root)) == {"log.magic", "log.queue_offset"}
 
 
-def test_offsets_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_queue_offsets(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     for offset in (0, 1, 1, 1000000):
         writer.put(queue_offset=offset)
     report = rebuild(writer.root)
-    assert ["given twice" in text for text in report.complaints] == [True, False]
-    assert "so many do not fit between" in report.complaints[1]
+    assert ["used twice" in text for text in report.problems] == [True, False]
+    assert "do not fit into the log" in report.problems[1]
     assert report.queue_entries == 2
 
 
-def test_a_topic_that_was_made_again(tmp_path: Path) -> None:
+def test_a_topic_that_was_created_again(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     for offset in (*range(25), 0, 1):
         writer.put("Again", queue_offset=offset)
@@ -176,10 +176,10 @@ def test_a_topic_that_was_made_again(tmp_path: Path) -> None:
     assert not any(path.read_bytes()[40:])
 
 
-# --- cutting the log ---
+# --- truncation of the log ---
 
 
-def test_the_log_is_cut(root: Path, writer: StoreWriter) -> None:
+def test_the_log_is_cut_off(root: Path, writer: StoreWriter) -> None:
     place = writer.messages[25].physical_offset
     (root / "rmq_checkpoint").write_bytes(b"x")
     before = content_of(root / "commitlog")
@@ -197,20 +197,20 @@ def test_the_log_is_cut(root: Path, writer: StoreWriter) -> None:
     assert log_path(root, place).stat().st_size == 4096
 
 
-def test_cut_between_two_files(root: Path) -> None:
+def test_truncation_between_two_files(root: Path) -> None:
     report = rebuild(root, truncate_at=4096, discard=True)
     assert report.kept == []
     assert [path.name for path in (root / "commitlog").iterdir()] == [f"{0:020d}"]
     assert errors_of(root) == []
 
 
-def test_cut_where_the_log_ends(root: Path, writer: StoreWriter) -> None:
+def test_truncation_at_the_end_of_the_log(root: Path, writer: StoreWriter) -> None:
     before = content_of(root / "commitlog")
     rebuild(root, truncate_at=writer.end)
     assert content_of(root / "commitlog") == before
 
 
-def test_cut_behind_damage(root: Path, writer: StoreWriter) -> None:
+def test_truncation_before_a_damaged_record(root: Path, writer: StoreWriter) -> None:
     bad = writer.messages[20]
     overwrite(log_path(root, bad.physical_offset), bad.physical_offset % 4096 + 4, b"?")
     rebuild(root, truncate_at=bad.physical_offset)
@@ -218,15 +218,15 @@ def test_cut_behind_damage(root: Path, writer: StoreWriter) -> None:
 
 
 @pytest.mark.parametrize("place", [1, 4095, -1, 10_000_000])
-def test_a_place_that_is_none(root: Path, place: int) -> None:
+def test_truncation_inside_a_record_is_refused(root: Path, place: int) -> None:
     before = content_of(root)
-    with pytest.raises(ValueError, match=r"cannot be cut|nearest place before it is"):
+    with pytest.raises(ValueError, match=r"cannot be cut off|nearest boundary before it is"):
         rebuild(root, truncate_at=place)
     after = content_of(root)
     assert after == before
 
 
-def test_the_nearest_place_is_told(root: Path, writer: StoreWriter) -> None:
+def test_the_nearest_boundary_is_named(root: Path, writer: StoreWriter) -> None:
     place = writer.messages[3].physical_offset
-    with pytest.raises(ValueError, match=f"the nearest place before it is {place}$"):
+    with pytest.raises(ValueError, match=f"the nearest boundary before it is {place}$"):
         rebuild(root, truncate_at=place + 7)

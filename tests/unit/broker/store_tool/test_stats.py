@@ -1,4 +1,4 @@
-"""What `stats` counts."""
+"""Figures of `stats`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_topics_sizes_and_hours(tmp_path: Path) -> None:
     assert {"log", "queues", "config"} <= found["diskBytes"].keys()
 
 
-def test_for_people(tmp_path: Path) -> None:
+def test_the_text_form(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     writer.fill(30)
     bad = writer.messages[9]
@@ -42,7 +42,7 @@ def test_for_people(tmp_path: Path) -> None:
     lines = statistics(writer.root, jobs=1).lines()
 
     assert "29 messages" in lines[0]
-    assert lines[1].startswith("1 damaged places in the log")
+    assert lines[1].startswith("damaged ranges in the log: 1")
     assert any(line.startswith("Topic0") and line.count("2023-11-14 22:13") == 2 for line in lines)
     assert any(line.endswith("#" * 40) for line in lines)
 

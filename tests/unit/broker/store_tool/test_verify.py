@@ -1,4 +1,4 @@
-"""What `verify` says of stores that were left in one way or another, and of what was done to them."""
+"""Findings of `verify` by state of the store and by defect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmq_broker.store.directory_lock import DirectoryLock
-from rmq_broker.store_tool.directory import NoStore
+from rmq_broker.store_tool.directory import DirectoryUnusable
 from rmq_broker.store_tool.layout import EXT_ADDRESS_BASE
 from rmq_broker.store_tool.properties import java_hash
 from rmq_broker.store_tool.verify import VerifyOptions, verify
@@ -31,14 +31,14 @@ from tests.unit.broker.store_tool.parts import (
 
 
 def cut_queue(root: Path, topic: str, queue_id: int, keep: int) -> None:
-    """Let a queue of one file have only its first entries."""
+    """Remove all but the first entries of a queue."""
     for path in (root / "consumequeue" / topic / str(queue_id)).iterdir():
         at = max(0, keep * 20 - int(path.name))
         if at < 200:
             overwrite(path, at, bytes(200 - at))
 
 
-def test_a_sound_store(root: Path) -> None:
+def test_an_intact_store(root: Path) -> None:
     report = verify(root, VerifyOptions(jobs=1, strict=True))
     assert report.findings == []
     assert report.counts["messages"] == 60
@@ -49,7 +49,7 @@ def test_a_sound_store(root: Path) -> None:
 def test_a_preallocated_gigabyte_is_neither_read_nor_mapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """48 messages in a log file of the usual size: it was once searched byte by byte, in memory."""
+    """48 messages in a log file of the default size, which must not be searched byte by byte."""
     writer = StoreWriter(tmp_path / "store", file_bytes=1 << 30)
     writer.fill(48)
     root = finished(writer)
@@ -68,8 +68,8 @@ def test_a_preallocated_gigabyte_is_neither_read_nor_mapped(
     assert 0 < sum(read) < 1 << 20
 
 
-def test_no_store(tmp_path: Path) -> None:
-    with pytest.raises(NoStore, match="no folder 'commitlog'"):
+def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DirectoryUnusable, match="no folder 'commitlog'"):
         verify(tmp_path)
 
 
@@ -77,7 +77,7 @@ def test_an_empty_store(tmp_path: Path) -> None:
     assert errors_of(finished(StoreWriter(tmp_path / "store"))) == []
 
 
-# --- queues that are behind ---
+# --- queues that lag behind the log ---
 
 
 def test_a_queue_that_is_short_after_a_clean_stop(root: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_queue_that_is_short_after_a_clean_stop(root: Path) -> None:
     assert "Topic0/1: 2 entries are missing, 13 to 14 " in errors_of(root)[0]
 
 
-def test_apaches_queues_are_written_in_the_order_of_the_log(root: Path, writer: StoreWriter) -> None:
+def test_apaches_queues_may_lag_in_the_order_of_the_log(root: Path, writer: StoreWriter) -> None:
     killed(root)
     for topic, queue_id in (("Topic0", 0), ("Topic1", 0), ("Topic0", 1), ("Topic1", 1)):
         cut_queue(root, topic, queue_id, 12)
@@ -94,12 +94,12 @@ def test_apaches_queues_are_written_in_the_order_of_the_log(root: Path, writer: 
     assert kinds_of(root) == {"queue.behind": 4, "index.none": 1}
     assert errors_of(root) == []
     assert len(errors_of(root, strict=True)) == 4
-    # One that is behind the others has lost entries.
+    # A queue that lags behind the others has lost entries.
     cut_queue(root, "Topic0", 1, 3)
     assert kinds_of(root) == {"queue.behind": 3, "queue.missing": 1, "index.none": 1}
 
 
-def test_our_queues_may_be_behind_up_to_what_was_written(root: Path, writer: StoreWriter) -> None:
+def test_our_queues_may_lag_behind_the_log_up_to_the_checkpoint(root: Path, writer: StoreWriter) -> None:
     killed(root)
     entry = [m for m in writer.messages if (m.topic, m.queue_id) == ("Topic0", 1)][12]
     cut_queue(root, "Topic0", 1, 12)
@@ -108,7 +108,7 @@ def test_our_queues_may_be_behind_up_to_what_was_written(root: Path, writer: Sto
     assert kinds_of(root) == {"queue.behind": 1}
     made_by_ours(root, written=entry.physical_offset + entry.store_size)
     assert kinds_of(root) == {"queue.missing": 1}
-    # After a crash of the machine, what is on the disk counts.
+    # After a crash of the machine, only flushed entries must exist.
     (root / "rmq_boot_id").write_text("another boot")
     assert kinds_of(root) == {"queue.behind": 1}
     made_by_ours(root, written=writer.end, flushed=writer.end)
@@ -123,7 +123,7 @@ def test_a_checkpoint_beyond_the_log(root: Path, writer: StoreWriter) -> None:
     assert (kinds_of(root), errors_of(root)) == ({"checkpoint": 1}, [])
 
 
-def test_a_hole_in_a_queue(root: Path) -> None:
+def test_entries_missing_inside_a_queue(root: Path) -> None:
     killed(root)
     overwrite(queue_path(root, "Topic1", 0), 60, bytes(40))
     assert "Topic1/0: 2 entries are missing, 3 to 4 " in "".join(errors_of(root))
@@ -138,7 +138,7 @@ def test_a_missing_file_of_a_queue(tmp_path: Path) -> None:
     assert kinds_of(root) == {"queue.files": 1, "queue.missing": 1}
 
 
-def test_a_file_that_was_about_to_be_made(root: Path, writer: StoreWriter) -> None:
+def test_a_file_that_was_being_created(root: Path, writer: StoreWriter) -> None:
     queue_path(root, "Topic0", 0, 400).touch()
     log_path(root, writer.end + 4096).touch()
     assert kinds_of(root) == {"queue.files": 1, "log.files": 1}
@@ -163,20 +163,20 @@ def test_an_entry_of_another_message(root: Path, writer: StoreWriter) -> None:
     assert "there is message 0 of Topic1/0" in line
 
 
-def test_an_end_that_was_written_down(root: Path) -> None:
+def test_a_queue_shorter_than_at_the_last_clean_stop(root: Path) -> None:
     made_by_ours(root)
     times = list(struct.unpack_from(">qq", (root / "checkpoint").read_bytes()))
     marks = {"checkpoint": times, "ends": {"Topic0": {"0": 15, "1": 15, "2": 4}}, "deleted": {}}
     (root / "rmq_queues.json").write_text(json.dumps(marks))
-    assert errors_of(root) == []  # nothing is known of queue 2: it has no folder
+    assert errors_of(root) == []  # queue 2 is unknown, as it has no folder
     (root / "consumequeue" / "Topic0" / "2").mkdir()
-    assert "it ends at 0; at the last clean stop it ended at 4" in errors_of(root)[0]
+    assert "the queue ends at 0; at the last clean stop it ended at 4" in errors_of(root)[0]
 
 
 # --- the log ---
 
 
-def test_a_message_that_is_damaged(root: Path, writer: StoreWriter) -> None:
+def test_a_damaged_message(root: Path, writer: StoreWriter) -> None:
     bad = writer.messages[30]
     overwrite(log_path(root, bad.physical_offset), bad.physical_offset % 4096 + 90, b"?")
     assert kinds_of(root) == {
@@ -198,14 +198,14 @@ def test_a_file_of_another_size(root: Path) -> None:
     assert kinds_of(root)["log.files"] == 1
 
 
-def test_a_hole_in_the_log(root: Path, writer: StoreWriter) -> None:
+def test_zeros_inside_the_log(root: Path, writer: StoreWriter) -> None:
     hole = writer.messages[20]
     overwrite(log_path(root, hole.physical_offset), hole.physical_offset % 4096, bytes(hole.store_size))
     assert kinds_of(root)["log.hole"] == 1
 
 
 def torn(writer: StoreWriter) -> Path:
-    """A store whose last message is cut off, and in no queue."""
+    """A store whose last message is truncated, and in no queue."""
     root = finished(writer)
     last = writer.put("Topic0", 0, b"never acknowledged" * 10)
     path = log_path(root, last.physical_offset)
@@ -234,7 +234,7 @@ def test_properties_that_were_never_written(writer: StoreWriter) -> None:
     assert errors_of(root) == []
 
 
-def test_rubbish_behind_the_end(root: Path, writer: StoreWriter) -> None:
+def test_bytes_behind_the_end_of_the_log(root: Path, writer: StoreWriter) -> None:
     assert writer.end % 4096 < 4000
     overwrite(log_path(root, writer.end), 4050, b"rubbish")
     assert (kinds_of(root), errors_of(root)) == ({"log.behind_end": 1}, [])
@@ -249,12 +249,12 @@ def test_queue_offsets_in_the_log(tmp_path: Path) -> None:
     texts = [finding.text for finding in report.of_kind("log.queue_offset")]
     assert [text.partition(": ")[2] for text in texts] == [
         "messages 2 to 4 are missing before it",
-        "numbers 5 to 5 are given twice",
-        "numbers 2 to 3 are given twice",
+        "the queue offsets 5 to 5 are used twice",
+        "the queue offsets 2 to 3 are used twice",
     ]
 
 
-def test_a_log_that_was_cleaned(tmp_path: Path) -> None:
+def test_a_log_whose_old_files_were_deleted(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     for _ in range(60):
         writer.put(body=b"x" * 200, properties={"KEYS": "k"})
@@ -287,7 +287,7 @@ def test_a_deleted_topic(tmp_path: Path) -> None:
     assert (report.kinds, report.counts["queue entries"]) == ({}, 3)
 
 
-def test_a_topic_that_apache_deleted_and_made_again(tmp_path: Path) -> None:
+def test_a_topic_that_apache_deleted_and_created_again(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "store")
     for offset in (0, 1, 2, 0, 1):
         writer.put("Again", queue_offset=offset)
@@ -344,7 +344,7 @@ def test_extension_files(root: Path, writer: StoreWriter) -> None:
     assert kinds_of(root) == {"queue.wrong_entry": 1}
     (folder / f"{0:020d}").unlink()
     assert kinds_of(root) == {"queue.wrong_entry": 10}
-    # A repaired queue has the codes itself.
+    # A repaired queue holds the tags codes in its entries.
     rebuild(root, discard=True)
     assert kinds_of(root) == {}
 
@@ -361,7 +361,7 @@ def test_light_queues(tmp_path: Path) -> None:
     assert kinds_of(root) == {}
     overwrite(path, 23, b"x")
     assert kinds_of(root) == {"queue.wrong_entry": 1}
-    # Nobody knows whether the broker makes them.
+    # The tool cannot know whether the broker fills such queues.
     path.unlink()
     path.parent.rmdir()
     assert kinds_of(root) == {}
@@ -372,11 +372,11 @@ def test_light_queues(tmp_path: Path) -> None:
 
 def test_a_missing_index_file(root: Path) -> None:
     index_path(root, 1).unlink()
-    assert "39 entries are missing, of messages from " in errors_of(root)[0]
+    assert "39 entries are missing, of messages at " in errors_of(root)[0]
 
 
-def test_entries_that_were_made_twice(root: Path, writer: StoreWriter) -> None:
-    """As Apache's broker does to the last message of a file after a crash: none of that is damage."""
+def test_duplicate_index_entries(root: Path, writer: StoreWriter) -> None:
+    """After a crash, Apache's broker repeats entries of a file's last message; that is no damage."""
     for path in (root / "index").iterdir():
         path.unlink()
     again = StoreWriter(root.parent / "again")
@@ -390,7 +390,7 @@ def test_entries_that_were_made_twice(root: Path, writer: StoreWriter) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(40 + 28 + 800)])
-def test_index_files_that_are_none(root: Path, content: bytes) -> None:
+def test_invalid_index_files(root: Path, content: bytes) -> None:
     last = sorted((root / "index").iterdir())[-1]
     last.write_bytes(content)
     kinds = kinds_of(root)
@@ -410,7 +410,7 @@ def test_an_index_file_that_is_being_written(root: Path) -> None:
     assert errors_of(root, index_slots=7) == []
 
 
-def test_our_index_may_be_made_later(root: Path, writer: StoreWriter) -> None:
+def test_our_index_may_lag_behind_the_log(root: Path, writer: StoreWriter) -> None:
     made_by_ours(root)
     sorted((root / "index").iterdir())[-1].unlink()
     assert kinds_of(root) == {"index.behind": 1}
@@ -429,7 +429,7 @@ def test_after_a_crash_of_the_machine_the_newest_index_file_is_doubtful(root: Pa
     assert errors_of(root) == []
 
 
-def test_foreign_files_are_told_of(root: Path) -> None:
+def test_foreign_files_are_reported(root: Path) -> None:
     (root / "index" / "readme").touch()
     (root / "commitlog" / "readme").touch()
     assert (kinds_of(root), errors_of(root)) == ({"log.foreign": 1, "index.foreign": 1}, [])
@@ -447,10 +447,10 @@ def test_json_files(root: Path) -> None:
     path.write_text("{}")
     (root / "config" / "topics.json.bak").write_text("")
     (line,) = errors_of(root)
-    assert "it is damaged: it is empty; topics.json can be read" in line
+    assert "the file is damaged: it is empty; topics.json can be read" in line
 
 
-def test_apaches_json_is_no_standard_json(root: Path) -> None:
+def test_apaches_json_dialect(root: Path) -> None:
     (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"Topic0@group":{0:15,1:15}}}')
     report = verify(root, VerifyOptions(jobs=1))
     assert (report.findings, report.counts["consumer offsets"]) == ([], 2)
@@ -487,14 +487,14 @@ def test_delay_offsets(tmp_path: Path) -> None:
 def test_the_checkpoint(root: Path, writer: StoreWriter) -> None:
     newest_ms = writer.messages[-1].store_timestamp
     overwrite(root / "checkpoint", 0, struct.pack(">q", newest_ms + 1))
-    assert "the log has lost its end" in errors_of(root)[0]
+    assert "the end of the log is lost" in errors_of(root)[0]
     (root / "checkpoint").write_bytes(b"")
     assert kinds_of(root) == {"checkpoint": 1}
     (root / "checkpoint").unlink()
     assert (kinds_of(root), errors_of(root)) == ({"checkpoint": 1}, [])
 
 
-# --- the whole ---
+# --- whole directories ---
 
 
 def test_a_store_in_use(root: Path, writer: StoreWriter) -> None:
@@ -505,7 +505,7 @@ def test_a_store_in_use(root: Path, writer: StoreWriter) -> None:
         report = verify(root, VerifyOptions(jobs=1))
         assert report.facts["left"] == "in use by a broker"
         assert report.is_clean
-        # Looking has not taken the lock away.
+        # The check has not released the lock.
         assert verify(root).facts["left"] == "in use by a broker"
     finally:
         lock.release()
@@ -519,7 +519,7 @@ def test_findings_are_bounded(root: Path) -> None:
     assert any("7 more of these" in line for line in report.lines())
 
 
-def test_nothing_is_changed(root: Path) -> None:
+def test_verify_changes_nothing(root: Path) -> None:
     killed(root)
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in root.rglob("*")}
     verify(root)

@@ -1,4 +1,4 @@
-"""The timer's files of a directory that Apache RocketMQ wrote, changed in one place or another."""
+"""Changed bytes in the timer's files of a directory written by Apache RocketMQ."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("config/timercheck", 16, struct.pack(">q", -1), {"timer.checkpoint"}),
     ],
 )
-def test_changes_are_found(root: Path, name: str, position: int, content: bytes, kinds: set[str]) -> None:
+def test_changed_bytes_are_found(
+    root: Path, name: str, position: int, content: bytes, kinds: set[str]
+) -> None:
     path = root / name
     with path.open("rb") as stream:
         stream.seek(position)
