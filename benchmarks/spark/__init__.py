@@ -1,1 +1,1 @@
-"""The Spark connector beside Spark's own Kafka source."""
+"""Benchmark of the Spark connector against Spark's own Kafka source."""

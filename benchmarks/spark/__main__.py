@@ -1,11 +1,11 @@
-"""`make bench-spark`: the connector on our broker beside Spark's Kafka source on Apache Kafka.
+"""`make bench-spark`: the connector on this project's broker against Spark's Kafka source on Apache Kafka.
 
-python -m benchmarks.spark                      everything, writes docs/performance_spark.md
-python -m benchmarks.spark --only batch-128     one row, nothing written; may be given again
-python -m benchmarks.spark --scale 0.05         small topics, to see that it works
-python -m benchmarks.spark --list               the rows
+python -m benchmarks.spark                      run everything, write docs/performance_spark.md
+python -m benchmarks.spark --only batch-128     one row, nothing written; may be repeated
+python -m benchmarks.spark --scale 0.05         small topics, for a quick try
+python -m benchmarks.spark --list               list the rows
 
-Needs the PySpark that Spark's Kafka source is of: `make bench-spark` makes an environment with it.
+Needs the PySpark version of Spark's Kafka source: `make bench-spark` creates an environment with it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.support.toolchain import BuildFailed, ToolMissing
 _TARGET: Final = Path("docs/performance_spark.md")
 _AS_IT_COMES: Final = "ours"
 _LARGE_PULLS: Final = "ours, large pulls"
-# The second is what docs/spark.md advises for brokers that Spark reads much from.
+# docs/spark advises the second one for brokers that Spark reads heavily.
 _OUR_BROKERS: Final[Mapping[str, Mapping[str, str]]] = {
     _AS_IT_COMES: {},
     _LARGE_PULLS: {
@@ -55,13 +55,13 @@ _OUR_BROKERS: Final[Mapping[str, Mapping[str, str]]] = {
 
 @dataclass(slots=True)
 class Results:
-    """Of one row, by side, round by round."""
+    """Results of one row, by system and round."""
 
     row: Row
     by_side: dict[str, list[Measurement]] = field(default_factory=dict)
 
     def figures(self) -> list[Figure]:
-        """A line for each broker of ours."""
+        """Return a line for each configuration of this project's broker."""
         theirs = [each.value for each in self.by_side.get("Kafka", [])]
         return [
             Figure(
@@ -76,12 +76,12 @@ class Results:
         ]
 
     def expenses(self) -> list[Expense]:
-        """What it took on each side."""
+        """Return the resource usage on each system."""
         return [Expense(self.row.title, side, measured) for side, measured in self.by_side.items()]
 
 
 def measure(stage: Stage, row: Row, sides: Sequence[Side], rounds: int, warm_ups: int) -> Results:
-    """All sides in turns; the first `warm_ups` rounds do not count."""
+    """Measure all systems in turns; the first `warm_ups` rounds do not count."""
     results = Results(row, {side.name: [] for side in sides})
     for number in range(-warm_ups, rounds):
         for side in turns(sides, number):
@@ -101,7 +101,7 @@ def measure(stage: Stage, row: Row, sides: Sequence[Side], rounds: int, warm_ups
 
 
 def fill(stage: Stage, names: Sequence[str], sides: Sequence[Side]) -> None:
-    """The topics that the rows read, and a look whether all is there."""
+    """Fill the topics that the rows read, and verify the number of messages."""
     rows = [ROWS[name] for name in names]
     topics = {(row.body_bytes, row.headers) for row in rows if row.body_bytes is not None}
     for body_bytes, headers in sorted(topics):
@@ -115,7 +115,7 @@ def fill(stage: Stage, names: Sequence[str], sides: Sequence[Side]) -> None:
 
 
 async def run(chosen: Namespace) -> SparkReport:
-    """The chosen rows."""
+    """Measure the chosen rows."""
     began = time.monotonic()
     names = chosen.only or list(ROWS)
     results = []
@@ -153,7 +153,7 @@ def _chosen_brokers(chosen: Namespace) -> list[str]:
 
 
 def _sides(spark: SparkSession, brokers: Mapping[str, OwnBroker], kafka: KafkaServer) -> list[Side]:
-    """Ours first, Kafka last."""
+    """Return this project's brokers first, Kafka last."""
     ours: list[Side] = [
         RocketMQ(spark, name, broker.namesrv_address, broker.broker_name, broker.process.pid)
         for name, broker in brokers.items()
@@ -185,16 +185,16 @@ def _check_pyspark(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", action="append", choices=ROWS, help="a row; may be given again")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds in which the sides take turns (5)")
-    parser.add_argument("--warmup", type=int, default=1, help="rounds before them that do not count (1)")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the topics' sizes (1)")
+    parser.add_argument("--only", action="append", choices=ROWS, help="a row; may be repeated")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, in which the systems take turns (5)")
+    parser.add_argument("--warmup", type=int, default=1, help="preceding rounds that do not count (1)")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the topics' sizes (1)")
     parser.add_argument("--only-defaults", action="store_true", help="leave out the broker with large pulls")
     parser.add_argument(
-        "--kafka-source-jars", type=Path, help="folder of the jars of Spark's Kafka source (Maven's)"
+        "--kafka-source-jars", type=Path, help="folder with the jars of Spark's Kafka source (default: Maven)"
     )
     parser.add_argument("--write", type=Path, default=None, help="file for the tables")
-    parser.add_argument("--list", action="store_true", help="print the rows and end")
+    parser.add_argument("--list", action="store_true", help="print the rows and exit")
     chosen = parser.parse_args()
     if chosen.list:
         print("\n".join(f"{name:16} {row.title}" for name, row in ROWS.items()))

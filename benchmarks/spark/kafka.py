@@ -1,4 +1,4 @@
-"""Apache Kafka's server as the other side: one node in KRaft mode, its files in a folder of its own."""
+"""Apache Kafka's server: one node in KRaft mode, with files in a folder of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KAFKA_SOURCE: Final = Path(__file__).parent / "kafka_source"
 _READY_WITHIN_SECONDS: Final = 60.0
 _FORMAT_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.1
-# As kafka-server-start.sh and kafka-run-class.sh of Apache Kafka 3.9.
+# As in kafka-server-start.sh and kafka-run-class.sh of Apache Kafka 3.9.
 _JVM: Final = (
     "-Xmx1g",
     "-Xms1g",
@@ -45,7 +45,7 @@ _JVM: Final = (
 
 
 def pom_property(project: Path, name: str) -> str:
-    """What a Maven project says of itself, such as its `kafka.version`."""
+    """Return a property of a Maven project, such as its `kafka.version`."""
     found = ElementTree.parse(project / "pom.xml").findtext(f"./properties/{name}")
     if found is None:
         raise KeyError(f"{project / 'pom.xml'} has no property {name}")
@@ -61,7 +61,7 @@ class KafkaServer:
 
 
 def source_jars(folder: Path | None) -> list[Path]:
-    """The jars of Spark's Kafka source: those in a folder, or resolved by Maven.
+    """Return the jars of Spark's Kafka source, from a folder or resolved by Maven.
 
     Raises ToolMissing, also for a folder without jars, and BuildFailed.
     """
@@ -76,9 +76,9 @@ def source_jars(folder: Path | None) -> list[Path]:
 
 @asynccontextmanager
 async def kafka_server() -> AsyncIterator[KafkaServer]:
-    """A server with empty logs, in its default settings but for those that one node needs.
+    """Start a server with empty logs and the default settings, except those that a single node needs.
 
-    Its files go when the block ends.
+    Its files are deleted when the block ends.
     """
     program = toolchain.libraries(KAFKA_BROKER)
     home = Path(tempfile.mkdtemp(prefix="rmq-bench-kafka-"))
@@ -125,7 +125,7 @@ def _properties(home: Path, port: int, controller_port: int) -> str:
 
 async def _format(program: JavaProgram, properties: Path) -> None:
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-    # An id that begins with a dash would be taken for an option.
+    # An id that begins with a dash would be parsed as an option.
     words = ["format", f"--cluster-id={cluster}", "--config", str(properties)]
     command = [*_java(program), "kafka.tools.StorageTool", *words]
     finished = await run_command(command, timeout_s=_FORMAT_SECONDS)

@@ -1,13 +1,13 @@
-"""One reading task of the connector in this process, without Spark: how fast, and where its CPU goes.
+"""Profiles one reading task of the connector in this process, without Spark: its rate and its CPU.
 
-python -m benchmarks.spark.profile                          a broker of its own, 200,000 messages of 128 B
+python -m benchmarks.spark.profile                          starts a broker with 200,000 messages of 128 B
 python -m benchmarks.spark.profile --body-bytes 1024 --set propertiesMode=none
 python -m benchmarks.spark.profile --namesrv 127.0.0.1:9876 --topic orders --queue 3
 python -m benchmarks.spark.profile --part decode --functions 25
 
-The task reads one queue `--rounds` times. A round's CPU is shown by thread: what decodes is the thread that
-Spark would run, what fetches is the loop beside it. `--functions` shows where one of them spends it, by
-cProfile, in a round of its own: profiled calls take longer, so that only the proportions count.
+The task reads one queue `--rounds` times. The CPU of each round is shown by thread: the decoding thread is
+the one that Spark would run, the fetching thread runs the event loop. `--functions` profiles one of them with
+cProfile in an additional round; profiling slows calls down, so only the proportions are meaningful.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MILLION: Final = 1_000_000
 
 
 class Reading:
-    """One task, and the three things to do with it; each gives how many messages it had."""
+    """One task and three measurable parts of it; each returns its number of messages."""
 
     def __init__(self, namesrv: str, topic: str, queue_id: int, options: dict[str, str]) -> None:
         self.options = ReadOptions.for_batch(
@@ -62,15 +62,15 @@ class Reading:
         return partition.task
 
     def all(self) -> int:
-        """The task as Spark runs it."""
+        """Run the task as Spark does."""
         return sum(batch.num_rows for batch in read_task(self.task, self.settings))
 
     def fetch(self) -> int:
-        """Its pulls alone."""
+        """Run its pulls only."""
         return sum(chunk.end - chunk.begin for chunk in self._fetched())
 
     def decode(self) -> int:
-        """Its decoding alone, of what was fetched before."""
+        """Run its decoding only, on bodies fetched before."""
         self._chunks = self._chunks or list(self._fetched())
         settings = self.settings
         decoder = ColumnDecoder(
@@ -107,7 +107,7 @@ class Reading:
 
 
 def _assignment(namesrv: str, topic: str, queue_id: int) -> str:
-    """The queue of that number of the first broker that has one."""
+    """Return the queue of that number of the first broker that has one."""
     with Admin(namesrv) as admin:
         brokers = sorted(
             queue.broker_name for queue in admin.topic_stats(topic) if queue.queue_id == queue_id
@@ -118,7 +118,7 @@ def _assignment(namesrv: str, topic: str, queue_id: int) -> str:
 
 
 def _thread_seconds() -> dict[str, float]:
-    """CPU of each Python thread so far, by what it does."""
+    """Return the CPU of each Python thread so far, by its task."""
     found: dict[str, float] = {}
     for thread in threading.enumerate():
         name = "decoding" if thread is threading.current_thread() else thread.name
@@ -128,7 +128,7 @@ def _thread_seconds() -> dict[str, float]:
 
 
 def measure(part: Callable[[], int], rounds: int) -> None:
-    """Print the rate of each round, and the CPU of each thread for a message."""
+    """Print the rate of each round, and the CPU of each thread per message."""
     for number in range(rounds):
         before, cpu_before = _thread_seconds(), time.process_time()
         began = time.monotonic()
@@ -147,7 +147,7 @@ def measure(part: Callable[[], int], rounds: int) -> None:
 
 
 def show_functions(reading: Reading, part: Callable[[], int], thread: str, functions: int) -> None:
-    """One round under cProfile, in the thread that decodes or in the one that fetches."""
+    """Run one round under cProfile, in the decoding or the fetching thread."""
     profile = cProfile.Profile()
     with (
         connection_pool().lease(reading.settings.connection) as connection,
@@ -165,7 +165,7 @@ def _profiled_here(profile: cProfile.Profile) -> Iterator[None]:
 
 @contextmanager
 def _profiled_there(profile: cProfile.Profile, connection: Connection) -> Iterator[None]:
-    # A profiler belongs to the thread that switches it on.
+    # A profiler belongs to the thread that enables it.
     async def switch(action: Callable[[], None]) -> None:
         action()
 
@@ -177,7 +177,7 @@ def _profiled_there(profile: cProfile.Profile, connection: Connection) -> Iterat
 
 
 def profile_queue(chosen: Namespace, namesrv: str, topic: str) -> None:
-    """What the command line asks for, of one queue."""
+    """Run the part chosen on the command line, on one queue."""
     options = dict(pair.split("=", maxsplit=1) for pair in chosen.set)
     reading = Reading(namesrv, topic, chosen.queue, options)
     part = {"all": reading.all, "fetch": reading.fetch, "decode": reading.decode}[chosen.part]
@@ -190,7 +190,7 @@ def profile_queue(chosen: Namespace, namesrv: str, topic: str) -> None:
 
 
 async def with_own_broker(chosen: Namespace) -> None:
-    """The same with a broker that is started and filled for it; only one queue is read."""
+    """The same on a broker started and filled for it; only one queue is read."""
     settings = dict(pair.split("=", maxsplit=1) for pair in chosen.broker_set)
     async with own_cluster(settings) as (namesrv, _):
         filling = Filling(_TOPIC, chosen.messages, chosen.body_bytes)
@@ -202,16 +202,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--part", choices=["all", "fetch", "decode"], default="all")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--functions", type=int, default=0, help="show so many functions of a profile (0)")
-    parser.add_argument("--thread", choices=["decode", "fetch"], default="decode", help="which is profiled")
-    parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", help="of the connector")
-    parser.add_argument("--namesrv", help="of a running cluster; without it one is started and filled")
-    parser.add_argument("--topic", help="in that cluster")
-    parser.add_argument("--queue", type=int, default=0)
-    parser.add_argument("--messages", type=int, default=200_000, help="for the broker of its own (200,000)")
-    parser.add_argument("--body-bytes", type=int, default=128, help="the same (128)")
+    parser.add_argument("--functions", type=int, default=0, help="functions of a profile to print (0)")
+    parser.add_argument("--thread", choices=["decode", "fetch"], default="decode", help="thread to profile")
+    parser.add_argument("--set", action="append", default=[], metavar="OPTION=VALUE", help="connector option")
     parser.add_argument(
-        "--broker-set", action="append", default=[], metavar="KEY=VALUE", help="settings of that broker"
+        "--namesrv", help="name server of a running cluster; default: start and fill a broker"
+    )
+    parser.add_argument("--topic", help="topic of that cluster")
+    parser.add_argument("--queue", type=int, default=0)
+    parser.add_argument(
+        "--messages", type=int, default=200_000, help="messages for the started broker (200,000)"
+    )
+    parser.add_argument("--body-bytes", type=int, default=128, help="size of their bodies (128)")
+    parser.add_argument(
+        "--broker-set", action="append", default=[], metavar="KEY=VALUE", help="setting of the started broker"
     )
     chosen = parser.parse_args()
     if chosen.namesrv is None:

@@ -1,4 +1,4 @@
-"""The tables of the comparison with Spark's Kafka source, as they stand in docs/performance_spark.md."""
+"""The tables of the comparison with Spark's Kafka source in docs/performance_spark.md."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MILLION: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Expense:
-    """What one side took for a row of the table, round by round."""
+    """Resource usage of one system for a row of the table, by round."""
 
     title: str
     side: str
     measurements: Sequence[Measurement]
 
     def line(self) -> str:
-        """Medians of CPU seconds for a million rows."""
+        """Return medians of CPU seconds per million rows."""
         parts = [
             [each.cpu.jvm, each.cpu.python, each.cpu.broker, each.cpu.total, each.rows]
             for each in self.measurements
@@ -43,7 +43,7 @@ class Expense:
 
 @dataclass(frozen=True, slots=True)
 class SparkReport:
-    """What was measured, and how. `notes`: what a reader of the figures has to know besides."""
+    """All results and the conditions of the measurement. `notes`: further remarks for the reader."""
 
     figures: Sequence[Figure]
     expenses: Sequence[Expense]
@@ -54,7 +54,7 @@ class SparkReport:
     notes: Sequence[str]
 
     def tables(self) -> str:
-        """Both tables in Markdown."""
+        """Return both tables in Markdown."""
         lines = [
             "| work | ours (median) | Kafka (median) | ratio (quartiles) | to reach | reached |",
             "|---|---|---|---|---|---|",
@@ -69,7 +69,7 @@ class SparkReport:
         return "\n".join(lines)
 
     def conditions(self) -> str:
-        """How and on what it was measured."""
+        """Return the conditions of the measurement."""
         scale = "" if self.scale == 1 else f" Sizes were {self.scale:g} of those that the lines name."
         text = (
             f"Measured on {datetime.now(UTC):%Y-%m-%d}: {os.cpu_count()} cores ({processor()}), Python "
@@ -80,5 +80,5 @@ class SparkReport:
         return "\n".join([text, *(f"\n{note}" for note in self.notes)])
 
     def write(self, path: Path) -> None:
-        """Put the tables between their marks; the rest of the file stays."""
+        """Write the tables between their marks; the rest of the file is unchanged."""
         write_between(path, _MARKS, f"{self.conditions()}\n\n{self.tables()}")

@@ -1,4 +1,4 @@
-"""The rows of the table: what is done on each side, and what is to be reached."""
+"""The rows of the table: the work measured on each system, and the goals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LARGE_MESSAGES: Final = 500_000
 _SINK_ROWS: Final = 1_000_000
 _MICRO_ROWS: Final = 100  # for each queue
 _MICRO_BATCHES: Final = 40
-# Spark compiles and the JVM warms up in the first ones of a query.
+# Spark compiles and the JVM warms up in the first batches of a query.
 _MICRO_UNCOUNTED: Final = 10
 _MICRO_TRIES: Final = 100
 
@@ -38,7 +38,7 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One side, once: the row's figure, and the CPU for so many rows."""
+    """One measurement of one system: the row's figure, and the CPU for a number of rows."""
 
     value: float
     rows: int
@@ -47,7 +47,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the row is to reach: ratios to the other side, or ours in the row's unit."""
+    """The goal of a row: ratios to Kafka, or values of this connector in the row's unit."""
 
     at_least: float | None = None
     at_most: float | None = None
@@ -66,23 +66,23 @@ class Stage:
         self._jvm_pid = jvm_pid(spark)
 
     def scaled(self, amount: int) -> int:
-        """So much of an amount; one row for each queue at least."""
+        """Scale an amount; at least one row for each queue."""
         return max(QUEUES, int(amount * self.scale))
 
     def filling(self, body_bytes: int, *, headers: bool = False) -> Filling:
-        """The topic with bodies of that size."""
+        """Return the topic with bodies of that size."""
         messages = _SMALL_MESSAGES if body_bytes == _SMALL else _LARGE_MESSAGES
         name = "Headers" if headers else "Bodies"
         return Filling(f"{name}-{body_bytes}", self.scaled(messages), body_bytes, headers)
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """An empty one, for a checkpoint."""
+        """Create an empty folder for a checkpoint."""
         with tempfile.TemporaryDirectory(dir=self._home) as path:
             yield Path(path)
 
     def metered(self, side: Side, rows: int, work: Callable[[], float | None]) -> Measurement:
-        """Do it; the value is what it gives, or rows per second."""
+        """Run the work and measure it. The value is its result, or rows per second."""
         meter = CpuMeter(self._jvm_pid, side.broker_pid)
         began = time.monotonic()
         value = work()
@@ -90,7 +90,7 @@ class Stage:
         return Measurement(rows / seconds if value is None else value, rows, meter.used())
 
     def peak_of_workers(self, work: Callable[[], None]) -> float:
-        """The largest peak of a Python worker's resident memory, in MiB."""
+        """Return the largest peak of a Python worker's resident memory, in MiB."""
         reset_peaks(self._jvm_pid)
         work()
         return peak_bytes(self._jvm_pid) / _MEBIBYTE
@@ -101,8 +101,8 @@ Measure = Callable[[Stage, Side], Measurement]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of work. `body_bytes`, `headers`: of the topic that it reads, if any. Without Kafka: only ours
-    has it.
+    """One row. `body_bytes`, `headers`: of the topic that it reads, if any. `beside_kafka`: also measured
+    with Kafka.
     """
 
     title: str
@@ -115,7 +115,7 @@ class Row:
 
 
 def batch(body_bytes: int, *, with_properties: bool = True, headers: bool = False) -> Measure:
-    """A batch read of a topic to the noop sink."""
+    """Measure a batch read of a topic to the noop sink."""
 
     def measure(stage: Stage, side: Side) -> Measurement:
         filling = stage.filling(body_bytes, headers=headers)
@@ -126,7 +126,7 @@ def batch(body_bytes: int, *, with_properties: bool = True, headers: bool = Fals
 
 
 def available_now(body_bytes: int, *, with_properties: bool = True) -> Measure:
-    """The same as a stream that reads what is there, and ends."""
+    """Measure the same as a stream with `availableNow`."""
 
     def measure(stage: Stage, side: Side) -> Measurement:
         filling = stage.filling(body_bytes)
@@ -146,9 +146,9 @@ def available_now(body_bytes: int, *, with_properties: bool = True) -> Measure:
 
 
 def micro_batches(stage: Stage, side: Side) -> Measurement:
-    """Milliseconds of a trigger with 800 new rows in 8 queues: the median of many."""
+    """Measure the milliseconds of a trigger with 800 new rows in 8 queues: the median of many."""
     batch_rows = _MICRO_ROWS * QUEUES
-    # Each batch has just what one feeding brings, also where a trigger comes in the middle of it.
+    # A batch has the rows of exactly one feeding, even if a trigger comes in the middle of it.
     limits = dict.fromkeys(("minOffsetsPerTrigger", "maxOffsetsPerTrigger"), str(batch_rows))
     batches = _MICRO_UNCOUNTED + max(5, int(_MICRO_BATCHES * stage.scale))
     topic = f"Micro-{next(_numbers)}"
@@ -175,7 +175,7 @@ def micro_batches(stage: Stage, side: Side) -> Measurement:
 
 
 def sink(stage: Stage, side: Side) -> Measurement:
-    """Rows of 128 B that Spark generates, written to a topic."""
+    """Measure writing rows of 128 B, generated by Spark, to a topic."""
     rows = stage.scaled(_SINK_ROWS)
     body = f"CAST(rpad(lpad(CAST(id AS string), 16, '0'), {_SMALL}, 'x') AS binary) AS body"
     generated = stage.spark.range(0, rows, 1, 2).selectExpr(body)
@@ -183,7 +183,7 @@ def sink(stage: Stage, side: Side) -> Measurement:
 
 
 def memory(stage: Stage, side: Side) -> Measurement:
-    """The peak of a Python worker while a query reads a GiB of bodies."""
+    """Measure the peak memory of a Python worker while a query reads 1 GiB of bodies."""
     filling = stage.filling(_LARGE)
     times = -(-int(_GIBIBYTE * stage.scale) // (filling.messages * _LARGE))
     rows = reduce(DataFrame.unionAll, [side.batch(filling)] * times)
@@ -243,7 +243,7 @@ ROWS: Final = {
 
 
 def to_noop(rows: DataFrame) -> None:
-    """Let Spark read all of it, and throw it away."""
+    """Let Spark read all rows and discard them."""
     rows.write.format("noop").mode("overwrite").save()
 
 
@@ -265,6 +265,6 @@ def _input_rows(progress: Any) -> int:
 
 
 def turns(sides: Sequence[Side], number: int) -> Sequence[Side]:
-    """All sides; who begins changes from round to round."""
+    """Return all systems; the first one changes from round to round."""
     begin = number % len(sides)
     return [*sides[begin:], *sides[:begin]]

@@ -1,4 +1,4 @@
-"""The Spark session that both sides run in."""
+"""The Spark session that all measurements use."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SETTINGS: Final = {
 
 @contextmanager
 def spark_session(home: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
-    """local[2], its files below `home`."""
-    # Spark would take the python3 of the PATH for its workers.
+    """Create a session with local[2] and its files below `home`."""
+    # By default, Spark starts its workers with the python3 of the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("rocketmq beside kafka")
     own_settings = {
@@ -45,6 +45,6 @@ def spark_session(home: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
 
 
 def jvm_pid(spark: SparkSession) -> int:
-    """Of the process that is driver and executor."""
+    """Return the process id of the JVM, which is driver and executor."""
     jvm: Any = spark.sparkContext._jvm
     return int(jvm.java.lang.ProcessHandle.current().pid())

@@ -1,4 +1,4 @@
-"""The two sides of a comparison, as Spark sees them: how to read, to write, and to feed a topic."""
+"""The systems under comparison as Spark uses them: reading, writing, and feeding a topic."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ _KAFKA_HEADERS: Final = (
 
 
 class Feeder(Protocol):
-    """Puts messages into one topic, some into each of its queues."""
+    """Sends messages to one topic, a number of them to each queue."""
 
     def feed(self, for_each_queue: int) -> None:
-        """Returns when all are acknowledged."""
+        """Send and wait for all acknowledgements."""
 
 
 class Side(Protocol):
-    """A broker, and Spark's way to it."""
+    """A broker, and the Spark source and sink for it."""
 
     @property
     def name(self) -> str:
-        """As in the tables."""
+        """Name in the tables."""
 
     @property
     def broker_pid(self) -> int:
-        """Whose CPU counts."""
+        """Process id whose CPU is counted."""
 
     def fill(self, filling: Filling) -> None:
-        """Make the topic."""
+        """Create and fill the topic."""
 
     def batch(self, filling: Filling, *, with_properties: bool = True) -> DataFrame:
-        """All of a topic, all columns."""
+        """Return a batch read of the whole topic, with all columns."""
 
     def stream(self, topic: str, options: dict[str, str], *, with_properties: bool = True) -> DataFrame:
-        """The same as a stream from the beginning."""
+        """Return the same as a stream from the beginning."""
 
     def write(self, rows: DataFrame, topic: str) -> None:
-        """Write rows; their column `body` is what is sent."""
+        """Write rows, whose column `body` is the message body."""
 
     def feeder(self, topic: str, body_bytes: int) -> Any:
-        """A context manager that gives a Feeder to a new topic."""
+        """Return a context manager with a Feeder for a new topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class RocketMQ:
-    """Our connector with a broker of ours."""
+    """This connector with this project's broker."""
 
     spark: SparkSession
     name: str
@@ -125,7 +125,7 @@ class Kafka:
     name: str = "Kafka"
 
     def fill(self, filling: Filling) -> None:
-        """By Spark's Kafka sink."""
+        """Write with Spark's Kafka sink."""
         self._create_topic(filling.topic)
         rows = [text.format(size=filling.body_bytes) for text in _KAFKA_ROWS]
         if filling.headers:
@@ -133,7 +133,7 @@ class Kafka:
         self._save(self.spark.range(filling.messages).selectExpr(*rows), filling.topic)
 
     def batch(self, filling: Filling, *, with_properties: bool = True) -> DataFrame:
-        """All columns that it gives by default, `with_properties` or not; headers, where there are some."""
+        """Select all default columns, `with_properties` or not, and headers if the topic has some."""
         options = self._options(filling.topic) | {"includeHeaders": str(filling.headers).lower()}
         return self.spark.read.format("kafka").options(**options).load()
 
@@ -147,7 +147,7 @@ class Kafka:
 
     @contextmanager
     def feeder(self, topic: str, body_bytes: int) -> Iterator[_KafkaFeeder]:
-        """By Kafka's producer in Spark's JVM."""
+        """Feed with Kafka's producer in Spark's JVM."""
         self._create_topic(topic)
         clients = self._jvm.org.apache.kafka.clients.producer
         producer = clients.KafkaProducer(
@@ -155,7 +155,7 @@ class Kafka:
         )
         body = b"x" * body_bytes
         try:
-            # A record is sent as often as it is given.
+            # The same record can be sent repeatedly.
             yield _KafkaFeeder(
                 producer, [clients.ProducerRecord(topic, number, None, body) for number in range(QUEUES)]
             )
@@ -178,8 +178,9 @@ class Kafka:
         try:
             wanted = admins.NewTopic(topic, util.Optional.of(QUEUES), util.Optional.empty())
             admin.createTopics(util.List.of(wanted)).all().get()
-            # An idempotent producer can lose the first records to a partition that its leader is yet to make:
-            # they come after later ones, and are refused. A leader that tells offsets has the partition.
+            # An idempotent producer can lose the first records to a partition that its leader has not created
+            # yet: they arrive after later ones and are rejected. A leader that answers requests for offsets
+            # has created the partition.
             asked = util.HashMap()
             for number in range(QUEUES):
                 partition = self._jvm.org.apache.kafka.common.TopicPartition(topic, number)
@@ -206,7 +207,8 @@ class _KafkaFeeder:
         last = [self._send(record, for_each_queue) for record in self.records]
         self.producer.flush()
         self.fed += for_each_queue
-        # A send that fails at once tells its own future alone: the offsets show whether one is missing.
+        # A send that fails at once reports it only in its own future: the offsets show whether one is
+        # missing.
         offsets = [sent.get().offset() for sent in last]
         if offsets != [self.fed - 1] * len(offsets):
             raise RuntimeError(f"Kafka lacks records: the last offsets are {offsets}, {self.fed} were sent")

@@ -1,4 +1,4 @@
-"""What is read: topics with the same bodies and keys in our brokers and in Kafka."""
+"""Topics with the same bodies and keys on this project's broker and on Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BATCH: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """A topic of so many messages with keys, and bodies of so many bytes; `headers`: with tag and region."""
+    """A topic with a number of messages with keys, and their body size. `headers`: with tag and region."""
 
     topic: str
     messages: int
@@ -28,12 +28,12 @@ class Filling:
 
 
 def queue_sizes(messages: int, queues: int = QUEUES) -> list[int]:
-    """So many messages over the queues, evenly."""
+    """Distribute a number of messages evenly over the queues."""
     return [messages // queues + (number < messages % queues) for number in range(queues)]
 
 
 async def fill_rocketmq(namesrv: str, filling: Filling, queues: int = QUEUES) -> None:
-    """Fill a topic by the SDK. Messages have the properties that the SDK and the broker add besides."""
+    """Fill a topic with the SDK. SDK and broker add properties of their own."""
     async with Admin(namesrv) as admin:
         await admin.create_topic(filling.topic, queues=queues)
     async with Producer(namesrv, group="bench-fill") as producer:

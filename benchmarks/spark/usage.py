@@ -1,4 +1,4 @@
-"""What the processes of a measurement use: CPU by part, and the memory of Python workers (Linux: /proc)."""
+"""Resource usage of a measurement: CPU by component, and memory of Python workers (Linux: /proc)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RESET_PEAK: Final = "5"  # proc(5), clear_refs
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Seconds of CPU, user and system: Spark's JVM, the Python processes that it starts, the broker."""
+    """CPU seconds, user and system, of Spark's JVM, its Python processes and the broker."""
 
     jvm: float
     python: float
@@ -22,12 +22,12 @@ class Cpu:
 
     @property
     def total(self) -> float:
-        """All three."""
+        """The sum of all three."""
         return self.jvm + self.python + self.broker
 
 
 class CpuMeter:
-    """Measures from when it is made; Python workers come and go meanwhile."""
+    """Measures from its creation on; Python workers may start and end meanwhile."""
 
     def __init__(self, jvm_pid: int, broker_pid: int) -> None:
         self._jvm_pid = jvm_pid
@@ -35,11 +35,11 @@ class CpuMeter:
         self._before = self._look()
 
     def used(self) -> Cpu:
-        """What was used since."""
+        """Return the usage since the creation."""
         before, now = self._before, self._look()
         none = _Seconds(0.0, 0.0)
         grown = {pid: used - before.get(pid, none) for pid, used in now.items()}
-        # Processes that ended count with who waited for them; of orphans nothing is known any more.
+        # Ended processes count with the parent that waited for them; the CPU of orphans is unknown.
         ended = sum(before[pid].own + before[pid].children for pid in before.keys() - now.keys())
         waited_for = sum(each.children for pid, each in grown.items() if pid != self._broker_pid)
         living = sum(each.own for pid, each in grown.items() if pid not in (self._jvm_pid, self._broker_pid))
@@ -50,33 +50,33 @@ class CpuMeter:
     def _look(self) -> dict[int, _Seconds]:
         seen = {pid: _seconds(pid) for pid in (self._jvm_pid, self._broker_pid)}
         for pid in descendants(self._jvm_pid):
-            with suppress(FileNotFoundError, ProcessLookupError):  # it ended just now
+            with suppress(FileNotFoundError, ProcessLookupError):  # the process has just ended
                 seen[pid] = _seconds(pid)
         return seen
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below a process that live now."""
+    """Return the live descendants of a process."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(FileNotFoundError, ProcessLookupError):
                 children.setdefault(int(_fields(int(folder.name))[1]), []).append(int(folder.name))
     found = list(children.get(pid, []))
-    for each in found:  # grows meanwhile
+    for each in found:  # the list grows meanwhile
         found += children.get(each, [])
     return found
 
 
 def reset_peaks(jvm_pid: int) -> None:
-    """Let the peak memory of the Python processes begin anew."""
+    """Reset the peak memory of the Python processes."""
     for pid in descendants(jvm_pid):
         with suppress(FileNotFoundError, ProcessLookupError):
             Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)
 
 
 def peak_bytes(jvm_pid: int) -> int:
-    """The largest peak of resident memory of a Python process that lives now. RuntimeError if none does."""
+    """Return the largest peak of resident memory of the live Python processes; RuntimeError without any."""
     peaks = [peak for pid in descendants(jvm_pid) if (peak := _peak_bytes(pid))]
     if not peaks:
         raise RuntimeError("there is no Python worker: they end after a minute of idleness")
@@ -93,7 +93,7 @@ def _peak_bytes(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Seconds:
-    """CPU of a process, and of its children that have ended and were waited for."""
+    """Return the CPU of a process, and of its ended children that were waited for."""
 
     own: float
     children: float
@@ -110,6 +110,6 @@ def _seconds(pid: int) -> _Seconds:
 
 
 def _fields(pid: int) -> list[str]:
-    """What proc(5) numbers from 3 on: state, parent …"""
-    # The command name in parentheses may hold anything, what follows its last ')' does not.
+    """Return the fields that proc(5) numbers from 3 on: state, parent …"""
+    # The command name in parentheses may contain anything; the fields after its last ')' do not.
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

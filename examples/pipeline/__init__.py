@@ -1,5 +1,5 @@
-"""An access log through a broker and Spark: `make pipeline`. Described in docs/pipeline.md.
+"""An access log processed by a broker and Spark: `make pipeline`. Described in docs/pipeline.md.
 
-Each module but the small shared ones (`lines`, `records`, `programs`, `spark_cluster`) is a program:
-`python -m examples.pipeline.NAME --help`.
+Each module except the shared ones (`lines`, `records`, `programs`, `spark_cluster`) is a program: `python -m
+examples.pipeline.NAME --help`.
 """

@@ -25,45 +25,47 @@ _SAMPLES: Final = 1200
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A count that grows: how far it was at which time (s since the begin)."""
+    """A growing count and the times at which it was recorded (seconds since the start)."""
 
     seconds: list[float]
     counts: list[int]
 
     @classmethod
     def of(cls, records: Sequence[Record], count: str, begin: float) -> Progress:
-        """The records' counts, from 0 at the begin."""
+        """The counts of records, from 0 at the start."""
         later = [record for record in records if record["time"] > begin]
         return cls([0.0, *(one["time"] - begin for one in later)], [0, *(one[count] for one in later)])
 
     def rates(self, at_least_seconds: float) -> tuple[list[float], list[float]]:
-        """Edges, and counts a second between them; what is closer together than that is one step."""
+        """Return edges of intervals, and counts per second in each. Records in quick succession share an
+        interval.
+        """
         edges, marks = [self.seconds[0]], [self.counts[0]]
         for second, count in zip(self.seconds, self.counts, strict=True):
             if second - edges[-1] >= at_least_seconds:
                 edges.append(second)
                 marks.append(count)
-        if edges[-1] < self.seconds[-1]:  # what is left over makes the last step longer
+        if edges[-1] < self.seconds[-1]:  # the last interval takes the remainder
             begun = max(1, len(edges) - 1)
             edges[begun:], marks[begun:] = [self.seconds[-1]], [self.counts[-1]]
         steps = zip(pairwise(edges), pairwise(marks), strict=True)
         return edges, [(after - before) / (end - begin) for (begin, end), (before, after) in steps]
 
     def between(self, second: float) -> float:
-        """The count at a time, as if it had grown evenly from one record to the next."""
+        """Return the count at a time, interpolated between two records."""
         for (begin, end), (before, after) in zip(pairwise(self.seconds), pairwise(self.counts), strict=True):
             if begin <= second < end:
                 return before + (after - before) * (second - begin) / (end - begin)
         return float(self.counts[-1])
 
     def at(self, second: float) -> int:
-        """The count at a time, as one that grows in jumps."""
+        """Return the count at a time as recorded last."""
         passed = [count for when, count in zip(self.seconds, self.counts, strict=True) if when <= second]
         return passed[-1]
 
 
 def lag(sent: Progress, read: Progress) -> tuple[list[float], list[float]]:
-    """Times, and how many messages were sent and not in a batch that had ended."""
+    """Return times, and the number of messages sent but not in a finished batch."""
     end = max(sent.seconds[-1], read.seconds[-1])
     even = [end * number / _SAMPLES for number in range(_SAMPLES + 1)]
     times = sorted({*even, *read.seconds})
@@ -71,7 +73,7 @@ def lag(sent: Progress, read: Progress) -> tuple[list[float], list[float]]:
 
 
 def draw(work: Work) -> None:
-    """Write the chart. Raises ValueError where the run has left nothing to draw."""
+    """Write the chart. Raises ValueError if the run has no records."""
     replayed, batches = read_all(work.replay_progress), read_all(work.job_progress)
     if not replayed or not batches:
         raise ValueError(f"{work.folder} has no records of a run")
@@ -119,7 +121,7 @@ def _finish(axes: Axes) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("work", type=Path, help="the folder of a run")
+    parser.add_argument("work", type=Path, help="folder of a run")
     draw(Work(parser.parse_args().work))
 
 

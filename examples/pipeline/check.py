@@ -1,10 +1,10 @@
-"""Compare what came out of the pipeline with the log: exit code 1 if one message is missing, or is too many.
+"""Compare the output of the pipeline with the log. The exit code is 1 for any missing or surplus message.
 
     python -m examples.pipeline.check WORK [--namesrv 127.0.0.1:9876 --alerts-topic alerts]
 
-The log is counted again, by other code than the job's. What has to agree with it: what the replay says it
-sent, the counts in Parquet, what the job could not read, and the alerts, which are read from their topic and
-kept in WORK; without --namesrv, those kept there are compared.
+The log is counted again, by other code than the job's. These must agree with it: the replay's report of what
+it sent, the counts in Parquet, the lines that the job could not parse, and the alerts. The alerts are read
+from their topic and saved in WORK; without --namesrv, the saved ones are compared.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _POLL_SECONDS: Final = 5.0
 _ROW_ID: Final = "SPARK_ROW_ID"
 
 Alert = tuple[datetime, int, int]
-"""A minute, its lines, and how many of them have a status of 5xx."""
+"""A minute, its lines, and how many of them have a 5xx status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The folder of one run: what is where."""
+    """The files in the folder of one run."""
 
     folder: Path
 
@@ -45,7 +45,7 @@ class Work:
 
     @property
     def tally(self) -> Path:
-        """What the replay sent, by minute and status."""
+        """Lines sent by the replay, by minute and status."""
         return self.folder / "sent.json"
 
     @property
@@ -58,7 +58,7 @@ class Work:
 
     @property
     def aggregates(self) -> Path:
-        """Parquet of the counts."""
+        """Parquet files with the counts."""
         return self.folder / "aggregates"
 
     @property
@@ -67,7 +67,7 @@ class Work:
 
     @property
     def alerts(self) -> Path:
-        """Copies of the alerts in their topic."""
+        """Copies of the messages in the alerts' topic."""
         return self.folder / "alerts.jsonl"
 
     @property
@@ -76,15 +76,15 @@ class Work:
 
     @property
     def logs(self) -> Path:
-        """What the programs print."""
+        """Outputs of the programs."""
         return self.folder / "logs"
 
 
-# --- what came out ---
+# --- actual results ---
 
 
 def aggregated(folder: Path) -> Tally:
-    """The counts in Parquet. Raises ValueError where a minute and status were given out twice."""
+    """Return the counts in Parquet. Raises ValueError if a minute and status appear twice."""
     table = pq.read_table(folder, columns=["minute", "status", "lines"])
     tally = Tally()
     for minute, status, lines in zip(*(table[name].to_pylist() for name in table.column_names), strict=True):
@@ -113,11 +113,11 @@ def keep_alerts(namesrv: str, topic: str, path: Path) -> None:
                 append(path, {"row": message.properties.get(_ROW_ID), **json.loads(message.body)})
 
 
-# --- what should have come out ---
+# --- expected results ---
 
 
 def alerts_of(tally: Tally, rule: AlertRule) -> list[Alert]:
-    """The alerts that these counts call for."""
+    """Return the alerts expected for these counts."""
     lines: Counter[datetime] = Counter()
     errors: Counter[datetime] = Counter()
     for (minute, status), count in tally.counts.items():
@@ -130,11 +130,11 @@ def alerts_of(tally: Tally, rule: AlertRule) -> list[Alert]:
     ]
 
 
-# --- the comparison ---
+# --- comparison ---
 
 
 def differences(work: Work, rule: AlertRule) -> Iterator[str]:
-    """What does not agree, in words; nothing where everything does."""
+    """Yield a description of each difference."""
     with work.log.open("rb") as log:
         wanted = Tally.of(log)
     yield from _counts_differ("sent", wanted.counts, Tally.load(work.tally).counts)
@@ -180,7 +180,7 @@ def _told(key: Key) -> str:
 
 
 def summary(work: Work) -> str:
-    """What there is, in one line."""
+    """Return a summary on one line."""
     tally = aggregated(work.aggregates)
     minutes = {minute for minute, _ in tally.counts}
     unreadable = sum(batch["unreadable"] for batch in read_all(work.job_progress))
@@ -195,11 +195,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("work", type=Path, help="the folder of a run")
-    parser.add_argument("--namesrv", metavar="HOST:PORT", help="read the alerts from there")
+    parser.add_argument("work", type=Path, help="folder of a run")
+    parser.add_argument("--namesrv", metavar="HOST:PORT", help="read the alerts from this cluster")
     parser.add_argument("--alerts-topic", default="alerts", help="default: %(default)s")
-    parser.add_argument("--alert-percent", type=int, default=usual.percent, help="as the job's")
-    parser.add_argument("--alert-errors", type=int, default=usual.errors, help="as the job's")
+    parser.add_argument("--alert-percent", type=int, default=usual.percent, help="as given to the job")
+    parser.add_argument("--alert-errors", type=int, default=usual.errors, help="as given to the job")
     options = parser.parse_args()
     work = Work(options.work)
     if options.namesrv:

@@ -1,9 +1,9 @@
-"""The Spark job: lines of an access log in, counts by minute and status and alerts out; until SIGTERM.
+"""The Spark job: counts lines of an access log by minute and status and sends alerts, until SIGTERM.
 
     python job.py --namesrv 127.0.0.1:9876 --output OUT --checkpoint CHECKPOINT [--master spark://HOST:7077]
 
-It needs nothing but PySpark and the connector, and is the same on one machine and on a cluster. OUT and
-CHECKPOINT have to be where driver and executors can write: on a cluster, a shared file system.
+It needs only PySpark and the connector, and is the same on one machine and on a cluster. Driver and executors
+must be able to write to OUT and CHECKPOINT: on a cluster, these are on a shared file system.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _MINUTE_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss'Z'"
 _LOOK_SECONDS: Final = 1
 
 
-# --- what it computes ---
+# --- computation ---
 
 
 def parsed(messages: DataFrame) -> DataFrame:
-    """time and status of each line; both null where it is none."""
+    """Parse time and status of each line; both are null for an unreadable line."""
     line = messages.select(f.col("body").cast("string").alias("line"))
-    # Where nothing matches, these are empty texts; the forms with try_ make null of them.
+    # These are empty texts if nothing matches; the try_ functions convert them to null.
     return line.select(
         f.try_to_timestamp(f.regexp_extract("line", _TIME, 1), f.lit(_TIME_FORMAT)).alias("time"),
         f.regexp_extract("line", _STATUS, 1).try_cast("int").alias("status"),
@@ -44,7 +44,9 @@ def parsed(messages: DataFrame) -> DataFrame:
 
 
 def counted(lines: DataFrame, watermark: str) -> DataFrame:
-    """minute, status, lines: given out once, when the watermark has passed the minute's end."""
+    """Count lines by minute and status; each count is emitted once, when the watermark passes the minute's
+    end.
+    """
     observed = lines.observe("lines", f.count_if(f.col("time").isNull()).alias("unreadable"))
     windows = (
         observed.where("time IS NOT NULL")
@@ -56,12 +58,12 @@ def counted(lines: DataFrame, watermark: str) -> DataFrame:
 
 
 def alerts(counts: DataFrame, percent: int, errors: int) -> DataFrame:
-    """The minutes in which too much went wrong, as messages. All counts of a minute have to be there."""
+    """Return alerts as messages. All counts of a minute must be in `counts`."""
     failed = f.when(f.col("status") >= 500, f.col("lines")).otherwise(0)
     minutes = counts.groupBy("minute").agg(f.sum("lines").alias("lines"), f.sum(failed).alias("errors"))
     bad = minutes.where((f.col("errors") >= errors) & (f.col("errors") * 100 >= f.col("lines") * percent))
     told = bad.select(f.date_format("minute", _MINUTE_FORMAT).alias("minute"), "lines", "errors")
-    # Few rows, and in an order of their own: what a repeated batch sends is the same in every respect.
+    # Few rows, in a fixed order: a repeated batch sends exactly the same messages.
     ordered = told.coalesce(1).sortWithinPartitions("minute")
     return ordered.select(
         f.to_json(f.struct("minute", "lines", "errors")).alias("body"),
@@ -70,22 +72,22 @@ def alerts(counts: DataFrame, percent: int, errors: int) -> DataFrame:
     )
 
 
-# --- where it writes to ---
+# --- output ---
 
 
 def writer(options: argparse.Namespace) -> Callable[[DataFrame, int], None]:
-    """What is done with each batch of counts. A batch that is repeated overwrites what it wrote before."""
+    """Write each batch of counts. A repeated batch overwrites its earlier output."""
     namesrv, topic, output = options.namesrv, options.alerts_topic, options.output
     percent, errors = options.alert_percent, options.alert_errors
 
     def write(batch: DataFrame, number: int) -> None:
         batch.persist()
         try:
-            # All partitions have to be computed, also for an empty batch: that is what saves their state.
+            # All partitions must be computed, even for an empty batch, because that saves their state.
             if not batch.count():
                 return
             batch.coalesce(1).write.mode("overwrite").parquet(f"{output}/batch={number}")
-            # The watermark closes a minute for all statuses at once: none of its counts comes later.
+            # The watermark closes a minute for all statuses at once, so its counts are complete.
             sink = alerts(batch, percent, errors).write.format("rocketmq").mode("append")
             sink.option("rocketmq.namesrv.addr", namesrv).option("topic", topic).save()
         finally:
@@ -95,10 +97,10 @@ def writer(options: argparse.Namespace) -> Callable[[DataFrame, int], None]:
 
 
 def started(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
-    """The query, running."""
+    """Start the query."""
     source = (
         spark.readStream.format("rocketmq")
-        .schema("body binary")  # what is not named is not decoded
+        .schema("body binary")  # other columns are not decoded
         .option("rocketmq.namesrv.addr", options.namesrv)
         .option("subscribe", options.topic)
         .option("startingOffsets", "earliest")
@@ -114,13 +116,13 @@ def started(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
     )
 
 
-# --- how it tells of its progress ---
+# --- progress ---
 
 
 def new_records(query: StreamingQuery, after: int) -> Iterator[dict[str, Any]]:
-    """What the batches after the one with that number did."""
+    """Return records of the batches after the one with that number."""
     for progress in query.recentProgress:
-        # A trigger that found nothing to do tells of a batch that has not been run.
+        # A trigger without new messages reports a batch that was not run.
         if progress["batchId"] > after and "addBatch" in progress["durationMs"]:
             yield _record(json.loads(progress.json))
 
@@ -143,14 +145,14 @@ def _record(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 def _messages(offsets: dict[str, dict[str, dict[str, int]]]) -> int:
-    """Offsets of all queues, together: how many messages come before them."""
+    """Return the sum of all queue offsets: the number of messages before them."""
     return sum(
         offset for brokers in offsets.values() for each in brokers.values() for offset in each.values()
     )
 
 
 def follow(query: StreamingQuery, path: Path | None, stop: threading.Event) -> None:
-    """Write progress to a file until told to stop. Raises what ended the query."""
+    """Append progress records to a file until stopped. Raises the error of a failed query."""
     last = -1
     while True:
         stopping = stop.is_set()
@@ -163,12 +165,12 @@ def follow(query: StreamingQuery, path: Path | None, stop: threading.Event) -> N
             return
 
 
-# --- the program ---
+# --- program ---
 
 
 def session(options: argparse.Namespace) -> SparkSession:
-    """Spark, here or on a cluster."""
-    # Workers would take the python3 of the PATH, which need not have the connector.
+    """Create the session, local or on a cluster."""
+    # By default, workers use the python3 of the PATH, which may lack the connector.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("access log").master(options.master)
     builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.ui.enabled", "false")
@@ -184,24 +186,30 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--namesrv", required=True, help="the name server, host:port")
-    parser.add_argument("--topic", default="access-log", help="to read; default: %(default)s")
-    parser.add_argument("--alerts-topic", default="alerts", help="to write to; default: %(default)s")
+    parser.add_argument("--namesrv", required=True, help="name server, host:port")
+    parser.add_argument("--topic", default="access-log", help="topic to read; default: %(default)s")
+    parser.add_argument("--alerts-topic", default="alerts", help="topic to write to; default: %(default)s")
     parser.add_argument("--output", required=True, help="folder for the counts, as Parquet")
     parser.add_argument("--checkpoint", required=True, help="folder for the checkpoint")
     parser.add_argument("--master", default="local[2]", help="default: %(default)s")
-    parser.add_argument("--partitions", type=int, default=4, help="parts of the state; default: %(default)s")
     parser.add_argument(
-        "--watermark", default="10 minutes", help="how late a line may be; default: %(default)s"
+        "--partitions", type=int, default=4, help="partitions of the state; default: %(default)s"
     )
-    parser.add_argument("--trigger", default="1 second", help="between batches; default: %(default)s")
-    parser.add_argument("--max-lines", type=int, default=250_000, help="of a batch; default: %(default)s")
     parser.add_argument(
-        "--alert-percent", type=int, default=10, help="an alert: so many 5xx; default: %(default)s"
+        "--watermark", default="10 minutes", help="maximum delay of a line; default: %(default)s"
     )
-    parser.add_argument("--alert-errors", type=int, default=5, help="and at least; default: %(default)s")
-    parser.add_argument("--progress", type=Path, metavar="FILE", help="append to it what each batch did")
-    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting")
+    parser.add_argument("--trigger", default="1 second", help="interval of batches; default: %(default)s")
+    parser.add_argument(
+        "--max-lines", type=int, default=250_000, help="lines per batch; default: %(default)s"
+    )
+    parser.add_argument(
+        "--alert-percent", type=int, default=10, help="share of 5xx for an alert; default: %(default)s"
+    )
+    parser.add_argument("--alert-errors", type=int, default=5, help="and minimum count; default: %(default)s")
+    parser.add_argument(
+        "--progress", type=Path, metavar="FILE", help="append a record per batch to this file"
+    )
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="Spark setting")
     return parser.parse_args()
 
 

@@ -24,7 +24,7 @@ _Raw = tuple[bytes, bytes, bytes]
 
 @dataclass(slots=True)
 class Tally:
-    """How many lines there are of each minute (UTC) and status, and of how many nobody can tell."""
+    """Number of lines by minute (UTC) and status, and number of unreadable lines."""
 
     counts: Counter[Key] = field(default_factory=Counter)
     unreadable: int = 0
@@ -35,7 +35,7 @@ class Tally:
         raw: Counter[_Raw | None] = Counter()
         for line in lines:
             match = _LINE.match(line)
-            # Most lines share minute and status with others: what is costly is done once for each pair.
+            # Many lines share minute and status: the expensive parsing runs once per pair.
             raw[None if match is None else (match[1], match[2], match[3])] += 1
         tally = cls(unreadable=raw.pop(None, 0))
         for key, count in raw.items():
@@ -45,22 +45,22 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """All lines."""
+        """The number of all lines."""
         return self.counts.total() + self.unreadable
 
     @property
     def last_minute(self) -> datetime:
-        """The newest minute that has lines. Raises ValueError where there is none."""
+        """The newest minute with lines. Raises ValueError if there is none."""
         return max(minute for minute, _ in self.counts)
 
     def save(self, path: Path) -> None:
-        """As JSON."""
+        """Write the counts as JSON."""
         rows = [(minute.isoformat(), status, count) for (minute, status), count in self.counts.items()]
         path.write_text(json.dumps({"unreadable": self.unreadable, "counts": sorted(rows)}))
 
     @classmethod
     def load(cls, path: Path) -> Tally:
-        """What `save` wrote."""
+        """Read counts written by `save`."""
         saved = json.loads(path.read_text())
         rows = saved["counts"]
         counts = Counter({(datetime.fromisoformat(minute), status): count for minute, status, count in rows})
@@ -73,18 +73,18 @@ def _key(raw: _Raw) -> Key:
 
 
 def log_line(moment: datetime, address: str, request: str, status: int, size_bytes: int, agent: str) -> str:
-    """One line, without its end."""
+    """Parse one line, given without its line end."""
     when = moment.strftime("%d/%b/%Y:%H:%M:%S %z")
     return f'{address} - - [{when}] "{request}" {status} {size_bytes} "-" "{agent}"'
 
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """A minute is an alert when `percent` of its lines, and no fewer than `errors`, have a status of 5xx."""
+    """A minute is an alert if `percent` of its lines, and at least `errors`, have a 5xx status."""
 
     percent: int = 10
     errors: int = 5
 
     def applies(self, lines: int, errors: int) -> bool:
-        """Whole numbers only: Spark has to come to the same result."""
+        """Decide with integers only, so that Spark gets the same result."""
         return errors >= self.errors and errors * 100 >= self.percent * lines

@@ -1,8 +1,8 @@
-"""Write an access log to try things with: `python -m examples.pipeline.make_log FILE --lines 100000`.
+"""Generate an access log: `python -m examples.pipeline.make_log FILE --lines 100000`.
 
-The same arguments give the same log. As in a server's own log, a line is written when its request ends, and
-tells when it began: lines are a little out of order. Traffic rises and falls, most requests go well; twice
-there is an outage, with many answers of 5xx. A few lines are cut off, as where a disk was full.
+The same arguments give the same log. As in a server's own log, a line is written when its request ends and
+has the time when it began, so lines are slightly out of order. Traffic rises and falls, and most requests
+succeed. There are two outages with many 5xx responses. A few lines are truncated, as after a full disk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from examples.pipeline.lines import log_line
 
 BEGIN: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
 LATEST_SECONDS: Final = 30.0
-"""How much older than its neighbours a line can be: no request takes longer."""
+"""Maximum age of a line compared with its neighbours, in seconds: the longest duration of a request."""
 
 _USUAL_SECONDS: Final = 0.8
 _OUTAGES: Final = ((0.40, 0.45), (0.78, 0.80))
@@ -42,7 +42,7 @@ _OUTAGE: Final = tuple(accumulate((500, 30, 10, 30, 6, 124, 300)))
 
 
 def log_lines(count: int, hours: float = 2.0, seed: int = 1) -> Iterator[str]:
-    """The lines of a log that spans so many hours."""
+    """Yield the lines of a log that spans `hours`."""
     chance = random.Random(seed)
     span = timedelta(hours=hours)
     addresses = [".".join(str(chance.randint(1, 254)) for _ in range(4)) for _ in range(5_000)]
@@ -57,7 +57,7 @@ def log_lines(count: int, hours: float = 2.0, seed: int = 1) -> Iterator[str]:
         )
         for number, address, path, agent in begun:
             passed = number / count
-            # The derivative stays positive: the clock runs faster and slower, never back.
+            # The derivative stays positive: the clock changes its pace, but never runs backwards.
             ended = BEGIN + span * (passed + _WAVE * math.sin(2 * math.pi * passed) / (2 * math.pi))
             took = min(chance.expovariate(1 / _USUAL_SECONDS), LATEST_SECONDS)
             status = chance.choices(_STATUSES, cum_weights=_weights(passed))[0]
@@ -88,10 +88,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", type=Path, help="the log to write")
+    parser.add_argument("file", type=Path, help="log to write")
     parser.add_argument("--lines", type=int, default=1_000_000, help="default: %(default)s")
-    parser.add_argument("--hours", type=float, default=2.0, help="how long it is; default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="another seed, another log; default: %(default)s")
+    parser.add_argument("--hours", type=float, default=2.0, help="time span; default: %(default)s")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the random numbers; default: %(default)s"
+    )
     options = parser.parse_args()
     write_log(options.file, options.lines, options.hours, options.seed)
 

@@ -1,4 +1,4 @@
-"""Programs that run beside this one and end with it; what they print goes to files."""
+"""Child programs that end with this one; their output goes to files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TAIL_LINES: Final = 15
 
 
 class ProgramFailed(Exception):
-    """A program ended with an error, or ended at all, or said nothing."""
+    """A program failed, ended too early, or printed nothing."""
 
 
 class Program:
-    """One process. `async with` starts it, and ends it in order: SIGTERM, and after a while SIGKILL."""
+    """One process. `async with` starts it and ends it gracefully: SIGTERM, and after a while SIGKILL."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Program:
         logs: Path,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`environment`: what is set beside this process's own."""
+        """`environment`: variables to set in addition to this process's own."""
         self.name = name
         self.log = logs / f"{name.replace(' ', '-')}.log"
         self._command = [str(part) for part in command]
@@ -42,7 +42,7 @@ class Program:
     async def __aenter__(self) -> Program:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as log:
-            # A session of its own, or the terminal's Ctrl-C would reach all programs at once, in no order.
+            # In a session of its own: Ctrl-C in the terminal would stop all programs at once, in no order.
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -75,7 +75,7 @@ class Program:
         return self._process.returncode is None
 
     async def says(self, beginning: str, timeout_seconds: float) -> str:
-        """Wait until it prints a line that begins so, and give the line. Raises ProgramFailed."""
+        """Wait for a printed line with this beginning, and return the line. Raises ProgramFailed."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
@@ -90,21 +90,21 @@ class Program:
             ) from None
 
     def must_run(self) -> None:
-        """Raises ProgramFailed where it has ended."""
+        """Raise ProgramFailed if the program has ended."""
         if not self.running:
             raise ProgramFailed(f"{self._last()}\nthe {self.name} has ended with {self._process.returncode}")
 
     async def ended(self) -> int:
-        """Wait for its end; its exit code."""
+        """Wait for the end; return the exit code."""
         return await self._process.wait()
 
     async def done(self) -> None:
-        """Wait for its end. Raises ProgramFailed where the exit code is not 0."""
+        """Wait for the end. Raises ProgramFailed for an exit code other than 0."""
         if await self.ended():
             self.must_run()
 
     def printed(self) -> str:
-        """All that it printed so far."""
+        """Return the output so far."""
         return self.log.read_text(errors="replace")
 
     def _lines(self) -> list[str]:
@@ -115,13 +115,13 @@ class Program:
 
 
 def _end_with_parent() -> None:
-    """Let Linux end a program whose parent was killed without a chance to do so."""
+    """Let Linux end a program whose parent is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def memory_bytes(pid: int) -> int:
-    """What a process has of its own, without the files that it maps; 0 where that cannot be told."""
+    """Return the private memory of a process in bytes, without mapped files; 0 if unknown."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

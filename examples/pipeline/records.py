@@ -1,4 +1,4 @@
-"""Progress that programs write for one another: a file with a JSON object for each line."""
+"""Progress records exchanged between programs: a file with one JSON object per line."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ Record = dict[str, Any]
 
 
 def append(path: Path, record: Record) -> None:
-    """Add a record."""
+    """Append a record."""
     with path.open("a") as file:
         file.write(json.dumps(record) + "\n")
 
 
 def read_all(path: Path) -> list[Record]:
-    """All records; none where there is no file."""
+    """Return all records; none if there is no file."""
     return Follower(path).take()
 
 
 class Follower:
-    """Reads what is appended to a file by another program; half a line is left for the next time."""
+    """Follows a file that another program appends to. An incomplete last line is read next time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._position = 0
 
     def take(self) -> list[Record]:
-        """What is new."""
+        """Return the records appended since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

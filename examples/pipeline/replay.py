@@ -1,7 +1,6 @@
 """Send a log to a topic, line by line: `python -m examples.pipeline.replay NAMESRV LOG`.
 
-At a rate of so many lines a second, or as fast as it goes. Ends with exit code 0 when every line has been
-acknowledged.
+The rate is given in lines per second, or unlimited. Exits with code 0 when every line has been acknowledged.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _PATIENCE_SECONDS: Final = 30.0
 
 
 class Replay:
-    """Lines on their way to a topic: at most `in_flight` of them are sent and not yet acknowledged."""
+    """Sends lines to a topic, with at most `in_flight` unacknowledged ones."""
 
     def __init__(self, producer: Producer, topic: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._producer = producer
@@ -33,12 +32,12 @@ class Replay:
         self.acknowledged = 0
 
     async def send(self, lines: Iterator[bytes], in_flight: int, rate: float = 0.0) -> None:
-        """Send all; `rate`: lines a second, 0 for as many as go. Raises ClientError, in a group."""
+        """Send all lines. `rate`: lines per second, 0 for unlimited. Raises ClientError, in a group."""
         began = self._clock()
         numbered = enumerate(lines)
 
         async def one_of_many() -> None:
-            """Takes the next line when its last one has been acknowledged."""
+            """Send the next line after the previous one has been acknowledged."""
             for number, line in numbered:
                 if rate and (early := began + number / rate - self._clock()) > 0:
                     await asyncio.sleep(early)
@@ -50,7 +49,7 @@ class Replay:
                 group.create_task(one_of_many())
 
     async def report(self, path: Path) -> None:
-        """Append to a file how far it is, until cancelled."""
+        """Append progress records to a file until cancelled."""
         while True:
             self.report_once(path)
             await asyncio.sleep(_REPORT_SECONDS)
@@ -60,7 +59,7 @@ class Replay:
 
 
 async def replay(options: argparse.Namespace) -> None:
-    """Send the log, tell how it goes."""
+    """Send the log and print the rate."""
     lines = options.log.read_bytes().splitlines()
     producer = Producer(
         options.namesrv,
@@ -89,16 +88,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("namesrv", help="the name server, host:port")
-    parser.add_argument("log", type=Path, help="the log to send")
+    parser.add_argument("namesrv", help="name server, host:port")
+    parser.add_argument("log", type=Path, help="log to send")
     parser.add_argument("--topic", default=TOPIC, help="default: %(default)s")
-    parser.add_argument("--rate", type=float, default=0.0, help="lines a second; default: as many as go")
+    parser.add_argument("--rate", type=float, default=0.0, help="lines per second; default: unlimited")
     parser.add_argument(
-        "--in-flight", type=int, default=_IN_FLIGHT, help="lines under way at once; default: %(default)s"
+        "--in-flight", type=int, default=_IN_FLIGHT, help="unacknowledged lines at once; default: %(default)s"
     )
-    parser.add_argument("--progress", type=Path, metavar="FILE", help="append to it how many were sent, when")
+    parser.add_argument("--progress", type=Path, metavar="FILE", help="append progress records to this file")
     parser.add_argument(
-        "--tally", type=Path, metavar="FILE", help="write the lines by minute and status to it"
+        "--tally", type=Path, metavar="FILE", help="write the lines by minute and status to this file"
     )
     asyncio.run(replay(parser.parse_args()))
 

@@ -1,8 +1,8 @@
-"""`make pipeline`: a log through a broker and Spark, and a check at the end that every line has been counted.
+"""`make pipeline`: a log processed by a broker and Spark, with a final check that every line was counted.
 
-Starts a broker with a name server, and the Spark job; sends the log; when the job has read everything, ends
-the last minutes by one line of a later time; stops the job, checks what came out, and draws a chart. All
-files are in the folder --work. The exit code is 0 where all counts agree to the message.
+Starts a broker with a name server and the Spark job, and sends the log. When the job has read everything, one
+line of a later time closes the last minutes. Then the job is stopped, the output is checked, and a chart is
+drawn. All files are in the folder --work. The exit code is 0 if all counts match exactly.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MARK: Final = ".pipeline"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where messages go: a name server, and the two topics of this run."""
+    """The name server and the two topics of this run."""
 
     namesrv: str
     topic: str
@@ -53,7 +53,7 @@ class Run:
         self._stack = AsyncExitStack()
 
     async def run(self) -> int:
-        """The exit code. Raises ProgramFailed, ClientError."""
+        """Return the exit code. Raises ProgramFailed, ClientError."""
         async with self._stack:
             broker, place = await self._messaging()
             cluster = await self._cluster()
@@ -61,10 +61,10 @@ class Run:
             print(summary, flush=True)
             return await self._judged(place)
 
-    # --- what it runs on ---
+    # --- servers ---
 
     async def _messaging(self) -> tuple[Program | None, Place]:
-        """The given name server, or a broker of our own; the topics are made."""
+        """Use the given name server, or start a broker; create the topics."""
         broker, namesrv, suffix = None, self._options.namesrv, f"-{time.strftime('%Y%m%d-%H%M%S')}"
         if namesrv is None:
             command: list[str | Path] = [
@@ -93,10 +93,10 @@ class Run:
         cluster = SparkCluster(self._options.workers, folder, self._work.logs, _WORKER_MEMORY)
         return await self._stack.enter_async_context(cluster)
 
-    # --- the stream ---
+    # --- stream ---
 
     async def _streamed(self, broker: Program | None, place: Place, cluster: SparkCluster | None) -> str:
-        """Everything sent, read, and closed; what that was like."""
+        """Send the log and wait until all of it is read and closed. Return a summary."""
         options, work = self._options, self._work
         began = time.monotonic()
         async with self._job(place, cluster) as job:
@@ -121,10 +121,10 @@ class Run:
         )
 
     async def _close_the_last_minute(self, place: Place, watch: Watch) -> None:
-        """Spark gives out a minute when it has seen a line that is later by the watermark: send one.
+        """Close the last minutes: send a line that is later by the watermark.
 
-        Only now, when everything else is read: queues are read side by side, and a line in one of them that
-        is so much later would make those that are still to come in others too late.
+        Spark emits a minute only then. The line is sent after everything else has been read: queues are read
+        in parallel, and such a late line in one queue would make unread lines of other queues too late.
         """
         end = Tally.load(self._work.tally).last_minute + MINUTE
         later = end + timedelta(minutes=self._options.watermark_minutes + 1)
@@ -149,7 +149,8 @@ class Run:
 
     def _replay(self, place: Place) -> Program:
         options, work = self._options, self._work
-        # Lines sent side by side may be stored and read in another order: far less than the watermark allows.
+        # Lines sent concurrently may be stored and read in another order, by far less than the watermark
+        # allows.
         in_flight = min(_MOST_IN_FLIGHT, max(1, options.lines // 100))
         return self._part(
             "replay",
@@ -159,10 +160,10 @@ class Run:
             *("--progress", work.replay_progress, "--tally", work.tally),
         )
 
-    # --- afterwards ---
+    # --- results ---
 
     async def _judged(self, place: Place) -> int:
-        """Check and chart; the exit code."""
+        """Check and draw the chart; return the exit code."""
         work = self._work
         async with self._part("chart", work.folder) as chart:
             await chart.done()
@@ -174,13 +175,13 @@ class Run:
         return code
 
     def _part(self, name: str, *arguments: str | Path) -> Program:
-        """A program of this package."""
+        """Return a program of this package."""
         command = [sys.executable, "-m", f"examples.pipeline.{name}", *arguments]
         return Program(name, command, self._work.logs)
 
 
 def fresh(folder: Path) -> Work:
-    """The folder, empty. Raises ProgramFailed for one with files that are not of an earlier run."""
+    """Create the folder, or clear it. Raises ProgramFailed if it has files of other origin."""
     if folder.exists():
         if any(folder.iterdir()) and not (folder / _MARK).exists():
             raise ProgramFailed(f"{folder} has files that are not of an earlier run: give another --work")
@@ -191,7 +192,7 @@ def fresh(folder: Path) -> Work:
 
 
 def missing() -> str | None:
-    """What this machine lacks, or None."""
+    """Return the missing requirement of this machine, or None."""
     for module in ("matplotlib", "pyarrow", "pyspark"):
         if importlib.util.find_spec(module) is None:
             return (
@@ -205,18 +206,18 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--lines", type=int, default=1_000_000, help="how long the log is; default: %(default)s")
-    add("--hours", type=float, default=2.0, help="of which it tells; default: %(default)s")
-    add("--rate", type=float, default=0.0, help="lines sent in a second; default: as many as go")
-    add("--master", default="local[2]", help="Spark's master; default: %(default)s")
+    add("--lines", type=int, default=1_000_000, help="lines in the log; default: %(default)s")
+    add("--hours", type=float, default=2.0, help="time span of the log; default: %(default)s")
+    add("--rate", type=float, default=0.0, help="lines sent per second; default: unlimited")
+    add("--master", default="local[2]", help="Spark master; default: %(default)s")
     add(
         "--workers",
         type=int,
         default=0,
-        help="start a standalone cluster of so many workers here, and use it",
+        help="start a standalone cluster with this number of workers, and use it",
     )
-    add("--namesrv", metavar="HOST:PORT", help="use that cluster; default: start a broker here")
-    add("--watermark-minutes", type=int, default=10, help="how late a line may be; default: %(default)s")
+    add("--namesrv", metavar="HOST:PORT", help="use this cluster; default: start a broker")
+    add("--watermark-minutes", type=int, default=10, help="maximum delay of a line; default: %(default)s")
     add(
         "--work", type=Path, default=Path("build/pipeline"), help="folder for all files; default: %(default)s"
     )

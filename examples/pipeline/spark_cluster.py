@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark on this machine: a master and workers, as processes."""
+"""A standalone Spark cluster on this machine: a master and workers, as processes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ _LOOK_SECONDS: Final = 0.1
 
 
 def environment() -> Mapping[str, str]:
-    """What every program of Spark is started with: PySpark's package holds all of Spark, and tasks need this
-    interpreter, which has the connector."""
+    """Environment of all Spark programs. PySpark's package contains Spark; tasks need this interpreter for
+    the connector.
+    """
     return {
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": HOST,
-        # Master and workers have little to do themselves.
+        # Master and workers need little memory themselves.
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        # A port that is taken would silently become the next one, where nobody looks for it.
+        # By default, Spark silently uses the next port if one is taken.
         "SPARK_MASTER_OPTS": "-Dspark.port.maxRetries=0",
     }
 
@@ -90,7 +91,7 @@ class SparkCluster:
             ) from None
 
     async def at_work(self) -> int:
-        """How many workers run an executor now."""
+        """Return the number of workers that run an executor now."""
         return sum(worker["coresused"] > 0 for worker in await self._alive())
 
     async def _alive(self) -> list[dict[str, Any]]:
@@ -107,7 +108,7 @@ class SparkCluster:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -115,7 +116,7 @@ def free_port() -> int:
 
 
 def java_missing() -> str | None:
-    """Why Spark cannot run here, or None."""
+    """Return why Spark cannot run here, or None."""
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=str(Path(home) / "bin") if home else None) is None:
         where = f"below JAVA_HOME, {home}" if home else "on the PATH"

@@ -1,4 +1,4 @@
-"""Watches a run: how far replay and job are, told in a line every few seconds."""
+"""Watches a run: prints the progress of replay and job on a line every few seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MIB: Final = 1 << 20
 
 
 class Watch:
-    """What has been sent and read so far, by what replay and job write down."""
+    """Messages sent and read so far, from the progress records of replay and job."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Watch:
         tell_every_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`programs` have to run all the time; `broker`: whose memory is looked at."""
+        """`programs`: processes that must keep running. `broker`: the process whose memory is reported."""
         self._replay = Follower(work.replay_progress)
         self._job = Follower(work.job_progress)
         self._programs = programs
@@ -42,7 +42,9 @@ class Watch:
         self._teller = _Teller(tell_every_seconds, clock())
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for it. Raises ProgramFailed where a program ends, or nothing goes on any more."""
+        """Wait for the condition. Raises ProgramFailed if a program ends, or no progress is made for too
+        long.
+        """
         before = (self.sent, self.read, self.batches)
         changed = self._clock()
         while not condition():
@@ -59,7 +61,7 @@ class Watch:
                 raise ProgramFailed(f"nothing was sent or read for {_STANDSTILL_SECONDS:g} s: see {logs}")
 
     def look(self) -> None:
-        """Take in what is new."""
+        """Read new progress records."""
         for record in self._replay.take():
             self.sent = record["sent"]
         for record in self._job.take():
@@ -79,7 +81,7 @@ class Watch:
 
 
 class _Teller:
-    """Prints a line from time to time, with rates since the last one."""
+    """Prints the progress at intervals, with the rates since the last line."""
 
     def __init__(self, every_seconds: float, now: float) -> None:
         self._every_seconds = every_seconds

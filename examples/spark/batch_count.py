@@ -1,11 +1,11 @@
 """Count the messages of a topic, by tag and by queue.
 
-Shows a batch read: what is in the topic now, as a DataFrame. Run it beside `make run`:
+Shows a batch read of the current content of a topic as a DataFrame. Run it beside `make run`:
 
     .venv/bin/python examples/spark/batch_count.py [NAMESRV]
 
 It sends 1,000 orders and prints two tables: 500 are `paid`, 300 `sent` and 200 `cancelled`, and each of the
-four queues has 250. A second run counts those of the first one too.
+four queues has 250. A second run also counts the orders of the first one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def send_orders(namesrv: str) -> None:
 
 def main(namesrv: str) -> None:
     send_orders(namesrv)
-    # Spark's workers would take the python3 of the PATH, which need not have the connector.
+    # By default, Spark starts its workers with the python3 of the PATH, which may lack the connector.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = SparkSession.builder.appName("batch count").master("local[2]")
     session = session.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
@@ -42,7 +42,7 @@ def main(namesrv: str) -> None:
         spark.sparkContext.setLogLevel("ERROR")
         orders = (
             spark.read.format("rocketmq")
-            .schema("tags string, queueId int")  # what is not named is not decoded
+            .schema("tags string, queueId int")  # other columns are not decoded
             .option("rocketmq.namesrv.addr", namesrv)
             .option("subscribe", TOPIC)
             .load()

@@ -1,11 +1,11 @@
-"""Join orders with their payments, and find orders that nobody paid within an hour.
+"""Join orders with their payments, and find orders that were not paid within an hour.
 
-Shows a join of two streams, where watermarks tell when to stop waiting. Run it beside `make run`:
+Shows a join of two streams, in which watermarks determine how long to wait. Run it beside `make run`:
 
     .venv/bin/python examples/spark/join_topics.py [NAMESRV]
 
-It prints when orders a, c and d were paid, and that b was not: what came at 13:00 moves the watermark past
-the hour that b had. A second run has orders of its own, and shows those of the first run too.
+It prints when orders a, c and d were paid, and that b was not: the messages of 13:00 move the watermark past
+the hour that b had. A second run has orders of its own, and also prints those of the first run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def show(orders: DataFrame, batch: int) -> None:
 
 def main(namesrv: str, checkpoint: str) -> None:
     send(namesrv)
-    # Spark's workers would take the python3 of the PATH, which need not have the connector.
+    # By default, Spark starts its workers with the python3 of the PATH, which may lack the connector.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = SparkSession.builder.appName("join").master("local[2]").config("spark.ui.enabled", "false")
     session = session.config("spark.sql.shuffle.partitions", "2").config("spark.sql.session.timeZone", "UTC")

@@ -1,11 +1,12 @@
-"""Work off again what came since a moment, because the job had a fault.
+"""Process the messages since a point in time again, because the job had a bug.
 
-Shows a stream that starts at a time, and that this takes a new checkpoint. Run it beside `make run`:
+Shows a stream that starts at a time, and that this needs a new checkpoint. Run it beside `make run`:
 
     .venv/bin/python examples/spark/reprocess_from_timestamp.py [NAMESRV]
 
-Version 1 of the job prints six orders, the last three with 0 EUR, as it takes their euros for cents.
-Version 2 prints those three again, with 4, 5 and 6 EUR. A second run's version 1 reads the first run's too.
+Version 1 of the job prints six orders, the last three with 0 EUR, because it takes their euros for cents.
+Version 2 prints those three again, with 4, 5 and 6 EUR. In a second run, version 1 also reads the orders of
+the first run.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def run_job(spark: SparkSession, version: int, euros: str, options: dict[str, st
 
 def main(namesrv: str, folder: str) -> None:
     send_amounts(namesrv, "cents", [100, 200, 300])
-    # Spark's workers would take the python3 of the PATH, which need not have the connector.
+    # By default, Spark starts its workers with the python3 of the PATH, which may lack the connector.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = SparkSession.builder.appName("reprocess").master("local[2]").config("spark.ui.enabled", "false")
     with session.config("spark.ui.showConsoleProgress", "false").getOrCreate() as spark:
@@ -57,7 +58,8 @@ def main(namesrv: str, folder: str) -> None:
         everything = where | {"startingOffsets": "earliest"}
         run_job(spark, 1, "amount DIV 100", everything, f"{folder}/version-1")
         print(f"The shop sends euros since {moment}: again from there on.")
-        # With the checkpoint of version 1 it would go on where that one ended, whatever the options say.
+        # With the checkpoint of version 1, the query would resume where that one ended, whatever the options
+        # say.
         again = where | {"startingTimestamp": moment}
         run_job(spark, 2, "IF(tags = 'cents', amount DIV 100, amount)", again, f"{folder}/version-2")
 

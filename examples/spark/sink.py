@@ -1,11 +1,11 @@
-"""Write a DataFrame to a topic, and let a stream write what it finds in there to another topic.
+"""Write a DataFrame to a topic, and let a stream write alerts from there to another topic.
 
-Shows the sink: for a batch, for a stream, and what another program gets. Run it beside `make run`:
+Shows the sink in a batch and in a stream, and what other clients receive. Run it beside `make run`:
 
     .venv/bin/python examples/spark/sink.py [NAMESRV]
 
-Of 100 readings of four sensors, five are of 110 degrees or more: the SDK reads five alerts from the second
-topic and prints them with the ids of their rows. A second run's stream reads the first run's readings too.
+Of 100 readings of four sensors, five are 110 degrees or more. The SDK reads five alerts from the second topic
+and prints them with their row ids. In a second run, the stream also reads the readings of the first run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(namesrv: str, checkpoint: str) -> None:
     with Admin(namesrv) as admin:
         for topic in (READINGS, ALERTS):
             admin.create_topic(topic, queues=4)
-    # Spark's workers would take the python3 of the PATH, which need not have the connector.
+    # By default, Spark starts its workers with the python3 of the PATH, which may lack the connector.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = SparkSession.builder.appName("sink").master("local[2]").config("spark.ui.enabled", "false")
     with session.config("spark.ui.showConsoleProgress", "false").getOrCreate() as spark:

@@ -1,12 +1,12 @@
 """Find users whose log-in failed three times in a row.
 
-Shows state that is kept for each key between micro-batches (`transformWithState`), and how a key's messages
-come in the order in which they were sent. Run it beside `make run`:
+Shows state per key that is kept between micro-batches (`transformWithState`), and how the messages of a key
+are processed in the order in which they were sent. Run it beside `make run`:
 
     .venv/bin/python examples/spark/stateful_per_key.py [NAMESRV]
 
-It prints `anna: 3 failures in a row` and the same of carl; bert failed three times too, but not in a row. A
-second run shows those of the first one too. Needs PySpark 4.1 or later, with pandas and protobuf.
+It prints `anna: 3 failures in a row` and the same for carl. Bert also failed three times, but not in a row. A
+second run also prints those of the first run. Needs PySpark 4.1 or later, with pandas and protobuf.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class FailuresInARow(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         state = self._failures.get()
         count = 0 if state is None else state[0]
-        # A user's messages are in one queue: its offsets are their order, which the shuffle need not keep.
+        # All messages of a user are in one queue, so its offsets give their order. The shuffle may change the
+        # order.
         for row in sorted(rows, key=lambda row: row.queueOffset):
             count = 0 if row.tags == "ok" else count + 1
             if count == 3:
@@ -54,7 +55,7 @@ def send_log_ins(namesrv: str) -> None:
         for user, result in (log_in.split("-") for log_in in LOG_INS.split()):
             producer.send(
                 Message(TOPIC, user.encode(), tags=result), key=user
-            )  # a user's queue is always the same
+            )  # the same user always has the same queue
 
 
 def show(alerts: DataFrame, batch: int) -> None:
@@ -64,7 +65,7 @@ def show(alerts: DataFrame, batch: int) -> None:
 
 def main(namesrv: str, checkpoint: str) -> None:
     send_log_ins(namesrv)
-    # Spark's workers would take the python3 of the PATH, which need not have the connector.
+    # By default, Spark starts its workers with the python3 of the PATH, which may lack the connector.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = SparkSession.builder.appName("state for each key").master("local[2]")
     session = session.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")

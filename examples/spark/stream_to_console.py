@@ -1,10 +1,10 @@
-"""Print the messages of a topic as they come, until Ctrl-C.
+"""Print the messages of a topic as they arrive, until Ctrl-C.
 
-Shows a stream: a micro-batch every two seconds, if there is anything new. Run it beside `make run`:
+Shows a stream with a micro-batch every two seconds, if there are new messages. Run it beside `make run`:
 
     .venv/bin/python examples/spark/stream_to_console.py [NAMESRV]
 
-It sends three messages and prints them as a table. In another terminal, send ten more, and see them come:
+It sends three messages and prints them as a table. In another terminal, send ten more, and watch them arrive:
 
     .venv/bin/python examples/quickstart_send.py [NAMESRV] Quickstart
 """
@@ -34,7 +34,7 @@ def send_three(namesrv: str) -> None:
 
 def main(namesrv: str, checkpoint: str) -> None:
     send_three(namesrv)
-    # Spark's workers would take the python3 of the PATH, which need not have the connector.
+    # By default, Spark starts its workers with the python3 of the PATH, which may lack the connector.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = SparkSession.builder.appName("stream to console").master("local[2]")
     session = session.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
@@ -51,7 +51,7 @@ def main(namesrv: str, checkpoint: str) -> None:
         writer = rows.writeStream.format("console").option("checkpointLocation", checkpoint)
         query = writer.trigger(processingTime="2 seconds").start()
         stop = threading.Event()
-        # PySpark's own answer to Ctrl-C talks to the JVM in the midst of another question: tracebacks.
+        # PySpark's own handler of Ctrl-C calls the JVM during another call, which causes tracebacks.
         signal.signal(signal.SIGINT, lambda *_: stop.set())
         while not stop.is_set() and not query.awaitTermination(1):
             pass

@@ -1,4 +1,4 @@
-"""Apache's name server and broker for a test that talks to Spark."""
+"""Apache's name server and broker for tests that use Spark."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Self
 
 from rmq_client import ClientSettings, Message, MessageQueue
 from rmq_client.blocking import Admin, Producer
-from tests.spark.small_cluster import ClusterHands
+from tests.spark.small_cluster import ClusterClient
 from tests.support.apache import SMALL_HEAP, ApacheBroker, ApacheNamesrv
 from tests.support.toolchain import JavaProgram
 from tests.support.waiting import until_in_thread
 
-# A broker that has just been started on a busy machine takes its time.
+# A broker needs time to start on a busy machine.
 _SEND_TIMEOUT_SECONDS = 30.0
 _NO_SECURITY = ClientSettings()
-# Apache's broker puts messages into their queues after it has acknowledged them (ReputMessageService).
+# Apache's broker dispatches messages to their queues after acknowledging them (ReputMessageService).
 _DISPATCH_TIMEOUT_SECONDS = 60.0
 
 
-class ApacheCluster(ClusterHands):
+class ApacheCluster(ClusterClient):
     """`with ApacheCluster(program) as cluster`: a broker `broker-a`; `settings` go into its broker.conf.
 
-    `jvm_options` are those of both servers, `client` the settings of the clients here.
+    `jvm_options` apply to both servers, `client` to the clients of this class.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ApacheCluster(ClusterHands):
         until_in_thread(lambda: self.admin.max_offset(queue) >= end, _DISPATCH_TIMEOUT_SECONDS)
 
     def until_stored(self, topic: str, count: int) -> None:
-        """Wait until a topic has so many messages that can be read."""
+        """Wait until a topic has `count` readable messages."""
 
         def stored() -> int:
             return sum(reach.max_offset for reach in self.admin.topic_stats(topic).values())

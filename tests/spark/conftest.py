@@ -1,4 +1,4 @@
-"""One Spark session for all tests here, and clusters for it to read from and to write to."""
+"""One Spark session for all tests in this folder, and clusters to read from and write to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEST_TIMEOUT_SECONDS = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The time limit holds for the test alone: the first one starts Spark."""
+    """Apply the time limit to test functions only: the first test's fixtures start Spark."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
@@ -33,9 +33,9 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with two threads; its files go below pytest's folder."""
+    """A session with two threads, whose files are below pytest's folder."""
     home = tmp_path_factory.mktemp("spark")
-    # Spark would take the python3 of the PATH for its workers.
+    # By default, Spark starts its workers with the python3 of the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")
@@ -57,19 +57,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallCluster]:
-    """A name server and a broker of ours, for tests that do not stop them: each has topics of its own."""
+    """A shared name server and broker, for tests that do not stop them and use topics of their own."""
     with SmallCluster() as running:
         yield running
 
 
 @pytest.fixture
 def own_cluster() -> Iterator[SmallCluster]:
-    """The same for one test, which may do with them what it likes."""
+    """A name server and a broker for one test, which may stop and restart them."""
     with SmallCluster() as running:
         yield running
 
 
 @pytest.fixture
 def topic() -> str:
-    """A name that nobody else uses."""
+    """A unique topic name."""
     return f"T{uuid.uuid4().hex[:12]}"

@@ -1,4 +1,4 @@
-"""A topic pulled by the SDK, message by message, as the rows that Spark has to give of it."""
+"""Pulls a topic with the SDK, message by message, as the rows that Spark should return."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyspark.sql import Row
 from rmq_client import MessageExt, PullStatus
 from rmq_client.blocking import RawPuller
 from rmq_remoting.message_codec import decode_messages
-from tests.spark.small_cluster import ClusterHands
+from tests.spark.small_cluster import ClusterClient
 
-Place = tuple[str, str, int, int]
+Position = tuple[str, str, int, int]
 
 
-def pulled(cluster: ClusterHands, topic: str) -> list[MessageExt]:
-    """All that is in a topic, queue by queue."""
+def pulled(cluster: ClusterClient, topic: str) -> list[MessageExt]:
+    """Pull all messages of a topic, queue by queue."""
     messages: list[MessageExt] = []
     with RawPuller(cluster.address, group="plain-pulls") as puller:
         for queue in cluster.admin.topic_route(topic).read_queues:
@@ -32,8 +32,8 @@ def pulled(cluster: ClusterHands, topic: str) -> list[MessageExt]:
     return messages
 
 
-def as_rows(messages: Iterable[MessageExt]) -> dict[Place, dict[str, Any]]:
-    """What each message is in Spark, by its place."""
+def as_rows(messages: Iterable[MessageExt]) -> dict[Position, dict[str, Any]]:
+    """Return the expected row of each message, by topic, broker, queue and offset."""
     return {
         (message.topic, message.broker_name, message.queue_id, message.queue_offset): {
             "topic": message.topic,
@@ -56,13 +56,13 @@ def as_rows(messages: Iterable[MessageExt]) -> dict[Place, dict[str, Any]]:
     }
 
 
-def spark_rows(rows: Iterable[Row]) -> dict[Place, dict[str, Any]]:
-    """What Spark collected, in the same form. A place that is there twice is an error."""
-    found: dict[Place, dict[str, Any]] = {}
+def spark_rows(rows: Iterable[Row]) -> dict[Position, dict[str, Any]]:
+    """Convert rows collected by Spark to the same form. Duplicate messages are an error."""
+    found: dict[Position, dict[str, Any]] = {}
     for row in rows:
-        place = (row.topic, row.brokerName, row.queueId, row.queueOffset)
-        assert place not in found, f"{place} is there twice"
-        found[place] = {name: _plain(value) for name, value in row.asDict().items()}
+        position = (row.topic, row.brokerName, row.queueId, row.queueOffset)
+        assert position not in found, f"{position} is there twice"
+        found[position] = {name: _plain(value) for name, value in row.asDict().items()}
     return found
 
 

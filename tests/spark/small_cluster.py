@@ -1,4 +1,4 @@
-"""A name server and brokers of ours for programs without a loop, such as a test that talks to Spark."""
+"""This project's name server and brokers for programs without an event loop, such as tests with Spark."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.support.own_servers import OwnBroker, OwnNamesrv
 _BATCH = 200
 
 
-class ClusterHands:
-    """What tests do with a cluster, whoever's servers they are."""
+class ClusterClient:
+    """Operations of tests on a cluster, on this project's servers or Apache's."""
 
     admin: Admin
     producer: Producer
 
     @property
     def address(self) -> str:
-        """The name server's."""
+        """The address of the name server."""
         raise NotImplementedError
 
     def create_topic(self, topic: str, queues: int = 4, broker_name: str | None = None) -> None:
@@ -32,20 +32,20 @@ class ClusterHands:
     def send(
         self, topic: str, queue_id: int, bodies: Iterable[bytes], broker_name: str = "broker-a", **more: Any
     ) -> None:
-        """Messages to one queue, in order; `more`: arguments of each Message."""
+        """Send messages to one queue, in order. `more`: arguments of each Message."""
         self.send_messages([Message(topic, body, **more) for body in bodies], queue_id, broker_name)
 
     def send_messages(
         self, messages: list[Message], queue_id: int = 0, broker_name: str = "broker-a"
     ) -> None:
-        """Messages of one topic to one queue, in order."""
+        """Send messages of one topic to one queue, in order."""
         for first in range(0, len(messages), _BATCH):
             part = messages[first : first + _BATCH]
             self.producer.send_batch(part, queue=MessageQueue(part[0].topic, broker_name, queue_id))
 
 
-class SmallCluster(ClusterHands):
-    """`with SmallCluster() as cluster`: a broker `broker-a`; `broker(name)` adds others."""
+class SmallCluster(ClusterClient):
+    """`with SmallCluster() as cluster`: a cluster with `broker-a`; `add_broker` adds others."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.namesrv = OwnNamesrv()
@@ -59,7 +59,7 @@ class SmallCluster(ClusterHands):
 
     @property
     def broker(self) -> OwnBroker:
-        """The first one."""
+        """The first broker."""
         return self.brokers["broker-a"]
 
     def __enter__(self) -> Self:
@@ -78,14 +78,14 @@ class SmallCluster(ClusterHands):
         self._stack.close()
 
     def add_broker(self, name: str) -> OwnBroker:
-        """One broker more."""
+        """Start another broker."""
         broker = self.brokers[name] = OwnBroker(self.address, broker_name=name, settings=self._settings)
         self._stack.callback(broker.close)
         asyncio.run(_started(broker))
         return broker
 
     def restart(self, broker: OwnBroker) -> None:
-        """Start a broker again that was killed."""
+        """Restart a broker that was killed."""
         asyncio.run(_started(broker))
 
 

@@ -1,4 +1,4 @@
-"""Spark with Apache's servers that want access keys and speak TLS; no secret shows anywhere."""
+"""Spark with Apache's servers that require access keys and TLS. Secrets appear nowhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from rmq_client import ClientSettings, TlsSettings
 from tests.spark.apache_cluster import ApacheCluster
-from tests.spark.test_batch_read import places, read
+from tests.spark.test_batch_read import positions, read
 from tests.spark.test_stream_read import Pipe, numbered, offsets
 from tests.support import toolchain
 from tests.support.apache_security import ACCESS_CONTROL, SUPER_USER, with_tls
@@ -48,7 +48,7 @@ def secure(certificate: Certificate) -> dict[str, str]:
     return {**_KEYS, "rocketmq.tls.enable": "true", "rocketmq.tls.caFile": str(certificate.cert_file)}
 
 
-def test_a_batch_written_and_read(
+def test_batch_write_and_read_with_access_keys_and_tls(
     spark: SparkSession,
     secured: ApacheCluster,
     topic: str,
@@ -67,14 +67,14 @@ def test_a_batch_written_and_read(
     assert SUPER_USER.secret_key not in capsys.readouterr().out
 
 
-def test_a_stream(
+def test_stream_with_access_keys_and_tls(
     spark: SparkSession, secured: ApacheCluster, topic: str, secure: dict[str, str], tmp_path: Path
 ) -> None:
     secured.create_topic(topic, queues=1)
     secured.send(topic, 0, numbered(50))
     pipe = Pipe(spark, secured, tmp_path, subscribe=topic, startingOffsets="earliest", **secure)
     progress = pipe.drain()
-    assert pipe.places() == offsets(0, 0, 50)
+    assert pipe.positions() == offsets(0, 0, 50)
     shown = [json.dumps(batch, default=str) for batch in progress]
     kept = [file.read_bytes() for file in (tmp_path / "check").rglob("*") if file.is_file()]
     assert shown
@@ -91,13 +91,13 @@ def test_a_stream(
         ({**_KEYS, "rocketmq.accessKey": "nobody"}, "User:nobody is not found"),
     ],
 )
-def test_wrong_keys_are_an_error_at_once(
+def test_wrong_access_keys_fail_at_once(
     spark: SparkSession, secured: ApacheCluster, topic: str, keys: dict[str, str], complaint: str
 ) -> None:
     secured.create_topic(topic, queues=1)
     secured.send(topic, 0, [b"x"])
     with pytest.raises(PySparkException, match=f"{complaint}.*check access key") as refused:
-        places(read(spark, secured, subscribe=topic, **keys))
+        positions(read(spark, secured, subscribe=topic, **keys))
     assert "sesame" not in str(refused.value)
     rows = spark.sql("SELECT 'x' AS body").write.format("rocketmq").mode("append")
     rows = rows.option("rocketmq.namesrv.addr", secured.address).options(topic=topic, **keys)
@@ -106,9 +106,7 @@ def test_wrong_keys_are_an_error_at_once(
     assert "sesame" not in str(refused.value)
 
 
-def test_servers_that_are_not_trusted_are_an_error_at_once(
-    spark: SparkSession, secured: ApacheCluster, topic: str
-) -> None:
+def test_untrusted_servers_fail_at_once(spark: SparkSession, secured: ApacheCluster, topic: str) -> None:
     trusting_nobody = {**_KEYS, "rocketmq.tls.enable": "true"}
     with pytest.raises(PySparkException, match="its certificate is not trusted: self-signed certificate"):
         read(spark, secured, subscribe=topic, **trusting_nobody).collect()

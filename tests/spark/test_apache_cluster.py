@@ -1,4 +1,4 @@
-"""Spark and Apache RocketMQ 5.3.3: what one writes the other reads, as the SDK and Apache's client see it."""
+"""Spark with Apache RocketMQ 5.3.3, checked with the SDK and with Apache's client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rmq_client.blocking import Producer
 from tests.interop.foreign import JavaClient
 from tests.spark.apache_cluster import ApacheCluster
 from tests.spark.sdk_pull import as_rows, pulled, spark_rows
-from tests.spark.test_batch_read import places, read
+from tests.spark.test_batch_read import positions, read
 from tests.spark.test_stream_read import Pipe, numbered, offsets
 from tests.support import toolchain
 from tests.support.requirements import built_or_skip
@@ -29,18 +29,18 @@ from tests.support.waiting import until_in_thread
 pytestmark = pytest.mark.java
 
 _MEBIBYTE = 1024 * 1024
-# A second, as brokers keep delivery times.
+# One second, the precision of delivery times.
 _TIMER_PRECISION_MS = 1000
 
 
 @pytest.fixture(scope="module")
 def apache() -> Iterator[ApacheCluster]:
-    """Its limits of a pull (32 messages, 256 KiB) are those that it has by itself."""
+    """The limits of a pull are the defaults (32 messages, 256 KiB)."""
     program = built_or_skip(toolchain.apache_servers)
     settings = {
         "enablePropertyFilter": "true",
         "autoCreateTopicEnable": "false",
-        # By itself it refuses sends that waited for 200 ms, as they do on a busy machine.
+        # By default the broker rejects sends that waited for 200 ms, as they do on a busy machine.
         "waitTimeMillsInSendQueue": "30000",
         "osPageCacheBusyTimeOutMills": "30000",
     }
@@ -73,7 +73,7 @@ def _committed(cluster: ApacheCluster, group: str, topic: str) -> dict[int, int]
 # --- reading ---
 
 
-def test_all_columns_of_all_that_the_sdk_sent(spark: SparkSession, apache: ApacheCluster, topic: str) -> None:
+def test_all_columns_of_messages_from_the_sdk(spark: SparkSession, apache: ApacheCluster, topic: str) -> None:
     apache.create_topic(topic, queues=4)
     apache.send_messages(
         [
@@ -88,7 +88,7 @@ def test_all_columns_of_all_that_the_sdk_sent(spark: SparkSession, apache: Apach
             for number in range(2000)
         ]
     )
-    # More than one pull gives by its bytes.
+    # More bytes than one pull returns.
     apache.send(topic, 1, (bytes([number]) * 20_000 for number in range(60)))
     for number, kind in enumerate(CompressionType):
         compression = Compression(threshold_bytes=100, type=kind)
@@ -101,7 +101,7 @@ def test_all_columns_of_all_that_the_sdk_sent(spark: SparkSession, apache: Apach
     assert spark_rows(read(spark, apache, subscribe=topic, minPartitions=3).collect()) == wanted
 
 
-def test_what_apaches_client_sends_and_gets(
+def test_exchange_with_apaches_client(
     spark: SparkSession, apache: ApacheCluster, java: JavaClient, topic: str
 ) -> None:
     apache.create_topic(topic, queues=1)
@@ -132,7 +132,7 @@ def test_what_apaches_client_sends_and_gets(
     )
 
 
-def test_a_stream_in_limited_batches_and_its_group(
+def test_stream_with_limited_batches_and_committed_offsets(
     spark: SparkSession, apache: ApacheCluster, topic: str, tmp_path: Path
 ) -> None:
     group = f"G{topic}"
@@ -142,11 +142,11 @@ def test_a_stream_in_limited_batches_and_its_group(
     where = {"subscribe": topic, "groupId": group, "commitOffsetsToGroup": "true"}
     pipe = Pipe(spark, apache, tmp_path, **where, startingOffsets="earliest", maxOffsetsPerTrigger=150)
     assert [batch["numInputRows"] for batch in pipe.drain()] == [150, 150, 100]
-    assert pipe.places() == offsets(0, 0, 100) + offsets(1, 0, 300)
-    # The last batch is among what the group is told of.
+    assert pipe.positions() == offsets(0, 0, 100) + offsets(1, 0, 300)
+    # The committed offsets include the last batch.
     assert _committed(apache, group, topic) == {0: 100, 1: 300}
 
-    # A query of its own goes on where the group is; the group follows while it runs.
+    # A query of its own starts at the committed offsets, and the group follows while it runs.
     apache.send(topic, 1, numbered(40))
     follower = Pipe(spark, apache, tmp_path / "follower", **where, startingOffsets="group")
     query = follower.start(processingTime="100 milliseconds")
@@ -154,11 +154,11 @@ def test_a_stream_in_limited_batches_and_its_group(
         until_in_thread(lambda: _committed(apache, group, topic) == {0: 100, 1: 340}, 60)
     finally:
         query.stop()
-    assert follower.places() == offsets(1, 300, 340)
+    assert follower.positions() == offsets(1, 300, 340)
     assert read(spark, apache, subscribe=topic, groupId=group, startingOffsets="group").count() == 0
 
 
-def test_a_start_and_an_end_by_time(spark: SparkSession, apache: ApacheCluster, topic: str) -> None:
+def test_start_and_end_by_time(spark: SparkSession, apache: ApacheCluster, topic: str) -> None:
     apache.create_topic(topic, queues=2)
     stored: list[int] = []
     for number in range(3):
@@ -168,7 +168,7 @@ def test_a_start_and_an_end_by_time(spark: SparkSession, apache: ApacheCluster, 
     later_ms = stored[2] + 3_600_000
 
     def between(**given: Any) -> list[tuple[str, int, int]]:
-        return places(read(spark, apache, subscribe=topic, **given))
+        return positions(read(spark, apache, subscribe=topic, **given))
 
     assert between(startingTimestamp=stored[0] + 1, endingTimestamp=stored[1] + 1) == offsets(0, 3, 6)
     assert between(startingTimestamp=1, endingTimestamp=stored[0] + 1) == offsets(0, 0, 3)
@@ -191,10 +191,10 @@ def test_filters(
     messages = [Message(topic, b"x", tags=f"t{n % 4}", properties={"number": str(n)}) for n in range(1000)]
     apache.send_messages(messages)
     frame = read(spark, apache, subscribe=topic, subExpression=expression, subExpressionType=kind)
-    assert places(frame) == [("broker-a", 0, n) for n in range(1000) if wanted(n)]
+    assert positions(frame) == [("broker-a", 0, n) for n in range(1000) if wanted(n)]
 
 
-def test_a_topic_that_does_not_exist(spark: SparkSession, apache: ApacheCluster, topic: str) -> None:
+def test_missing_topic(spark: SparkSession, apache: ApacheCluster, topic: str) -> None:
     apache.create_topic(topic)
     misspelt = topic[:-1]
     said = rf"{misspelt} does not exist: .*{apache.address}.*broker-a; did you mean .*{topic}"
@@ -205,9 +205,7 @@ def test_a_topic_that_does_not_exist(spark: SparkSession, apache: ApacheCluster,
 # --- writing ---
 
 
-def test_delayed_rows_arrive_when_they_are_due(
-    spark: SparkSession, apache: ApacheCluster, topic: str
-) -> None:
+def test_delayed_rows_arrive_when_due(spark: SparkSession, apache: ApacheCluster, topic: str) -> None:
     apache.create_topic(topic, queues=2)
     begun_ms = int(time.time() * 1000)
     due_ms = begun_ms + 3000
@@ -224,7 +222,7 @@ def test_delayed_rows_arrive_when_they_are_due(
 
     until_in_thread(lambda: len(arrived()) == 5, 60)
     found = arrived()
-    # Level 1 is a second.
+    # Level 1 is one second.
     level = found[b"level"]
     assert level.store_timestamp - level.born_timestamp >= 1000
     assert level.properties["REAL_TOPIC"] == topic
@@ -233,11 +231,11 @@ def test_delayed_rows_arrive_when_they_are_due(
     assert timed.properties["TIMER_DELIVER_MS"] == str(due_ms)
     assert not {"DELAY", "TIMER_DELIVER_MS"} & found[b"at once"].properties.keys()
     assert not {"DELAY", "TIMER_DELIVER_MS"} & found[b"null"].properties.keys()
-    # Spark reads them as any other.
+    # Spark reads them as any other message.
     assert spark_rows(read(spark, apache, subscribe=topic).collect()) == as_rows(found.values())
 
 
-def test_a_stream_with_refused_rows(
+def test_stream_with_rejected_rows(
     spark: SparkSession, apache: ApacheCluster, topic: str, tmp_path: Path
 ) -> None:
     dead_topic, dead_path, source = f"{topic}-dead", tmp_path / "dead", tmp_path / "source"
@@ -283,7 +281,7 @@ def test_a_stream_with_refused_rows(
 
 
 @pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
-def test_compressed_bodies_written_and_read(
+def test_compressed_bodies_are_written_and_read(
     spark: SparkSession, apache: ApacheCluster, topic: str, kind: str
 ) -> None:
     apache.create_topic(topic, queues=1)

@@ -1,4 +1,4 @@
-"""Batch reads by Spark itself, of our broker."""
+"""Batch reads by Spark from this project's broker."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from rmq_client import Message
-from tests.spark.small_cluster import ClusterHands, SmallCluster
+from tests.spark.small_cluster import ClusterClient, SmallCluster
 from tests.spark.version_marks import needs_filters
 
 
-def read(spark: SparkSession, cluster: ClusterHands, schema: str | None = None, **options: Any) -> DataFrame:
+def read(spark: SparkSession, cluster: ClusterClient, schema: str | None = None, **options: Any) -> DataFrame:
     reader = spark.read.format("rocketmq").option("rocketmq.namesrv.addr", cluster.address)
     if schema is not None:
         reader = reader.schema(schema)
     return reader.options(**options).load()
 
 
-def places(frame: DataFrame) -> list[tuple[str, int, int]]:
+def positions(frame: DataFrame) -> list[tuple[str, int, int]]:
     rows = frame.select("brokerName", "queueId", "queueOffset").collect()
     return sorted((row.brokerName, row.queueId, row.queueOffset) for row in rows)
 
@@ -43,20 +43,22 @@ def test_all_columns(spark: SparkSession, cluster: SmallCluster, topic: str) -> 
     assert row.bornTimestamp <= row.storeTimestamp
 
 
-def test_every_message_of_every_queue_once(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
+def test_every_message_of_every_queue_is_read_once(
+    spark: SparkSession, cluster: SmallCluster, topic: str
+) -> None:
     cluster.create_topic(topic, queues=3)
     for queue_id, count in enumerate([3000, 0, 17]):
         cluster.send(topic, queue_id, (b"%d-%d" % (queue_id, number) for number in range(count)))
     wanted = [("broker-a", 0, offset) for offset in range(3000)]
     wanted += [("broker-a", 2, offset) for offset in range(17)]
-    assert places(read(spark, cluster, subscribe=topic)) == wanted
+    assert positions(read(spark, cluster, subscribe=topic)) == wanted
     split = read(spark, cluster, subscribe=topic, minPartitions=5)
     assert split.rdd.getNumPartitions() == 5
-    assert places(split) == wanted
+    assert positions(split) == wanted
     assert read(spark, cluster, "body binary", subscribe=topic).distinct().count() == 3017
 
 
-def test_a_schema_selects_and_orders(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
+def test_schema_selects_and_orders_columns(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     cluster.create_topic(topic, queues=1)
     cluster.send(topic, 0, [b"a", b"b"], tags="t")
     frame = read(spark, cluster, "tags string, queueOffset long, body binary", subscribe=topic)
@@ -68,12 +70,12 @@ def test_a_schema_selects_and_orders(spark: SparkSession, cluster: SmallCluster,
         read(spark, cluster, "colour string", subscribe=topic).collect()
 
 
-def test_a_topic_without_messages(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
+def test_topic_without_messages(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     cluster.create_topic(topic, queues=2)
     assert read(spark, cluster, subscribe=topic).collect() == []
 
 
-def test_offsets_are_exact_and_the_end_is_left_out(
+def test_offsets_are_exact_and_the_end_is_exclusive(
     spark: SparkSession, cluster: SmallCluster, topic: str
 ) -> None:
     cluster.create_topic(topic, queues=2)
@@ -86,9 +88,9 @@ def test_offsets_are_exact_and_the_end_is_left_out(
         startingOffsets=f'{{"{topic}": {{"broker-a": {{"0": 3, "1": -2}}}}}}',
         endingOffsets=f'{{"{topic}": {{"broker-a": {{"0": 5, "1": 1}}}}}}',
     )
-    assert places(frame) == [("broker-a", 0, 3), ("broker-a", 0, 4), ("broker-a", 1, 0)]
+    assert positions(frame) == [("broker-a", 0, 3), ("broker-a", 0, 4), ("broker-a", 1, 0)]
     assigned = read(spark, cluster, assign=f'{{"{topic}": {{"broker-a": [1]}}}}')
-    assert places(assigned) == [("broker-a", 1, offset) for offset in range(10)]
+    assert positions(assigned) == [("broker-a", 1, offset) for offset in range(10)]
     with pytest.raises(PySparkException, match=r"endingOffsets.*ends at 10"):
         read(
             spark, cluster, subscribe=topic, endingOffsets=f'{{"{topic}": {{"broker-a": {{"0": 50}}}}}}'
@@ -97,7 +99,7 @@ def test_offsets_are_exact_and_the_end_is_left_out(
         read(spark, cluster, assign=f'{{"{topic}": {{"broker-a": [0, 7]}}}}').collect()
 
 
-def test_a_start_and_an_end_by_time(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
+def test_start_and_end_by_time(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     cluster.create_topic(topic, queues=1)
     stored: list[int] = []
     for number in range(3):
@@ -108,7 +110,7 @@ def test_a_start_and_an_end_by_time(spark: SparkSession, cluster: SmallCluster, 
     assert [bytes(row.body) for row in frame.collect()] == [b"1"]
 
 
-def test_a_pattern_and_tags(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
+def test_subscribe_pattern_with_tags(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     for name in (f"{topic}-a", f"{topic}-b", f"x{topic}-a"):
         cluster.create_topic(name, queues=1)
         messages = [Message(name, b"%d" % n, tags="odd" if n % 2 else "even") for n in range(500)]
@@ -121,7 +123,7 @@ def test_a_pattern_and_tags(spark: SparkSession, cluster: SmallCluster, topic: s
 
 
 @needs_filters
-def test_filters_narrow_what_is_read(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
+def test_pushed_filters_reduce_reads(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     cluster.create_topic(topic, queues=2)
     for queue_id in range(2):
         cluster.send_messages([Message(topic, b"x", tags=f"t{n % 3}") for n in range(30)], queue_id)
@@ -130,13 +132,13 @@ def test_filters_narrow_what_is_read(spark: SparkSession, cluster: SmallCluster,
         frame = read(spark, cluster, subscribe=topic, pushDownFilters="true", packBelowRecords=0)
         narrow = frame.where("queueId = 1 AND queueOffset >= 10 AND queueOffset < 20 AND tags = 't1'")
         assert narrow.rdd.getNumPartitions() == 1
-        assert places(narrow) == [("broker-a", 1, offset) for offset in (10, 13, 16, 19)]
+        assert positions(narrow) == [("broker-a", 1, offset) for offset in (10, 13, 16, 19)]
         assert frame.where("storeTimestamp < '2020-01-01'").count() == 0
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_a_wrong_option_is_refused_on_the_driver(
+def test_invalid_option_is_rejected_on_the_driver(
     spark: SparkSession, cluster: SmallCluster, topic: str
 ) -> None:
     with pytest.raises(PySparkException, match="startingOffsets is 'soon'"):

@@ -1,4 +1,4 @@
-"""The examples for Spark do what their first lines say: each is run as a user runs it."""
+"""The Spark examples, run as a user runs them, do what their docstrings say."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.support.waiting import until_in_thread
 
 _PYSPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "spark"
-# Most of it is Spark's start, which takes a multiple of its few seconds on a busy machine.
+# Most of it is the start of Spark, which takes a multiple of its few seconds on a busy machine.
 _TIMEOUT_SECONDS = 240
-# For a JVM that ends before optimized code would pay: it saves a third of the CPU that the examples take.
+# For a JVM that ends before optimized code pays off: saves a third of the CPU of the examples.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -29,13 +29,17 @@ def _command(name: str, cluster: SmallCluster) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Without what a session of Spark in this process has set: examples find the right Python themselves."""
+    """The environment without the variables that this process's Spark session has set; examples find their
+    Python.
+    """
     found = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
     return {"JDK_JAVA_OPTIONS": _SHORT_LIVED} | found
 
 
 def _run(name: str, cluster: SmallCluster, home: Path) -> list[str]:
-    """The lines that an example prints; it ends by itself and leaves nothing in the current folder."""
+    """Return the lines that an example prints. It must end by itself and leave no files in the current
+    folder.
+    """
     command, environment = _command(name, cluster), _environment()
     done = asyncio.run(
         run_command(command, timeout_s=_TIMEOUT_SECONDS, cwd=home, environment=environment),
@@ -66,7 +70,7 @@ def test_stream_to_console(cluster: SmallCluster, tmp_path: Path) -> None:
             until_in_thread(lambda: shown(f"hello Spark {number}"), _TIMEOUT_SECONDS)  # noqa: B023
         cluster.send("Quickstart", 0, [b"one more"], tags="late")
         until_in_thread(lambda: shown("late|one more"), _TIMEOUT_SECONDS)
-        os.killpg(running.pid, signal.SIGINT)  # as a terminal does: the JVM gets it too
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does: the JVM gets it, too
         assert asyncio.run(running.wait(_TIMEOUT_SECONDS)) == 0, running.log_tail()
     finally:
         running.kill()

@@ -1,6 +1,7 @@
-"""Messages that the broker removes before Spark has read them, and brokers that are away.
+"""Messages that expire before Spark has read them, and brokers that are down.
 
-That is an error that says what is missing, or a warning and the rest; never silence.
+The result is an error that names the missing messages, or a warning and the other messages; it is never
+silent.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rmq_client.blocking import RawPuller
 from rmq_remoting.codes import RequestCode, ResponseCode
 from rmq_remoting.message_codec import decode_messages
 from tests.spark.small_cluster import SmallCluster
-from tests.spark.test_batch_read import places, read
+from tests.spark.test_batch_read import positions, read
 from tests.spark.test_stream_read import Pipe, numbered, offsets
 from tests.support.broker_requests import request
 from tests.support.raw_client import raw_client
@@ -51,23 +52,23 @@ _SETTINGS = {
 
 @pytest.fixture(scope="module")
 def small_files() -> Iterator[SmallCluster]:
-    """A broker whose log has so small files that some can be deleted."""
+    """A broker whose commit log has small files, so that some of them can be deleted."""
     with SmallCluster(_SETTINGS) as running:
         yield running
 
 
 def fill(cluster: SmallCluster, topic: str, count: int) -> None:
-    """So many messages, a few dozens in each file of the log."""
+    """Return `count` messages, some dozens of which fit into a file of the log."""
     queue = MessageQueue(topic, "broker-a", 0)
     for first in range(0, count, _BATCH):
         messages = [Message(topic, bytes(_BODY_BYTES)) for _ in range(first, min(count, first + _BATCH))]
         cluster.producer.send_batch(messages, queue=queue)
 
 
-def age_out(cluster: SmallCluster, topic: str) -> int:
-    """Have the broker delete all files of its log but the last, as if old; the queue's oldest offset.
+def expire_log_files(cluster: SmallCluster, topic: str) -> int:
+    """Make the broker delete all files of its log except the last. Return the queue's oldest offset.
 
-    The queue's newest message has to be in the last file.
+    The files are made to look old. The queue's newest message must be in the last file.
     """
     queue = MessageQueue(topic, "broker-a", 0)
     log = cluster.broker.store_path / "commitlog"
@@ -85,14 +86,15 @@ def age_out(cluster: SmallCluster, topic: str) -> int:
             position = _position(puller, queue, cluster.admin.min_offset(queue))
             return position is not None and position >= last_file
 
-        # Queues hear of it a moment later.
+        # Queues learn of the deletion a moment later.
         until_in_thread(oldest_is_in_the_last_file, 60)
     return cluster.admin.min_offset(queue)
 
 
 def _is_deleted(cluster: SmallCluster, files: list[Path]) -> bool:
-    """Whether the broker has deleted these files, which it is asked for: those whose queue entries are not on
-    the disk yet it keeps until it is asked again.
+    """Ask the broker to delete expired files, and return whether these are deleted.
+
+    Files whose queue entries are not flushed yet stay.
     """
 
     async def delete() -> None:
@@ -107,7 +109,7 @@ def _is_deleted(cluster: SmallCluster, files: list[Path]) -> bool:
 
 
 def _position(puller: RawPuller, queue: MessageQueue, offset: int) -> int | None:
-    """Where in the log the message of an offset is; None wthe name here is not there."""
+    """Return the position of an offset's message in the log; None if the message no longer exists."""
     answer = puller.pull(queue, offset, PullWish(max_messages=1))
     if answer.status is not PullStatus.FOUND:
         return None
@@ -116,12 +118,12 @@ def _position(puller: RawPuller, queue: MessageQueue, offset: int) -> int | None
 
 
 def gone(topic: str, begin: int, end: int) -> str:
-    """What an error says of offsets that no longer exist, as a regular expression."""
+    """Return the error text for offsets that no longer exist, as a regular expression."""
     queue = rf"topic={topic}, brokerName=broker-a, queueId=0\]"
     return rf"{queue}: the messages from offset {begin} to {end - 1} no longer exist"
 
 
-def test_a_stream_that_was_stopped_for_too_long(
+def test_stream_stopped_beyond_the_retention_time(
     spark: SparkSession,
     small_files: SmallCluster,
     topic: str,
@@ -134,37 +136,35 @@ def test_a_stream_that_was_stopped_for_too_long(
     pipe = Pipe(spark, cluster, tmp_path, **options)
     pipe.drain()
     fill(cluster, topic, 150)
-    oldest = age_out(cluster, topic)
+    oldest = expire_log_files(cluster, topic)
     assert oldest > 10
     with pytest.raises(StreamingQueryException, match=gone(topic, 10, oldest)):
         pipe.drain()
-    assert pipe.places() == offsets(0, 0, 10)
+    assert pipe.positions() == offsets(0, 0, 10)
     Pipe(spark, cluster, tmp_path, failOnDataLoss="false", **options).drain()
-    assert pipe.places() == offsets(0, 0, 10) + offsets(0, oldest, 160)
+    assert pipe.positions() == offsets(0, 0, 10) + offsets(0, oldest, 160)
 
 
-def test_a_batch_read_of_offsets_that_are_gone(
-    spark: SparkSession, small_files: SmallCluster, topic: str
-) -> None:
+def test_batch_read_of_expired_offsets(spark: SparkSession, small_files: SmallCluster, topic: str) -> None:
     small_files.create_topic(topic, queues=1)
     fill(small_files, topic, 150)
-    oldest = age_out(small_files, topic)
+    oldest = expire_log_files(small_files, topic)
     begin = json.dumps({topic: {"broker-a": {"0": 3}}})
     with pytest.raises(PySparkException, match=gone(topic, 3, oldest)):
         read(spark, small_files, subscribe=topic, startingOffsets=begin).collect()
     lenient = read(spark, small_files, subscribe=topic, startingOffsets=begin, failOnDataLoss="false")
-    assert places(lenient) == offsets(0, oldest, 150)
-    # All that is asked for is gone.
+    assert positions(lenient) == offsets(0, oldest, 150)
+    # All requested messages have expired.
     end = json.dumps({topic: {"broker-a": {"0": 7}}})
     where: dict[str, Any] = {"subscribe": topic, "startingOffsets": begin, "endingOffsets": end}
     with pytest.raises(PySparkException, match=gone(topic, 3, 7)):
         read(spark, small_files, **where).collect()
-    assert places(read(spark, small_files, **where, failOnDataLoss="false")) == []
-    # What is there is no loss.
-    assert places(read(spark, small_files, subscribe=topic)) == offsets(0, oldest, 150)
+    assert positions(read(spark, small_files, **where, failOnDataLoss="false")) == []
+    # Messages that exist are no loss.
+    assert positions(read(spark, small_files, subscribe=topic)) == offsets(0, oldest, 150)
 
 
-def test_gone_between_the_plan_and_the_read(
+def test_messages_expire_between_plan_and_read(
     spark: SparkSession, small_files: SmallCluster, topic: str
 ) -> None:
     small_files.create_topic(topic, queues=1)
@@ -174,18 +174,18 @@ def test_gone_between_the_plan_and_the_read(
         for fails in ("true", "false")
     )
     assert strict.getNumPartitions() == lenient.getNumPartitions() == 2
-    oldest = age_out(small_files, topic)
-    # Whichever of the two tasks is the first to fail.
+    oldest = expire_log_files(small_files, topic)
+    # Either of the two tasks may fail first.
     with pytest.raises(PySparkException, match=f"{gone(topic, 0, 75)}|{gone(topic, 75, oldest)}"):
         strict.collect()
     assert sorted(row.queueOffset for row in lenient.collect()) == list(range(oldest, 150))
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_gone_while_a_task_reads(
+def test_messages_expire_during_a_task(
     small_files: SmallCluster, topic: str, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without Spark, as it does not stop a task in the middle: the task's rows one batch after the other."""
+    """Without Spark, which cannot pause a task: the rows of the task, batch by batch."""
     count, batch = 30_000, 2000
     small_files.create_topic(topic, queues=1)
     small_files.send(topic, 0, (b"%0100d" % number for number in range(count)))
@@ -200,14 +200,14 @@ def test_gone_while_a_task_reads(
     task = ReadTask((QueueRange(QueueKey(topic, "broker-a", 0), 0, count),))
     batches = read_task(task, TaskSettings.of(options, arrow_schema(["queueOffset", "body"])))
     first = next(batches)
-    oldest = age_out(small_files, topic)
+    oldest = expire_log_files(small_files, topic)
     rows = list(first["queueOffset"].to_pylist())
     try:
         if fails:
             with pytest.raises(DataLoss, match=r"no longer exist|had no message"):
                 for more in batches:
                     rows += more["queueOffset"].to_pylist()
-            # Nothing before what is missing was left out.
+            # No message before the gap is missing.
             assert rows == list(range(len(rows)))
         else:
             for more in batches:
@@ -221,7 +221,7 @@ def test_gone_while_a_task_reads(
     assert batch <= len(rows) < count
 
 
-def test_a_drain_waits_for_a_broker_that_is_away(
+def test_drain_waits_for_a_broker_that_is_down(
     spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster = own_cluster
@@ -241,10 +241,10 @@ def test_a_drain_waits_for_a_broker_that_is_away(
     cluster.restart(second)
     query.awaitTermination(60)
     assert query.exception() is None
-    assert pipe.places() == offsets(0, 0, 15) + offsets(0, 0, 15, "broker-b")
+    assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 15, "broker-b")
 
 
-def test_a_topic_that_is_made_anew_is_no_empty_drain(
+def test_drain_of_a_recreated_topic_fails(
     spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster = own_cluster
@@ -259,7 +259,7 @@ def test_a_topic_that_is_made_anew_is_no_empty_drain(
         pipe.drain()
 
 
-def test_a_topic_that_nobody_knows(
+def test_unknown_topic_is_reported_with_suggestions(
     spark: SparkSession, small_files: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
     small_files.create_topic(topic)

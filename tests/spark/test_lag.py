@@ -1,4 +1,4 @@
-"""The lag of streams that Spark runs, of our broker."""
+"""Lag of streams that Spark runs on this project's broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TIMEOUT_SECONDS = 120
 
 
 class Gate:
-    """A sink that takes the first batch at once, and the others when it is opened."""
+    """A sink that writes the first batch at once, and holds later ones until it is opened."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
@@ -69,13 +69,13 @@ def reading(
 
 
 def stored_at(cluster: SmallCluster, topic: str, offset: int) -> float:
-    """When a message of queue 0 was stored, in seconds."""
+    """Return the store time of a message of queue 0, in seconds."""
     with RawPuller(cluster.address, group="lag-tests") as puller:
         pull = puller.pull(MessageQueue(topic, "broker-a", 0), offset)
     return decode_messages(pull.body)[0].store_timestamp / 1000
 
 
-def test_lag_falls_to_nothing_in_reports_and_metrics(
+def test_lag_falls_to_zero_in_reports_and_metrics(
     spark: SparkSession, cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic, queues=1)
@@ -86,7 +86,7 @@ def test_lag_falls_to_nothing_in_reports_and_metrics(
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "10",
     }
-    # A clock that stands still, an hour on.
+    # A clock that stands still, one hour ahead.
     now = time.time() + 3600
     listener = LagListener(options, clock=lambda: now)
     gate = Gate()
@@ -102,7 +102,7 @@ def test_lag_falls_to_nothing_in_reports_and_metrics(
     with listening(spark, listener) as registry, reading(spark, options, tmp_path, gate, topic) as query:
         until(query, lambda: listener.lag(query.id), _TIMEOUT_SECONDS)
         assert lag().messages == gauge("rmq_spark_lag_messages") == 20
-        # The broker says since when the oldest has waited.
+        # The broker has told the store time of the oldest message.
         until(query, lambda: not lag().at_least)
         waiting_seconds = now - stored_at(cluster, topic, 10)
         assert lag().seconds == pytest.approx(waiting_seconds)
@@ -119,7 +119,7 @@ def test_lag_falls_to_nothing_in_reports_and_metrics(
         assert gauge("rmq_spark_lag_messages") is None
 
 
-def test_brokers_say_when_messages_were_stored(cluster: SmallCluster, topic: str) -> None:
+def test_store_times_from_brokers(cluster: SmallCluster, topic: str) -> None:
     cluster.create_topic(topic, queues=1)
     cluster.send(topic, 0, numbered(3))
     address = {"rocketmq.namesrv.addr": cluster.address, "subscribe": topic}
@@ -132,7 +132,7 @@ def test_brokers_say_when_messages_were_stored(cluster: SmallCluster, topic: str
         answers[offset] = at
 
     try:
-        # Behind the queue's end there is nothing yet.
+        # There is no message beyond the end of the queue.
         assert times.request([(queue, 0), (queue, 2), (queue, 3)], answered)
         until_in_thread(lambda: times.request([], answered))
     finally:

@@ -1,4 +1,4 @@
-"""`make pipeline` as a whole, with few lines: on this machine, and on a standalone cluster of two workers."""
+"""`make pipeline` from end to end with few lines: on this machine, and on a standalone cluster."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from examples.pipeline.records import read_all
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_SECONDS = 280
-# JVMs that live for seconds: compiling well would cost more than it brings.
+# For JVMs that live for seconds, optimizing compilation costs more than it saves.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def _python(*arguments: str | Path) -> tuple[int, str]:
-    """Exit code and output of a program of the pipeline. One that hangs is ended as Ctrl-C would."""
+    """Run a program of the pipeline; return exit code and output. A program that hangs is ended by SIGINT."""
     command = [sys.executable, "-m", *(str(part) for part in arguments)]
     with subprocess.Popen(
         command,
@@ -42,10 +42,10 @@ def _python(*arguments: str | Path) -> tuple[int, str]:
 
 
 def _run(work: Path, *options: str) -> str:
-    """The output of a run that went well.
+    """Run the pipeline and return its output.
 
-    The watermark is generous: however slowly a busy machine lets the driver ask its queues how far they
-    reach, no line may be too late.
+    The watermark is generous, so that no line is late even if a busy machine lets the driver ask for newest
+    offsets slowly.
     """
     small = ("--hours", "1", "--watermark-minutes", "20", "--work", str(work))
     code, output = _python("examples.pipeline.run", *small, *options)
@@ -53,7 +53,7 @@ def _run(work: Path, *options: str) -> str:
     return output
 
 
-def test_every_line_is_counted_and_a_wrong_count_is_found(tmp_path: Path) -> None:
+def test_pipeline_counts_every_line_and_detects_a_wrong_count(tmp_path: Path) -> None:
     output = _run(tmp_path / "run", "--lines", "20000", "--rate", "10000")
     assert "check: equal to the message: " in output
     work = Work(tmp_path / "run")
@@ -74,7 +74,7 @@ def test_every_line_is_counted_and_a_wrong_count_is_found(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-def test_the_same_job_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
+def test_pipeline_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
     output = _run(tmp_path / "run", "--lines", "10000", "--workers", "2")
     assert "2 of 2 workers at work" in output
     assert "check: equal to the message: " in output

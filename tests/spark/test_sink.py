@@ -1,4 +1,4 @@
-"""Spark writes to our broker: in batches and as a stream, with refusals, repetitions and a dying broker."""
+"""Spark writes to this project's broker: rejected rows, repeated batches, and a killed broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LIMIT_BYTES = 65_536
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[SmallCluster]:
-    """A cluster that takes only small messages, and only to topics that are there."""
+    """A cluster that accepts only small messages, and only for existing topics."""
     settings = {"maxMessageSize": str(_LIMIT_BYTES), "autoCreateTopicEnable": "false"}
     with SmallCluster(settings) as running:
         yield running
@@ -43,7 +43,7 @@ def _stored(cluster: SmallCluster, topic: str) -> int:
 
 
 def _read(cluster: SmallCluster, topic: str) -> list[MessageExt]:
-    """All that is in a topic, queue by queue."""
+    """Return all messages of a topic, queue by queue."""
     return sorted(pulled(cluster, topic), key=lambda message: (message.queue_id, message.queue_offset))
 
 
@@ -51,9 +51,7 @@ def _row_id(message: MessageExt) -> str:
     return message.properties["SPARK_ROW_ID"]
 
 
-def test_a_batch_write_with_all_kinds_of_columns(
-    spark: SparkSession, cluster: SmallCluster, topic: str
-) -> None:
+def test_batch_write_with_all_columns(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     other = f"{topic}-other"
     cluster.create_topic(topic)
     cluster.create_topic(other)
@@ -72,16 +70,16 @@ def test_a_batch_write_with_all_kinds_of_columns(
     numbers = sorted(int(message.properties["number"]) for message in in_other + in_topic)
     assert numbers == list(range(3000))
     for message in in_topic:
-        place = int(message.properties["number"])
-        assert message.body == f"body {place}".encode()
-        assert (message.tags, message.keys) == (f"tag{place % 3}", [str(place), "all"])
-        assert message.sharding_key == f"key{place % 10}"
+        position = int(message.properties["number"])
+        assert message.body == f"body {position}".encode()
+        assert (message.tags, message.keys) == (f"tag{position % 3}", [str(position), "all"])
+        assert message.sharding_key == f"key{position % 10}"
     assert len({(message.sharding_key, message.queue_id) for message in in_topic}) == 10
     _check_ids_and_order(in_topic, in_other)
 
 
 def _check_ids_and_order(*topics: list[MessageExt]) -> None:
-    """Each row has its own id of one write, and rows of one partition stay in order in each queue."""
+    """Each row has a unique id within its write, and rows of one partition keep their order in each queue."""
     ids = [_row_id(message).split(":") for messages in topics for message in messages]
     assert len({(partition, row) for _, _, partition, row in ids}) == len(ids)
     assert {(len(query), batch) for query, batch, _, _ in ids} == {(32, "0")}
@@ -94,7 +92,7 @@ def _check_ids_and_order(*topics: list[MessageExt]) -> None:
         assert all(order == sorted(order) for order in orders.values())
 
 
-def test_a_named_write_gives_its_rows_the_same_ids_again(
+def test_repeated_named_write_has_the_same_row_ids(
     spark: SparkSession, cluster: SmallCluster, topic: str
 ) -> None:
     cluster.create_topic(topic)
@@ -110,7 +108,7 @@ def test_a_named_write_gives_its_rows_the_same_ids_again(
 
 
 def test_delays_and_delivery_times_are_set(spark: SparkSession) -> None:
-    """On a broker that keeps whatever it is sent."""
+    """Against a fake broker that records what it is sent."""
     thread = LoopThread("fake-cluster")
     fake = FakeCluster({"broker-a": {"T": 2}})
     try:
@@ -138,7 +136,7 @@ def test_large_bodies_are_compressed_and_read_back(
     assert sorted(len(message.body) for message in _read(strict, topic)) == [5, 200_000]
 
 
-def test_wrong_columns_and_modes_are_refused_before_anything_runs(
+def test_invalid_columns_and_modes_are_rejected_before_the_job_starts(
     spark: SparkSession, cluster: SmallCluster
 ) -> None:
     with pytest.raises(PySparkException, match="'id' is unknown to the sink"):
@@ -162,7 +160,7 @@ def _good_and_bad(spark: SparkSession, topic: str) -> DataFrame:
     return spark.createDataFrame(rows, "topic string, body string").coalesce(1)
 
 
-def test_without_dead_letters_a_refused_row_fails_the_write(
+def test_rejected_row_fails_the_write_without_dead_letters(
     spark: SparkSession, strict: SmallCluster, topic: str
 ) -> None:
     strict.create_topic(topic)
@@ -172,7 +170,7 @@ def test_without_dead_letters_a_refused_row_fails_the_write(
     assert "and 2 other rows" in str(raised.value)
 
 
-def test_refused_rows_go_to_topic_and_path(
+def test_rejected_rows_go_to_dead_letter_topic_and_path(
     spark: SparkSession, strict: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
     dead_topic, dead_path = f"{topic}-dead", tmp_path / "dead"
@@ -199,7 +197,7 @@ def test_refused_rows_go_to_topic_and_path(
 
 
 @needs_stream_sink
-def test_a_stream_that_writes_a_batch_again_uses_the_same_ids(
+def test_repeated_batch_of_a_stream_has_the_same_row_ids(
     spark: SparkSession, cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic, queues=4)
@@ -224,7 +222,7 @@ def test_a_stream_that_writes_a_batch_again_uses_the_same_ids(
     before = _read(cluster, topic)
     assert sorted(int(message.body) for message in before) == list(range(80))
     assert all(int(message.body) % 4 == message.queue_id for message in before)
-    # As if the driver had died when the last batch was written, but not yet noted as done.
+    # As if the driver had died after the last batch was written, but before it was committed.
     for name in ("1", ".1.crc"):
         (checkpoint / "commits" / name).unlink()
     run()
@@ -237,7 +235,7 @@ def test_a_stream_that_writes_a_batch_again_uses_the_same_ids(
     assert len({_row_id(message).split(":")[0] for message in before}) == 1
 
 
-def test_a_broker_that_dies_in_mid_write_and_comes_back(
+def test_broker_is_killed_and_restarted_during_a_write(
     spark: SparkSession, own_cluster: SmallCluster, topic: str
 ) -> None:
     count, batch_rows, in_flight, tasks = 150_000, 50, 2, 2
@@ -266,7 +264,7 @@ def test_a_broker_that_dies_in_mid_write_and_comes_back(
             topic=topic,
             sendBatchSize=batch_rows,
             maxInFlight=in_flight,
-            sendTimeout="30s",  # on a busy machine a late answer is no lost one
+            sendTimeout="30s",  # on a busy machine a late answer is not a lost one
         )
     finally:
         written.set()

@@ -1,4 +1,4 @@
-"""Streams by Spark itself, of our broker: every offset once, over triggers, restarts and faults."""
+"""Streams by Spark from this project's broker: every offset once, over triggers, restarts and failures."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rmq_client import NoQueue
-from tests.spark.small_cluster import ClusterHands, SmallCluster
+from tests.spark.small_cluster import ClusterClient, SmallCluster
 from tests.spark.version_marks import needs_trigger_limits
 from tests.support.waiting import until_in_thread
 
-Place = tuple[str, int, int]
+Position = tuple[str, int, int]
 _COLUMNS = "brokerName string, queueId int, queueOffset long"
 
 
 class Pipe:
-    """A query from a topic to Parquet files, started again and again from the same checkpoint."""
+    """A query from a topic to Parquet files, started repeatedly on the same checkpoint."""
 
-    def __init__(self, spark: SparkSession, cluster: ClusterHands, home: Path, **options: Any) -> None:
+    def __init__(self, spark: SparkSession, cluster: ClusterClient, home: Path, **options: Any) -> None:
         self._spark = spark
         self._options = {"rocketmq.namesrv.addr": cluster.address, **options}
         self._home = home
@@ -34,13 +34,13 @@ class Pipe:
         return writer.trigger(**trigger).start(str(self._home / "out"))
 
     def drain(self) -> list[dict[str, Any]]:
-        """Read what is there now; the query's progress, batch by batch."""
+        """Drain the topic. Return the query's progress, batch by batch."""
         query = self.start(availableNow=True)
         query.awaitTermination()
         return [progress for progress in query.recentProgress if progress["numInputRows"]]
 
-    def places(self) -> list[Place]:
-        """What has come out, sorted."""
+    def positions(self) -> list[Position]:
+        """Return the messages written so far as (broker, queue, offset), sorted."""
         if not list((self._home / "out").glob("*.parquet")):
             return []
         rows = self.frame().collect()
@@ -50,7 +50,7 @@ class Pipe:
         return self._spark.read.schema(_COLUMNS).parquet(str(self._home / "out"))
 
 
-def offsets(queue_id: int, begin: int, end: int, broker: str = "broker-a") -> list[Place]:
+def offsets(queue_id: int, begin: int, end: int, broker: str = "broker-a") -> list[Position]:
     return [(broker, queue_id, offset) for offset in range(begin, end)]
 
 
@@ -59,7 +59,7 @@ def numbered(count: int) -> list[bytes]:
 
 
 def until(query: StreamingQuery, condition: Callable[[], object], timeout_seconds: float = 60) -> None:
-    """Wait for the condition, or for the query's failure."""
+    """Wait for the condition, or raise the failure of the query."""
 
     def reached() -> object:
         if (error := query.exception()) is not None:
@@ -70,7 +70,7 @@ def until(query: StreamingQuery, condition: Callable[[], object], timeout_second
 
 
 @needs_trigger_limits
-def test_what_is_there_now_and_later_the_rest(
+def test_drain_then_continue_with_later_messages(
     spark: SparkSession, cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic, queues=2)
@@ -88,25 +88,25 @@ def test_what_is_there_now_and_later_the_rest(
     )
     batches = pipe.drain()
     assert [batch["numInputRows"] for batch in batches] == [150, 150, 100]
-    assert pipe.places() == offsets(0, 0, 100) + offsets(1, 0, 300)
+    assert pipe.positions() == offsets(0, 0, 100) + offsets(1, 0, 300)
 
-    # The group is where the query is, the last batch included.
+    # The group has the query's offsets, including the last batch.
     stats = cluster.admin.consume_stats(f"G{topic}", topic)
     assert {queue.queue_id: at.consumer_offset for queue, at in stats.offset_table.items()} == {
         0: 100,
         1: 300,
     }
 
-    # A restart goes on where the checkpoint is; queues that were added are read from their beginning.
+    # A restart continues at the checkpoint; new queues are read from their beginning.
     cluster.create_topic(topic, queues=3)
     cluster.send(topic, 0, numbered(20))
     cluster.send(topic, 2, numbered(30))
     pipe.drain()
-    assert pipe.places() == offsets(0, 0, 120) + offsets(1, 0, 300) + offsets(2, 0, 30)
+    assert pipe.positions() == offsets(0, 0, 120) + offsets(1, 0, 300) + offsets(2, 0, 30)
     assert pipe.drain() == []
 
 
-def test_a_query_that_runs_picks_up_brokers_and_survives_one_that_goes(
+def test_running_query_finds_new_brokers_and_survives_an_outage(
     spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster = own_cluster
@@ -115,25 +115,25 @@ def test_a_query_that_runs_picks_up_brokers_and_survives_one_that_goes(
     pipe = Pipe(spark, cluster, tmp_path, subscribe=topic, startingOffsets="earliest")
     query = pipe.start(processingTime="100 milliseconds")
     try:
-        until(query, lambda: len(pipe.places()) == 10)
+        until(query, lambda: len(pipe.positions()) == 10)
         second = cluster.add_broker("broker-b")
         cluster.create_topic(topic, queues=1, broker_name="broker-b")
         cluster.send(topic, 0, numbered(20), "broker-b")
-        until(query, lambda: len(pipe.places()) == 30)
+        until(query, lambda: len(pipe.positions()) == 30)
 
         second.kill()
         cluster.send(topic, 0, numbered(5))
-        until(query, lambda: len(pipe.places()) == 35)
+        until(query, lambda: len(pipe.positions()) == 35)
         cluster.restart(second)
         until(query, lambda: _sent(cluster, topic, "broker-b"))
-        until(query, lambda: len(pipe.places()) == 42)
+        until(query, lambda: len(pipe.positions()) == 42)
     finally:
         query.stop()
-    assert pipe.places() == offsets(0, 0, 15) + offsets(0, 0, 27, "broker-b")
+    assert pipe.positions() == offsets(0, 0, 15) + offsets(0, 0, 27, "broker-b")
 
 
 def _sent(cluster: SmallCluster, topic: str, broker_name: str) -> bool:
-    """Whether seven messages could be sent: the producer may not know of a broker that is back yet."""
+    """Return whether seven messages were sent: the producer may not know yet that a broker is back."""
     try:
         cluster.send(topic, 0, numbered(7), broker_name)
     except NoQueue:
@@ -141,7 +141,7 @@ def _sent(cluster: SmallCluster, topic: str, broker_name: str) -> bool:
     return True
 
 
-def test_a_start_by_time(spark: SparkSession, cluster: SmallCluster, topic: str, tmp_path: Path) -> None:
+def test_start_by_time(spark: SparkSession, cluster: SmallCluster, topic: str, tmp_path: Path) -> None:
     cluster.create_topic(topic, queues=1)
     cluster.send(topic, 0, numbered(5))
     rows = spark.read.format("rocketmq").option("rocketmq.namesrv.addr", cluster.address)
@@ -150,16 +150,16 @@ def test_a_start_by_time(spark: SparkSession, cluster: SmallCluster, topic: str,
     cluster.send(topic, 0, numbered(5))
     pipe = Pipe(spark, cluster, tmp_path, subscribe=topic, startingTimestamp=last_ms + 1)
     pipe.drain()
-    places = pipe.places()
-    assert places[-5:] == offsets(0, 5, 10)
-    assert len(places) == 5
+    positions = pipe.positions()
+    assert positions[-5:] == offsets(0, 5, 10)
+    assert len(positions) == 5
 
 
 @needs_trigger_limits
-def test_messages_that_are_gone_are_an_error_or_a_warning(
+def test_recreated_topic_is_an_error_or_a_warning(
     spark: SparkSession, own_cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
-    """A topic that is made anew holds less than has been read of it."""
+    """A recreated topic ends below the offsets that were read."""
     cluster = own_cluster
     cluster.create_topic(topic, queues=1)
     cluster.send(topic, 0, numbered(50))
@@ -176,7 +176,7 @@ def test_messages_that_are_gone_are_an_error_or_a_warning(
     query = lenient.start(processingTime="100 milliseconds")
     try:
         cluster.send(topic, 0, numbered(50))
-        until(query, lambda: len(lenient.places()) == 60)
+        until(query, lambda: len(lenient.positions()) == 60)
     finally:
         query.stop()
-    assert lenient.places()[-1] == ("broker-a", 0, 59)
+    assert lenient.positions()[-1] == ("broker-a", 0, 59)

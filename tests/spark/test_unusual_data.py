@@ -1,4 +1,4 @@
-"""Odd shapes of data, read by Spark from our broker: what it gives is what a plain pull by the SDK gives."""
+"""Unusual data read by Spark from this project's broker equals what the SDK pulls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rmq_remoting.codes import RequestCode
 from rmq_remoting.message_properties import MAX_PROPERTIES_BYTES
 from tests.spark.sdk_pull import as_rows, pulled, spark_rows
 from tests.spark.small_cluster import SmallCluster
-from tests.spark.test_batch_read import places, read
+from tests.spark.test_batch_read import positions, read
 from tests.spark.test_stream_read import Pipe, numbered, offsets
 from tests.support import golden_store
 from tests.support.broker_requests import send, sent
@@ -29,9 +29,9 @@ from tests.support.raw_client import raw_client
 _MEBIBYTE = 1024 * 1024
 _MAX_MESSAGE_BYTES = 4 * _MEBIBYTE
 
-# Planes, combining marks, directions, what looks like nothing, what means something to JSON, SQL, shells and
-# Spark; control characters but for the two that separate properties.
-_ODD = (
+# All planes, combining marks, writing directions, invisible characters, and characters special to JSON, SQL,
+# shells and Spark; all control characters except the two separators of properties.
+_UNUSUAL = (
     [chr(code) for code in (*range(3, 32), 0x7F, 0x80, 0x85, 0xA0, 0xAD)]
     + list("\"'`\\/$%&|;,.:=<>()[]{}*?#!~^-+_@ ")
     + list("aZ09äßñÅİıŁøΩжשع中文字日本한ไ")
@@ -40,27 +40,27 @@ _ODD = (
 )  # fmt: skip
 
 
-def odd_text(source: random.Random, most: int = 30) -> str:
-    """A text that is not empty."""
-    return "".join(source.choices(_ODD, k=source.randint(1, most)))
+def unusual_text(source: random.Random, most: int = 30) -> str:
+    """Return a non-empty random text."""
+    return "".join(source.choices(_UNUSUAL, k=source.randint(1, most)))
 
 
-def odd_message(topic: str, number: int, source: random.Random) -> Message:
-    """One with ten properties, keys and tags; of some the properties are as long as they may be."""
-    properties = {f"{place}{odd_text(source, 8)}": odd_text(source) for place in range(9)}
+def unusual_message(topic: str, number: int, source: random.Random) -> Message:
+    """Return a message with ten properties, keys and tags; each hundredth has very long ones."""
+    properties = {f"{position}{unusual_text(source, 8)}": unusual_text(source) for position in range(9)}
     properties["number"] = str(number)
     if number % 100 == 0:
         properties["long"] = "𝄞é" * (25_000 // len("𝄞é".encode()))
     # Keys are separated by spaces; brokers trim tags.
-    keys = [odd_text(source).replace(" ", "_") for _ in range(source.randint(1, 3))]
-    return Message(topic, b"%d" % number, tags=odd_text(source), keys=keys, properties=properties)
+    keys = [unusual_text(source).replace(" ", "_") for _ in range(source.randint(1, 3))]
+    return Message(topic, b"%d" % number, tags=unusual_text(source), keys=keys, properties=properties)
 
 
-def test_ten_thousand_odd_properties_there_and_back(
+def test_ten_thousand_unusual_properties_round_trip(
     spark: SparkSession, cluster: SmallCluster, topic: str
 ) -> None:
     source = random.Random(20_251)
-    messages = [odd_message(topic, number, source) for number in range(1000)]
+    messages = [unusual_message(topic, number, source) for number in range(1000)]
     cluster.create_topic(topic, queues=1)
     for message in messages:
         cluster.send_messages([message])
@@ -76,7 +76,7 @@ def test_ten_thousand_odd_properties_there_and_back(
     parsed = {row.queueOffset: _parsed(row.properties) for row in raw.collect()}
     assert parsed == {message.queue_offset: message.properties for message in stored}
 
-    # Written by the sink, they are the same once more.
+    # Written back by the sink, they are unchanged.
     back = f"{topic}-back"
     cluster.create_topic(back, queues=1)
     writer = frame.select("body", "keys", "tags", "properties").coalesce(1).write.format("rocketmq")
@@ -100,11 +100,11 @@ def _parsed(raw: str) -> dict[str, str]:
     return {name: value for name, value in entries}
 
 
-# Properties that no SDK would send, as they travel. What is no UTF-8 our broker refuses.
+# Properties, as bytes on the wire, that no SDK sends. The broker rejects invalid UTF-8.
 _BROKEN = [
     b"",
     b"a\x01b",  # no separator at the end
-    b"a\x01b\x02a\x01c\x02",  # a name twice
+    b"a\x01b\x02a\x01c\x02",  # a repeated name
     b"a\x01\x02b\x01c\x02",  # without a value
     b"\x01a\x02b\x01c\x02",  # without a name
     b"a\x01b\x01c\x02",  # the separator in a value
@@ -119,14 +119,14 @@ _BROKEN = [
 
 
 def _batch_item(properties: bytes) -> bytes:
-    """A message as it stands in a batch: there its properties are bytes that nobody looks at."""
+    """Encode a message as a batch item, whose properties the broker stores without parsing them."""
     body = b"body"
     rest = struct.pack(">iiii", 0, 0, 0, len(body)) + body + struct.pack(">h", len(properties)) + properties
     return struct.pack(">i", 4 + len(rest)) + rest
 
 
-def test_properties_that_are_broken(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
-    """Brokers store what they are sent; each reader has to make the same of it."""
+def test_malformed_properties(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
+    """Brokers store malformed properties as sent; all readers must parse them alike."""
     cluster.create_topic(topic, queues=1)
 
     longest = b"a\x01" + b"x" * (MAX_PROPERTIES_BYTES - 600)
@@ -143,7 +143,7 @@ def test_properties_that_are_broken(spark: SparkSession, cluster: SmallCluster, 
     assert spark_rows(read(spark, cluster, subscribe=topic).collect()) == as_rows(stored)
 
 
-def test_256_queues_some_of_them_empty(
+def test_256_queues_with_empty_ones(
     spark: SparkSession, cluster: SmallCluster, topic: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic, queues=256)
@@ -151,18 +151,20 @@ def test_256_queues_some_of_them_empty(
     filled = {queue_id: queue_id % 7 + 1 for queue_id in range(0, 256, 2)} | {255: 1500}
     for queue_id, count in filled.items():
         cluster.send(topic, queue_id, numbered(count))
-    wanted = [place for queue_id, count in sorted(filled.items()) for place in offsets(queue_id, 0, count)]
+    wanted = [
+        position for queue_id, count in sorted(filled.items()) for position in offsets(queue_id, 0, count)
+    ]
     both = f"{topic},{topic}-empty"
 
     packed = read(spark, cluster, subscribe=both)
     assert packed.rdd.getNumPartitions() == 1
-    assert places(packed) == wanted
+    assert positions(packed) == wanted
     limited = read(spark, cluster, subscribe=both, maxRecordsPerPartition=300)
     assert 7 <= limited.rdd.getNumPartitions() <= 10
-    assert places(limited) == wanted
+    assert positions(limited) == wanted
     split = read(spark, cluster, subscribe=both, minPartitions=12)
     assert split.rdd.getNumPartitions() >= 12
-    assert places(split) == wanted
+    assert positions(split) == wanted
     alone = read(spark, cluster, subscribe=both, packBelowRecords=0)
     assert alone.rdd.getNumPartitions() == len(filled)
 
@@ -171,27 +173,25 @@ def test_256_queues_some_of_them_empty(
     )
     batches = [batch["numInputRows"] for batch in pipe.drain()]
     assert (sum(batches), batches[0]) == (len(wanted), 1000)
-    assert pipe.places() == wanted
-    # What was empty is filled later.
+    assert pipe.positions() == wanted
+    # Queues that were empty get messages later.
     cluster.send(topic, 1, numbered(3))
     pipe.drain()
-    assert pipe.places() == sorted(wanted + offsets(1, 0, 3))
+    assert pipe.positions() == sorted(wanted + offsets(1, 0, 3))
 
 
 def test_only_empty_topics(spark: SparkSession, cluster: SmallCluster, topic: str, tmp_path: Path) -> None:
     for name in (topic, f"{topic}-too"):
         cluster.create_topic(name, queues=3)
-    assert places(read(spark, cluster, subscribePattern=f"{topic}.*")) == []
+    assert positions(read(spark, cluster, subscribePattern=f"{topic}.*")) == []
     pipe = Pipe(spark, cluster, tmp_path, subscribePattern=f"{topic}.*", startingOffsets="earliest")
     assert pipe.drain() == []
     cluster.send(f"{topic}-too", 2, numbered(2))
     pipe.drain()
-    assert pipe.places() == offsets(2, 0, 2)
+    assert pipe.positions() == offsets(2, 0, 2)
 
 
-def test_bodies_of_four_mebibytes_there_and_back(
-    spark: SparkSession, cluster: SmallCluster, topic: str
-) -> None:
+def test_bodies_of_four_mebibytes_round_trip(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     back = f"{topic}-back"
     for name in (topic, back):
         cluster.create_topic(name, queues=2)
@@ -223,7 +223,7 @@ def test_bodies_of_four_mebibytes_there_and_back(
 
 @pytest.fixture(scope="module")
 def apaches_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallCluster]:
-    """Our broker on a directory that Apache's wrote: compressed in every way, batches, retries, delays."""
+    """This project's broker on a store of Apache's: every compression, batches, retries, delays."""
     home = tmp_path_factory.mktemp("golden")
     golden_store.unpack("clean", home)
     # Old messages are kept.
@@ -236,7 +236,7 @@ def apaches_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallClu
         yield running
 
 
-def test_what_apaches_broker_stored(spark: SparkSession, apaches_store: SmallCluster) -> None:
+def test_store_written_by_apaches_broker(spark: SparkSession, apaches_store: SmallCluster) -> None:
     topics = "%RETRY%CG_retry,%DLQ%CG_dlq,SCHEDULE_TOPIC_XXXX"
     wanted = {
         (row["topic"], row["queueId"], row["queueOffset"]): row
@@ -251,7 +251,7 @@ def test_what_apaches_broker_stored(spark: SparkSession, apaches_store: SmallClu
         (topic, queue_id, offset): row
         for (topic, _, queue_id, offset), row in spark_rows(frames[0].union(frames[1]).collect()).items()
     }
-    # Messages whose time came while Apache's broker was down are delivered by ours.
+    # Delayed messages that became due while Apache's broker was down are delivered by this broker.
     delivered = rows.keys() - wanted.keys()
     assert {topic for topic, _, _ in delivered} <= {"TopicDelay", "TopicTimer", "%RETRY%CG_retry"}
     assert wanted.keys() <= rows.keys()
@@ -265,7 +265,7 @@ def test_what_apaches_broker_stored(spark: SparkSession, apaches_store: SmallClu
         assert row["reconsumeTimes"] == stored["reconsumeTimes"]
 
 
-def test_addresses_of_ipv6(spark: SparkSession, topic: str) -> None:
+def test_ipv6_addresses(spark: SparkSession, topic: str) -> None:
     loopback = {"brokerIP1": "::1", "brokerIP2": "::1", "bindAddress": "::1"}
     with SmallCluster(loopback) as cluster:
         cluster.create_topic(topic, queues=2)
@@ -277,7 +277,7 @@ def test_addresses_of_ipv6(spark: SparkSession, topic: str) -> None:
         assert spark_rows(read(spark, cluster, subscribe=topic).collect()) == as_rows(stored)
 
 
-def test_topics_whose_batches_are_one_record(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
+def test_topic_with_batch_consume_queue(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     cluster.admin.create_topic(topic, queues=1, attributes={"+queue.type": "BatchCQ"})
     for size in (1, 200, 7, 50):
         cluster.send(topic, 0, numbered(size), tags="t")
@@ -288,5 +288,5 @@ def test_topics_whose_batches_are_one_record(spark: SparkSession, cluster: Small
     part = read(
         spark, cluster, subscribe=topic, startingOffsets=json.dumps(begin), endingOffsets=json.dumps(end)
     )
-    assert places(part) == offsets(0, 100, 205)
-    assert places(read(spark, cluster, subscribe=topic, minPartitions=5)) == offsets(0, 0, 258)
+    assert positions(part) == offsets(0, 100, 205)
+    assert positions(read(spark, cluster, subscribe=topic, minPartitions=5)) == offsets(0, 0, 258)

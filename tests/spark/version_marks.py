@@ -1,4 +1,4 @@
-"""Marks of tests that not every PySpark can pass."""
+"""Marks for tests that some versions of PySpark cannot pass."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""All tests of the connector with other PySparks and other Pythons: `make test-spark-versions`.
+"""Runs all tests of the connector with other versions of PySpark and Python: `make test-spark-versions`.
 
-Each combination has a virtual environment of its own, made once, below `build/spark-versions`: a PySpark
-takes half a gigabyte, which is why continuous integration leaves them out. A Python that is not on the
-machine is left out, and said so.
+Each combination has a virtual environment below `build/spark-versions`, created once. A PySpark takes half a
+gigabyte, so continuous integration does not run them. A Python that is not installed is skipped with a
+message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-# What of the tests is for every PySpark 4, and how: the others are of what came with 4.2.
+# Tests for every PySpark 4, and how to run them; the others need features of 4.2.
 _CONNECTOR: Final = ("tests/unit/spark", "tests/spark")
 _CONNECTOR_BEFORE_LIMITS: Final = (
     "tests/unit/spark",
@@ -27,25 +27,27 @@ _CONNECTOR_BEFORE_LIMITS: Final = (
     "tests/spark/test_stream_read.py",
     "tests/spark/test_sink.py",
     "tests/spark/deployments",
-    # These leave sockets of their own open.
+    # Other PySparks leave sockets of their own open.
     "-Wignore:unclosed <socket:ResourceWarning",
     "-Wignore::pytest.PytestUnraisableExceptionWarning",
 )
 _SDK: Final = ("tests/unit/client", "tests/unit/remoting")
 _TESTED_PYTHON: Final = "3.11"
-# Pinned for the newest PySpark; an older one brings its own.
+# Pinned for the newest PySpark; an older one has pins of its own.
 _NOT_PINNED: Final = {"pyspark", "py4j"}
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """A PySpark on a Python, with what PySpark asks for to be a client of Spark Connect."""
+    """A PySpark on a Python, with the packages that a client of Spark Connect needs."""
 
     pyspark: str
     python: str
 
     def tests(self) -> Sequence[str]:
-        """Arguments of pytest's. The SDK knows nothing of Spark: a Python is enough once."""
+        """Return the arguments for pytest. Tests of the SDK do not depend on Spark: one run per Python is
+        enough.
+        """
         before_limits = tuple(map(int, self.pyspark.split("."))) < (4, 2)
         connector = _CONNECTOR_BEFORE_LIMITS if before_limits else _CONNECTOR
         return connector if self.python == _TESTED_PYTHON else (*connector, *_SDK)
@@ -65,11 +67,11 @@ COMBINATIONS: Final = (
 
 
 class EnvironmentFailed(Exception):
-    """A virtual environment could not be made; the text says where it ended."""
+    """A virtual environment could not be created; the message has the end of the output."""
 
 
 def main() -> int:
-    """Run the tests in each combination asked for; 1 where one of them failed."""
+    """Run the tests in the selected combinations. Return 1 if one of them failed."""
     arguments = _arguments()
     home: Path = arguments.home
     home.mkdir(parents=True, exist_ok=True)
@@ -116,7 +118,9 @@ def _verdict(combination: Combination, home: Path, more: Sequence[str]) -> str:
 
 
 def _interpreter(version: str) -> Path | None:
-    """A Python of that version: on the PATH, or among pyenv's, whose shims work for chosen versions only."""
+    """Find a Python of that version on the PATH, or among pyenv's, whose shims work for selected versions
+    only.
+    """
     found = shutil.which(f"python{version}")
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [Path(found)] if found else []
@@ -129,7 +133,7 @@ def _works(python: Path) -> bool:
 
 
 def _environment(combination: Combination, interpreter: Path, home: Path) -> Path:
-    """The Python of an environment that has everything. Raises EnvironmentFailed."""
+    """Return the Python of a complete environment. Raises EnvironmentFailed."""
     folder = home / str(combination)
     python = folder / "bin" / "python"
     complete = folder / ".installed"

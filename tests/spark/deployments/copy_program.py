@@ -26,7 +26,7 @@ _TASKS = 4
 
 
 def main() -> None:
-    """Copy, then end; an error of Spark is this program's."""
+    """Copy the topic and exit; errors of Spark are raised."""
     arguments = _arguments()
     spark = _session(arguments)
     try:
@@ -41,15 +41,17 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name-servers", required=True)
-    parser.add_argument("--source", required=True, help="the topic to read")
-    parser.add_argument("--batch-sink", required=True, help="the topic for the copy by a batch")
-    parser.add_argument("--stream-sink", required=True, help="the topic for the copy by a stream")
+    parser.add_argument("--source", required=True, help="topic to read")
+    parser.add_argument("--batch-sink", required=True, help="topic for the copy by a batch")
+    parser.add_argument("--stream-sink", required=True, help="topic for the copy by a stream")
     parser.add_argument("--checkpoint", required=True, type=Path)
-    parser.add_argument("--register", action="store_true", help="name the source to Spark before the stream")
+    parser.add_argument(
+        "--register", action="store_true", help="register the source before the stream starts"
+    )
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--master", help="of a cluster, or local[2]")
-    where.add_argument("--remote", help="a server of Spark Connect")
-    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
+    where.add_argument("--master", help="Spark master: a cluster's URL, or local[2]")
+    where.add_argument("--remote", help="address of a Spark Connect server")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting")
     return parser.parse_args()
 
 
@@ -102,7 +104,7 @@ def _copies(rows: DataFrame) -> DataFrame:
 
 
 def _folder_of_task() -> Column:
-    # With Arrow it would need pandas, which the connector does without.
+    # A function with Arrow would need pandas, which the connector does not require.
     folder = udf(lambda: str(Path.cwd()), "string", useArrow=False)
     return folder.asNondeterministic()()
 

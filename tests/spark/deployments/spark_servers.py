@@ -1,6 +1,6 @@
-"""Spark's own servers as processes: a standalone cluster, and a server of Spark Connect.
+"""Spark's servers as processes: a standalone cluster, and a Spark Connect server.
 
-They are started by the scripts that PySpark's package brings, below a folder that is theirs.
+They are started by the scripts of the PySpark package, each in a folder of its own.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _ROOT: Final = Path(__file__).resolve().parents[3]
 _READY_SECONDS: Final = 150
 _WORKERS: Final = 2
 _WORKER_MEMORY: Final = "512m"
-# A JVM that lives for seconds spends most of them on compiling.
+# A JVM that lives for seconds spends most of its time on compiling.
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def environment() -> dict[str, str]:
-    """What Spark's scripts and programs run with: this Python for all of Spark's own."""
+    """The environment of Spark's scripts and programs, which makes Spark use this Python."""
     here = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return {
         **here,
@@ -46,7 +46,7 @@ def environment() -> dict[str, str]:
 
 
 class _Servers:
-    """Processes that end together."""
+    """Processes that are ended together."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -66,7 +66,7 @@ class _Servers:
         self._kill()
 
     def logs(self) -> str:
-        """The end of what each of them wrote."""
+        """Return the end of each process's output."""
         return "\n".join(f"--- {one.log_path.name}\n{one.log_tail()}" for one in self._processes)
 
     def _start(self) -> None:
@@ -96,7 +96,7 @@ class _Servers:
 class StandaloneCluster(_Servers):
     """`with StandaloneCluster(folder) as cluster`: a master and two workers of one core each.
 
-    Executors run below `worker_folders`, one for each worker.
+    The executors of each worker run below its folder in `worker_folders`.
     """
 
     def __init__(self, home: Path) -> None:
@@ -106,7 +106,7 @@ class StandaloneCluster(_Servers):
         self.worker_folders = [home / f"worker-{number}" for number in range(_WORKERS)]
 
     def settings(self) -> dict[str, str]:
-        """For a session that uses all of it, and begins when all of it is there."""
+        """Return settings for a session that uses both workers and waits for them."""
         return {
             "spark.cores.max": str(_WORKERS),
             "spark.driver.extraJavaOptions": _QUICK_JVM,
@@ -123,7 +123,7 @@ class StandaloneCluster(_Servers):
         here = ["--host", LOOPBACK, "--webui-port", "0"]
         master = [script, "org.apache.spark.deploy.master.Master", *here, "--port", str(self._port)]
         self._run("master", master)
-        # A worker that finds no master tries again after many seconds.
+        # A worker that finds no master retries only after many seconds.
         self._until_it_listens(self._port)
         size = ["--cores", "1", "--memory", _WORKER_MEMORY]
         for folder in self.worker_folders:
@@ -132,7 +132,7 @@ class StandaloneCluster(_Servers):
 
 
 class ConnectServer(_Servers):
-    """`with ConnectServer(folder) as server`: Spark Connect over local[2]. `address` is for clients."""
+    """`with ConnectServer(folder) as server`: Spark Connect over local[2]; clients use `address`."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
@@ -140,7 +140,7 @@ class ConnectServer(_Servers):
         self.address = f"sc://{LOOPBACK}:{self._port}"
 
     def settings(self) -> dict[str, str]:
-        """None: they are the server's."""
+        """Return no settings: the server has them."""
         return {}
 
     def _start(self) -> None:
@@ -155,7 +155,7 @@ class ConnectServer(_Servers):
             "spark.ui.enabled": "false",
         }
         if IS_SPARK_4_0:
-            # It mislays workers that it wants to use again (SPARK-52642), and repeats no task in local mode.
+            # PySpark 4.0 loses workers that it wants to reuse (SPARK-52642), and local mode repeats no task.
             settings["spark.python.worker.reuse"] = "false"
         command = [str(SPARK_HOME / "bin" / "spark-submit"), "--class", server, "--master", "local[2]"]
         command += ["--driver-java-options", f"{_QUICK_JVM} -Dderby.system.home={self._home}"]

@@ -1,4 +1,4 @@
-"""One program in the places where the connector has to work: a standalone cluster, and Spark Connect."""
+"""One program on each kind of deployment: a standalone cluster, and Spark Connect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.spark.sdk_pull import pulled
 from tests.spark.small_cluster import SmallCluster
 from tests.support.processes import run_command
 
-# Both are for a busy machine.
+# Both limits are for a busy machine.
 _PROGRAM_SECONDS = 400
 _TEST_SECONDS = 500
 _MESSAGES_OF_QUEUES = (700, 0, 400)
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(_TEST_SECONDS, func_only=True)
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package that it is in
+    except ModuleNotFoundError:  # the parent package is missing
         return False
 
 
@@ -36,7 +36,7 @@ _MISSING = ", ".join(name for name in ("grpc", "grpc_status", "google.rpc", "pan
 
 @pytest.fixture
 def source(cluster: SmallCluster, topic: str) -> str:
-    """A topic with messages, and two to copy it to."""
+    """A topic with messages, and two topics to copy it to."""
     cluster.create_topic(topic, queues=len(_MESSAGES_OF_QUEUES))
     for queue_id, count in enumerate(_MESSAGES_OF_QUEUES):
         cluster.send(topic, queue_id, (_body(queue_id, number) for number in range(count)))
@@ -46,7 +46,7 @@ def source(cluster: SmallCluster, topic: str) -> str:
 
 
 @pytest.mark.long
-def test_a_cluster_of_two_workers(cluster: SmallCluster, source: str, tmp_path: Path) -> None:
+def test_standalone_cluster_of_two_workers(cluster: SmallCluster, source: str, tmp_path: Path) -> None:
     with StandaloneCluster(tmp_path) as spark:
         where = ["--master", spark.master]
         _run(cluster, source, where, tmp_path / "checkpoint", spark)
@@ -58,8 +58,8 @@ def test_a_cluster_of_two_workers(cluster: SmallCluster, source: str, tmp_path: 
 
 @pytest.mark.skipif(bool(_MISSING), reason=f"a client of Spark Connect needs pyspark[connect]: no {_MISSING}")
 def test_spark_connect(cluster: SmallCluster, source: str, tmp_path: Path) -> None:
-    """The batch with the source as the server finds it, the stream with one that is registered."""
-    # PySpark 4.0 refuses to register what it has found.
+    """The batch uses the source found by the server, the stream a registered one."""
+    # PySpark 4.0 refuses to register a source that it has found.
     register = [] if IS_SPARK_4_0 else ["--register"]
     with ConnectServer(tmp_path) as spark:
         _run(cluster, source, ["--remote", spark.address, *register], tmp_path / "checkpoint", spark)
@@ -88,7 +88,7 @@ def _run(
 
 
 def _copied(cluster: SmallCluster, source: str, sink: str) -> set[Path]:
-    """Each message of the source is in the sink once; the folders of the tasks that copied them."""
+    """Check that each message was copied once. Return the working folders of the copying tasks."""
     copies = pulled(cluster, sink)
     wanted = {
         f"broker-a/{queue_id}/{offset}": _body(queue_id, offset)

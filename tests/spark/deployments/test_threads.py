@@ -1,7 +1,7 @@
-"""Reading and writing in another Python thread than the one that made the session.
+"""Reads and writes in a Python thread other than the one that created the session.
 
-Writers of Spark look for Python data sources in the session that is active in their thread of the JVM, and a
-new thread has none: docs/spark.md says what to do.
+Spark's writers look up Python data sources in the session that is active in their JVM thread, and a new
+thread has none. The documentation of the connector describes the workaround.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from tests.spark.small_cluster import SmallCluster
 
 
-def test_another_thread_writes_and_reads(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
+def test_read_and_write_in_another_thread(spark: SparkSession, cluster: SmallCluster, topic: str) -> None:
     cluster.create_topic(topic, queues=1)
     options = {"rocketmq.namesrv.addr": cluster.address}
 
     def write_and_read() -> list[bytes]:
-        spark.createDataFrame([], "body string")  # makes the session the active one here
+        spark.createDataFrame([], "body string")  # makes the session the active one in this thread
         rows = spark.sql("SELECT 'from a thread' AS body")
         rows.write.format("rocketmq").options(**options, topic=topic).mode("append").save()
         reader = spark.read.format("rocketmq").options(**options, subscribe=topic)

@@ -1,7 +1,7 @@
-"""The program that is killed: a topic to Parquet, each batch in place of what it wrote before.
+"""The program that is killed: writes a topic to Parquet, one overwritable folder per batch.
 
 `python -m tests.spark.kill.job stream NAME_SERVERS TOPIC FOLDER` runs until the folder has a file `stop`, and
-goes on where the folder's checkpoint is; `batch` in place of `stream` reads what is there now, and ends.
+resumes from the folder's checkpoint. With `batch` instead of `stream` it reads the stored messages and exits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.spark.kill.marking_source import MarkingSource
 _COLUMNS = "brokerName string, queueId int, queueOffset long, body binary"
 _HOLD_POLL_SECONDS = 0.05
 _STOP_POLL_SECONDS = 1
-# Reads are to take a while, in many pulls: a kill shall hit them in the middle.
+# Reads are slowed down by many small pulls, so that kills hit them in the middle.
 _SLOW_READS = {"pullBatchSize": "4", "pullsInFlight": "2", "batchMessages": "250", "packBelowRecords": "0"}
 _MAX_OFFSETS_PER_TRIGGER = 3000
 
@@ -29,7 +29,7 @@ def main() -> int:
     files = JobFiles(Path(home).resolve())
     files.make()
     os.environ[HOME_VARIABLE] = str(files.home)
-    # Spark would take the python3 of the PATH for its workers.
+    # By default, Spark starts its workers with the python3 of the PATH.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = _session(files)
     options = {"rocketmq.namesrv.addr": name_servers, "subscribe": topic, **_SLOW_READS}
@@ -45,7 +45,7 @@ def main() -> int:
 
 def _session(files: JobFiles) -> SparkSession:
     spark = (
-        # A task may fail so often: its workers are killed.
+        # A task may fail 1000 times, because its workers are killed.
         SparkSession.builder.master("local[2,1000]")
         .appName("to be killed")
         .config("spark.ui.enabled", "false")
@@ -80,7 +80,7 @@ def _stream(spark: SparkSession, files: JobFiles, options: dict[str, str]) -> No
     writer = source.load().writeStream.foreachBatch(write)
     query = writer.option("checkpointLocation", str(files.checkpoint.path)).start()
     while not files.stop.exists():
-        query.awaitTermination(_STOP_POLL_SECONDS)  # raises what the query failed with
+        query.awaitTermination(_STOP_POLL_SECONDS)  # raises the error of a failed query
     query.stop()
 
 

@@ -1,4 +1,4 @@
-"""What the job and the test that kills it tell each other, by files of one folder."""
+"""Files through which the job and the test that kills it communicate."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-# Where workers find the folder: Spark hands down the environment of the job.
+# Workers find the folder through this variable: they inherit the environment of the job.
 HOME_VARIABLE = "RMQ_KILL_JOB_HOME"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadMark:
-    """A file that is there while a worker reads a task: its end removes it, its death leaves it."""
+    """A file that exists while a worker reads a task. It remains if the worker is killed."""
 
     path: Path
 
@@ -26,12 +26,12 @@ class ReadMark:
 
     @property
     def pid(self) -> int:
-        """The worker."""
+        """The process id of the worker."""
         return int(self.path.name.partition("@")[0])
 
     @property
     def brokers(self) -> list[str]:
-        """Names of the brokers that it reads from."""
+        """Names of the brokers that the worker reads from."""
         return self.path.name.partition("@")[2].split("+")
 
     @property
@@ -40,7 +40,7 @@ class ReadMark:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """There until the block ends."""
+        """Create the file until the block ends."""
         self.path.touch()
         try:
             yield
@@ -56,38 +56,38 @@ class JobFiles:
         self.output = home / "output"
         self.checkpoint = Checkpoint(home / "checkpoint")
         self.marks_folder = home / "marks"
-        # While it is there, a batch that is written waits before Spark may note that it is.
+        # While this file exists, a written batch waits before Spark may commit it.
         self.hold = home / "hold"
         self.stop = home / "stop"
         self._batches = home / "batches"
 
     @classmethod
     def of_environment(cls) -> Self:
-        """In a worker: those of its job."""
+        """Return the files of the job that a worker belongs to."""
         return cls(Path(os.environ[HOME_VARIABLE]))
 
     def make(self) -> None:
         self.marks_folder.mkdir(parents=True, exist_ok=True)
 
     def marks(self) -> list[ReadMark]:
-        """Of the reads that are under way, or were when their worker died."""
+        """Return the marks of reads in progress, and of reads whose worker was killed."""
         return [ReadMark(path) for path in self.marks_folder.iterdir()]
 
     def note(self, what: str, batch: int) -> None:
-        """`begin` or `written`."""
+        """Append `begin` or `written` with the number of a batch."""
         with self._batches.open("a") as file:
             file.write(f"{what} {batch}\n")
 
     def notes(self) -> list[tuple[str, int]]:
-        """All of them, of all runs of the job."""
+        """Return the notes of all runs of the job."""
         if not self._batches.exists():
             return []
-        lines = self._batches.read_text().split("\n")[:-1]  # the last one may be half written
+        lines = self._batches.read_text().split("\n")[:-1]  # the last line may be incomplete
         return [(what, int(batch)) for what, _, batch in (line.partition(" ") for line in lines)]
 
 
 class Checkpoint:
-    """Spark's own: what was planned (`offsets`) before it ran, and noted as done (`commits`) after it."""
+    """Spark's checkpoint: `offsets` has the planned batches, `commits` the finished ones."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -97,20 +97,20 @@ class Checkpoint:
 
     @property
     def planned(self) -> int:
-        """The newest batch; -1 for none."""
+        """The newest planned batch; -1 for none."""
         return self._planned.newest()
 
     @property
     def committed(self) -> int:
-        """The newest batch that is done; -1 for none."""
+        """The newest committed batch; -1 for none."""
         return self._committed.newest()
 
     def offsets(self) -> dict[str, dict[int, int]]:
-        """Up to where the batches that are done have read, by broker and queue; of one topic."""
+        """Return the end offsets of the committed batches by broker and queue, for a single topic."""
         batch = self.committed
         if batch != self._parsed[0]:
             text = (self.path / "offsets" / str(batch)).read_text()
-            # A version, the batch's metadata, and an offset for each source.
+            # The file has a version, the batch's metadata, and an offset for each source.
             (nested,) = json.loads(text.splitlines()[2]).values()
             by_broker = {
                 broker: {int(queue): at for queue, at in queues.items()} for broker, queues in nested.items()
@@ -119,19 +119,19 @@ class Checkpoint:
         return self._parsed[1]
 
     def count(self, broker: str) -> int:
-        """How many messages of a broker are done, where its queues begin at 0."""
+        """Return the number of committed messages of a broker whose queues begin at 0."""
         return sum(self.offsets().get(broker, {}).values())
 
 
 class _Numbered:
-    """A folder of files 0, 1, 2 …, of which Spark removes the old ones."""
+    """A folder of files 0, 1, 2 …, of which Spark deletes the old ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._newest = -1
 
     def newest(self) -> int:
-        """Asked so often that it has to be cheap: the folder is not listed."""
+        """Return the newest number without listing the folder: it is called very often."""
         while (self._folder / str(self._newest + 1)).exists():
             self._newest += 1
         return self._newest

@@ -1,4 +1,4 @@
-"""A name server, two brokers that are fed, and a job that reads them: kills, and what holds after them."""
+"""A name server, two brokers under load, and a job that reads them: kills, and checks of the result."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from tests.support.waiting import until
 
 _BROKERS = ("broker-a", "broker-b")
 _QUEUES = 2
-# How far the feeders may be ahead of the job, for each broker.
+# Maximum number of messages that a producer may be ahead of the job, for each broker.
 _MOST_AHEAD = 3000
-_WAIT_SECONDS = 180.0  # Spark's start takes 5 on a machine that does nothing else
+_WAIT_SECONDS = 180.0  # Spark starts in 5 s on an idle machine
 # A read of the job takes some hundred milliseconds.
 _READ_SECONDS = 0.2
 
 _TOPIC = "Killed"
 
-Place = tuple[str, int, int]
+Position = tuple[str, int, int]
 
 
 class BatchPhase(Enum):
-    """Of a batch: when the driver is killed."""
+    """The phase of a batch in which the driver is killed."""
 
     BEGUN = "begin"
     READING = "reading"
-    # The sink has the batch, the checkpoint does not say so yet.
+    # The sink has written the batch, the checkpoint has not committed it.
     WRITTEN = "written"
 
 
 class KillScenario:
-    """Made by `killing_ground`. Kills count where they have hit what they were meant for, in the middle."""
+    """Created by `kill_scenario`. A kill counts only if it interrupted the work that it was meant to hit."""
 
     def __init__(self, producers: list[LoadProducer], job: SparkJob, rng: random.Random) -> None:
         self.producers = {producer.broker.broker_name: producer for producer in producers}
@@ -52,22 +52,22 @@ class KillScenario:
         self._rng = rng
         self._load_tasks: list[asyncio.Task[None]] = []
 
-    # --- the feeders ---
+    # --- load ---
 
     def start_load(self) -> None:
-        """From now on, until `check_stream`."""
+        """Start the producers; `check_stream` stops them."""
         for name, producer in self.producers.items():
             self._load_tasks.append(asyncio.create_task(producer.send_while(self._has_room(name))))
 
     async def close(self) -> None:
-        """Whatever it was in the middle of."""
+        """Stop producers and job at any point."""
         for task in self._load_tasks:
             task.cancel()
         await asyncio.gather(*self._load_tasks, return_exceptions=True)
         self.job.close()
 
     async def _stop_load(self) -> None:
-        """When what is under way is answered."""
+        """Stop the producers after their sends in flight are answered."""
         for producer in self.producers.values():
             producer.stopping = True
         await asyncio.gather(*self._load_tasks)
@@ -78,19 +78,19 @@ class KillScenario:
     # --- kills ---
 
     async def kill_worker(self) -> None:
-        """One that reads. The task is done again, and the batch ends."""
+        """Kill a worker that reads. Spark repeats the task, and the batch ends."""
         while not await self.job.kill_worker(mark := await self._read_in_progress()):
             self.missed += 1
         mark.path.unlink()
         await self._until_next_batch()
 
     async def kill_broker_of_stream(self) -> None:
-        """As `kill_broker`, and batches end again."""
+        """As `kill_broker`, and wait for the next batch."""
         await self.kill_broker()
         await self._until_next_batch()
 
     async def kill_broker_of_batch(self) -> None:
-        """As `kill_broker`; the job is done again where it was over first."""
+        """As `kill_broker`; repeat the job if it ended before the kill."""
         while True:
             try:
                 await self.kill_broker()
@@ -103,7 +103,7 @@ class KillScenario:
                 return
 
     async def kill_broker(self) -> None:
-        """One that is read from. It comes back on its files."""
+        """Kill a broker that is being read from, and restart it on its files."""
         while not await self._kill_broker_of(await self._read_in_progress()):
             self.missed += 1
 
@@ -117,7 +117,7 @@ class KillScenario:
         return hit
 
     async def kill_driver(self, victim: Victim, phase: BatchPhase) -> None:
-        """In the middle of a batch. The job is started again, does that batch again, and another one."""
+        """Kill the driver within a batch. The restarted job repeats that batch and finishes another one."""
         while (batch := await self._kill_driver(victim, phase)) is None:
             self.missed += 1
             self.job.start()
@@ -128,7 +128,7 @@ class KillScenario:
         assert self.files.notes().count(("begin", batch)) == before + 1
 
     async def _kill_driver(self, victim: Victim, phase: BatchPhase) -> int | None:
-        """The batch that was under way, or None for a moment between two."""
+        """Return the batch in progress, or None if the kill came between two batches."""
         await self._until_phase(phase)
         await self.job.kill_driver(victim)
         self.files.hold.unlink(missing_ok=True)
@@ -147,22 +147,22 @@ class KillScenario:
         await self._until(lambda: len(notes := self.files.notes()) > before and notes[-1][0] == phase.value)
 
     async def _read_in_progress(self) -> ReadMark:
-        """Of a worker that reads now from one of the brokers, at any moment of that."""
+        """Return the mark of a worker that reads from one of the brokers, at a random point of its read."""
         broker = self._rng.choice(list(self.producers))
         while True:
             await self._until(lambda: self._marks_of(broker))
             marks = self._marks_of(broker)
-            await asyncio.sleep(self._rng.random() * _READ_SECONDS)  # at any moment of it
+            await asyncio.sleep(self._rng.random() * _READ_SECONDS)  # a random point of the read
             if marks := [mark for mark in marks if mark.exists]:
                 return self._rng.choice(marks)
 
     def _marks_of(self, broker: str) -> list[ReadMark]:
         return [mark for mark in self.files.marks() if broker in mark.brokers]
 
-    # --- what has to hold ---
+    # --- checks ---
 
     async def check_stream(self) -> str:
-        """The job reads what is left, and ends; then its output is what the brokers have. What happened."""
+        """Let the job read the rest and stop, and compare its output with the brokers. Return a summary."""
         await self._stop_load()
         ends = {name: await producer.ends() for name, producer in self.producers.items()}
         await self._until(lambda: self.files.checkpoint.offsets() == ends)
@@ -173,8 +173,8 @@ class KillScenario:
         return f"{count} messages in {len(batches)} batches, {again} done again; {self.missed} kills missed"
 
     async def check_output(self) -> int:
-        """How many messages; AssertionError where one is missing, there twice, or another one."""
-        stored: dict[Place, bytes] = {}
+        """Return the number of messages. Raises AssertionError for missing, duplicate or wrong ones."""
+        stored: dict[Position, bytes] = {}
         for name, producer in self.producers.items():
             messages, verdict = await producer.stored()
             print(f"{name}: {verdict}")
@@ -183,12 +183,14 @@ class KillScenario:
                 (name, message.queue_id, message.queue_offset): _digest(message.body) for message in messages
             }
         rows = _rows(self.files.output)
-        twice = [place for place, count in Counter(place for place, _ in rows).items() if count > 1]
+        twice = [
+            position for position, count in Counter(position for position, _ in rows).items() if count > 1
+        ]
         assert not twice, f"{len(twice)} messages are there more than once: {sorted(twice)[:10]}"
         found = dict(rows)
         missing = sorted(stored.keys() - found.keys())
         assert not missing, f"{len(missing)} of {len(stored)} messages are missing: {missing[:10]}"
-        strange = sorted(place for place in found if found[place] != stored.get(place))
+        strange = sorted(position for position in found if found[position] != stored.get(position))
         assert not strange, f"{len(strange)} messages are not what the broker has: {strange[:10]}"
         return len(found)
 
@@ -197,7 +199,7 @@ class KillScenario:
         await self._until(lambda: self.files.checkpoint.committed > done)
 
     async def _until(self, condition: Callable[[], object]) -> None:
-        """As `until`; AssertionError where the job, or a feeder, ends meanwhile."""
+        """As `until`. Raises AssertionError if the job or a producer ends meanwhile."""
 
         def reached() -> object:
             for task in self._load_tasks:
@@ -208,7 +210,7 @@ class KillScenario:
         await until(reached, _WAIT_SECONDS)
 
 
-def _rows(output: Path) -> list[tuple[Place, bytes]]:
+def _rows(output: Path) -> list[tuple[Position, bytes]]:
     table = pyarrow.dataset.dataset(output, format="parquet").to_table()
     columns = [table[name].to_pylist() for name in ("brokerName", "queueId", "queueOffset", "body")]
     return [
@@ -222,7 +224,7 @@ def _digest(body: bytes) -> bytes:
 
 @asynccontextmanager
 async def kill_scenario(kind: str, folder: Path, rng: random.Random) -> AsyncIterator[KillScenario]:
-    """`kind`: of the job, which is not started yet."""
+    """Start the servers. `kind`: of the job, which is not started yet."""
     async with AsyncExitStack() as stack:
         namesrv = await stack.enter_async_context(OwnNamesrv())
         producers = []

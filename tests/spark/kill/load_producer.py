@@ -1,4 +1,4 @@
-"""Messages for the job: sent to one broker all the time, but never far ahead of what the job has done."""
+"""Load for the job: messages sent to one broker continuously, but never far ahead of the job."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MOST_PADDING_BYTES = 300
 
 
 class LoadProducer:
-    """A producer on its way to one broker, with a ledger; it goes on when the broker is back."""
+    """A producer for one broker with a ledger of its sends. It goes on after a restart of the broker."""
 
     def __init__(self, broker: OwnBroker, topic: str, queues: int, rng: random.Random) -> None:
         self.broker = broker
         self.ledger = Ledger()
-        self.up = asyncio.Event()  # the broker is there
+        self.up = asyncio.Event()  # set while the broker is up
         self.stopping = False
         self._topic = topic
         self._queues: list[Queue] = [(topic, queue_id) for queue_id in range(queues)]
@@ -42,7 +42,7 @@ class LoadProducer:
         self.up.set()
 
     async def send_while(self, has_room: Callable[[int], bool]) -> None:
-        """Send whenever `has_room(acknowledged)` is true, one batch after the other, until it is `enough`."""
+        """Send batch after batch while `has_room(acknowledged)` is true, until `stopping` is set."""
         while not self.stopping:
             await self.up.wait()
             try:
@@ -51,27 +51,27 @@ class LoadProducer:
                         if has_room(self.ledger.acknowledged_count):
                             await self._send(client)
                         else:
-                            # For as long as it takes: the test has limits of its own.
+                            # Without a limit of its own: the tests have time limits.
                             await until(
                                 lambda: self.stopping or has_room(self.ledger.acknowledged_count), math.inf
                             )
             except (EOFError, OSError):
-                # The broker was killed, or is late (TimeoutError): what was under way stays undecided.
+                # The broker was killed, or answered late (TimeoutError): the outcome of that send is unknown.
                 continue
 
     async def send(self, count: int) -> None:
-        """Send so many, to a broker that stays."""
+        """Send `count` messages to a broker that is not killed."""
         async with raw_client(self.broker.port) as client:
             while self.ledger.acknowledged_count < count:
                 await self._send(client)
 
     async def ends(self) -> dict[int, int]:
-        """Where the queues end."""
+        """Return the end of each queue."""
         async with raw_client(self.broker.port) as client:
             return {queue[1]: await end_of(client, queue) for queue in self._queues}
 
     async def stored(self) -> tuple[list[MessageExt], Verdict]:
-        """All that the broker has; AssertionError where that is not what it had acknowledged."""
+        """Return all messages of the broker. Raises AssertionError if acknowledged ones are missing."""
         queues = await read_queues(self.broker.port, self._queues)
         verdict = self.ledger.check(queues)
         return [message for messages in queues.values() for message in messages], verdict

@@ -1,4 +1,4 @@
-"""The connector as it is, but for marks that say which worker is reading now."""
+"""The connector's source, extended by marks that show which worker is reading now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job as processes: its driver is a Python program and a JVM, and has Python workers."""
+"""The processes of the Spark job: its driver is a Python program and a JVM, with Python workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _END_SECONDS = 60.0
 
 
 class Victim(Enum):
-    """What of the driver is killed."""
+    """The processes of the driver that are killed."""
 
     PROGRAM = "the Python program"
     JVM = "the JVM"
@@ -27,7 +27,7 @@ class Victim(Enum):
 
 
 class JobEnded(AssertionError):
-    """By itself, and before it was to."""
+    """The job ended by itself before it was stopped."""
 
     def __init__(self, code: int, log: str) -> None:
         super().__init__(f"the job ended with {code}: {log}")
@@ -35,7 +35,7 @@ class JobEnded(AssertionError):
 
 
 class SparkJob:
-    """`tests.spark.kill.job`, started again and again on the same folder."""
+    """`tests.spark.kill.job`, started repeatedly on the same folder."""
 
     def __init__(self, kind: str, namesrv: str, topic: str, home: Path) -> None:
         self.files = JobFiles(home)
@@ -57,15 +57,15 @@ class SparkJob:
         return self._process
 
     def runs(self) -> bool:
-        """True; JobEnded where it has ended by itself."""
+        """Return True. Raises JobEnded if the job has ended by itself."""
         code = self.process.exit_code
         if code is not None:
             raise JobEnded(code, self.process.log_tail())
         return True
 
     async def kill_worker(self, mark: ReadMark) -> bool:
-        """SIGKILL to the worker that reads; whether that was in the middle, or its read was over before."""
-        # A process id may become somebody else's.
+        """Send SIGKILL to the worker that reads. Return whether its read was still in progress."""
+        # The process id may have been reused by another process.
         if mark.pid in self._pids():
             with suppress(ProcessLookupError):
                 os.kill(mark.pid, signal.SIGKILL)
@@ -73,7 +73,7 @@ class SparkJob:
         return mark.exists
 
     async def kill_driver(self, victim: Victim) -> None:
-        """SIGKILL to it; what is left of the job ends by itself then, which is waited for."""
+        """Send SIGKILL and wait until the other processes of the job have ended by themselves."""
         (jvm,) = [pid for pid, name in self._pids().items() if name == "java"]
         for pid in {
             Victim.PROGRAM: [self.process.pid],
@@ -85,18 +85,18 @@ class SparkJob:
         await until(lambda: not self._pids(), _END_SECONDS)
 
     async def wait(self) -> None:
-        """Until it has ended; AssertionError where not well."""
+        """Wait for the end of the job. Raises JobEnded for an exit code other than 0."""
         code = await self.process.wait(_END_SECONDS)
         if code != 0:
             raise JobEnded(code, self.process.log_tail())
 
     async def stop(self) -> None:
-        """Have it end by itself."""
+        """Ask the job to stop, and wait for it."""
         self.files.stop.touch()
         await self.wait()
 
     def close(self) -> None:
-        """Kill all of it that is still there."""
+        """Kill all remaining processes."""
         if self._process is not None:
             for pid in self._pids():
                 with suppress(ProcessLookupError):
@@ -104,7 +104,7 @@ class SparkJob:
             self._process.kill()
 
     def _pids(self) -> dict[int, str]:
-        """Of all its processes, workers included: they share the session that was made for it."""
+        """Return pid and name of all its processes, including workers: they share its session."""
         found = [_Stat.read(path) for path in Path("/proc").glob("[0-9]*/stat")]
         return {
             stat.pid: stat.name
@@ -115,7 +115,7 @@ class SparkJob:
 
 @dataclass(frozen=True, slots=True)
 class _Stat:
-    """Of /proc/PID/stat (Linux)."""
+    """Fields of /proc/PID/stat (Linux)."""
 
     pid: int
     name: str

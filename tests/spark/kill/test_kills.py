@@ -1,8 +1,7 @@
-"""Workers, drivers and brokers killed while Spark reads: every message comes out once.
+"""Workers, drivers and brokers killed while Spark reads: every message is in the output once.
 
-The sink writes each batch in place of what it wrote before (foreachBatch to Parquet by batch id). A few
-kills; RMQ_SPARK_KILLS sets more (`make test-spark-kill`: 20 of each kind). `make test` kills only in a batch
-read.
+The sink overwrites the result of a repeated batch (foreachBatch to Parquet by batch id). RMQ_SPARK_KILLS sets
+the number of kills (`make test-spark-kill`: 20 of each kind). `make test` kills only in a batch read.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tests.spark.kill.spark_job import Victim
 _KILLS = int(os.environ.get("RMQ_SPARK_KILLS", "0"))
 _WORKER_KILLS = _KILLS or 3
 _BROKER_KILLS = _KILLS or 3
-_DRIVER_KILLS = _KILLS or 2  # each takes a start of Spark
+_DRIVER_KILLS = _KILLS or 2  # each restarts Spark
 _MESSAGES = 6000
 
 pytestmark = [
@@ -33,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture
 def rng() -> random.Random:
-    """RMQ_CRASH_SEED repeats a run as far as chance goes. Failing tests show it."""
+    """Random numbers. RMQ_CRASH_SEED repeats a run as far as possible; failing tests print it."""
     seed = int(os.environ.get("RMQ_CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
     print(f"RMQ_CRASH_SEED={seed}")
     return random.Random(seed)
@@ -41,7 +40,7 @@ def rng() -> random.Random:
 
 @pytest.fixture
 async def stream(java: None, tmp_path: Path, rng: random.Random) -> AsyncIterator[KillScenario]:
-    """A query that runs."""
+    """A running query."""
     async with kill_scenario("stream", tmp_path, rng) as scenario:
         scenario.start_load()
         scenario.job.start()
@@ -49,29 +48,29 @@ async def stream(java: None, tmp_path: Path, rng: random.Random) -> AsyncIterato
 
 
 @pytest.mark.long
-async def test_workers_are_killed(stream: KillScenario) -> None:
+async def test_killed_workers(stream: KillScenario) -> None:
     for _ in range(_WORKER_KILLS):
         await stream.kill_worker()
     print(await stream.check_stream())
 
 
 @pytest.mark.long
-async def test_drivers_are_killed(stream: KillScenario) -> None:
+async def test_killed_drivers(stream: KillScenario) -> None:
     phases, victims = list(BatchPhase), list(Victim)
-    for number in range(_DRIVER_KILLS):  # nine of them are all pairs
+    for number in range(_DRIVER_KILLS):  # nine of them cover all pairs
         phase, victim = phases[number % 3], victims[(number + number // 3) % 3]
         await stream.kill_driver(victim, phase)
     print(await stream.check_stream())
 
 
 @pytest.mark.long
-async def test_brokers_are_killed(stream: KillScenario) -> None:
+async def test_killed_brokers(stream: KillScenario) -> None:
     for _ in range(_BROKER_KILLS):
         await stream.kill_broker_of_stream()
     print(await stream.check_stream())
 
 
-async def test_a_broker_is_killed_in_a_batch_read(java: None, tmp_path: Path, rng: random.Random) -> None:
+async def test_killed_broker_in_a_batch_read(java: None, tmp_path: Path, rng: random.Random) -> None:
     async with kill_scenario("batch", tmp_path, rng) as scenario:
         for producer in scenario.producers.values():
             await producer.send(_MESSAGES)

@@ -1,4 +1,4 @@
-"""A cluster as the driver sees it, without servers."""
+"""A fake of the driver's view of a cluster, without servers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rmq_client import BrokerUnreachable, ClientError
 
 
 class FakeDriverCluster:
-    """Queues with the offsets that they hold; `away` ones are in routes, but do not answer.
+    """Queues and the offsets that they hold. `away`: queues in routes whose broker does not answer.
 
-    Replicas answer, but for queues in `masters`.
+    Replicas answer, except for queues in `masters`.
     """
 
     def __init__(self, held: Mapping[QueueKey, tuple[int, int]]) -> None:

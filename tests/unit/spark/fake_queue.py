@@ -1,4 +1,4 @@
-"""A queue for tests of reading: answers pulls as brokers do, with bodies that are lists of offsets."""
+"""A fake queue that answers pulls as brokers do. Bodies are lists of offsets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def offsets_in(bodies: Iterable[bytes]) -> list[int]:
 
 @dataclass
 class FakeQueue:
-    """Offsets from `lowest` to before `highest`.
+    """Offsets from `lowest` up to, but not including, `highest`.
 
-    At most `max_count` messages in an answer. `units`: messages come in units of so many, never cut.
-    `wanted`: what a filter lets through, None for all. `faults`: what the next pulls meet. `seed`: answers
-    come after random times.
+    `max_count`: maximum of messages in an answer. `units`: messages per batch unit, which is never split.
+    `wanted`: offsets that pass a filter, None for all. `faults`: errors of the next pulls. `seed`: delay
+    answers by random times.
     """
 
     lowest: int = 0

@@ -11,7 +11,7 @@ from pyspark_rocketmq.spark_versions import HAS_TRIGGER_LIMITS
 
 
 def to_arrow_schema(schema: StructType) -> Any:
-    """As Spark makes it out of its own schema."""
-    # Before PySpark 4.2, times were in UTC unless told otherwise.
+    """Convert a schema as Spark does."""
+    # Before PySpark 4.2, the default time zone was none instead of UTC.
     given = {"timezone": "UTC"} if HAS_TRIGGER_LIMITS else {}
     return types.to_arrow_schema(schema, **given)  # type: ignore[arg-type]

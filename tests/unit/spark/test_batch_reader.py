@@ -1,4 +1,4 @@
-"""Where a batch read begins and ends."""
+"""Start and end of a batch read."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ def planned(**given: str) -> list[tuple[QueueKey, int, int]]:
     return [(part.key, part.begin, part.end) for part in parts]
 
 
-def test_everything_that_is_there(view: FakeDriverCluster) -> None:
+def test_default_reads_everything_stored(view: FakeDriverCluster) -> None:
     assert planned() == [(A, 5, 50), (B, 0, 10)]
 
 
-def test_what_a_group_has_left_or_has_done(view: FakeDriverCluster) -> None:
+def test_start_and_end_at_committed_offsets(view: FakeDriverCluster) -> None:
     view.groups["G"] = {A: 45, B: 10}
     assert planned(startingOffsets="group") == [(A, 45, 50)]
     assert planned(endingOffsets="group") == [(A, 5, 45), (B, 0, 10)]
-    view.groups["G"] = {A: 2}  # what it has done is no longer there
+    view.groups["G"] = {A: 2}  # messages before its committed offset have expired
     assert planned(endingOffsets="group") == []
 
 
-def test_an_end_that_is_not_there_yet(view: FakeDriverCluster) -> None:
+def test_end_beyond_the_newest_offset_is_rejected(view: FakeDriverCluster) -> None:
     with pytest.raises(OptionError, match=r"endingOffsets.*T/a/0 to 51, which ends at 50"):
         planned(endingOffsets='{"T": {"a": {"0": 51}}}')
 
 
-def test_a_start_behind_the_end(view: FakeDriverCluster) -> None:
+def test_start_beyond_the_end_is_rejected(view: FakeDriverCluster) -> None:
     with pytest.raises(BadOffsets, match=r"T/a/0 from 60 to 50"):
         planned(startingOffsets='{"T": {"a": {"0": 60}}}')
 
 
-def test_spark_may_ask_for_nothing(view: FakeDriverCluster) -> None:
+def test_read_without_partitions(view: FakeDriverCluster) -> None:
     options = ReadOptions.for_batch({"rocketmq.namesrv.addr": "127.0.0.1:9876", "subscribe": "T"})
     assert list(BatchReader(options, arrow_schema(["body"])).read(InputPartition(None))) == []

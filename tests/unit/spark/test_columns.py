@@ -1,4 +1,4 @@
-"""The columns: what Spark and Arrow call them, and what a user's schema may select."""
+"""Columns: their types in Spark and Arrow, and the selection by a user's schema."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TestAllColumns:
         assert spark_schema("none").names == [name for name in spark_schema().names if name != "properties"]
 
     @pytest.mark.parametrize("mode", ["map", "raw", "none"])
-    def test_arrow_schema_is_the_one_that_spark_expects(self, mode: PropertiesMode) -> None:
+    def test_arrow_schema_equals_the_one_spark_expects(self, mode: PropertiesMode) -> None:
         expected = to_arrow_schema(spark_schema(mode))
         assert arrow_schema(list(columns_of(mode)), mode).equals(expected)
         assert arrow_schema_of(spark_schema(mode), mode).equals(expected)
@@ -64,7 +64,7 @@ class TestSelection:
         assert check_selection(chosen) == ("body", "topic")
         assert arrow_schema_of(chosen).equals(to_arrow_schema(chosen))
 
-    def test_nullable_flags_are_the_users(self) -> None:
+    def test_nullable_flags_of_the_user_are_kept(self) -> None:
         chosen = schema(
             StructField("properties", MapType(StringType(), StringType(), False), False),
             StructField("bornTimestamp", TimestampType(), False),
@@ -72,7 +72,7 @@ class TestSelection:
         assert arrow_schema_of(chosen).equals(to_arrow_schema(chosen))
 
     @pytest.mark.parametrize("name", ["keys", "tags"])
-    def test_what_may_be_null_has_to_be_nullable(self, name: str) -> None:
+    def test_column_that_can_be_null_must_be_nullable(self, name: str) -> None:
         with pytest.raises(SchemaError, match=f"'{name}' of type string: not every message has {name}"):
             check_selection(schema(StructField(name, StringType(), False)))
 
@@ -80,11 +80,11 @@ class TestSelection:
         with pytest.raises(SchemaError, match=r"'Body' of type binary does not exist: .* body binary,"):
             check_selection(schema(StructField("Body", BinaryType())))
 
-    def test_another_type(self) -> None:
+    def test_wrong_type(self) -> None:
         with pytest.raises(SchemaError, match="'queueId' of type bigint: it must be of type int"):
             check_selection(schema(StructField("queueId", LongType())))
 
-    def test_type_of_properties_goes_with_the_mode(self) -> None:
+    def test_type_of_properties_depends_on_the_mode(self) -> None:
         chosen = schema(StructField("properties", StringType()))
         assert check_selection(chosen, "raw") == ("properties",)
         with pytest.raises(SchemaError, match=r"of type map<string,string> with propertiesMode=map"):
@@ -92,12 +92,12 @@ class TestSelection:
         with pytest.raises(SchemaError, match="does not exist: allowed with propertiesMode=none"):
             check_selection(chosen, "none")
 
-    def test_map_of_other_types(self) -> None:
+    def test_map_with_wrong_types(self) -> None:
         chosen = schema(StructField("properties", MapType(StringType(), BinaryType())))
         with pytest.raises(SchemaError, match="map<string,binary>: it must be of type map<string,string>"):
             check_selection(chosen)
 
-    def test_twice(self) -> None:
+    def test_duplicate_column(self) -> None:
         with pytest.raises(SchemaError, match="'body' is in the schema twice"):
             check_selection(schema(StructField("body", BinaryType()), StructField("body", BinaryType())))
 

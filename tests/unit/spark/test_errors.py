@@ -1,4 +1,4 @@
-"""Errors name what is wrong, and get from a worker to the driver whole."""
+"""Error messages, and pickling of errors from a worker to the driver."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from pyspark_rocketmq.errors import (
         (SourceUnavailable("away"), "away"),
     ],
 )
-def test_an_error_says_what_is_wrong_also_after_pickling(error: ConnectorError, text: str) -> None:
+def test_messages_survive_pickling(error: ConnectorError, text: str) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert isinstance(again, ConnectorError)
@@ -48,11 +48,11 @@ def test_an_error_says_what_is_wrong_also_after_pickling(error: ConnectorError, 
     assert vars(again) == vars(error)
 
 
-def test_an_unknown_option_keeps_its_value_to_itself() -> None:
+def test_unknown_option_hides_its_value() -> None:
     assert UnknownOption("rocketmq.secret", "settings of the client are a, b").value is None
 
 
-def test_long_values_are_cut() -> None:
+def test_long_values_are_shortened() -> None:
     assert shortened("x" * 200) == "x" * 200
     assert shortened("x" * 201) == "x" * 200 + "… (201 characters)"
     assert len(str(OptionError("assign", "x" * 100_000, "JSON", "y" * 100_000))) < 600

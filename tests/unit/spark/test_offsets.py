@@ -1,4 +1,4 @@
-"""Offsets by queue: their text, strictly read, and what is worked out from them."""
+"""Offsets by queue: strict parsing, serialization and arithmetic."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from .samples import keys, near_keys, offsets, offsets_of, queue
 
 
 @given(offsets_of(keys) | offsets_of(near_keys))
-def test_the_text_gives_the_offsets_again(values: QueueOffsets) -> None:
+def test_json_round_trip(values: QueueOffsets) -> None:
     assert QueueOffsets.from_json(values.to_json()) == values
     assert QueueOffsets.from_nested(values.to_nested()) == values
-    # Spark makes the text itself, out of what the source gives it.
+    # Spark serializes the nested form itself.
     assert json.dumps(values.to_nested(), separators=(",", ":")) == values.to_json()
     assert pickle.loads(pickle.dumps(values)) == values
 
 
 @given(offsets_of(near_keys), st.randoms())
-def test_equal_offsets_have_one_text(values: QueueOffsets, random: Random) -> None:
+def test_equal_offsets_have_equal_texts(values: QueueOffsets, random: Random) -> None:
     shuffled = list(values.items())
     random.shuffle(shuffled)
     again = QueueOffsets(shuffled)
@@ -45,7 +45,7 @@ def test_equal_offsets_have_one_text(values: QueueOffsets, random: Random) -> No
     assert hash(again) == hash(values)
 
 
-def test_the_text_is_in_order_of_topic_broker_and_number() -> None:
+def test_text_is_sorted_by_topic_broker_and_queue() -> None:
     values = QueueOffsets(
         {
             QueueKey("b", "x", 10): 4,
@@ -91,14 +91,14 @@ def test_the_text_is_in_order_of_topic_broker_and_number() -> None:
         ('{"t":{},"t":{}}', "duplicate names in one object: t"),
     ],
 )
-def test_bad_text_is_refused_with_its_place(text: str, complaint: str) -> None:
+def test_invalid_text_is_rejected_with_the_position_of_the_error(text: str, complaint: str) -> None:
     with pytest.raises(BadOffsets) as refusal:
         QueueOffsets.from_json(text)
     assert complaint in str(refusal.value)
     assert len(str(refusal.value)) < 600
 
 
-def test_stand_ins_are_for_options_only() -> None:
+def test_placeholders_are_for_options_only() -> None:
     text = '{"t":{"b":{"0":-2,"1":-1,"2":7}}}'
     values = QueueOffsets.from_json(text, least=EARLIEST)
     assert list(values.values()) == [EARLIEST, LATEST, 7]
@@ -111,7 +111,7 @@ def test_stand_ins_are_for_options_only() -> None:
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=3), st.lists, max_leaves=5))
-def test_any_json_is_read_or_refused(nested: object) -> None:
+def test_any_json_is_parsed_or_rejected(nested: object) -> None:
     for wrapped in (nested, {"t": nested}, {"t": {"b": nested}}, {"t": {"b": {"0": nested}}}):
         try:
             QueueOffsets.from_nested(wrapped)
@@ -119,13 +119,13 @@ def test_any_json_is_read_or_refused(nested: object) -> None:
             continue
 
 
-def test_other_leaves_are_read_by_queue_or_by_broker() -> None:
+def test_other_leaf_values_by_queue_or_broker() -> None:
     nested = parse_json('{"t":{"b":{"2147483647":"x"},"c":{}}}')
     assert by_queue(nested, str) == {QueueKey("t", "b", MAX_QUEUE_ID): "x"}
     assert list(by_broker(nested)) == [("t", "b", {"2147483647": "x"}), ("t", "c", {})]
 
 
-def test_offsets_are_a_mapping_that_nobody_changes() -> None:
+def test_offsets_are_an_immutable_mapping() -> None:
     values = offsets(3, 0)
     assert dict(values) == {queue(0): 3, queue(1): 0}
     assert len(values) == 2

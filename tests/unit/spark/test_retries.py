@@ -1,4 +1,4 @@
-"""How long what may go over is waited for."""
+"""Backoff, and the classification of errors as transient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rmq_client import (
 )
 
 
-def test_pauses_grow_until_the_timeout() -> None:
+def test_delays_grow_until_the_timeout() -> None:
     now = 100.0
     backoff = Backoff(10.0, lambda: now)
     pauses: list[float] = []
@@ -48,5 +48,5 @@ def test_pauses_grow_until_the_timeout() -> None:
         (UsageError("x"), False),
     ],
 )
-def test_what_may_go_over(error: ClientError, expected: bool) -> None:
+def test_transient_errors(error: ClientError, expected: bool) -> None:
     assert is_transient(error) is expected

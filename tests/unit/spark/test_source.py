@@ -1,4 +1,4 @@
-"""The data source as Spark meets it, without Spark."""
+"""The data source, called as Spark does, without a Spark session."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def source(**options: str) -> pyspark_rocketmq.RocketMQDataSource:
     return pyspark_rocketmq.RocketMQDataSource({**ADDRESS, **options})
 
 
-def test_spark_finds_it_by_its_name() -> None:
+def test_spark_finds_the_source_by_name() -> None:
     assert issubclass(pyspark_rocketmq.DefaultSource, DataSource)
     assert pyspark_rocketmq.DefaultSource.name() == "rocketmq"
 
 
-def test_finding_it_imports_little() -> None:
+def test_discovery_imports_few_modules() -> None:
     program = (
         "import sys, pyspark.sql.datasource; before = set(sys.modules); import pyspark_rocketmq; "
         "print(sorted(name for name in set(sys.modules) - before if not name.startswith('pyspark_rocketmq')))"
@@ -37,7 +37,7 @@ def test_finding_it_imports_little() -> None:
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("map", "map"), ("RAW", "string"), ("none", None)])
-def test_the_schema_follows_the_properties_mode(mode: str, kind: str | None) -> None:
+def test_schema_depends_on_the_properties_mode(mode: str, kind: str | None) -> None:
     schema = source(propertiesMode=mode).schema()
     types = {field.name: field.dataType.typeName() for field in schema.fields}
     assert types.get("properties") == kind
@@ -45,7 +45,7 @@ def test_the_schema_follows_the_properties_mode(mode: str, kind: str | None) -> 
         source(propertiesMode="tuple").schema()
 
 
-def test_readers_can_travel() -> None:
+def test_readers_survive_pickling() -> None:
     made = source(subscribe="T")
     for reader in (made.reader(made.schema()), made.streamReader(made.schema())):
         copy = cloudpickle.loads(cloudpickle.dumps(reader))  # type: ignore[no-untyped-call]
@@ -54,7 +54,7 @@ def test_readers_can_travel() -> None:
 
 
 @pytest.mark.parametrize("method", ["reader", "streamReader"])
-def test_options_and_schema_are_checked_at_once(method: str) -> None:
+def test_options_and_schema_are_checked_on_creation(method: str) -> None:
     schema = source().schema()
     with pytest.raises(OptionError, match="subscribe"):
         getattr(source(), method)(schema)
@@ -62,7 +62,7 @@ def test_options_and_schema_are_checked_at_once(method: str) -> None:
         getattr(source(subscribe="T"), method)(StructType().add("colour", "string"))
 
 
-def test_options_of_a_stream_are_not_for_a_batch() -> None:
+def test_stream_options_are_rejected_for_a_batch() -> None:
     made = source(subscribe="T", groupId="G", commitOffsetsToGroup="true")
     made.streamReader(made.schema())
     with pytest.raises(OptionError, match="commitOffsetsToGroup"):

@@ -1,4 +1,4 @@
-"""What PySpark 4.0 and 4.1 get, which have less of an interface."""
+"""Behaviour with PySpark 4.0 and 4.1, whose interface lacks some calls."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def _reader(**given: str) -> StreamReader:
 
 @pytest.mark.usefixtures("no_limits")
 @pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger"])
-def test_limits_that_nobody_would_keep_are_refused(option: str) -> None:
+def test_unsupported_limits_per_trigger_are_rejected(option: str) -> None:
     _reader()
     with pytest.raises(OptionError, match=rf"{option} is '100': it must be left out .*from 4\.2 on"):
         _reader(**{option: "100"})
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_a_queue_that_appears_is_read_from_its_first_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_queue_is_read_from_its_first_message(monkeypatch: pytest.MonkeyPatch) -> None:
     view = FakeDriverCluster({_OLD: (0, 5)})
     reader = _reader()
     options = ReadOptions.for_stream({**_ADDRESS, "subscribe": "T"})
@@ -50,7 +50,7 @@ def test_a_queue_that_appears_is_read_from_its_first_message(monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_the_group_is_told_by_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_updates_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     view = FakeDriverCluster({_OLD: (0, 5)})
     reader = _reader(groupId="G", commitOffsetsToGroup="true")
     options = ReadOptions.for_stream(
@@ -61,7 +61,7 @@ def test_the_group_is_told_by_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert view.groups == {"G": {_OLD: 4}}
 
 
-def test_a_stream_that_cannot_be_written_is_told_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_streaming_sink_suggests_foreach_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_versions, "HAS_ARROW_STREAM_WRITER", False)
     made = pyspark_rocketmq.RocketMQDataSource({**_ADDRESS, "topic": "T"})
     with pytest.raises(ConnectorError, match=r"PySpark 4\.1 or later.*foreachBatch"):

@@ -1,4 +1,4 @@
-"""What is there when a worker gets its first task is not looked through for garbage again."""
+"""Objects that exist when a worker gets its first task are excluded from garbage collection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gc
 from pyspark_rocketmq.worker_process import prepare_worker
 
 
-def test_only_the_first_task_of_a_process_freezes_what_is_there() -> None:
+def test_only_the_first_task_of_a_process_freezes_objects() -> None:
     prepare_worker.cache_clear()
     gc.unfreeze()
     try:

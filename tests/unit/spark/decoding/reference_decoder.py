@@ -1,4 +1,4 @@
-"""The columns message by message, by the SDK's codec: what the fast decoder has to agree with."""
+"""Reference decoder: the columns, message by message, by the SDK's codec."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reference_rows(
     decompress: bool = True,
     check_crc: bool = False,
 ) -> list[Row]:
-    """Every column of every message with begin <= queue offset < end; timestamps in microseconds.
+    """Return every column of every message with begin <= queue offset < end; timestamps in microseconds.
 
     Raises MessageDecodeError for a damaged record.
     """
@@ -40,7 +40,7 @@ def reference_rows(
 
 
 def rows_of(batch: pa.RecordBatch) -> list[Row]:
-    """An Arrow batch in the same form. No map may have a key twice."""
+    """Convert an Arrow batch to the same form. Duplicate keys in a map are an error."""
     columns = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         values = (column.cast(pa.int64()) if pa.types.is_timestamp(field.type) else column).to_pylist()

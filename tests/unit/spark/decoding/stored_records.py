@@ -1,4 +1,4 @@
-"""Records for tests, of all stored forms: plain ones, and by hypothesis anything that a broker may hold."""
+"""Stored records for tests: plain ones, and records of every form by hypothesis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PIECES = (
     b"\xa9",
     b"\xed\xa0\x80",
 )
-# Well-formed ones, and whatever can be made of separators, names and bytes that are no text.
+# Valid properties, and any sequence of separators, names and bytes that are not UTF-8.
 raw_properties = st.one_of(
     properties.map(encode_properties),
     st.lists(st.sampled_from(_PIECES), max_size=8).map(b"".join),
@@ -44,7 +44,7 @@ raw_properties = st.one_of(
 
 
 def record(message: MessageExt, raw: bytes | None = None) -> bytes:
-    """A message's record; `raw`: with these properties instead of its own."""
+    """Encode a message as a record; `raw`: with these properties instead of its own."""
     if raw is None:
         return encode_stored_message(message)
     bare = encode_stored_message(replace(message, properties={}))
@@ -52,7 +52,7 @@ def record(message: MessageExt, raw: bytes | None = None) -> bytes:
 
 
 def plain_message(offset: int, body: bytes = b"hello", **properties: str) -> MessageExt:
-    """A message of version 1 with IPv4 hosts."""
+    """Return a message of version 1 with IPv4 hosts."""
     return MessageExt(
         "t",
         body,
@@ -69,7 +69,7 @@ def plain_message(offset: int, body: bytes = b"hello", **properties: str) -> Mes
 
 
 def batch_body(items: list[tuple[int, bytes, bytes]]) -> bytes:
-    """A client's batch of flag, body and raw properties."""
+    """Encode a client's batch of flag, body and raw properties."""
     return b"".join(
         struct.pack(">iiiii", 22 + len(body) + len(raw), 0, 0, flag, len(body))
         + body
@@ -80,13 +80,13 @@ def batch_body(items: list[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def compressed(message: MessageExt, compression: CompressionType) -> MessageExt:
-    """The same message with its body compressed."""
+    """Return the same message with its body compressed."""
     sys_flag = message.sys_flag & ~MessageSysFlag.COMPRESSION_MASK | compression.sys_flag
     return replace(message, body=compress(message.body, compression), sys_flag=sys_flag)
 
 
 def in_range(message: MessageExt, offset: int) -> MessageExt:
-    """The same message at another queue offset."""
+    """Return the same message at another queue offset."""
     return replace(message, queue_offset=offset)
 
 

@@ -1,4 +1,4 @@
-"""The fast decoder against the slow one, on what Apache's broker wrote and on random records of all forms."""
+"""The vectorized decoder equals the reference decoder on Apache's stores and on random records."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class TestGoldenRecords:
 
 @pytest.fixture(scope="module", params=["clean", "killed"])
 def golden_queues(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A store's records by topic and queue, as (manifest's row, record) in the order of queue offsets."""
+    """Return a store's records by topic and queue, as (row of the manifest, record), by offset."""
     store = golden_store.unpack(request.param, tmp_path_factory.mktemp("store"))
     log = b"".join(path.read_bytes() for path in sorted(Path(store, "commitlog").iterdir()))
     queues: dict[tuple[str, int], list[tuple[dict[str, Any], bytes]]] = defaultdict(list)
@@ -109,7 +109,7 @@ def golden_queues(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 
 class TestGoldenStore:
-    def test_as_the_slow_decoder(self, golden_queues: Any) -> None:
+    def test_equals_the_reference_decoder(self, golden_queues: Any) -> None:
         for (topic, queue_id), rows in golden_queues.items():
             records = [data for _, data in rows]
             chunks = [b"".join(records[at : at + 32]) for at in range(0, len(records), 32)]
@@ -117,7 +117,7 @@ class TestGoldenStore:
             found = fast_rows(chunks, queue=queue, check_crc=True)
             assert found == reference_rows(chunks, begin=FIRST, end=LAST, queue=queue, check_crc=True)
 
-    def test_as_apache_says(self, golden_queues: Any) -> None:
+    def test_equals_apaches_decoder(self, golden_queues: Any) -> None:
         for (topic, _), rows in golden_queues.items():
             single = [item for item in rows if item[0]["sysFlag"] & INNER_BATCH != INNER_BATCH]
             found = fast_rows([b"".join(data for _, data in single)])
@@ -143,7 +143,7 @@ class TestRandomRecords:
         st.booleans(),
         st.data(),
     )
-    def test_as_the_slow_decoder(
+    def test_equals_the_reference_decoder(
         self,
         chunks: list[bytes],
         begin: int,
@@ -162,7 +162,7 @@ class TestRandomRecords:
 
     @settings(max_examples=50)
     @given(st.lists(stored_records, min_size=1, max_size=6).map(b"".join))
-    def test_every_column_alone(self, chunk: bytes) -> None:
+    def test_single_columns(self, chunk: bytes) -> None:
         slow = reference_rows([chunk], begin=FIRST, end=LAST)
         for name in ALL:
             assert fast_rows([chunk], [name]) == only(slow, [name])
@@ -172,7 +172,7 @@ class TestRandomRecords:
         st.lists(stored_records, min_size=1, max_size=4).map(b"".join),
         st.data(),
     )
-    def test_damage_is_found_or_does_not_matter(self, chunk: bytes, data: st.DataObject) -> None:
+    def test_damage_is_detected_or_harmless(self, chunk: bytes, data: st.DataObject) -> None:
         damaged = bytearray(chunk)
         for _ in range(data.draw(st.integers(1, 3))):
             damaged[data.draw(st.integers(0, len(chunk) - 1))] = data.draw(st.integers(0, 255))
@@ -198,7 +198,7 @@ class TestRange:
     @pytest.mark.parametrize(
         ("begin", "end", "expected"), [(5, 30, 20), (25, 30, 25), (0, 5, 5), (5, 20, 20)]
     )
-    def test_next_offset_lies_in_the_range(self, begin: int, end: int, expected: int) -> None:
+    def test_next_offset_is_within_the_range(self, begin: int, end: int, expected: int) -> None:
         decoder = ColumnDecoder(["queueOffset"])
         chunk = b"".join(record(plain_message(offset)) for offset in range(10, 20))
         assert decoder.decode("t", "b", 0, [chunk], begin=begin, end=end).next_offset == expected
@@ -207,7 +207,7 @@ class TestRange:
         decoded = ColumnDecoder(ALL).decode("t", "b", 0, [], begin=4, end=9)
         assert (decoded.messages, decoded.next_offset, decoded.batch.num_rows) == (0, 4, 0)
 
-    def test_a_batch_is_cut_inside(self) -> None:
+    def test_inner_batch_is_cut_at_the_range(self) -> None:
         body = batch_body([(n, b"%d" % n, b"TAGS\x01x\x02") for n in range(6)])
         batch = replace(plain_message(10, body), sys_flag=INNER_BATCH)
         chunk = record(batch) + record(plain_message(16))
@@ -219,35 +219,35 @@ class TestRange:
         assert decoded.batch.column("tags").to_pylist() == ["x"] * 3
         assert decoded.next_offset == 15
 
-    def test_a_batch_is_taken_apart_though_bodies_stay_compressed(self) -> None:
+    def test_inner_batch_is_unpacked_even_without_decompression(self) -> None:
         body = batch_body([(1, b"one", b""), (2, b"two", b"")])
         batch = compressed(replace(plain_message(0, body), sys_flag=INNER_BATCH), CompressionType.ZSTD)
         rows = fast_rows([record(batch)], ["queueOffset", "body"], decompress=False)
         assert rows == [{"queueOffset": 0, "body": b"one"}, {"queueOffset": 1, "body": b"two"}]
 
 
-class TestWhatIsNotSelected:
-    def test_no_body_is_decompressed_in_vain(self) -> None:
+class TestUnselectedColumns:
+    def test_unselected_body_is_not_decompressed(self) -> None:
         broken = replace(plain_message(3, b"no zlib"), sys_flag=MessageSysFlag.COMPRESSED)
         assert fast_rows([record(broken)], ["queueOffset"]) == [{"queueOffset": 3}]
         with pytest.raises(RecordDamaged, match="zlib"):
             fast_rows([record(broken)], ["body"])
 
-    def test_an_unknown_column(self) -> None:
+    def test_unknown_column_is_rejected(self) -> None:
         with pytest.raises(SchemaError, match="'bodies' does not exist"):
             ColumnDecoder(["bodies"])
 
-    def test_properties_are_no_column_without_them(self) -> None:
+    def test_no_properties_column_in_mode_none(self) -> None:
         with pytest.raises(SchemaError, match="propertiesMode=none"):
             ColumnDecoder(["properties"], properties_mode="none")
 
-    def test_a_schema_of_other_columns(self) -> None:
+    def test_schema_with_different_columns_is_rejected(self) -> None:
         with pytest.raises(ValueError, match="columns"):
             ColumnDecoder(["body"], schema=pa.schema([("topic", pa.string())]))
 
 
 class TestDamage:
-    def test_error_says_where(self) -> None:
+    def test_error_has_the_position(self) -> None:
         sound = record(plain_message(41))
         with pytest.raises(RecordDamaged) as raised:
             fast_rows([sound, record(plain_message(42))[:-1]], queue=("orders", "broker-a", 3))
@@ -261,18 +261,18 @@ class TestDamage:
         assert str(error) == str(RecordDamaged("t", "b", 1, None, "why"))
         assert "offset unknown" in str(error)
 
-    def test_a_record_across_two_responses(self) -> None:
+    def test_record_split_over_two_responses(self) -> None:
         both = record(plain_message(1)) + record(plain_message(2))
         with pytest.raises(RecordDamaged, match="cut off"):
             fast_rows([both[:190], both[190:]])
 
     @pytest.mark.parametrize("size", [0, 90, -5])
-    def test_sizes_that_cannot_be(self, size: int) -> None:
+    def test_impossible_record_sizes(self, size: int) -> None:
         chunk = size.to_bytes(4, "big", signed=True) + record(plain_message(1))[4:]
         with pytest.raises(RecordDamaged, match=f"the record size is {size} bytes"):
             fast_rows([chunk])
 
-    def test_filler_is_refused_wherever_its_offset_lies(self) -> None:
+    def test_filler_record_is_rejected_at_any_offset(self) -> None:
         filler = bytearray(record(plain_message(1)))
         filler[4:8] = MAGIC_BLANK.to_bytes(4, "big")
         with pytest.raises(RecordDamaged, match="filler"):
@@ -286,11 +286,11 @@ class TestDamage:
         with pytest.raises(RecordDamaged, match="CRC"):
             fast_rows([chunk], ["queueOffset"], check_crc=True)
 
-    def test_crc_of_what_is_cut_off_does_not_matter(self) -> None:
+    def test_crc_outside_the_range_is_not_checked(self) -> None:
         chunk = record(plain_message(1)) + record(plain_message(2)).replace(b"hello", b"hallo")
         assert len(fast_rows([chunk], end=2, check_crc=True)) == 1
 
-    def test_a_damaged_batch(self) -> None:
+    def test_damaged_inner_batch(self) -> None:
         body = batch_body([(1, b"one", b"")])[:-1]
         batch = replace(plain_message(7, body), sys_flag=INNER_BATCH)
         with pytest.raises(RecordDamaged, match="offset 7"):
@@ -325,7 +325,7 @@ class TestBounds:
 
 
 class TestManyMessages:
-    def test_odd_ones_among_plain_ones(self) -> None:
+    def test_normalized_records_among_plain_ones(self) -> None:
         records = [record(plain_message(n, b"%d" % n, TAGS=f"t{n % 3}", KEYS=f"k{n}")) for n in range(500)]
         records[100] = record(compressed(plain_message(100, b"100" * 50, TAGS="z"), CompressionType.ZLIB))
         records[200] = record(replace(plain_message(200), born_host=("::1", 1), store_host=("fe80::1", 2)))
@@ -342,7 +342,7 @@ class TestManyMessages:
 
 
 class TestNullableFlags:
-    def test_batches_have_the_users(self) -> None:
+    def test_batches_have_the_users_nullable_flags(self) -> None:
         fields = [
             StructField("properties", MapType(StringType(), StringType(), False), False),
             StructField("queueOffset", LongType(), False),
@@ -355,7 +355,7 @@ class TestNullableFlags:
         assert batch.to_pylist() == [{"properties": [("TAGS", "a")], "queueOffset": 3}]
 
 
-def test_rows_of_wanted_tags_alone_whatever_the_columns() -> None:
+def test_only_rows_with_selected_tags() -> None:
     chunks = [
         record(plain_message(0, TAGS="Aa")),
         record(compressed(plain_message(1, TAGS="BB"), CompressionType.LZ4)),

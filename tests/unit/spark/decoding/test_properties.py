@@ -1,4 +1,4 @@
-"""Properties of many messages at once, against what Apache's decoder makes of each."""
+"""Properties of many messages, compared with the results of Apache's decoder for each message."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def values(raws: list[bytes], name: bytes) -> list[str | None]:
 
 
 @pytest.mark.parametrize("row", GOLDEN, ids=lambda row: row["hex"])
-def test_as_apache_reads_them(row: dict[str, Any]) -> None:
+def test_equals_apaches_parser(row: dict[str, Any]) -> None:
     (entries,) = maps([bytes.fromhex(row["hex"])])
     assert dict(entries) == row["decoded"]
     assert len(entries) == len(row["decoded"])
 
 
-def test_all_golden_ones_together() -> None:
+def test_all_golden_properties_together() -> None:
     found = maps([bytes.fromhex(row["hex"]) for row in GOLDEN])
     assert [dict(entries) for entries in found] == [row["decoded"] for row in GOLDEN]
 
 
 @given(st.lists(raw_properties, max_size=8))
-def test_as_one_by_one(raws: list[bytes]) -> None:
+def test_equals_parsing_one_by_one(raws: list[bytes]) -> None:
     expected = [decode_properties(raw) for raw in raws]
     assert maps(raws) == [list(properties.items()) for properties in expected]
     for name in ("TAGS", "KEYS", "UNIQ_KEY", "a"):
@@ -52,7 +52,7 @@ def test_as_one_by_one(raws: list[bytes]) -> None:
     assert texts == [raw.decode("utf-8", "replace") for raw in raws]
 
 
-def test_the_last_of_a_repeated_name_counts() -> None:
+def test_last_value_of_a_repeated_name_wins() -> None:
     assert maps([b"a\x011\x02b\x012\x02a\x013\x02"]) == [[("a", "3"), ("b", "2")]]
     assert values([b"a\x011\x02b\x012\x02a\x013\x02"], b"a") == ["3"]
 
@@ -63,10 +63,10 @@ def test_names_with_the_same_first_bytes_are_not_repeated() -> None:
     assert values([raw], b"TRACE_ON") == ["c"]
 
 
-def test_zeros_in_a_name_tell_it_apart() -> None:
+def test_names_with_zero_bytes_are_distinct() -> None:
     assert values([b"TAGS\x00\x01a\x02"], b"TAGS") == [None]
 
 
-def test_a_slice_of_a_longer_array() -> None:
+def test_slice_of_a_longer_array() -> None:
     array = pa.array([b"a\x011\x02", b"a\x012\x02", b"a\x013"], pa.binary())[1:]
     assert split_properties(array).values_of(b"a").to_pylist() == ["2", "3"]

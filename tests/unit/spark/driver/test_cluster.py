@@ -1,4 +1,4 @@
-"""The driver's view of a cluster, over real connections to one in memory."""
+"""The driver's view of a cluster, over real connections to an in-memory cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def fake() -> AsyncIterator[FakeCluster]:
 async def ask(
     fake: FakeCluster, question: Callable[[Cluster], T], wait_timeouts: WaitTimeouts = _PATIENT
 ) -> T:
-    """The answer of a cluster object in a thread, as a driver without a loop has it."""
+    """Call a cluster object from a thread without an event loop, as a driver does."""
 
     def use() -> T:
         with Cluster(fake.address, ClientSettings(), wait_timeouts) as cluster:
@@ -60,7 +60,7 @@ async def test_queues_of_topics_and_topics_of_a_pattern(fake: FakeCluster) -> No
     assert matching == ["T", "T2"]
 
 
-async def test_how_far_queues_reach(fake: FakeCluster) -> None:
+async def test_oldest_and_newest_offsets(fake: FakeCluster) -> None:
     queues = [SECOND, FIRST]
     assert await ask(fake, lambda cluster: cluster.oldest(queues)) == {FIRST: 100, SECOND: 0}
     assert await ask(fake, lambda cluster: cluster.newest(queues)) == {FIRST: 105, SECOND: 0}
@@ -69,7 +69,7 @@ async def test_how_far_queues_reach(fake: FakeCluster) -> None:
     assert await ask(fake, lambda cluster: cluster.at_times({FIRST: BORN_MS + 1})) == {FIRST: 105}
 
 
-async def test_a_groups_offsets(fake: FakeCluster) -> None:
+async def test_committed_offsets_of_a_group(fake: FakeCluster) -> None:
     assert await ask(fake, lambda cluster: cluster.commit("G", {FIRST: 103})) == {}
     assert await ask(fake, lambda cluster: cluster.committed("G", [FIRST, SECOND])) == {FIRST: 103}
     fake.broker.order(
@@ -80,26 +80,26 @@ async def test_a_groups_offsets(fake: FakeCluster) -> None:
     assert fake.broker.offsets["G", "T", 0] == 103
 
 
-async def test_what_goes_over_is_waited_for(fake: FakeCluster) -> None:
+async def test_transient_errors_are_retried(fake: FakeCluster) -> None:
     fake.broker.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.SYSTEM_BUSY), Fault(cut=True))
     assert await ask(fake, lambda cluster: cluster.newest([FIRST])) == {FIRST: 105}
     assert len(fake.broker.requests(RequestCode.GET_MAX_OFFSET)) == 3
 
 
-async def test_who_does_not_answer_now(fake: FakeCluster) -> None:
+async def test_unreachable_queues_are_reported_without_retries(fake: FakeCluster) -> None:
     fake.broker.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.SYSTEM_ERROR))
     known, failed = await ask(fake, lambda cluster: cluster.newest_reachable([FIRST]))
     assert known == {}
     assert isinstance(failed[FIRST], Unavailable)
 
 
-async def test_what_does_not_go_over(fake: FakeCluster) -> None:
+async def test_permanent_errors_are_raised(fake: FakeCluster) -> None:
     fake.broker.order(RequestCode.GET_MAX_OFFSET, Fault(code=ResponseCode.NO_PERMISSION))
     with pytest.raises(PermissionDenied):
         await ask(fake, lambda cluster: cluster.newest_reachable([FIRST]))
 
 
-async def test_a_topic_that_nobody_knows(fake: FakeCluster) -> None:
+async def test_unknown_topic_is_reported_with_suggestions(fake: FakeCluster) -> None:
     fake.broker.topics["orders"] = 1
     said = (
         rf"ordres does not exist: .*{fake.address}.*broker-a, broker-b; did you mean orders\?.*topicTimeout"
@@ -109,14 +109,16 @@ async def test_a_topic_that_nobody_knows(fake: FakeCluster) -> None:
     assert isinstance(raised.value.__cause__, TopicNotFound)
 
 
-async def test_a_topic_that_is_just_being_made(fake: FakeCluster) -> None:
+async def test_new_topic_is_waited_for(fake: FakeCluster) -> None:
     unknown = Fault(code=ResponseCode.TOPIC_NOT_EXIST)
     fake.namesrv.order(RequestCode.GET_ROUTEINFO_BY_TOPIC, unknown, unknown)
     assert await ask(fake, lambda cluster: cluster.queues(["T2"])) == [QueueKey("T2", "broker-a", 0)]
 
 
 class Registering:
-    """Name servers that have just been started: brokers come first, then the topic, in seconds of `now`."""
+    """Name servers that have just been started: they know brokers and then the topic at given times of `now`
+    (s).
+    """
 
     def __init__(self, brokers_at: float, topic_at: float) -> None:
         self.now = 0.0
@@ -139,7 +141,7 @@ class Registering:
 
 
 @pytest.mark.parametrize("topic_at", [15, 40])
-def test_the_time_without_brokers_does_not_count_against_a_topic(
+def test_time_without_brokers_does_not_count_against_a_topic(
     topic_at: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = Registering(11, topic_at)
@@ -154,13 +156,13 @@ def test_the_time_without_brokers_does_not_count_against_a_topic(
         assert 21 <= servers.now < 26
 
 
-async def test_whose_master_answers(fake: FakeCluster) -> None:
+async def test_queues_served_by_a_master(fake: FakeCluster) -> None:
     queues = [FIRST, QueueKey("T", "broker-b", 0), QueueKey("T2", "broker-a", 0), QueueKey("None", "b", 0)]
     fake.brokers["broker-b"].permissions["T"] = 4
     assert await ask(fake, lambda cluster: cluster.served_by_master(queues)) == [queues[0], queues[2]]
 
 
-async def test_without_any_broker_no_topic_is_missing() -> None:
+async def test_topic_is_not_missing_while_no_broker_is_registered() -> None:
     async with FakeCluster({}) as empty:
         with pytest.raises(SourceUnavailable, match="topic T has no route"):
             await ask(empty, lambda cluster: cluster.queues(["T"]), WaitTimeouts(0.3, topic_seconds=0.01))

@@ -1,4 +1,4 @@
-"""From options to queues and offsets."""
+"""Options are resolved to queues and offsets."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def options(**given: str) -> ReadOptions:
         ({"assign": '{"T": {"b": [0], "a": [1]}}'}, [B, C]),
     ],
 )
-def test_which_queues(view: FakeDriverCluster, given: dict[str, str], wanted: list[QueueKey]) -> None:
+def test_selected_queues(view: FakeDriverCluster, given: dict[str, str], wanted: list[QueueKey]) -> None:
     assert selected_queues(view.as_cluster(), options(**given)) == wanted
     assert selected_queues_with_route(view.as_cluster(), options(**given)) == wanted
 
 
-def test_an_assigned_queue_that_does_not_exist(view: FakeDriverCluster) -> None:
+def test_missing_assigned_queue_is_rejected(view: FakeDriverCluster) -> None:
     with pytest.raises(OptionError, match=re.escape("T/a/9")):
         selected_queues(view.as_cluster(), options(assign='{"T": {"a": [0, 9]}}'))
 
 
-def test_an_assigned_queue_of_a_broker_that_is_not_there(view: FakeDriverCluster) -> None:
+def test_assigned_queue_of_an_absent_broker_is_kept(view: FakeDriverCluster) -> None:
     given = options(assign='{"T": {"a": [0], "z": [3]}}')
     assert selected_queues(view.as_cluster(), given) == [A, QueueKey("T", "z", 3)]
     assert selected_queues_with_route(view.as_cluster(), given) == [A]
@@ -67,14 +67,16 @@ def test_an_assigned_queue_of_a_broker_that_is_not_there(view: FakeDriverCluster
         (AtOffsets(QueueOffsets({C: 8})), [50, 10, 8]),
     ],
 )
-def test_where_a_position_is(view: FakeDriverCluster, position: Position, expected: list[int]) -> None:
+def test_positions_are_resolved_to_offsets(
+    view: FakeDriverCluster, position: Position, expected: list[int]
+) -> None:
     found = resolve(view.as_cluster(), [A, B, C], position, Anchor.LATEST, "G")
     assert list(found.items()) == list(zip([A, B, C], expected, strict=True))
 
 
 @pytest.mark.parametrize("edge", ["starting", "ending"])
 @pytest.mark.parametrize("by_time", [True, False])
-def test_positions_in_queues_that_do_not_exist(
+def test_positions_in_missing_queues_are_rejected(
     view: FakeDriverCluster, edge: Literal["starting", "ending"], by_time: bool
 ) -> None:
     named = QueueOffsets({A: 1000, QueueKey("T", "a", 7): 1000})
@@ -86,7 +88,7 @@ def test_positions_in_queues_that_do_not_exist(
     assert raised.value.option == option
 
 
-def test_positions_in_queues_of_brokers_that_are_not_there(
+def test_positions_in_queues_of_absent_brokers_are_logged(
     view: FakeDriverCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     position = AtOffsets(QueueOffsets({A: 9, QueueKey("T", "z", 0): 3}))

@@ -1,4 +1,4 @@
-"""Tasks read exactly what is planned, split and packed as asked."""
+"""Tasks read exactly the planned ranges, split and packed as configured."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _sizes(tasks: list[ReadTask]) -> list[list[int]]:
 
 
 @given(some_ranges, some_limits)
-def test_tasks_read_each_offset_once_and_no_other(ranges: list[QueueRange], limits: PlanLimits) -> None:
+def test_tasks_read_each_planned_offset_once(ranges: list[QueueRange], limits: PlanLimits) -> None:
     planned: dict[object, list[QueueRange]] = {}
     for task in plan(ranges, limits):
         assert task.ranges
@@ -55,7 +55,7 @@ def test_tasks_read_each_offset_once_and_no_other(ranges: list[QueueRange], limi
 
 
 @given(some_ranges, some_limits)
-def test_limits_of_tasks_are_kept(ranges: list[QueueRange], limits: PlanLimits) -> None:
+def test_task_limits_are_respected(ranges: list[QueueRange], limits: PlanLimits) -> None:
     tasks = plan(ranges, limits)
     total = sum(part.size for part in ranges)
     assert len(tasks) >= min(limits.min_partitions or 0, total)
@@ -67,7 +67,7 @@ def test_limits_of_tasks_are_kept(ranges: list[QueueRange], limits: PlanLimits) 
 
 
 @given(some_ranges, some_limits, st.randoms())
-def test_the_plan_depends_on_the_ranges_alone(
+def test_plan_depends_on_the_ranges_only(
     ranges: list[QueueRange], limits: PlanLimits, random: Random
 ) -> None:
     shuffled = list(ranges)
@@ -76,7 +76,7 @@ def test_the_plan_depends_on_the_ranges_alone(
 
 
 @given(st.integers(1, 10**6), st.integers(1, 50), st.integers(0, 2**62))
-def test_a_range_is_split_evenly(size: int, parts: int, begin: int) -> None:
+def test_range_is_split_evenly(size: int, parts: int, begin: int) -> None:
     pieces = split_evenly(_range(0, size, begin), min(parts, size))
     assert max(p.size for p in pieces) - min(p.size for p in pieces) <= 1
     assert (pieces[0].begin, pieces[-1].end) == (begin, begin + size)
@@ -86,31 +86,31 @@ def test_a_range_is_split_evenly(size: int, parts: int, begin: int) -> None:
 @pytest.mark.parametrize(
     ("counts", "limits", "tasks"),
     [
-        # Nothing to read is no task; a range without offsets none either.
+        # Empty ranges make no task.
         ([], PlanLimits(min_partitions=4), []),
         ([0, 5], PlanLimits(), [[5]]),
         # A micro-batch of 800 rows in 8 queues is one task, not eight.
         ([100] * 8, PlanLimits(), [[100] * 8]),
         ([100] * 3, PlanLimits(pack_below_records=0), [[100], [100], [100]]),
-        # Large queues stay alone; small ones share up to the bound.
+        # Large queues have their own tasks; small ones share one up to the bound.
         ([4000, 50_000, 4000, 4000], PlanLimits(), [[4000, 4000], [50_000], [4000]]),
         ([10_000, 1], PlanLimits(), [[10_000], [1]]),
         ([6000, 4000, 6000, 4001], PlanLimits(), [[6000, 4000], [6000], [4001]]),
-        # As in Spark's Kafka source: split to size …
+        # As in Spark's Kafka source: split by size …
         ([25_000], PlanLimits(max_records_per_partition=10_000), [[8333], [8333], [8334]]),
-        # … or to number, the largest first.
+        # … or by number, the largest first.
         ([60_000, 20_000], PlanLimits(min_partitions=4), [[20_000], [20_000], [20_000], [20_000]]),
         ([100, 100], PlanLimits(min_partitions=3), [[50], [50], [100]]),
         ([1, 1], PlanLimits(min_partitions=9), [[1], [1]]),
-        # Fewer than there are already changes nothing.
+        # A minimum that is already reached changes nothing.
         ([20_000, 20_000], PlanLimits(min_partitions=1), [[20_000], [20_000]]),
     ],
 )
-def test_plans_by_hand(counts: list[int], limits: PlanLimits, tasks: list[list[int]]) -> None:
+def test_example_plans(counts: list[int], limits: PlanLimits, tasks: list[list[int]]) -> None:
     assert _sizes(plan([_range(number, count) for number, count in enumerate(counts)], limits)) == tasks
 
 
-def test_too_many_tasks_are_refused_with_a_way_out() -> None:
+def test_too_many_tasks_are_rejected_with_a_suggestion() -> None:
     ranges = [_range(0, 10**9)]
     with pytest.raises(
         OptionError, match=r"maxRecordsPerPartition is '9': .* about 10000 or more"
@@ -128,7 +128,7 @@ def test_tasks_are_small_when_pickled() -> None:
 
 
 @given(offsets_of(near_keys, 1000), offsets_of(near_keys, 1000))
-def test_what_lies_between_offsets_is_what_both_know(start: QueueOffsets, end: QueueOffsets) -> None:
+def test_ranges_between_cover_queues_of_both(start: QueueOffsets, end: QueueOffsets) -> None:
     if start.ahead_of(end):
         with pytest.raises(BadOffsets, match="a batch cannot end before it starts"):
             ranges_between(start, end)
@@ -138,12 +138,12 @@ def test_what_lies_between_offsets_is_what_both_know(start: QueueOffsets, end: Q
     ]
 
 
-def test_a_queue_enters_where_its_reading_begins() -> None:
+def test_new_queue_enters_with_its_first_offset() -> None:
     entering = offsets(5).merged({queue(1): 7})
     assert ranges_between(offsets(5), entering) == []
     assert [str(part) for part in ranges_between(entering, offsets(5, 9))] == ["orders/broker-a/1[7,9)"]
 
 
-def test_an_end_before_its_start_names_the_queues() -> None:
+def test_end_before_start_names_the_queues() -> None:
     with pytest.raises(BadOffsets, match="orders/broker-a/1 from 6 to 4"):
         ranges_between(offsets(5, 6), offsets(5, 4))

@@ -1,4 +1,4 @@
-"""What filters of a query leave to be read: never less than they let through."""
+"""Pushed filters never drop a message that the query's filters accept."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def left(*filters: Filter) -> list[tuple[QueueKey, int, int]]:
         ([Not(EqualTo(("topic",), "T")), StringStartsWith(("topic",), "U")], [(A, 5, 50), (B, 0, 10)]),
     ],
 )
-def test_what_is_left(filters: list[Filter], expected: list[tuple[QueueKey, int, int]]) -> None:
+def test_ranges_after_filters(filters: list[Filter], expected: list[tuple[QueueKey, int, int]]) -> None:
     assert left(*filters) == expected
 
 
@@ -68,5 +68,5 @@ def test_what_is_left(filters: list[Filter], expected: list[tuple[QueueKey, int,
         ([EqualTo(("keys",), "a")], None),
     ],
 )
-def test_tags_for_the_brokers(filters: list[Filter], expected: str | None) -> None:
+def test_tag_expression_for_brokers(filters: list[Filter], expected: str | None) -> None:
     assert PushedFilters.from_spark(filters).tags == expected

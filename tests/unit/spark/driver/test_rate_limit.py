@@ -1,4 +1,4 @@
-"""How much a micro-batch takes: not more than is there or asked for; everybody's turn comes; time is kept."""
+"""The size of micro-batches: limits, shares of queues, and delays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Clock:
 
 
 @given(backlogs, limits)
-def test_the_limit_is_kept_and_used_up(backlog: dict[QueueKey, int], limit: int) -> None:
+def test_limit_is_used_exactly(backlog: dict[QueueKey, int], limit: int) -> None:
     taken = distribute(backlog, limit)
     assert taken.keys() == backlog.keys()
     assert all(1 <= taken[key] <= backlog[key] for key in backlog)
@@ -35,18 +35,18 @@ def test_the_limit_is_kept_and_used_up(backlog: dict[QueueKey, int], limit: int)
 
 
 @given(backlogs, limits)
-def test_shares_are_in_proportion_to_the_backlog(backlog: dict[QueueKey, int], limit: int) -> None:
+def test_shares_are_proportional_to_the_backlog(backlog: dict[QueueKey, int], limit: int) -> None:
     taken = distribute(backlog, limit)
     waiting = sum(backlog.values())
     for key, count in backlog.items():
-        # One for each queue comes first, rounding is by less than one.
+        # One offset for each queue comes first; rounding differs by less than one.
         fair = min(limit, waiting) * count / waiting
         assert abs(taken[key] - fair) <= len(backlog) + 2 + fair * 1e-9
     ordered = sorted(backlog, key=backlog.__getitem__)
     assert [taken[key] for key in ordered] == sorted(taken.values())
 
 
-def test_shares_by_hand() -> None:
+def test_example_shares() -> None:
     assert distribute({queue(0): 901, queue(1): 101}, 102) == {queue(0): 91, queue(1): 11}
     assert distribute({queue(0): 10, queue(1): 10, queue(2): 10}, 10) == {
         queue(0): 4,
@@ -57,21 +57,21 @@ def test_shares_by_hand() -> None:
 
 
 @given(backlogs, st.integers(-2, 2))
-def test_limits_around_the_whole_backlog(backlog: dict[QueueKey, int], beside: int) -> None:
+def test_limits_around_the_total_backlog(backlog: dict[QueueKey, int], beside: int) -> None:
     waiting = sum(backlog.values())
     taken = distribute(backlog, max(1, waiting + beside))
     assert all(1 <= taken[key] <= backlog[key] for key in backlog)
     assert sum(taken.values()) == max(len(backlog), min(waiting, waiting + beside))
 
 
-def test_a_small_queue_has_its_turn_beside_large_ones() -> None:
+def test_small_queue_is_not_starved_by_large_ones() -> None:
     backlog = {queue(number): 10**9 for number in range(7)} | {queue(7): 1}
     assert distribute(backlog, 8)[queue(7)] == 1
     assert distribute(backlog, 3)[queue(7)] == 1
 
 
 @given(offsets_of(near_keys, 1000), offsets_of(near_keys, 1000), st.none() | st.integers(1, 100))
-def test_a_batch_ends_between_start_and_latest(
+def test_batch_ends_between_start_and_latest(
     start: QueueOffsets, latest: QueueOffsets, limit: int | None
 ) -> None:
     end = RateLimiter(TriggerLimits(max_offsets=limit)).end_of_batch(start, latest)
@@ -83,17 +83,17 @@ def test_a_batch_ends_between_start_and_latest(
         assert not end.backlog(latest)
 
 
-def test_everything_available_is_everything() -> None:
+def test_all_available_ignores_limits() -> None:
     rate_limiter = RateLimiter(TriggerLimits(max_offsets=3, min_offsets=2))
     assert rate_limiter.end_of_batch(offsets(0, 0), offsets(50, 1)) == offsets(2, 1)
     assert rate_limiter.end_of_batch(offsets(2, 1), offsets(50, 2), all_available=True) == offsets(50, 2)
 
 
-def test_a_least_is_waited_for_up_to_the_delay() -> None:
+def test_batch_waits_for_the_minimum_up_to_the_delay() -> None:
     clock = _Clock()
     rate_limiter = RateLimiter(TriggerLimits(min_offsets=10, max_delay_ms=5000), clock)
     first = rate_limiter.end_of_batch(offsets(0, 0), offsets(1, 0))
-    assert first == offsets(1, 0)  # as in Spark's Kafka source, the first batch is not held back
+    assert first == offsets(1, 0)  # as in Spark's Kafka source, the first batch is not delayed
     assert rate_limiter.end_of_batch(first, offsets(5, 5)) == first
     assert rate_limiter.end_of_batch(first, offsets(6, 5)) == offsets(6, 5)
     clock.now += 4.999
@@ -103,7 +103,7 @@ def test_a_least_is_waited_for_up_to_the_delay() -> None:
     assert rate_limiter.end_of_batch(offsets(7, 5), offsets(8, 5)) == offsets(7, 5)
 
 
-def test_nothing_new_is_no_batch_and_starts_no_delay() -> None:
+def test_no_new_messages_make_no_batch_and_start_no_delay() -> None:
     clock = _Clock()
     rate_limiter = RateLimiter(TriggerLimits(min_offsets=10, max_delay_ms=5000), clock)
     start = rate_limiter.end_of_batch(offsets(0), offsets(1))
@@ -112,7 +112,7 @@ def test_nothing_new_is_no_batch_and_starts_no_delay() -> None:
     assert rate_limiter.end_of_batch(start, offsets(2)) == offsets(2)
 
 
-def test_a_drain_is_never_held_back_but_keeps_the_most() -> None:
+def test_drain_ignores_the_minimum_but_not_the_maximum() -> None:
     rate_limiter = RateLimiter(TriggerLimits(max_offsets=4, min_offsets=4))
     end = offsets(0)
     seen = []
@@ -123,6 +123,6 @@ def test_a_drain_is_never_held_back_but_keeps_the_most() -> None:
 
 
 @pytest.mark.parametrize("latest", [QueueOffsets(), offsets(3), offsets(9, 3)])
-def test_a_queue_that_is_away_or_set_back_stays_where_it_is(latest: QueueOffsets) -> None:
+def test_unreachable_or_truncated_queue_keeps_its_offset(latest: QueueOffsets) -> None:
     start = offsets(9, 9)
     assert RateLimiter(TriggerLimits()).end_of_batch(start, latest) == start

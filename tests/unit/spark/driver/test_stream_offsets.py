@@ -1,4 +1,4 @@
-"""What the driver of a stream makes of the cluster that it sees."""
+"""Offsets of a stream on clusters with failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A, B, C = QueueKey("T", "a", 0), QueueKey("T", "a", 1), QueueKey("T", "b", 0)
 
 
 class Query:
-    """A stream whose clock is the test's; `trigger` runs a batch to its end."""
+    """A stream with a virtual clock. `trigger` runs a batch to its end."""
 
     def __init__(self, view: FakeDriverCluster, **given: str) -> None:
         self.now = 0.0
@@ -43,12 +43,12 @@ def view() -> FakeDriverCluster:
     return FakeDriverCluster({A: (5, 50), B: (0, 10)})
 
 
-def test_a_stream_begins_at_the_end_or_where_it_is_told(view: FakeDriverCluster) -> None:
+def test_stream_begins_at_the_end_or_at_the_given_position(view: FakeDriverCluster) -> None:
     assert Query(view).at == {A: 50, B: 10}
     assert Query(view, startingOffsets="earliest").at == {A: 5, B: 0}
 
 
-def test_a_batch_ends_where_the_queues_end_or_at_the_limit(view: FakeDriverCluster) -> None:
+def test_batch_ends_at_the_newest_offset_or_the_limit(view: FakeDriverCluster) -> None:
     query = Query(view, startingOffsets="earliest", maxOffsetsPerTrigger="11")
     assert query.trigger() == {A: 13, B: 3}
     assert query.trigger(all_available=True) == {A: 50, B: 10}
@@ -56,14 +56,14 @@ def test_a_batch_ends_where_the_queues_end_or_at_the_limit(view: FakeDriverClust
     assert query.offsets.newest == {A: 50, B: 10}
 
 
-def test_a_queue_that_appears_enters_with_its_oldest_message(view: FakeDriverCluster) -> None:
+def test_new_queue_enters_with_its_oldest_message(view: FakeDriverCluster) -> None:
     query = Query(view)
     view.held[C] = (3, 9)
     assert query.trigger() == {A: 50, B: 10, C: 3}
     assert query.trigger() == {A: 50, B: 10, C: 9}
 
 
-def test_a_drain_takes_what_was_there_and_comes_to_its_end(view: FakeDriverCluster) -> None:
+def test_drain_reads_stored_messages_and_ends(view: FakeDriverCluster) -> None:
     query = Query(view, startingOffsets="earliest", maxOffsetsPerTrigger="40", minOffsetsPerTrigger="30")
     view.held[C] = (3, 9)
     query.offsets.drain()
@@ -73,7 +73,7 @@ def test_a_drain_takes_what_was_there_and_comes_to_its_end(view: FakeDriverClust
     assert ends[-1] == ends[-2] == {A: 50, B: 10, C: 9}
 
 
-def test_a_drain_waits_for_queues_that_are_not_there(view: FakeDriverCluster) -> None:
+def test_drain_waits_for_unreachable_queues(view: FakeDriverCluster) -> None:
     query = Query(view, startingOffsets="earliest")
     del view.held[A]
     query.offsets.drain()
@@ -82,7 +82,7 @@ def test_a_drain_waits_for_queues_that_are_not_there(view: FakeDriverCluster) ->
     assert 0 < query.now < 1
 
 
-def test_a_drain_that_starts_behind_what_it_saw_is_no_loss(view: FakeDriverCluster) -> None:
+def test_drain_starting_beyond_its_target_is_no_data_loss(view: FakeDriverCluster) -> None:
     query = Query(view)
     view.held[A] = (5, 40)
     query.offsets.drain()
@@ -99,7 +99,7 @@ def test_a_drain_that_starts_behind_what_it_saw_is_no_loss(view: FakeDriverClust
         ({A: (0, 3), B: (0, 10)}, DataLoss, "T/a/0 was read up to 5 and ends at 3"),
     ],
 )
-def test_a_drain_does_not_pass_over_queues_in_silence(
+def test_drain_without_a_queue_fails_or_warns(
     view: FakeDriverCluster,
     held: dict[QueueKey, tuple[int, int]],
     error: type[Exception],
@@ -119,7 +119,7 @@ def test_a_drain_does_not_pass_over_queues_in_silence(
     assert query.now == pytest.approx(10.0)
 
 
-def test_while_a_broker_is_away_the_others_go_on(view: FakeDriverCluster) -> None:
+def test_other_queues_go_on_while_a_broker_is_down(view: FakeDriverCluster) -> None:
     query = Query(view, startingOffsets="earliest")
     view.away = {A}
     assert query.trigger() == {A: 5, B: 10}
@@ -137,7 +137,7 @@ def test_while_a_broker_is_away_the_others_go_on(view: FakeDriverCluster) -> Non
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_queue_that_no_broker_offers_any_more(
+def test_queue_that_no_broker_offers_any_more(
     view: FakeDriverCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     query = Query(view, startingOffsets="earliest", failOnDataLoss=str(fails))
@@ -154,7 +154,7 @@ def test_a_queue_that_no_broker_offers_any_more(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_queue_that_holds_less_than_was_read(view: FakeDriverCluster, fails: bool) -> None:
+def test_truncated_queue_fails_or_warns(view: FakeDriverCluster, fails: bool) -> None:
     query = Query(view, failOnDataLoss=str(fails))
     view.held[A] = (0, 20)
     assert query.trigger() == {A: 50, B: 10}
@@ -169,7 +169,7 @@ def test_a_queue_that_holds_less_than_was_read(view: FakeDriverCluster, fails: b
 
 
 @pytest.mark.parametrize("drains", [True, False])
-def test_what_a_master_holds_less_is_an_error_before_it_has_grown_again(
+def test_truncation_reported_by_a_master_is_an_error_before_the_queue_grows(
     view: FakeDriverCluster, drains: bool
 ) -> None:
     query = Query(view)
@@ -183,7 +183,7 @@ def test_what_a_master_holds_less_is_an_error_before_it_has_grown_again(
     assert 5 <= query.now - began < 7
 
 
-def test_a_master_that_has_just_been_started_may_know_less_for_a_moment(view: FakeDriverCluster) -> None:
+def test_restarted_master_gets_a_grace_period(view: FakeDriverCluster) -> None:
     query = Query(view)
     view.masters = {A, B}
     view.held[A] = (0, 20)
@@ -193,7 +193,7 @@ def test_a_master_that_has_just_been_started_may_know_less_for_a_moment(view: Fa
     assert query.trigger() == {A: 60, B: 10}
 
 
-def test_a_replica_that_answers_after_all_is_waited_for(view: FakeDriverCluster) -> None:
+def test_lagging_replica_is_waited_for(view: FakeDriverCluster) -> None:
     query = Query(view)
     view.masters = {A, B}
     view.held[A] = (0, 20)
@@ -202,7 +202,7 @@ def test_a_replica_that_answers_after_all_is_waited_for(view: FakeDriverCluster)
     assert query.now < 2
 
 
-def test_the_group_is_told_what_has_been_processed(view: FakeDriverCluster) -> None:
+def test_processed_offsets_are_committed_to_the_group(view: FakeDriverCluster) -> None:
     query = Query(view, startingOffsets="earliest", groupId="G", commitOffsetsToGroup="true")
     view.refuses_commits = {A}
     query.trigger()
@@ -214,13 +214,13 @@ def test_the_group_is_told_what_has_been_processed(view: FakeDriverCluster) -> N
     assert view.commits == [{B: 0}, {A: 50, B: 10}]
 
 
-def test_without_the_option_nobody_is_told(view: FakeDriverCluster) -> None:
+def test_nothing_is_committed_without_the_option(view: FakeDriverCluster) -> None:
     query = Query(view, groupId="G")
     query.trigger()
     assert view.commits == []
 
 
-def test_versions_that_do_not_say_where_a_batch_starts(view: FakeDriverCluster) -> None:
+def test_batches_without_start_offsets(view: FakeDriverCluster) -> None:
     query = Query(view)
     assert query.offsets.newest_or_last() == {A: 50, B: 10}
     view.away = {A}
@@ -230,7 +230,7 @@ def test_versions_that_do_not_say_where_a_batch_starts(view: FakeDriverCluster) 
     assert query.offsets.newest_or_last() == {A: 50, B: 12}
 
 
-def test_versions_that_do_not_say_where_a_batch_starts_read_queues_that_appear_from_their_oldest_message(
+def test_batches_without_start_offsets_read_new_queues_from_the_oldest_message(
     view: FakeDriverCluster,
 ) -> None:
     query = Query(view)
@@ -238,12 +238,12 @@ def test_versions_that_do_not_say_where_a_batch_starts_read_queues_that_appear_f
     view.held[C] = (3, 9)
     end = query.offsets.newest_or_last()
     assert query.offsets.begin(query.at, end) == {A: 50, B: 10, C: 3}
-    view.held[C] = (30, 90)  # all that the batch was to read is gone when it is repeated
+    view.held[C] = (30, 90)  # all messages of the batch have expired when it is repeated
     assert query.offsets.begin(query.at, end) == {A: 50, B: 10, C: 9}
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_versions_that_do_not_say_where_a_batch_starts_and_a_queue_that_holds_less(
+def test_batches_without_start_offsets_and_a_truncated_queue(
     view: FakeDriverCluster, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     query = Query(view, failOnDataLoss=str(fails))

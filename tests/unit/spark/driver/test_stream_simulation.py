@@ -1,8 +1,8 @@
-"""Offsets, admission and planning together, as a query uses them: nothing twice, nothing missed.
+"""Offsets, rate limit and planning together, as a query uses them: nothing twice, nothing missed.
 
-A cluster whose queues appear, grow and age out, brokers that go and come back, a driver that is restarted at
-any point with other limits, and Spark's rule for restarts: a batch whose end was logged and that was not
-finished runs again, from the same offsets to the same offsets, into a sink that keeps one result per batch.
+The simulation has queues that appear, grow and expire, brokers that fail and return, a driver that restarts
+at any point with other limits, and Spark's rule for restarts: a batch whose end was logged but that is not
+finished runs again with the same offsets, into a sink that keeps one result per batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ plan_limits = st.builds(
 
 @dataclass
 class _Cluster:
-    """What brokers have of each queue: from the oldest to before the newest."""
+    """The messages of each queue: offsets from the oldest up to, but not including, the newest."""
 
     oldest: dict[QueueKey, int] = field(default_factory=dict)
     newest: dict[QueueKey, int] = field(default_factory=dict)
@@ -49,14 +49,14 @@ class _Cluster:
 
 
 class Stream(RuleBasedStateMachine):
-    """One query from its beginning to a drain at its end."""
+    """One query from its start to a final drain."""
 
     def __init__(self) -> None:
         super().__init__()
         self.cluster = _Cluster()
         self.now = 0.0
-        self.log: list[str] = []  # the offset log: the text of each batch's end, the start first
-        self.finished = 0  # batches whose result is whole
+        self.log: list[str] = []  # the offset log: the start, then the end of each batch, as texts
+        self.finished = 0  # batches whose result is complete
         self.sink: dict[int, list[QueueRange]] = {}
         self.entered: dict[QueueKey, int] = {}
 
@@ -104,7 +104,7 @@ class Stream(RuleBasedStateMachine):
         self.rate_limiter = RateLimiter(limits, lambda: self.now)
 
     def teardown(self) -> None:
-        """Drain, as availableNow does, and count."""
+        """Drain, as availableNow does, and check the result."""
         if not self.log:
             return
         self.cluster.away.clear()
@@ -116,7 +116,7 @@ class Stream(RuleBasedStateMachine):
         self._check()
 
     def _start_batch(self, *, draining: bool) -> bool:
-        """What a stream's reader does at a trigger; whether there is a batch."""
+        """Run a trigger as a stream reader does. Return whether there is a batch."""
         start = QueueOffsets.from_json(self.log[-1])
         latest = self.cluster.seen(self.cluster.newest)
         new = self.cluster.seen(self.cluster.oldest).only(lambda key: key not in start)
@@ -128,7 +128,7 @@ class Stream(RuleBasedStateMachine):
         return True
 
     def _finish_last(self, plan_by: PlanLimits) -> None:
-        """Run what was logged and not finished. A killed batch has its result replaced, not doubled."""
+        """Run the logged, unfinished batch. A killed batch has its result replaced, not duplicated."""
         if self.finished == len(self.log) - 1:
             return
         start, end = (QueueOffsets.from_json(text) for text in self.log[-2:])

@@ -1,4 +1,4 @@
-"""What Spark tells a listener, made by hand: reports as PySpark 4.3 gives them."""
+"""Events for a listener, written by hand in the form of PySpark 4.3."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-# {queue id: offset} of broker a, or what else a source may have as its offset.
+# {queue id: offset} of broker a, or another form that a source may use for its offset.
 Offsets = Mapping[int, int] | str | int | None
 
 QUERY, RUN = str(UUID(int=1)), str(UUID(int=11))
 
 
 def timestamp(at: float) -> str:
-    """As Spark writes it."""
+    """Format a time as Spark does."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -31,7 +31,7 @@ def offsets_of(topic: str, offsets: Mapping[int, int]) -> dict[str, Any]:
 
 
 def source(end: Offsets, newest: Offsets, topic: str = "T", rows: int = 10, **more: Any) -> dict[str, Any]:
-    """One source of a report."""
+    """Return one source of a report."""
 
     def nested(offsets: Offsets) -> Any:
         return offsets_of(topic, offsets) if isinstance(offsets, Mapping) else offsets
@@ -56,7 +56,7 @@ def progress(
     name: str | None = "orders",
     batch: int = 0,
 ) -> QueryProgressEvent:
-    """A batch whose trigger began at `at` has ended."""
+    """Return the end of a batch whose trigger began at `at`."""
     report = {
         "id": query,
         "runId": run,
@@ -68,7 +68,7 @@ def progress(
         "sources": list(sources),
         "sink": {"description": "sink", "numOutputRows": 1},
     }
-    # By way of the text, as with Spark Connect.
+    # Parsed from text, as with Spark Connect.
     return QueryProgressEvent(StreamingQueryProgress.fromJson(json.loads(json.dumps(report))))
 
 

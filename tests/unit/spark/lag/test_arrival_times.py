@@ -1,4 +1,4 @@
-"""Since when messages are there, out of where a queue ended at which time."""
+"""Arrival times of messages, estimated from where a queue ended at which time."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ def observe(*places: tuple[float, int]) -> ArrivalTimes:
     return arrivals
 
 
-def test_nothing_is_known_of_what_is_not_there() -> None:
+def test_no_arrival_beyond_the_end_of_the_queue() -> None:
     assert ArrivalTimes().newest is None
     assert ArrivalTimes().arrival_of(0) is None
     assert observe((10, 7)).arrival_of(7) is None
 
 
-def test_what_was_there_at_first_is_older_than_that() -> None:
+def test_initial_messages_have_a_lower_bound() -> None:
     arrival = observe((10, 7), (20, 9)).arrival_of(3)
     assert arrival == Arrival(10, math.inf)
     assert arrival.at_least
 
 
-def test_a_message_came_between_two_triggers() -> None:
+def test_arrival_is_interpolated_between_two_triggers() -> None:
     arrivals = observe((10, 100), (20, 200))
     assert arrivals.arrival_of(100) == Arrival(10, 10)
     assert arrivals.arrival_of(150) == Arrival(15, 10)
 
 
-def test_a_pause_before_it_does_not_count() -> None:
+def test_idle_time_before_an_arrival_does_not_count() -> None:
     arrivals = observe((10, 100), (500, 100))
     arrivals.observe_unchanged(900)
     arrivals.observe(200, 910)
     assert arrivals.arrival_of(100) == Arrival(900, 10)
 
 
-def test_a_broker_says_exactly_when_it_was_stored() -> None:
+def test_store_time_from_a_broker_is_exact() -> None:
     arrivals = observe((1000, 300))
     arrivals.set_store_time(200, 400)
     assert arrivals.arrival_of(200) == Arrival(400, 0)
-    # The next ones are between that and the first trigger.
+    # Later messages arrived between that time and the first trigger.
     assert arrivals.arrival_of(250) == Arrival(700, 600)
     arrivals.set_store_time(250, 990)
     assert arrivals.arrival_of(200) == Arrival(400, 0)
@@ -58,7 +58,7 @@ def test_a_broker_says_exactly_when_it_was_stored() -> None:
 
 
 @pytest.mark.parametrize(("said", "believed"), [(5, 10), (15, 15), (70, 20)])
-def test_a_brokers_clock_cannot_turn_the_order_round(said: float, believed: float) -> None:
+def test_store_times_cannot_reverse_the_order(said: float, believed: float) -> None:
     arrivals = observe((10, 100), (20, 200))
     arrivals.set_store_time(100, said)
     assert arrivals.arrival_of(100) == Arrival(believed, 0)
@@ -67,19 +67,19 @@ def test_a_brokers_clock_cannot_turn_the_order_round(said: float, believed: floa
     assert arrivals.arrival_of(150) == Arrival(believed, 0)
 
 
-def test_a_queue_that_is_made_anew_begins_anew() -> None:
+def test_recreated_queue_starts_over() -> None:
     arrivals = observe((10, 100), (20, 200), (30, 5))
     assert arrivals.newest == 5
     arrivals.observe(8, 40)
     assert arrivals.arrival_of(5) == Arrival(30, 10)
 
 
-def test_a_replica_that_is_behind_for_a_moment_makes_nothing_younger() -> None:
+def test_lagging_replica_makes_no_message_younger() -> None:
     arrivals = observe((10, 100), (20, 200), (30, 150), (40, 300))
     assert arrivals.arrival_of(100) == Arrival(10, 20)
 
 
-def test_what_is_passed_is_forgotten() -> None:
+def test_consumed_observations_are_dropped() -> None:
     arrivals = observe((10, 100), (20, 200), (30, 300))
     arrivals.forget_before(250)
     assert len(arrivals) == 2
@@ -90,8 +90,8 @@ def test_what_is_passed_is_forgotten() -> None:
 
 
 @given(st.data())
-def test_the_truth_is_within_what_it_says(data: st.DataObject) -> None:
-    """Messages at random times, triggers at others: far more than it keeps."""
+def test_true_arrival_is_within_the_stated_interval(data: st.DataObject) -> None:
+    """Messages and triggers at random times, many more than are kept."""
     came = sorted(data.draw(st.lists(st.integers(0, 1000), min_size=1, max_size=400)))
     triggers = sorted(data.draw(st.sets(st.integers(0, 1100), min_size=1, max_size=300)))
     arrivals, end = ArrivalTimes(), 0
@@ -111,7 +111,7 @@ def test_the_truth_is_within_what_it_says(data: st.DataObject) -> None:
             assert abs(came[end] - arrival.at) <= arrival.open_seconds + 1e-6
 
 
-def test_thinning_leaves_the_ends() -> None:
+def test_thinning_keeps_first_and_last() -> None:
     arrivals = ArrivalTimes()
     for at in range(1000):
         arrivals.observe(at, at)

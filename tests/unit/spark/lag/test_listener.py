@@ -1,4 +1,4 @@
-"""Lag out of the events that Spark sends."""
+"""Lag computed from the events that Spark sends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RATE = {"description": "RateStreamV2[rowsPerSecond=1]", "topic": "x"}
 
 
 class Told:
-    """A listener whose clock is the test's."""
+    """A listener with a virtual clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -33,7 +33,7 @@ def told() -> Told:
     return Told()
 
 
-def test_lag_is_what_was_there_less_what_was_read(told: Told) -> None:
+def test_lag_is_stored_minus_read_messages(told: Told) -> None:
     told.listener.onQueryProgress(progress(999, source({0: 12, 1: 3}, {0: 30, 1: 5}), batch=4))
     lag = told.lag()
     assert lag.messages == 20
@@ -47,45 +47,45 @@ def test_lag_is_what_was_there_less_what_was_read(told: Told) -> None:
     ]
 
 
-def test_a_query_is_found_by_name_and_ids(told: Told) -> None:
+def test_query_is_found_by_name_and_ids(told: Told) -> None:
     told.listener.onQueryProgress(progress(999, source({0: 1}, {0: 1})))
     assert told.lag("orders") == told.lag(QUERY) == told.lag(RUN)
     assert told.listener.lag(UUID(QUERY)) == told.lag()
     assert told.listener.lag("payments") is None
 
 
-def test_seconds_are_counted_from_when_the_oldest_came(told: Told) -> None:
+def test_seconds_are_the_age_of_the_oldest_message(told: Told) -> None:
     told.listener.onQueryProgress(progress(990, source({0: 100}, {0: 100})))
     told.listener.onQueryProgress(progress(1000, source({0: 150}, {0: 200})))
     told.now = 1003
     assert told.lag().seconds == pytest.approx(8)
     assert not told.lag().at_least
-    # They wait on while nothing is heard.
+    # The age grows while no event arrives.
     told.now = 1063
     assert told.lag().seconds == pytest.approx(68)
 
 
-def test_a_backlog_from_before_the_start_is_older_than_that(told: Told) -> None:
+def test_age_of_an_initial_backlog_is_a_lower_bound(told: Told) -> None:
     told.listener.onQueryProgress(progress(990, source({0: 10}, {0: 200})))
     assert told.lag().seconds == pytest.approx(10)
     assert told.lag().at_least
 
 
-def test_who_is_not_behind_is_so_for_no_time(told: Told) -> None:
+def test_no_backlog_has_age_zero(told: Told) -> None:
     told.listener.onQueryProgress(progress(10, source({0: 200}, {0: 200})))
     lag = told.lag()
     assert (lag.messages, lag.seconds, lag.at_least) == (0, 0.0, False)
 
 
-def test_an_idle_time_before_a_burst_does_not_count(told: Told) -> None:
+def test_idle_time_before_a_burst_does_not_count(told: Told) -> None:
     told.listener.onQueryProgress(progress(100, source({0: 100}, {0: 100})))
     told.listener.onQueryIdle(idle(950))
     told.listener.onQueryProgress(progress(960, source({0: 101}, {0: 200})))
     assert told.lag().seconds == pytest.approx(1000 - 950.1)
 
 
-def test_idle_says_nothing_of_queues_with_a_backlog(told: Told) -> None:
-    """A broker that is away, say: its messages wait on."""
+def test_idle_event_does_not_affect_queues_with_a_backlog(told: Told) -> None:
+    """A backlog during idle triggers, as of a broker that is down, keeps its age."""
     told.listener.onQueryProgress(progress(100, source({0: 100}, {0: 100})))
     told.listener.onQueryProgress(progress(110, source({0: 100}, {0: 200})))
     told.now = 2000
@@ -93,25 +93,25 @@ def test_idle_says_nothing_of_queues_with_a_backlog(told: Told) -> None:
     lag = told.lag()
     assert lag.seconds == pytest.approx(1900)
     assert lag.heard_at == 2000
-    # What its broker took meanwhile may have come right after the last look.
+    # Its broker may have stored messages right after the last trigger.
     told.listener.onQueryProgress(progress(2000, source({0: 200}, {0: 300})))
     assert told.lag().seconds == pytest.approx(1890)
 
 
-def test_a_queue_whose_broker_is_away_keeps_its_backlog(told: Told) -> None:
+def test_queue_of_an_unreachable_broker_keeps_its_backlog(told: Told) -> None:
     told.listener.onQueryProgress(progress(100, source({0: 10, 1: 10}, {0: 10, 1: 30})))
     told.listener.onQueryProgress(progress(200, source({0: 20, 1: 10}, {0: 20})))
     assert told.lag().messages == 20
     assert told.lag().seconds == pytest.approx(900)
 
 
-def test_a_queue_that_leaves_the_query_counts_no_more(told: Told) -> None:
+def test_queue_that_leaves_the_query_is_dropped(told: Told) -> None:
     told.listener.onQueryProgress(progress(100, source({0: 10, 1: 10}, {0: 10, 1: 30})))
     told.listener.onQueryProgress(progress(200, source({0: 20}, {0: 20, 1: 30})))
     assert told.lag().messages == 0
 
 
-def test_other_sources_are_left_out(told: Told) -> None:
+def test_other_sources_are_ignored(told: Told) -> None:
     kafka = '{"events":{"0":5,"1":7}}'
     told.listener.onQueryProgress(
         progress(999, source(3, 5, rows=1000), source({0: 1}, {0: 4}), source(kafka, kafka, rows=1000))
@@ -123,7 +123,7 @@ def test_other_sources_are_left_out(told: Told) -> None:
 
 
 @pytest.mark.parametrize("offset", [None, 3, "null", "None", "not JSON", "{}", '{"T":{"0":5}}', '[{"T":1}]'])
-def test_queries_without_a_source_of_ours_are_left_alone(told: Told, offset: str | int | None) -> None:
+def test_queries_without_a_rocketmq_source_are_ignored(told: Told, offset: str | int | None) -> None:
     told.listener.onQueryProgress(progress(999, source(offset, offset)))
     told.listener.onQueryIdle(idle(999))
     told.listener.onQueryTerminated(ended())
@@ -131,7 +131,7 @@ def test_queries_without_a_source_of_ours_are_left_alone(told: Told, offset: str
 
 
 @pytest.mark.parametrize("newest", [None, "None", "null"])
-def test_without_newest_offsets_the_lag_is_unknown(told: Told, newest: str | None) -> None:
+def test_lag_is_unknown_without_newest_offsets(told: Told, newest: str | None) -> None:
     told.listener.onQueryProgress(progress(999, source({0: 1}, newest)))
     lag = told.lag()
     assert (lag.messages, lag.seconds, lag.at_least) == (None, None, False)
@@ -139,7 +139,7 @@ def test_without_newest_offsets_the_lag_is_unknown(told: Told, newest: str | Non
 
 
 def test_several_sources_of_one_query(told: Told) -> None:
-    """Their topics are apart; of one that both read, the source that is further behind counts."""
+    """Topics are separate; for a queue that both read, the source with the larger lag counts."""
     told.listener.onQueryProgress(
         progress(
             999,
@@ -153,7 +153,7 @@ def test_several_sources_of_one_query(told: Told) -> None:
     assert told.lag().rows == 30
 
 
-def test_rates_that_are_no_numbers_are_none(told: Told) -> None:
+def test_rates_that_are_not_finite_are_zero(told: Told) -> None:
     odd = source({0: 1}, {0: 1}, inputRowsPerSecond=float("inf"), processedRowsPerSecond=float("nan"))
     told.listener.onQueryProgress(progress(999, odd))
     assert (told.lag().input_rows_per_second, told.lag().processed_rows_per_second) == (0.0, 0.0)
@@ -165,16 +165,16 @@ def test_rows_are_counted_over_the_batches(told: Told) -> None:
     assert told.lag().rows == 21
 
 
-def test_what_has_ended_is_forgotten(told: Told) -> None:
+def test_ended_queries_are_forgotten(told: Told) -> None:
     told.listener.onQueryProgress(progress(999, source({0: 1}, {0: 4})))
     told.listener.onQueryTerminated(ended())
     assert told.listener.lag("orders") is None
-    told.listener.onQueryTerminated(ended())  # of a query that was never heard of
+    told.listener.onQueryTerminated(ended())  # of an unknown query
     assert told.listener.lags() == []
 
 
-def test_a_restart_that_is_heard_of_before_the_end(told: Told) -> None:
-    """The end of the last run takes nothing from the new one, which begins to count anew."""
+def test_restart_reported_before_the_end_of_the_previous_run(told: Told) -> None:
+    """The end of the last run does not affect the new one, which counts from 0."""
     told.listener.onQueryProgress(progress(900, source({0: 1}, {0: 40})))
     told.listener.onQueryProgress(progress(999, source({0: 30}, {0: 40}), run=OTHER_RUN))
     assert [lag.run_id for lag in told.listener.lags()] == [OTHER_RUN]
@@ -183,6 +183,6 @@ def test_a_restart_that_is_heard_of_before_the_end(told: Told) -> None:
     assert told.lag().rows == 10
 
 
-def test_the_streams_options_are_checked() -> None:
+def test_source_options_are_checked() -> None:
     with pytest.raises(OptionError, match="subscribe"):
         LagListener({"rocketmq.namesrv.addr": "127.0.0.1:9876"})

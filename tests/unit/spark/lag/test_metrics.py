@@ -1,4 +1,4 @@
-"""Lag as Prometheus sees it."""
+"""Lag as exported to Prometheus."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def listener() -> LagListener:
 
 
 def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], float]:
-    """Values by the labels' values, the query's first."""
+    """Return values by label values, the query first."""
     return {
         tuple(sample.labels.values()): sample.value
         for family in registry.collect()
@@ -33,9 +33,7 @@ def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], flo
     }
 
 
-def test_metrics_come_with_the_query_and_go_with_it(
-    registry: CollectorRegistry, listener: LagListener
-) -> None:
+def test_metrics_exist_as_long_as_the_query(registry: CollectorRegistry, listener: LagListener) -> None:
     listener.publish(registry)
     assert samples(registry, "rmq_spark_lag_messages") == {}
     listener.onQueryProgress(
@@ -52,7 +50,7 @@ def test_metrics_come_with_the_query_and_go_with_it(
     assert [family.samples for family in registry.collect()] == [[]] * 7
 
 
-def test_queues_are_shown_where_that_is_wished(registry: CollectorRegistry, listener: LagListener) -> None:
+def test_metrics_by_queue(registry: CollectorRegistry, listener: LagListener) -> None:
     listener.publish(registry, per_queue=True)
     listener.onQueryProgress(progress(990, source({0: 5, 1: 1}, {0: 10, 1: 1})))
     assert samples(registry, "rmq_spark_queue_lag_messages") == {
@@ -65,17 +63,17 @@ def test_queues_are_shown_where_that_is_wished(registry: CollectorRegistry, list
     }
 
 
-def test_a_lag_that_is_not_known_is_not_shown(registry: CollectorRegistry, listener: LagListener) -> None:
+def test_unknown_lag_has_no_samples(registry: CollectorRegistry, listener: LagListener) -> None:
     listener.publish(registry)
     listener.onQueryProgress(progress(990, source({0: 5}, None)))
     assert samples(registry, "rmq_spark_lag_messages") == samples(registry, "rmq_spark_lag_seconds") == {}
     assert samples(registry, "rmq_spark_rows_total") == {("orders",): 10}
 
 
-def test_queries_without_a_name_or_with_the_same_one(
+def test_labels_of_unnamed_and_equally_named_queries(
     registry: CollectorRegistry, listener: LagListener
 ) -> None:
-    """No series twice: Prometheus would refuse the whole scrape."""
+    """No series appears twice: Prometheus would reject the whole scrape."""
     listener.publish(registry)
     listener.onQueryProgress(progress(990, source({0: 5}, {0: 6}), name=None))
     assert samples(registry, "rmq_spark_lag_messages") == {(QUERY, "T"): 1}
@@ -88,7 +86,7 @@ def test_queries_without_a_name_or_with_the_same_one(
     }
 
 
-def test_the_default_registry_and_back(listener: LagListener) -> None:
+def test_default_registry(listener: LagListener) -> None:
     listener.publish()
     try:
         listener.onQueryProgress(progress(990, source({0: 5}, {0: 6})))

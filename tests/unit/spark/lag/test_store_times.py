@@ -1,4 +1,4 @@
-"""When messages were stored: where a stored message says so, and who cannot be asked."""
+"""Store times: parsed from stored messages, and brokers that do not answer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ QUEUE = QueueKey("T", "a", 0)
 
 
 @given(messages)
-def test_the_time_of_any_stored_message(message: MessageExt) -> None:
+def test_store_time_of_any_message(message: MessageExt) -> None:
     assert store_time(encode_stored_message(message)) == message.store_timestamp / 1000
 
 
-def test_who_does_not_answer_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreachable_broker_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     address = f"{LOOPBACK}:{free_port()}"
     times = StoreTimes(
         ReadOptions.for_stream(
@@ -38,7 +38,7 @@ def test_who_does_not_answer_is_told_of_once(caplog: pytest.LogCaptureFixture) -
     try:
         with caplog.at_level(logging.WARNING, "rmq.spark.lag"):
             assert times.request([(QUEUE, 0)], on_store_time)
-            # The next round begins when the one before it has ended.
+            # The next round starts only when the previous one has ended.
             until_in_thread(lambda: times.request([(QUEUE, 1)], on_store_time))
             until_in_thread(lambda: times.request([], on_store_time))
     finally:

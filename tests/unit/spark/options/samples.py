@@ -1,4 +1,4 @@
-"""The least that reading and writing need, and calls that read options for each mode."""
+"""Minimal options for reading and writing, and functions that parse options for each mode."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ READING = {**NAME_SERVERS, "subscribe": "orders"}
 
 
 def batch(**options: str) -> ReadOptions:
-    """Options of a batch read of the topic orders."""
+    """Parse options of a batch read of the topic orders."""
     return ReadOptions.for_batch({**READING, **options})
 
 
 def stream(**options: str) -> ReadOptions:
-    """Options of a stream from the topic orders."""
+    """Parse options of a stream from the topic orders."""
     return ReadOptions.for_stream({**READING, **options})
 
 
 def write(**options: str) -> WriteOptions:
-    """Options of a batch write."""
+    """Parse options of a batch write."""
     return WriteOptions.for_batch({**NAME_SERVERS, **options})
 
 
 def base_for(name: str) -> Mapping[str, str]:
-    """What reading needs beside the option of this name."""
+    """Return the options that reading needs besides the option of this name."""
     if name in ("subscribe", "subscribePattern", "assign"):
         return NAME_SERVERS
     return {key: text for key, text in READING.items() if key != name}
 
 
 def mode_of(only: Mode | None) -> Mode:
-    """A mode that an option is for."""
+    """Return a mode in which an option is allowed."""
     return only or Mode.STREAM

@@ -1,4 +1,4 @@
-"""Every option wrong once, and right once: a new option without its cases here fails."""
+"""Every option with invalid values and with a valid one. A new option without test cases fails here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONG = str(2**63)
 _WRONG_FLAGS = ["yes", "1", "", "tru e"]
 _WRONG_DURATIONS = ["0", "-1s", "1.5s", "soon", "5 years", "", "25d", "999999999999999d"]
 
-# Option -> texts that are refused.
+# Option -> texts that are rejected.
 _WRONG = {
     "rocketmq.namesrv.addr": ["", ";", "localhost", "h:99999", "h:x"],
     "rocketmq.serialize.type": ["", "XML"],
@@ -94,7 +94,7 @@ _WRONG = {
     "deadLetterPath": ["", "  "],
 }  # fmt: skip
 
-# Option -> a text that is not its default, and the value that it stands for.
+# Option -> a text that is not its default, and its value.
 _RIGHT: dict[str, tuple[str, object]] = {
     "rocketmq.namesrv.addr": (" a:1, b:2;a:1 ", "a:1;b:2"),
     "rocketmq.serialize.type": ("json", Serialization.JSON),
@@ -161,7 +161,7 @@ _RIGHT: dict[str, tuple[str, object]] = {
 _TLS = {"rocketmq.tls.enable": "true"}
 _TLS_AND_CERTIFICATE = {**_TLS, "rocketmq.tls.certFile": "/tls/spark.pem"}
 _PAIR = {"rocketmq.accessKey": "shop", "rocketmq.secretKey": "open-sesame"}
-# What an option needs beside it.
+# Other options that an option requires.
 _WITH = {
     "rocketmq.accessKey": _PAIR,
     "rocketmq.secretKey": _PAIR,
@@ -190,10 +190,10 @@ def _base(model: type[OptionGroup], info: OptionInfo) -> Mapping[str, str]:
 
 @pytest.mark.parametrize(
     ("model", "info", "text"),
-    # Without its cases an option fails here: nothing is refused as 'no case'.
+    # An option without test cases fails here, because 'no case' is not rejected.
     [(model, info, text) for model, info in _OPTIONS for text in _WRONG.get(info.name, ["no case"])],
 )
-def test_a_wrong_option_is_refused_with_name_value_and_what_is_allowed(
+def test_invalid_value_is_rejected_with_name_value_and_allowed_values(
     model: type[OptionGroup], info: OptionInfo, text: str
 ) -> None:
     assert info.name in _WRONG
@@ -219,7 +219,7 @@ def _assert_shown_nowhere(secret: str, error: OptionError) -> None:
 
 
 @pytest.mark.parametrize(("model", "info"), _OPTIONS)
-def test_a_right_option_is_read(model: type[OptionGroup], info: OptionInfo) -> None:
+def test_valid_value_is_parsed(model: type[OptionGroup], info: OptionInfo) -> None:
     if info.name == "subscribePattern":
         pattern = ReadOptions.for_batch({**base_for(info.name), info.name: "ord.*"}).subscribe_pattern
         assert pattern is not None
@@ -233,13 +233,13 @@ def test_a_right_option_is_read(model: type[OptionGroup], info: OptionInfo) -> N
         assert model.model_fields[info.field_name].default != value
 
 
-def test_no_case_is_left_over() -> None:
+def test_every_test_case_belongs_to_an_option() -> None:
     names = {info.name for _, info in _OPTIONS}
     assert names == set(_WRONG) == {*_RIGHT, "subscribePattern"}
 
 
 @pytest.mark.parametrize(("model", "info"), [(m, i) for m, i in _OPTIONS if i.only is not None])
-def test_an_option_of_the_other_mode_is_refused_or_told_of(
+def test_option_of_the_other_mode_is_rejected_or_logged(
     model: type[OptionGroup], info: OptionInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Mode.BATCH if info.only is Mode.STREAM else Mode.STREAM
@@ -275,7 +275,7 @@ _texts = st.text(max_size=20) | _json_like | _time_like | _edge_times | st.integ
 
 @given(st.sampled_from(_OPTIONS), _texts)
 @settings(max_examples=600)
-def test_any_text_is_read_or_refused(option: tuple[type[OptionGroup], OptionInfo], text: str) -> None:
+def test_any_text_is_parsed_or_rejected(option: tuple[type[OptionGroup], OptionInfo], text: str) -> None:
     model, info = option
     try:
         _read(model, info, text)

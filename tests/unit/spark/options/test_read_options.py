@@ -1,4 +1,4 @@
-"""Options of reading: what goes together, and what the rest of the connector gets."""
+"""Options of reading: defaults, contradictions, and the values derived from them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_defaults() -> None:
     assert not options.commit_offsets_to_group
 
 
-def test_names_are_compared_without_regard_to_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     given = {"ROCKETMQ.NAMESRV.ADDR": "a:1", "Subscribe": "orders", "maxoffsetspertrigger": "7"}
     assert ReadOptions.for_stream(given).trigger_limits.max_offsets == 7
 
 
-def test_what_spark_adds_is_let_through() -> None:
+def test_options_added_by_spark_are_ignored() -> None:
     of_spark = {"path": "p", "paths": '["p"]', "queryname": "q", "checkpointlocation": "/c"}
     assert ReadOptions.for_stream({**READING, **of_spark}) == stream()
 
@@ -52,7 +52,7 @@ def test_options_survive_pickling() -> None:
     assert hash(options) == hash(pickle.loads(pickle.dumps(options)))
 
 
-def test_a_pattern_that_python_warns_of_is_taken() -> None:
+def test_pattern_with_python_future_warning_is_accepted() -> None:
     options = ReadOptions.for_stream({**NAME_SERVERS, "subscribePattern": "[[a]"})
     assert options.subscribe_pattern is not None
     assert options.subscribe_pattern.pattern == "[[a]"
@@ -75,7 +75,7 @@ def test_a_pattern_that_python_warns_of_is_taken() -> None:
         ("z" * 100_000, "options for reading are assign, batchBytes, "),
     ],
 )
-def test_an_unknown_option_is_refused_with_what_may_be_meant(name: str, advice: str) -> None:
+def test_unknown_option_is_rejected_with_a_suggestion(name: str, advice: str) -> None:
     with pytest.raises(UnknownOption) as refusal:
         ReadOptions.for_batch({**READING, name: "sesame"})
     assert advice in str(refusal.value)
@@ -84,7 +84,7 @@ def test_an_unknown_option_is_refused_with_what_may_be_meant(name: str, advice: 
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_name_servers_are_needed(mode: Mode) -> None:
+def test_name_servers_are_required(mode: Mode) -> None:
     with pytest.raises(
         OptionError, match=r"rocketmq\.namesrv\.addr is not given: it must be name server addresses"
     ):
@@ -105,7 +105,7 @@ def test_name_servers_are_needed(mode: Mode) -> None:
         ),
     ],
 )
-def test_topics_are_said_in_exactly_one_way(given: dict[str, str], complaint: str) -> None:
+def test_exactly_one_way_to_select_topics(given: dict[str, str], complaint: str) -> None:
     with pytest.raises(OptionError, match=complaint):
         ReadOptions.for_stream({**NAME_SERVERS, **given})
 
@@ -118,7 +118,7 @@ def test_topics_are_said_in_exactly_one_way(given: dict[str, str], complaint: st
         ({"assign": '{"orders":{"b":[1,0]}}'}, QueueKey("orders", "b", 1), QueueKey("orders", "b", 2)),
     ],
 )
-def test_which_queues_are_wanted(given: dict[str, str], wanted: QueueKey, unwanted: QueueKey) -> None:
+def test_selected_queues(given: dict[str, str], wanted: QueueKey, unwanted: QueueKey) -> None:
     options = ReadOptions.for_stream({**NAME_SERVERS, **given})
     assert options.wants(wanted)
     assert not options.wants(unwanted)
@@ -176,7 +176,7 @@ def test_positions() -> None:
         ({"subExpressionType": "SQL92"}, "subExpression is not given: .* because subExpressionType is SQL92"),
     ],
 )
-def test_what_cannot_go_together_in_a_batch(given: dict[str, str], complaint: str) -> None:
+def test_contradicting_options_of_a_batch_are_rejected(given: dict[str, str], complaint: str) -> None:
     with pytest.raises(OptionError, match=complaint):
         batch(**given)
 
@@ -194,12 +194,12 @@ def test_what_cannot_go_together_in_a_batch(given: dict[str, str], complaint: st
         ),
     ],
 )
-def test_what_cannot_go_together_in_a_stream(given: dict[str, str], complaint: str) -> None:
+def test_contradicting_options_of_a_stream_are_rejected(given: dict[str, str], complaint: str) -> None:
     with pytest.raises(OptionError, match=complaint):
         stream(**given)
 
 
-def test_what_may_go_together() -> None:
+def test_allowed_combinations() -> None:
     batch(startingOffsets='{"orders":{"b":{"0":-2}}}', endingOffsets='{"orders":{"b":{"0":-1}}}')
     batch(startingOffsets=_AT_5, endingOffsets=_AT_5)
     batch(startingOffsets=_AT_5, endingOffsets='{"orders":{"b":{"0":-1}}}')
@@ -209,6 +209,6 @@ def test_what_may_go_together() -> None:
     assert batch(subExpressionType="SQL92", subExpression="a || b > 3").expression == "a || b > 3"
 
 
-def test_a_value_that_is_no_text_is_refused() -> None:
+def test_value_that_is_not_a_text_is_rejected() -> None:
     with pytest.raises(OptionError, match=r"minPartitions is '4': .* \(the value must be a text, not int\)"):
         ReadOptions.for_batch({**READING, "minPartitions": 4})  # type: ignore[dict-item]

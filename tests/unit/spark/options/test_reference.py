@@ -1,4 +1,4 @@
-"""The reference page has every option, with what a user has to know."""
+"""The reference page lists every option with its default, mode and meaning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READING, _WRITING = markdown().split("## Writing")
         for info in option_infos(model)
     ],
 )
-def test_every_option_has_its_row(page: str, info: OptionInfo) -> None:
+def test_every_option_has_a_row(page: str, info: OptionInfo) -> None:
     rows = [line for line in page.splitlines() if line.startswith(f"| `{info.name}` |")]
     assert len(rows) == 1
     cells = [cell.strip() for cell in rows[0].replace("\\|", "¦").strip("| ").split(" | ")]
@@ -32,13 +32,13 @@ def test_every_option_has_its_row(page: str, info: OptionInfo) -> None:
 
 
 @pytest.mark.parametrize("model", [ReadOptions, WriteOptions])
-def test_every_field_is_a_described_option(model: type[OptionGroup]) -> None:
+def test_every_field_is_a_declared_option(model: type[OptionGroup]) -> None:
     infos = list(option_infos(model))
     assert sorted(info.field_name for info in infos) == sorted(model.model_fields)
     assert len({info.name.lower() for info in infos}) == len(infos)
 
 
-def test_rows_say_the_mode_they_are_for() -> None:
+def test_rows_name_the_mode_of_their_option() -> None:
     assert "For streams only; ignored otherwise. |" in _READING
     assert "For batches only; rejected otherwise. |" in _READING
 
@@ -52,7 +52,7 @@ def test_rows_say_the_mode_they_are_for() -> None:
         if info.default and info.name != "startingOffsets"
     ],
 )
-def test_a_default_in_the_page_is_what_counts_without_it(
+def test_documented_defaults_are_the_effective_ones(
     model: type[OptionGroup], base: dict[str, str], info: OptionInfo
 ) -> None:
     mode = mode_of(info.only)
@@ -64,6 +64,6 @@ def test_a_default_in_the_page_is_what_counts_without_it(
         assert without == given
 
 
-def test_where_a_start_is_by_default_depends_on_the_mode() -> None:
+def test_default_start_depends_on_the_mode() -> None:
     text = next(info.default for info in option_infos(ReadOptions) if info.name == "startingOffsets")
     assert text == f"batch: {batch().starting(Mode.BATCH)}, stream: {stream().starting(Mode.STREAM)}"

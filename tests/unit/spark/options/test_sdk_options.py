@@ -1,4 +1,4 @@
-"""Settings of the SDK as options: none forgotten."""
+"""Every setting of the SDK has an option, except the listed ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .samples import NAME_SERVERS, READING
 
 _NOT_OFFERED = {
     "instance_name",  # workers of one machine would share it, and with it a client id
-    "connection",  # bounds of the connector's own making
-    "namespace",  # options, offsets and the column `topic` have whole names (shop%orders)
+    "connection",  # the connector sets these bounds itself
+    "namespace",  # options, offsets and the column `topic` use full names (shop%orders)
 }
 
 _TLS = {
@@ -41,7 +41,7 @@ def test_defaults_are_those_of_the_sdk() -> None:
     assert _read().client_settings == ClientSettings()
 
 
-def test_every_setting_of_the_sdk_can_be_given() -> None:
+def test_every_sdk_setting_has_an_option() -> None:
     settings = _read(
         **{"serialize.type": "JSON"},
         requestTimeout="1",
@@ -103,14 +103,14 @@ def test_every_setting_of_the_sdk_can_be_given() -> None:
         ),
     ],
 )
-def test_half_of_it_is_refused(given: dict[str, str], complaint: str) -> None:
+def test_incomplete_credentials_and_tls_settings_are_rejected(given: dict[str, str], complaint: str) -> None:
     options = {f"rocketmq.{name}": text for name, text in given.items()}
     with pytest.raises(OptionError, match=complaint) as refused:
         ReadOptions.for_batch({**READING, **options})
     assert "sesame" not in str(refused.value)
 
 
-def test_secrets_are_in_no_text() -> None:
+def test_secrets_appear_in_no_text() -> None:
     secret = {"secretKey": "open-sesame", "securityToken": "0815", "tls.keyPassword": "open-password"}
     given = {"accessKey": "shop", "tls.enable": "true", "tls.certFile": "c.pem", **secret}
     options = ReadOptions.for_batch({**READING, **{f"rocketmq.{name}": text for name, text in given.items()}})

@@ -1,4 +1,4 @@
-"""Options of writing."""
+"""Options of writing: defaults, values and rejected combinations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_defaults() -> None:
     assert options.dead_letter_topic is None
 
 
-def test_what_is_given() -> None:
+def test_given_values() -> None:
     options = write(topic="alerts", compression="lz4", deadLetterTopic="dead", deadLetterPath=" /dead ")
     assert options.topic == "alerts"
     assert options.compression is CompressionType.LZ4
@@ -31,7 +31,7 @@ def test_what_is_given() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
-def test_name_servers_are_needed() -> None:
+def test_name_servers_are_required() -> None:
     with pytest.raises(OptionError, match=r"rocketmq\.namesrv\.addr is not given"):
         WriteOptions.for_batch({"topic": "alerts"})
 
@@ -44,11 +44,11 @@ def test_name_servers_are_needed() -> None:
         ("kafka.compression.type", "the name here is compression"),
     ],
 )
-def test_an_unknown_option_is_refused(name: str, advice: str) -> None:
+def test_unknown_option_is_rejected(name: str, advice: str) -> None:
     with pytest.raises(UnknownOption, match=advice):
         WriteOptions.for_batch({**NAME_SERVERS, name: "x"})
 
 
-def test_dead_letters_do_not_go_where_they_come_from() -> None:
+def test_dead_letter_topic_must_differ_from_the_target() -> None:
     with pytest.raises(OptionError, match="deadLetterTopic is 'alerts': it must be another topic than topic"):
         write(topic="alerts", deadLetterTopic="alerts")

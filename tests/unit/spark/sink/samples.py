@@ -1,4 +1,4 @@
-"""What the sink's tests share: columns as Arrow, encoders, and a post office that keeps what it is given."""
+"""Shared by the sink's tests: columns in Arrow, encoders, and a producer that records its requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def columns_of(batch: pa.RecordBatch) -> SinkColumns:
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
-    """A record batch; lists become arrays of the type that Arrow sees in them."""
+    """Return a record batch; lists become arrays of the type that Arrow infers."""
     arrays = [one if isinstance(one, pa.Array) else pa.array(one) for one in columns.values()]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
@@ -53,7 +53,7 @@ def encode(batch: pa.RecordBatch, first_row: int = 0, **changes: Any) -> Encoded
 
 
 def messages(request: SendRequest) -> list[tuple[bytes, Properties]]:
-    """Body and properties of each message in a parcel, as a broker reads them."""
+    """Decode body and properties of each message in a request, as a broker does."""
     outgoing = request.outgoing
     if not outgoing.batch:
         return [(outgoing.body, decode_properties(outgoing.properties))]
@@ -62,7 +62,7 @@ def messages(request: SendRequest) -> list[tuple[bytes, Properties]]:
 
 @dataclass
 class FakeProducer:
-    """Answers sends at once, or as the test orders: errors by `problem`, and held ones by `gate`."""
+    """Acknowledges sends at once, unless the test sets errors (`problem`) or holds them back (`gate`)."""
 
     problem: Callable[[str, MessageQueue | None, Outgoing], ClientError | None] = lambda *_: None
     brokers: bool = True

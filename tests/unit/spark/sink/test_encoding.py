@@ -1,4 +1,4 @@
-"""Rows → items of batches: the same bytes as the protocol's own codec makes."""
+"""Rows encoded as batch items: the same bytes as by the protocol's codec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.spark.sink.samples import encode, rows
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=30))
-def test_items_are_those_of_the_protocols_codec(bodies: list[bytes]) -> None:
+def test_items_equal_those_of_the_protocol_codec(bodies: list[bytes]) -> None:
     encoded = encode(rows(body=bodies, tags=[f"t{len(body)}" for body in bodies]))
     expected = []
     for body, raw in zip(bodies, encoded.properties.to_pylist(), strict=True):
@@ -26,7 +26,7 @@ def test_items_are_those_of_the_protocols_codec(bodies: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
-def test_bodies_may_be_texts(kind: pa.DataType) -> None:
+def test_bodies_may_be_strings(kind: pa.DataType) -> None:
     bodies = (
         pa.array(["ü", "x"]).cast(kind)
         if pa.types.is_string(kind)
@@ -35,7 +35,7 @@ def test_bodies_may_be_texts(kind: pa.DataType) -> None:
     assert encode(rows(body=bodies)).bodies.to_pylist() == ["ü".encode(), b"x"]
 
 
-def test_rows_without_body_or_topic_are_refused() -> None:
+def test_rows_without_body_or_topic_are_rejected() -> None:
     encoded = encode(rows(body=[b"a", None, b"", b"d"], topic=["T", "T", "T", None]), topic=None)
     assert {row: reason.split(":")[0] for row, reason in encoded.rejected.reasons.items()} == {
         1: "its body is null",
@@ -45,18 +45,18 @@ def test_rows_without_body_or_topic_are_refused() -> None:
     assert encoded.rejected.accepted(4).tolist() == [True, False, False, False]
 
 
-def test_bodies_that_no_frame_can_carry_are_refused_here() -> None:
+def test_bodies_larger_than_a_frame_are_rejected() -> None:
     encoded = encode(rows(body=[bytes(MAX_BODY_BYTES), bytes(MAX_BODY_BYTES + 1)]))
     assert list(encoded.rejected.reasons) == [1]
     assert str(MAX_BODY_BYTES + 1) in encoded.rejected.reasons[1]
 
 
-def test_the_option_topic_counts_more_than_the_column() -> None:
+def test_option_topic_overrides_the_column() -> None:
     encoded = encode(rows(body=[b"a"], topic=["U"]), topic="T")
     assert [encoded.topics[code] for code in encoded.topic_codes] == ["T"]
 
 
-def test_what_goes_alone() -> None:
+def test_rows_that_cannot_be_batched() -> None:
     batch = rows(body=[b"small", b"x" * 100, b"y" * 3000, b"r"], topic=["T", "T", "T", "%RETRY%g"])
     assert encode(batch, topic=None).unbatched.tolist() == [False, False, False, True]
     assert encode(batch, topic=None, compress_from_bytes=100).unbatched.tolist() == [False, True, True, True]

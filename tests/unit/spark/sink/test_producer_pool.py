@@ -1,4 +1,4 @@
-"""Producers that the tasks of a process share."""
+"""Producers shared by the tasks of a process."""
 
 from __future__ import annotations
 
@@ -43,23 +43,21 @@ def _send_with_retries(producer_pool: ProducerPool, settings: SinkSettings, body
         assert sender.send_all(send_requests(encode(rows(body=[body])), {}, settings)).result() == {}
 
 
-def test_tasks_one_after_the_other_use_the_same_connection(
-    cluster: FakeCluster, producer_pool: ProducerPool
-) -> None:
+def test_sequential_tasks_share_a_connection(cluster: FakeCluster, producer_pool: ProducerPool) -> None:
     for body in (b"1", b"2", b"3"):
         _send_with_retries(producer_pool, _settings(cluster), body)
     assert cluster.broker.bodies == [b"1", b"2", b"3"]
     assert cluster.broker.connections_opened == 1
 
 
-def test_queues_are_told(cluster: FakeCluster, producer_pool: ProducerPool) -> None:
+def test_queues_of_a_topic(cluster: FakeCluster, producer_pool: ProducerPool) -> None:
     with producer_pool.sender(_settings(cluster)) as sender:
         assert sender.queues(["T"]) == {
             "T": (MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1))
         }
 
 
-def test_of_those_that_nobody_uses_only_the_youngest_stay(
+def test_least_recently_used_idle_producers_are_stopped(
     cluster: FakeCluster, producer_pool: ProducerPool
 ) -> None:
     for number in range(7):
@@ -71,7 +69,7 @@ def test_of_those_that_nobody_uses_only_the_youngest_stay(
     assert left == ["g0", "g1", "g2"]
 
 
-def test_one_that_is_in_use_stays(cluster: FakeCluster, producer_pool: ProducerPool) -> None:
+def test_producer_in_use_is_not_stopped(cluster: FakeCluster, producer_pool: ProducerPool) -> None:
     settings = _settings(cluster, "first")
     with producer_pool.sender(settings) as sender:
         for number in range(6):

@@ -1,4 +1,4 @@
-"""Columns → properties, and the rows that are refused for theirs."""
+"""Columns encoded as properties, and rows rejected for their properties."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BODIES = [b"a", b"b", b"c"]
 
 
 def _decoded(**columns: Any) -> list[dict[str, str]]:
-    """The properties of each row without those that every row has."""
+    """Return the properties of each row, without those that every row has."""
     encoded = encode(rows(body=[b"x"] * len(next(iter(columns.values()))), **columns))
     assert not encoded.rejected.reasons
     found = [decode_properties(raw) for raw in encoded.properties.to_pylist()]
@@ -30,7 +30,7 @@ def _reasons(**columns: Any) -> dict[int, str]:
     return encode(rows(body=[b"x"] * len(next(iter(columns.values()))), **columns)).rejected.reasons
 
 
-def test_every_row_has_its_id_and_a_key() -> None:
+def test_every_row_has_a_row_id_and_a_unique_key() -> None:
     raw = encode(rows(body=_BODIES), first_row=5).properties.to_pylist()
     assert [decode_properties(one)["SPARK_ROW_ID"] for one in raw] == [
         f"query:7:3:{row}" for row in (5, 6, 7)
@@ -38,7 +38,7 @@ def test_every_row_has_its_id_and_a_key() -> None:
     assert len({decode_properties(one)["UNIQ_KEY"] for one in raw}) == 3
 
 
-def test_tags_and_keys_as_text() -> None:
+def test_tags_and_keys_as_strings() -> None:
     found = _decoded(tags=["paid", None, ""], keys=["1 2", "", None])
     assert found == [{"TAGS": "paid", "KEYS": "1 2"}, {}, {}]
 
@@ -55,17 +55,17 @@ def test_keys_as_arrays(kind: pa.DataType) -> None:
     assert _decoded(keys=pa.array([["1", "2"], [], None], kind)) == [{"KEYS": "1 2"}, {}, {}]
 
 
-def test_maps_of_properties_in_their_order() -> None:
+def test_properties_keep_the_order_of_the_map() -> None:
     maps = pa.array([[("a", "1"), ("ü", "☃=2")], None, [], [("b", None), ("c", "3")]], STRING_MAP)
     assert _decoded(properties=maps) == [{"a": "1", "ü": "☃=2"}, {}, {}, {"c": "3"}]
 
 
-def test_maps_whose_values_are_never_null() -> None:
+def test_maps_with_non_nullable_values() -> None:
     kind = pa.map_(pa.large_string(), pa.field("value", pa.large_string(), nullable=False))
     assert _decoded(properties=pa.array([[("a", "1")], []], kind)) == [{"a": "1"}, {}]
 
 
-def test_a_slice_of_maps_is_the_same_as_those_rows_alone() -> None:
+def test_slice_of_a_map_column() -> None:
     maps = pa.array([[("n", str(number))] * (number % 3 > 0) for number in range(20)], STRING_MAP)
     whole = rows(body=[b"x"] * 20, properties=maps)
     encoded = encode(whole.slice(7, 5))
@@ -73,7 +73,7 @@ def test_a_slice_of_maps_is_the_same_as_those_rows_alone() -> None:
     assert found == ["7", "8", None, "10", "11"]
 
 
-def test_what_rocketmq_says_itself_is_not_taken_from_the_map() -> None:
+def test_reserved_names_in_the_map_are_ignored() -> None:
     one = [("UNIQ_KEY", "old"), ("DELAY", "3"), ("CLUSTER", "c"), ("SPARK_ROW_ID", "old"), ("mine", "1")]
     maps = pa.array([[*one, ("TAGS", "t"), ("KEYS", "k")]], STRING_MAP)
     assert _decoded(properties=maps) == [{"mine": "1", "TAGS": "t", "KEYS": "k"}]
@@ -82,7 +82,7 @@ def test_what_rocketmq_says_itself_is_not_taken_from_the_map() -> None:
     assert raw.count(b"UNIQ_KEY\x01") == 1
 
 
-def test_a_sharding_key_travels_along() -> None:
+def test_sharding_key_is_sent_as_property() -> None:
     assert _decoded(shardingKey=["order-1", None]) == [{"__SHARDINGKEY": "order-1"}, {}]
 
 
@@ -126,7 +126,7 @@ def test_delivery_times_as_milliseconds_or_timestamps(column: pa.Array) -> None:
         ({"deliverTimestamp": pa.array([1, -1])}, "before 1970"),
     ],
 )
-def test_rows_that_no_message_can_hold(columns: dict[str, Any], said: str) -> None:
+def test_rows_that_cannot_be_encoded_are_rejected(columns: dict[str, Any], said: str) -> None:
     reasons = _reasons(**columns)
     assert list(reasons) == [1]
     assert re.search(said, reasons[1])
@@ -139,6 +139,6 @@ _MAPS = st.one_of(st.none(), st.dictionaries(_TEXTS.map(lambda text: f"n{text}")
 
 
 @given(st.lists(_MAPS, min_size=1, max_size=20))
-def test_any_map_comes_back_as_it_was(maps: list[dict[str, str] | None]) -> None:
+def test_any_map_survives_a_round_trip(maps: list[dict[str, str] | None]) -> None:
     column = pa.array([None if one is None else list(one.items()) for one in maps], STRING_MAP)
     assert _decoded(properties=column) == [one or {} for one in maps]

@@ -1,4 +1,4 @@
-"""Which columns can be written, and what is said of others."""
+"""Columns that the sink accepts, and the errors for others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_all_columns_in_any_order_and_case() -> None:
 
 
 @pytest.mark.parametrize("kind", [BinaryType(), _STRING])
-def test_a_body_is_binary_or_text_and_enough_where_the_topic_is_an_option(kind: DataType) -> None:
+def test_body_may_be_binary_or_string_and_is_the_only_required_column(kind: DataType) -> None:
     assert sink_columns(_schema(body=kind), "T").indexes == {"body": 0}
 
 
@@ -71,11 +71,11 @@ def test_a_body_is_binary_or_text_and_enough_where_the_topic_is_an_option(kind: 
         ({"body": _STRING, "brokerName": _STRING}, "'queueId', but that column is missing"),
     ],
 )
-def test_what_cannot_be_written(columns: dict[str, DataType], said: str) -> None:
+def test_unwritable_columns_are_rejected(columns: dict[str, DataType], said: str) -> None:
     with pytest.raises(SchemaError, match=said):
         sink_columns(_schema(**columns), "T")
 
 
-def test_a_topic_has_to_come_from_somewhere() -> None:
+def test_topic_is_required_as_option_or_column() -> None:
     with pytest.raises(SchemaError, match="option topic, or add a column 'topic'"):
         sink_columns(_schema(body=_STRING), None)

@@ -1,4 +1,4 @@
-"""Encoded rows → parcels: which rows go together, in which order, and where to."""
+"""Grouping of encoded rows into requests: their rows, order and targets."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ def _numbered(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def test_rows_of_one_topic_go_in_batches_of_the_size_asked_for() -> None:
+def test_rows_of_one_topic_are_batched_by_count() -> None:
     made = _send_requests(rows(body=_numbered(7)), batch_rows=3)
     assert _bodies(made) == [[b"0", b"1", b"2"], [b"3", b"4", b"5"], [b"6"]]
     assert all(request.queue is None and request.topic == "T" and request.outgoing.batch for request in made)
     assert [request.rows.tolist() for request in made] == [[0, 1, 2], [3, 4, 5], [6]]
 
 
-def test_bytes_bound_a_batch_too() -> None:
+def test_batches_are_bounded_by_bytes() -> None:
     bodies = [b"x" * 400, b"y" * 400, b"z" * 400]
     made = _send_requests(rows(body=bodies), batch_bytes=1100)
     assert _bodies(made) == [bodies[:2], bodies[2:]]
     assert all(len(request.outgoing.body) <= 1100 for request in made)
 
 
-def test_refused_rows_are_left_out() -> None:
+def test_rejected_rows_are_left_out() -> None:
     made = _send_requests(rows(body=[None, b"1", b"", b"3"]))
     assert _bodies(made) == [[b"1", b"3"]]
     assert made[0].rows.tolist() == [1, 3]
     assert _send_requests(rows(body=pa.array([None], pa.binary()))) == []
 
 
-def test_topics_do_not_mix() -> None:
+def test_batches_have_one_topic_each() -> None:
     made = _send_requests(rows(body=_numbered(4), topic=["T", "U", "T", "U"]), topic=None)
     assert [(request.topic, _bodies([request])[0]) for request in made] == [
         ("T", [b"0", b"2"]),
@@ -59,7 +59,7 @@ def test_topics_do_not_mix() -> None:
     ]
 
 
-def test_rows_with_a_sharding_key_go_where_the_sdk_would_send_them() -> None:
+def test_sharding_key_selects_the_same_queue_as_the_sdk() -> None:
     keys = ["a", "b", None, "c", "a"]
     made = _send_requests(rows(body=_numbered(5), shardingKey=keys))
     found = {body: request.queue for request in made for body, _ in messages(request)}
@@ -68,13 +68,13 @@ def test_rows_with_a_sharding_key_go_where_the_sdk_would_send_them() -> None:
         assert found[b"%d" % number] == expected
 
 
-def test_rows_with_a_queue_go_there() -> None:
+def test_queue_id_selects_the_queue() -> None:
     made = _send_requests(rows(body=_numbered(4), queueId=pa.array([2, None, 0, 2], _INT)))
     found = {tuple(_bodies([request])[0]): request.queue for request in made}
     assert found == {(b"1",): None, (b"2",): QUEUES[0], (b"0", b"3"): QUEUES[2]}
 
 
-def test_queues_that_are_not_there_refuse_their_rows() -> None:
+def test_rows_for_missing_queues_are_rejected() -> None:
     encoded = encode(rows(body=_numbered(3), queueId=pa.array([1, 4, -1], _INT)))
     made = send_requests(encoded, {"T": QUEUES}, settings())
     assert _bodies(made) == [[b"0"]]
@@ -82,7 +82,7 @@ def test_queues_that_are_not_there_refuse_their_rows() -> None:
     assert "below 0" in encoded.rejected.reasons[2]
 
 
-def test_on_two_brokers_a_queue_id_needs_its_broker() -> None:
+def test_queue_id_on_two_brokers_needs_a_broker_name() -> None:
     queues = (MessageQueue("T", "a", 0), MessageQueue("T", "b", 0), MessageQueue("T", "b", 1))
     encoded = encode(
         rows(body=_numbered(4), queueId=pa.array([0, 0, 1, 1], _INT), brokerName=["b", None, None, "a"])
@@ -96,7 +96,7 @@ def test_on_two_brokers_a_queue_id_needs_its_broker() -> None:
     assert "on broker 'a'" in encoded.rejected.reasons[3]
 
 
-def test_a_queue_of_a_broker_that_is_away_is_no_reason_to_refuse() -> None:
+def test_queue_of_an_absent_broker_is_not_rejected() -> None:
     brokers = ["broker-b", "broker-a", "", None]
     batch = rows(body=_numbered(4), brokerName=brokers, queueId=pa.array([0, 7, 7, 7], _INT))
     encoded = encode(batch)
@@ -106,7 +106,7 @@ def test_a_queue_of_a_broker_that_is_away_is_no_reason_to_refuse() -> None:
     assert sorted(encoded.rejected.reasons) == [1, 2, 3]
 
 
-def test_what_goes_alone_keeps_its_place_among_rows_of_its_queue() -> None:
+def test_unbatched_row_keeps_its_order_within_its_queue() -> None:
     levels = pa.array([0, 0, 1, 0], _INT)
     ids = pa.array([1, 1, 1, 1], _INT)
     made = _send_requests(rows(body=_numbered(4), queueId=ids, delayTimeLevel=levels))
@@ -115,7 +115,7 @@ def test_what_goes_alone_keeps_its_place_among_rows_of_its_queue() -> None:
     assert messages(made[1])[0][1]["DELAY"] == "1"
 
 
-def test_what_goes_alone_and_anywhere_does_not_cut_batches() -> None:
+def test_unbatched_row_without_a_queue_does_not_split_batches() -> None:
     levels = pa.array([0, 1, 0, 1, 0], _INT)
     assert _bodies(_send_requests(rows(body=_numbered(5), delayTimeLevel=levels))) == [
         [b"0", b"2", b"4"],
@@ -124,7 +124,7 @@ def test_what_goes_alone_and_anywhere_does_not_cut_batches() -> None:
     ]
 
 
-def test_large_bodies_are_compressed_where_that_helps() -> None:
+def test_large_bodies_are_compressed_if_that_makes_them_smaller() -> None:
     noise = bytes(range(256))
     batch = rows(body=[b"x" * 5000, noise, b"small"])
     made = _send_requests(batch, compression=CompressionType.LZ4, compress_from_bytes=200)
@@ -135,7 +135,7 @@ def test_large_bodies_are_compressed_where_that_helps() -> None:
     assert found[2].batch
 
 
-def test_halves_of_a_batch() -> None:
+def test_splitting_a_batch_in_halves() -> None:
     (request,) = _send_requests(rows(body=_numbered(5)))
     first, second = request.halves()
     assert _bodies([first, second]) == [[b"0", b"1"], [b"2", b"3", b"4"]]
@@ -155,7 +155,7 @@ _ROWS = st.lists(
 
 
 @given(_ROWS, st.integers(1, 5))
-def test_every_row_is_refused_or_goes_once_and_rows_of_a_queue_keep_their_order(
+def test_every_row_is_rejected_or_sent_once_and_in_order_per_queue(
     made_up: list[tuple[bytes | None, str | None, int | None, int]], batch_rows: int
 ) -> None:
     batch = rows(

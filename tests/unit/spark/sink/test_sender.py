@@ -1,4 +1,4 @@
-"""Attempts, and what is made of their errors, in virtual time."""
+"""Retries, rejections and concurrency of sends, in virtual time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _bodies(producer: FakeProducer) -> list[bytes]:
     return [body for _, _, bodies in producer.sent for body in bodies]
 
 
-async def test_what_brokers_take_is_delivered_within_the_limit() -> None:
+async def test_requests_in_flight_are_limited() -> None:
     producer = FakeProducer(gate=asyncio.Event())
     sender = Sender(producer, settings(max_in_flight=3))
     delivery = asyncio.ensure_future(sender.send_all(_made(10, batch_rows=1)))
@@ -71,7 +71,7 @@ async def test_what_brokers_take_is_delivered_within_the_limit() -> None:
     assert sorted(_bodies(producer)) == [b"%d" % number for number in range(10)]
 
 
-async def test_parcels_of_one_queue_wait_for_each_other_also_over_an_error() -> None:
+async def test_requests_of_one_queue_are_sequential_across_retries() -> None:
     producer = FakeProducer(problem=_failing_first(TimedOut("late"), _refusal(Busy)))
     sender = Sender(producer, settings())
     assert await sender.send_all(_made(6, [1] * 6, batch_rows=2)) == {}
@@ -82,13 +82,13 @@ async def test_parcels_of_one_queue_wait_for_each_other_also_over_an_error() -> 
 @pytest.mark.parametrize(
     "error", [BrokerUnreachable("x"), _refusal(Unavailable, ResponseCode.GO_AWAY), TimedOut("x")]
 )
-async def test_passing_trouble_is_waited_for(error: ClientError) -> None:
+async def test_transient_errors_are_retried(error: ClientError) -> None:
     producer = FakeProducer(problem=_failing_first(*[error] * 5))
     assert await Sender(producer, settings(broker_timeout_seconds=30)).send_all(_made(1)) == {}
     assert _bodies(producer) == [b"0"]
 
 
-async def test_trouble_that_lasts_too_long_fails_and_leaves_nothing_under_way() -> None:
+async def test_transient_error_beyond_the_timeout_fails_and_cancels_all_requests() -> None:
     producer = FakeProducer(problem=lambda *_: BrokerUnreachable("nobody there"))
     began = asyncio.get_running_loop().time()
     with pytest.raises(SourceUnavailable, match="nobody there"):
@@ -97,7 +97,7 @@ async def test_trouble_that_lasts_too_long_fails_and_leaves_nothing_under_way() 
     assert producer.in_flight == 0
 
 
-async def test_a_refused_batch_is_searched_for_the_rows_that_are_wrong() -> None:
+async def test_rejected_batch_is_split_until_the_bad_rows_are_found() -> None:
     def problem(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> ClientError | None:
         bad = {b"3", b"8"}.intersection(item.body for item in decode_batch(outgoing.body))
         return _refusal(Rejected) if bad else None
@@ -109,7 +109,7 @@ async def test_a_refused_batch_is_searched_for_the_rows_that_are_wrong() -> None
     assert _bodies(producer) == [b"%d" % number for number in range(10) if number not in (3, 8)]
 
 
-async def test_a_batch_that_apaches_broker_finds_too_large_goes_in_parts() -> None:
+async def test_batch_too_large_for_apaches_broker_is_split() -> None:
     def problem(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> ClientError | None:
         too_many = len(decode_batch(outgoing.body)) > 2
         return _refusal(Unavailable, ResponseCode.SYSTEM_ERROR) if too_many else None
@@ -122,7 +122,7 @@ async def test_a_batch_that_apaches_broker_finds_too_large_goes_in_parts() -> No
 @pytest.mark.parametrize(
     "error", [TopicNotFound("no T"), _refusal(TopicNotOnBroker), _refusal(PermissionDenied)]
 )
-async def test_a_topic_that_is_not_there_is_waited_for_once_and_then_refused(error: ClientError) -> None:
+async def test_missing_topic_is_waited_for_once_and_then_rejected(error: ClientError) -> None:
     producer = FakeProducer(problem=lambda *_: error)
     sender = Sender(producer, settings(topic_timeout_seconds=5))
     loop = asyncio.get_running_loop()
@@ -135,19 +135,19 @@ async def test_a_topic_that_is_not_there_is_waited_for_once_and_then_refused(err
     assert loop.time() == refused_at
 
 
-async def test_a_topic_that_comes_in_time_is_taken() -> None:
+async def test_topic_created_in_time_is_accepted() -> None:
     producer = FakeProducer(problem=_failing_first(*[TopicNotFound("not yet")] * 3))
     assert await Sender(producer, settings(topic_timeout_seconds=5)).send_all(_made(1)) == {}
 
 
-async def test_without_any_broker_a_missing_topic_says_nothing() -> None:
+async def test_missing_topic_is_not_rejected_while_no_broker_is_registered() -> None:
     producer = FakeProducer(problem=lambda *_: TopicNotFound("no T"), brokers=False)
     sender = Sender(producer, settings(topic_timeout_seconds=5, broker_timeout_seconds=60))
     with pytest.raises(SourceUnavailable):
         await sender.send_all(_made(1))
 
 
-async def test_the_time_without_brokers_does_not_count_against_a_topic() -> None:
+async def test_time_without_brokers_does_not_count_against_a_topic() -> None:
     loop = asyncio.get_running_loop()
     topic_at = loop.time() + 15
     producer = FakeProducer(
@@ -158,7 +158,7 @@ async def test_the_time_without_brokers_does_not_count_against_a_topic() -> None
 
 
 @pytest.mark.parametrize("error", [_refusal(TopicNotOnBroker), _refusal(PermissionDenied)])
-async def test_trouble_of_one_queue_leaves_the_others(error: ClientError) -> None:
+async def test_rejection_of_one_queue_does_not_affect_others(error: ClientError) -> None:
     def problem(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> ClientError | None:
         return error if queue == QUEUES[0] else None
 
@@ -172,13 +172,13 @@ async def test_trouble_of_one_queue_leaves_the_others(error: ClientError) -> Non
     assert sorted(_bodies(producer)) == [b"1", b"1", b"3", b"3"]
 
 
-async def test_an_answer_that_nobody_understands_fails_the_task() -> None:
+async def test_unknown_response_code_fails_the_task() -> None:
     producer = FakeProducer(problem=lambda *_: BrokerError(4711, "?", "127.0.0.1:1"))
     with pytest.raises(BrokerError, match="4711"):
         await Sender(producer, settings()).send_all(_made(1))
 
 
-async def test_queues_of_topics_and_those_that_have_none() -> None:
+async def test_queues_of_topics_with_and_without_a_route() -> None:
     producer = FakeProducer(topic_errors=deque([TimedOut("x"), UsageError("topic 'ä' is no name")]))
     sender = Sender(producer, settings())
     for _ in range(2):
@@ -186,7 +186,7 @@ async def test_queues_of_topics_and_those_that_have_none() -> None:
         assert found == {"ä": Rejection("topic 'ä' is no name", is_for_target=True), "T": QUEUES}
 
 
-async def test_a_name_that_no_topic_can_have_is_not_tried_row_by_row() -> None:
+async def test_invalid_topic_name_is_rejected_once_for_all_rows() -> None:
     asked: list[str] = []
 
     def problem(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> ClientError:
@@ -197,7 +197,7 @@ async def test_a_name_that_no_topic_can_have_is_not_tried_row_by_row() -> None:
     assert (len(rejected), len(asked)) == (100, 1)
 
 
-async def test_cancelling_ends_what_is_under_way() -> None:
+async def test_cancelling_cancels_requests_in_flight() -> None:
     producer = FakeProducer(gate=asyncio.Event())
     delivery = asyncio.ensure_future(Sender(producer, settings()).send_all(_made(5, batch_rows=1)))
     await asyncio.sleep(1)
@@ -218,5 +218,5 @@ async def test_cancelling_ends_what_is_under_way() -> None:
         (UsageError("x"), False, FailureKind.REJECTED),
     ],
 )
-async def test_verdicts(error: ClientError, pinned: bool, kind: FailureKind) -> None:
+async def test_classification_of_errors(error: ClientError, pinned: bool, kind: FailureKind) -> None:
     assert classify(error, pinned) is kind

@@ -1,4 +1,4 @@
-"""A task's write: everything acknowledged or kept as a dead letter, or an error and nothing under way."""
+"""The write of a task: every row is acknowledged or kept as a dead letter, or the task fails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def thread() -> Iterator[LoopThread]:
 
 @pytest.fixture
 def write(thread: LoopThread) -> _Write:
-    """Writes batches through an office; what is left of the task."""
+    """Write batches through a producer. Return the task's writer and dead letters."""
 
     def run(
         producer: FakeProducer, *batches: pa.RecordBatch, **changes: Any
@@ -99,7 +99,7 @@ def test_all_rows_of_all_batches_are_sent_and_counted(write: _Write) -> None:
     assert sorted(body for _, body in _sent(producer)) == sorted(b"%d" % number for number in range(2100))
 
 
-def test_a_large_batch_goes_in_slices_that_number_on(write: _Write) -> None:
+def test_large_batch_is_sliced_with_continuous_row_numbers(write: _Write) -> None:
     ids: list[str] = []
 
     def note(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> None:
@@ -113,7 +113,7 @@ def test_a_large_batch_goes_in_slices_that_number_on(write: _Write) -> None:
     assert sorted(ids) == sorted(f"query:7:3:{row}" for row in range(25_000))
 
 
-def test_without_dead_letters_a_refused_row_fails_the_task_and_is_named(write: _Write) -> None:
+def test_rejected_row_fails_the_task_without_dead_letters(write: _Write) -> None:
     batch = rows(body=[b"a", b"x" * 3000, b"c"])
     with pytest.raises(
         RowRefused, match=r"topic 'T', row query:7:3:1, because .*too large for me.*deadLetterTopic"
@@ -123,14 +123,14 @@ def test_without_dead_letters_a_refused_row_fails_the_task_and_is_named(write: _
         write(FakeProducer(), rows(body=[b"a"], topic=pa.array([None], pa.string())), topic=None)
 
 
-def test_other_failures_leave_nothing_under_way(write: _Write) -> None:
+def test_other_failures_cancel_requests_in_flight(write: _Write) -> None:
     producer = FakeProducer(problem=lambda *_: BrokerError(4711, "?", "127.0.0.1:1"))
     with pytest.raises(BrokerError, match="4711"):
         write(producer, *[rows(body=[b"a"] * 3000)] * 3)
     assert producer.in_flight == 0
 
 
-def test_an_error_of_the_rows_source_gets_out(write: _Write, thread: LoopThread) -> None:
+def test_error_of_the_row_iterator_is_raised(write: _Write, thread: LoopThread) -> None:
     producer = FakeProducer()
 
     async def make_sender() -> Sender:
@@ -181,7 +181,7 @@ def test_dead_letters_carry_reason_and_origin(write: _Write) -> None:
     }
 
 
-def test_dead_letters_keep_tags_and_keys_of_the_map(write: _Write) -> None:
+def test_dead_letters_keep_tags_and_keys_from_properties(write: _Write) -> None:
     kept: list[dict[str, str]] = []
 
     def problem(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> ClientError | None:
@@ -210,20 +210,20 @@ def test_dead_letters_keep_tags_and_keys_of_the_map(write: _Write) -> None:
         ("a.b_c-d", "a.b_c-d-0-1.parquet"),
     ],
 )
-def test_any_id_of_a_write_names_a_file_in_the_folder(tmp_path: Path, write_id: str, name: str) -> None:
+def test_write_id_is_quoted_in_file_names(tmp_path: Path, write_id: str, name: str) -> None:
     file = _DeadLetterFile(str(tmp_path / "dead"), TaskId(write_id, "0", 1))
     file.add(rows(body=[b"a"]), pa.array([b"id"]), ["reason"])
     file.close()
     assert [path.name for path in (tmp_path / "dead").iterdir()] == [name]
 
 
-def test_what_no_topic_can_hold_needs_the_path(write: _Write) -> None:
+def test_row_that_fits_no_message_needs_the_dead_letter_path(write: _Write) -> None:
     batch = rows(body=[b"a", None])
     with pytest.raises(RowRefused, match=r"body is null.*no dead letter"):
         write(FakeProducer(), batch, dead_letter_topic="DEAD")
 
 
-def test_the_path_takes_what_the_topic_cannot(write: _Write, tmp_path: Path) -> None:
+def test_dead_letter_path_takes_rows_that_the_topic_cannot_hold(write: _Write, tmp_path: Path) -> None:
     def problem(topic: str, queue: MessageQueue | None, outgoing: Outgoing) -> ClientError | None:
         return _no_large_ones(topic, queue, outgoing)
 
@@ -245,9 +245,7 @@ def test_the_path_takes_what_the_topic_cannot(write: _Write, tmp_path: Path) -> 
     assert "rejected as a dead letter, too" in found[1]["reason"]
 
 
-def test_the_same_task_again_replaces_its_file_and_a_failed_one_leaves_none(
-    write: _Write, tmp_path: Path
-) -> None:
+def test_repeated_task_replaces_its_file_and_failed_task_leaves_none(write: _Write, tmp_path: Path) -> None:
     folder = tmp_path / "dead"
     refusing = FakeProducer()
     for _ in range(2):
@@ -261,7 +259,7 @@ def test_the_same_task_again_replaces_its_file_and_a_failed_one_leaves_none(
     assert list(folder.iterdir()) == []
 
 
-def test_a_path_must_be_absolute_or_a_uri(tmp_path: Path) -> None:
+def test_path_must_be_absolute_or_a_uri(tmp_path: Path) -> None:
     check_folder(str(tmp_path))
     with pytest.raises(OptionError, match="deadLetterPath is 'somewhere/else': it must be an absolute path"):
         check_folder("somewhere/else")

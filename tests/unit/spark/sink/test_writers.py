@@ -1,4 +1,4 @@
-"""The sink's face: what is checked on the driver, and what Spark gets."""
+"""The interface of the sink: checks on the driver, and the writers that Spark gets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _options(**options: str) -> WriteOptions:
 
 
 @needs_stream_sink
-def test_writers_are_of_the_kinds_that_take_arrow_and_travel_to_executors() -> None:
+def test_writers_take_arrow_batches_and_survive_pickling() -> None:
     batch = sink.batch_writer(_SCHEMA, _options(topic="T"), overwrite=False)
     stream = sink.stream_writer(_SCHEMA, _options(topic="T"), overwrite=True)
     assert isinstance(batch, DataSourceArrowWriter)
@@ -34,13 +34,13 @@ def test_writers_are_of_the_kinds_that_take_arrow_and_travel_to_executors() -> N
         assert len(pickle.dumps(writer)) < 10_000
 
 
-def test_overwriting_a_topic_is_refused() -> None:
+def test_overwrite_mode_is_rejected() -> None:
     with pytest.raises(OptionError, match="option mode is 'overwrite': it must be append"):
         sink.batch_writer(_SCHEMA, _options(topic="T"), overwrite=True)
 
 
 @needs_stream_sink
-def test_schema_and_path_are_checked_at_once() -> None:
+def test_schema_and_path_are_checked_on_creation() -> None:
     with pytest.raises(SchemaError, match="no topic"):
         sink.stream_writer(_SCHEMA, _options(), overwrite=False)
     with pytest.raises(OptionError, match="deadLetterPath"):
@@ -77,13 +77,13 @@ def test_options_become_settings() -> None:
     assert sink_settings(_options(topic="T")).compress_from_bytes == NEVER_BYTES
 
 
-def test_each_write_has_an_id_of_its_own() -> None:
+def test_each_write_has_a_unique_id() -> None:
     writers = [sink.batch_writer(_SCHEMA, _options(topic="T"), overwrite=False) for _ in range(2)]
     assert len({writer._write_id for writer in writers}) == 2
 
 
 @needs_stream_sink
-def test_refused_rows_are_told_of_on_the_driver(caplog: pytest.LogCaptureFixture) -> None:
+def test_rejected_rows_are_logged_on_the_driver(caplog: pytest.LogCaptureFixture) -> None:
     writer = sink.stream_writer(_SCHEMA, _options(topic="T"), overwrite=False)
     with caplog.at_level("WARNING"):
         writer.commit([SinkCommit(10, 0), None], 4)

@@ -1,4 +1,4 @@
-"""Ranges read with several pulls under way: every offset once, whatever the broker answers."""
+"""Prefetching with several pulls in flight reads every offset once, whatever the broker answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEY = QueueKey("T", "broker-a", 0)
 async def fetch(
     queue: FakeQueue, begin: int, end: int, size: PullSize | None = None, **settings: object
 ) -> list[Fetched]:
-    """All batches of a range."""
+    """Read all batches of a range."""
     loop = asyncio.get_running_loop()
     settings = {"pulls_in_flight": 4, "pull_max_messages": 64, "batch_messages": 100} | settings
     pull_size = size or PullSize(64)
@@ -52,7 +52,7 @@ async def fetch(
 
 
 def counted(batches: list[Fetched]) -> list[int]:
-    """The offsets that count, in order of their coming."""
+    """Return the offsets within the batches' bounds, in order of arrival."""
     return [
         offset
         for batch in batches
@@ -62,12 +62,12 @@ def counted(batches: list[Fetched]) -> list[int]:
 
 
 def check_bounds(batches: list[Fetched], begin: int, end: int) -> None:
-    """Batches follow each other without a gap."""
+    """Check that batches follow each other without a gap."""
     assert [batch.begin for batch in batches] == [begin, *(batch.end for batch in batches[:-1])]
     assert batches[-1].end == end
 
 
-async def test_a_range_comes_whole_in_order_and_nothing_else() -> None:
+async def test_range_is_read_completely_and_in_order() -> None:
     queue = FakeQueue(highest=1000)
     batches = await fetch(queue, 17, 903)
     check_bounds(batches, 17, 903)
@@ -75,7 +75,7 @@ async def test_a_range_comes_whole_in_order_and_nothing_else() -> None:
     assert all(100 <= batch.end - batch.begin < 164 for batch in batches[:-1])
 
 
-async def test_several_pulls_are_under_way_and_none_is_asked_twice() -> None:
+async def test_concurrent_pulls_without_duplicates() -> None:
     queue = FakeQueue(highest=10_000, max_count=32)
     batches = await fetch(queue, 0, 3200)
     assert counted(batches) == list(range(3200))
@@ -84,7 +84,7 @@ async def test_several_pulls_are_under_way_and_none_is_asked_twice() -> None:
     assert len(offsets) == len(set(offsets)) == 100
 
 
-async def test_what_a_broker_gives_is_remembered_for_the_next_range() -> None:
+async def test_pull_size_is_kept_for_the_next_range() -> None:
     queue = FakeQueue(highest=1000, max_count=8)
     size = PullSize(64)
     await fetch(queue, 0, 100, size)
@@ -94,7 +94,7 @@ async def test_what_a_broker_gives_is_remembered_for_the_next_range() -> None:
     assert [offset for offset, _ in queue.asked] == list(range(100, 164, 8))
 
 
-async def test_how_far_it_reads_ahead_is_bounded_by_messages() -> None:
+async def test_prefetching_is_bounded_by_messages() -> None:
     queue = FakeQueue(highest=10_000, max_count=10)
     fetching = RangeFetch(
         queue, QueueRange(KEY, 0, 10_000), FetchSettings(batch_messages=100), PullSize(10), lambda: 0.0
@@ -107,7 +107,7 @@ async def test_how_far_it_reads_ahead_is_bounded_by_messages() -> None:
     await fetching.stop()
 
 
-async def test_how_far_it_reads_ahead_is_bounded_by_bytes() -> None:
+async def test_prefetching_is_bounded_by_bytes() -> None:
     queue = FakeQueue(highest=10_000, max_count=10, message_bytes=1000)
     settings = FetchSettings(batch_bytes=50_000, pulls_in_flight=3)
     fetching = RangeFetch(queue, QueueRange(KEY, 0, 10_000), settings, PullSize(10), lambda: 0.0)
@@ -122,7 +122,7 @@ async def test_how_far_it_reads_ahead_is_bounded_by_bytes() -> None:
 
 
 @given(data=st.data())
-def test_any_broker_gives_every_offset_once(data: st.DataObject) -> None:
+def test_every_offset_is_read_once_whatever_the_broker_answers(data: st.DataObject) -> None:
     draw = data.draw
     highest = draw(st.integers(1, 400))
     begin = draw(st.integers(0, highest - 1))
@@ -157,7 +157,7 @@ def test_any_broker_gives_every_offset_once(data: st.DataObject) -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_broker_that_is_away_is_asked_until_the_timeout() -> None:
+async def test_unreachable_broker_is_retried_until_the_timeout() -> None:
     loop = asyncio.get_running_loop()
     queue = FakeQueue(faults=deque(BrokerUnreachable("away") for _ in range(8)))
     assert counted(await fetch(queue, 0, 200)) == list(range(200))
@@ -169,7 +169,7 @@ async def test_a_broker_that_is_away_is_asked_until_the_timeout() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_does_not_pass_is_not_tried_again() -> None:
+async def test_permanent_errors_are_not_retried() -> None:
     refusal: ClientError = SubscriptionError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "no", "address")
     queue = FakeQueue(faults=deque([refusal]))
     with pytest.raises(SubscriptionError):
@@ -177,12 +177,14 @@ async def test_what_does_not_pass_is_not_tried_again() -> None:
     assert len(queue.asked) == 1
 
 
-async def test_what_has_aged_out_is_an_error() -> None:
+async def test_expired_messages_are_an_error() -> None:
     with pytest.raises(DataLoss, match=r"offset 10 to 49 no longer exist.*holds 50 to 999"):
         await fetch(FakeQueue(lowest=50), 10, 200)
 
 
-async def test_or_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_expired_messages_are_a_warning_without_fail_on_data_loss(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING, "rmq.spark.fetching"):
         batches = await fetch(FakeQueue(lowest=550), 10, 700, PullSize(20), fail_on_data_loss=False)
     check_bounds(batches, 10, 700)
@@ -191,13 +193,13 @@ async def test_or_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert "offset 10 to 549 no longer exist" in caplog.text
 
 
-async def test_all_of_it_may_have_aged_out() -> None:
+async def test_whole_range_has_expired() -> None:
     batches = await fetch(FakeQueue(lowest=550), 10, 30, fail_on_data_loss=False)
     assert [(batch.begin, batch.end, batch.lost, batch.bodies) for batch in batches] == [(10, 30, 20, [])]
 
 
 @pytest.mark.virtual_time
-async def test_a_queue_that_ends_before_what_was_planned_is_given_time() -> None:
+async def test_queue_shorter_than_planned_gets_a_grace_period() -> None:
     queue = FakeQueue(highest=100)
     loop = asyncio.get_running_loop()
     loop.call_later(3, setattr, queue, "highest", 200)
@@ -211,14 +213,14 @@ async def test_a_queue_that_ends_before_what_was_planned_is_given_time() -> None
 
 
 @pytest.mark.virtual_time
-async def test_it_is_given_that_time_after_it_was_away_too() -> None:
+async def test_grace_period_applies_after_an_outage() -> None:
     queue = FakeQueue(highest=100, faults=deque(BrokerUnreachable("away") for _ in range(9)))
     asyncio.get_running_loop().call_later(12, setattr, queue, "highest", 200)
     assert counted(await fetch(queue, 100, 200)) == list(range(100, 200))
 
 
 class LaggingReplica(FakeQueue):
-    """Answers for the master, with less than that has, until `master_at` in the loop's time."""
+    """Answers for the master, with fewer messages, until loop time `master_at`."""
 
     master_at = 0.0
 
@@ -231,7 +233,7 @@ class LaggingReplica(FakeQueue):
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("fails", [True, False])
-async def test_a_replica_that_is_behind_is_waited_for_as_a_broker_that_is_away(fails: bool) -> None:
+async def test_lagging_replica_is_retried_until_the_timeout(fails: bool) -> None:
     loop = asyncio.get_running_loop()
     queue = LaggingReplica(highest=200)
     queue.master_at = loop.time() + 20
@@ -246,7 +248,7 @@ async def test_a_replica_that_is_behind_is_waited_for_as_a_broker_that_is_away(f
 
 
 @pytest.mark.virtual_time
-async def test_a_master_that_is_back_is_given_its_time_after_a_replica_was_behind() -> None:
+async def test_master_gets_a_grace_period_after_a_lagging_replica() -> None:
     loop = asyncio.get_running_loop()
     queue = LaggingReplica(highest=100)
     queue.master_at = loop.time() + 20
@@ -255,18 +257,18 @@ async def test_a_master_that_is_back_is_given_its_time_after_a_replica_was_behin
 
 
 @pytest.mark.virtual_time
-async def test_a_reset_of_the_group_does_not_move_the_query() -> None:
+async def test_group_reset_does_not_move_the_query() -> None:
     queue = FakeQueue(answers=deque([RawPull(PullStatus.OFFSET_ILLEGAL, 700, 0, 1000, b"")]))
     assert counted(await fetch(queue, 0, 100)) == list(range(100))
 
 
-async def test_messages_removed_while_they_were_read_are_told_of() -> None:
+async def test_messages_deleted_during_the_read_are_reported() -> None:
     removed = RawPull(PullStatus.NO_MATCHED_MESSAGE, 40, 40, 1000, b"")
     with pytest.raises(DataLoss, match="offset 0 to 39"):
         await fetch(FakeQueue(answers=deque([removed])), 0, 100)
 
 
-async def test_a_static_topic_is_refused() -> None:
+async def test_static_topic_is_rejected() -> None:
     answer = RawPull(PullStatus.FOUND, 10, 0, 1000, b"", offset_delta=5)
     with pytest.raises(ConnectorError, match="static topic"):
         await fetch(FakeQueue(answers=deque([answer])), 0, 100)

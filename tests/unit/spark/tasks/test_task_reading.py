@@ -1,4 +1,4 @@
-"""A task's way from ranges to Arrow batches, over real connections to a cluster in memory."""
+"""The read of a task, from ranges to Arrow batches, over real connections to an in-memory cluster."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def rows(batches: list[pa.RecordBatch]) -> list[Row]:
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
-async def test_ranges_come_in_order_and_small_ones_in_one_batch(fake: FakeCluster) -> None:
+async def test_ranges_are_read_in_order_and_small_ones_in_one_batch(fake: FakeCluster) -> None:
     wanted = task((2, 10, 40), (0, 0, 5), (1, 160, 167))
     batches = await read(wanted, settings(fake))
     assert len(batches) == 1
@@ -71,7 +71,7 @@ async def test_ranges_come_in_order_and_small_ones_in_one_batch(fake: FakeCluste
     assert rows(batches) == expected
 
 
-async def test_a_connection_serves_many_tasks(fake: FakeCluster) -> None:
+async def test_tasks_share_a_connection(fake: FakeCluster) -> None:
     how = settings(fake)
     await read(task((0, 0, 5)), how)
     await read(task((1, 0, 5)), pickle.loads(pickle.dumps(how)))
@@ -79,7 +79,7 @@ async def test_a_connection_serves_many_tasks(fake: FakeCluster) -> None:
     assert len(connection_pool()) == 1
 
 
-async def test_a_reader_that_stops_early_leaves_nothing_under_way(fake: FakeCluster) -> None:
+async def test_closing_a_reader_cancels_pulls_in_flight(fake: FakeCluster) -> None:
     def first() -> int:
         reading = read_task(task((0, 0, 160), (1, 0, 160)), settings(fake, batchMessages="10"))
         batch = next(reading)
@@ -92,8 +92,8 @@ async def test_a_reader_that_stops_early_leaves_nothing_under_way(fake: FakeClus
     assert len(fake.broker.requests(RequestCode.PULL_MESSAGE)) == asked + 1
 
 
-async def test_messages_that_a_broker_leaves_out_are_lost(fake: FakeCluster) -> None:
-    del fake.broker.queues["T", 0].records[7]  # the others keep their offsets, a pull goes over the place
+async def test_messages_missing_in_an_answer_are_data_loss(fake: FakeCluster) -> None:
+    del fake.broker.queues["T", 0].records[7]  # the others keep their offsets, and a pull skips the gap
     fake.broker.queues["T", 0].records.append(fake.broker.queues["T", 1].records[0])
     with pytest.raises(DataLoss, match=r"T/broker-a/0: 1 of the offsets 0 to 31 had no message"):
         await read(task((0, 0, 32)), settings(fake, pullBatchSize="32"))
@@ -101,13 +101,13 @@ async def test_messages_that_a_broker_leaves_out_are_lost(fake: FakeCluster) -> 
     assert len(rows(await read(task((0, 0, 32)), lenient))) == 31
 
 
-def test_a_partition_can_travel() -> None:
+def test_partition_survives_pickling() -> None:
     partition = TaskPartition(task((0, 3, 9), (1, 0, 2)))
     copy = pickle.loads(pickle.dumps(partition))
     assert copy.task == partition.task
 
 
-async def test_connections_end_when_nobody_uses_them(fake: FakeCluster) -> None:
+async def test_idle_connections_are_closed(fake: FakeCluster) -> None:
     key = settings(fake).connection
 
     def use() -> tuple[int, int]:
@@ -123,13 +123,13 @@ async def test_connections_end_when_nobody_uses_them(fake: FakeCluster) -> None:
         timer = connection.timer
         assert timer is not None
         timer.cancel()
-        timer.function(*timer.args)  # as if the time were over
+        timer.function(*timer.args)  # as if the idle time had passed
         return used, len(kept)
 
     assert await asyncio.to_thread(use) == (1, 0)
 
 
-async def test_large_bodies_are_put_together_up_to_the_bound_in_bytes() -> None:
+async def test_large_bodies_are_concatenated_up_to_the_byte_limit() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         for number in range(100):
             cluster.broker.put("T", b"%03d" % number * 2000, 0)
@@ -139,7 +139,7 @@ async def test_large_bodies_are_put_together_up_to_the_bound_in_bytes() -> None:
     assert max(batch.nbytes for batch in batches) < 100_000
 
 
-async def test_all_that_arrow_makes_of_batches_put_together_is_handed_over(
+async def test_all_chunks_of_concatenated_batches_are_yielded(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A binary column of more than 2 GiB becomes several chunks; here every column does."""
@@ -158,7 +158,7 @@ async def test_all_that_arrow_makes_of_batches_put_together_is_handed_over(
     assert [(queue, offset) for queue, offset, _ in found] == [(q, n) for q in (0, 1) for n in range(40)]
 
 
-async def test_tags_with_the_same_hash_code_are_told_apart() -> None:
+async def test_tags_with_equal_hash_codes_are_distinguished() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         for tag in ("Aa", "BB", "C", None, "Aa"):
             cluster.broker.put("T", str(tag).encode(), 0, tags=tag)
@@ -167,7 +167,7 @@ async def test_tags_with_the_same_hash_code_are_told_apart() -> None:
         assert found == [(0, 0, b"Aa"), (0, 2, b"C"), (0, 4, b"Aa")]
 
 
-async def test_a_body_that_unpacks_to_more_than_allowed_is_an_error(fake: FakeCluster) -> None:
+async def test_body_above_the_decompression_limit_is_an_error(fake: FakeCluster) -> None:
     kept = fake.broker.queues["T", 0].records
     kept[3] = compressed(replace(kept[3], body=b"x" * 5000), CompressionType.ZLIB)
     wanted = task((0, 0, 10))
