@@ -14,7 +14,7 @@ from .delay_levels import DEFAULT_DELAY_LEVEL_TEXT, DelayLevels, level_of_queue,
 from .errors import MessageRejected, StoreDamaged, StoreError, StoreUnavailable
 from .flushing.group_commit import CommitStatistics, Durability
 from .index.index_files import KeyQueryResult
-from .index.message_index import IndexState
+from .index.state import IndexState
 from .log.commit_log import CommitLog
 from .log.mapped_file import file_name, list_files
 from .log.record import (

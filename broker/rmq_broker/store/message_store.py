@@ -9,7 +9,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
+
+from rmq_remoting.bounded_cache import BoundedCache
 
 from .appending.appender import Appender
 from .appending.bit_maps import BitMapCalculator, BitMapOf
@@ -26,12 +28,9 @@ from .log.commit_log import CommitLog
 from .log.log_records import LogRecords
 from .log.preallocation import LogPreallocator
 from .queues.consume_queues import ConsumeQueues
-from .reading.cold_read import ColdRead
 from .reading.log_ranges import ColdLog
-from .reading.property_filter import PropertyFilter
-from .reading.queue_lookups import QueueLookups
+from .reading.queue_reads import QueueReads
 from .reading.reader import Reader
-from .reading.results import GetResult
 from .recovery.checkpoint import Checkpoint
 from .recovery.fine_checkpoint import invalidate_written
 from .recovery.queue_state import QueueStateFile
@@ -47,7 +46,7 @@ _CLOSED: Final = "closed"
 _INDEX_RETRY_SECONDS: Final = 5.0
 
 
-class MessageStore(QueueLookups):
+class MessageStore(QueueReads):
     """Life: `open`, `start` in an event loop, and `stop`; `close` at any time leaves it as after a crash."""
 
     def __init__(
@@ -116,6 +115,7 @@ class MessageStore(QueueLookups):
         self.put = self.appender.put
         self.put_batch = self.appender.put_batch
         self.put_unit = self.appender.put_unit
+        self.caches: tuple[BoundedCache[Any, Any], ...] = (*self.index.caches, *self.reader.caches)
         self.recovery: RecoveryReport | None = None
         self.all_is_flushed = False  # after `stop`: whether everything was flushed
 
@@ -326,30 +326,7 @@ class MessageStore(QueueLookups):
         for name in written_to:
             self.queues.delete_topic(name)
 
-    # --- reading messages ---
-
-    def get(
-        self, topic: str, queue_id: int, offset: int, max_count: int, tags_codes: frozenset[int] | None
-    ) -> GetResult:
-        """Return messages of a queue from `offset` on; blocks if they have to be read from disk."""
-        return self.reader.get(self.queues.get(topic, queue_id), offset, max_count, tags_codes)
-
-    def get_now(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        tags_codes: frozenset[int] | None,
-        max_bytes: int = 0,
-        properties: PropertyFilter | None = None,
-    ) -> GetResult | ColdRead:
-        """Return messages of a queue from `offset` on, without blocking; see Reader.get_now.
-
-        What is not in memory comes back as a `ColdRead`, to be run in a thread.
-        """
-        queue = self.queues.get(topic, queue_id)
-        return self.reader.get_now(queue, offset, max_count, tags_codes, max_bytes, properties)
+    # --- reading records ---
 
     def query_by_key(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int

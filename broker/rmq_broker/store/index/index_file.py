@@ -1,8 +1,6 @@
-"""One index file: entries in hash chains, found by the hash of a message's key.
+"""Writing an index file: adding entries to its hash chains, and taking entries back after a crash.
 
-Apache RocketMQ 5.3.3, IndexFile and IndexHeader. A header of 40 bytes; hash slots (int32: the newest entry of
-the chain); entries of 20 bytes: hash, physical offset, seconds since the file's begin, the entry before it in
-the chain. Entries are numbered from 1, so that a file of N holds N - 1. All numbers are big endian.
+Source: Apache RocketMQ 5.3.3, IndexFile. `index_reading.py` describes the layout.
 """
 
 from __future__ import annotations
@@ -13,100 +11,72 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from ..errors import StoreDamaged
+from .index_reading import (
+    ENTRY,
+    ENTRY_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    NO_ENTRY,
+    SLOT_BYTES,
+    IndexFileReader,
+    index_file_bytes,
+)
 
-HEADER_BYTES: Final = 40
-SLOT_BYTES: Final = 4
-ENTRY_BYTES: Final = 20
-PLACE_BYTES: Final = 20  # an entry of a consume queue: it begins with the message's physical offset
+PLACE_BYTES: Final = 20  # of a consume queue's entry, which begins with the message's physical offset
+# Disk space is reserved for so many entries at a time (1.25 MiB).
+ENTRY_STEP: Final = 65536
+# The slots of a new file are written in parts of this size.
+_WRITE_BYTES: Final = 1 << 20
+# So many entries of a batch are packed by one call.
+_BLOCK_ENTRIES: Final = 256
+# The header is written after so many entries. After a crash, `cut` takes back entries that it does not count.
+_HEADER_EVERY: Final = 64
+_MAX_SECONDS: Final = 0x7FFFFFFF
 _COUNT_UP: Final = bytes(range(256))
 
-_HEADER: Final = Struct(">qqqqii")
 _INT: Final = Struct(">i")
-_ENTRY: Final = Struct(">iqii")
 _WORD_BYTES: Final = 4
 _HEADER_WORDS: Final = HEADER_BYTES // _WORD_BYTES
 _PREVIOUS_WORD: Final = 4  # of an entry's five words
-_MAX_SECONDS: Final = 0x7FFFFFFF
-_NO_ENTRY: Final = bytes(ENTRY_BYTES)
-
-# Disk space is reserved for so many entries at a time (1.25 MiB).
-ENTRY_STEP: Final = 65536
-# A new file's slots are written in such pieces.
-_WRITE_BYTES: Final = 1 << 20
-# How many entries of one batch are packed by one call.
-_BLOCK_ENTRIES: Final = 256
-# The header follows that often: what it does not count after a kill is taken back by `cut`.
-_HEADER_EVERY: Final = 64
-
-_pack_entry_into = Struct(">iqi").pack_into  # what stands before it in the chain is copied as a word
+_pack_entry_into = Struct(">iqi").pack_into  # the number of the previous entry is copied as a word
 _pack_int_into = _INT.pack_into
-_pack_header_into = _HEADER.pack_into
+_pack_header_into = HEADER.pack_into
 
 
-class IndexFile:
-    """Written by one thread, which keeps it mapped while it does; read by any, with `pread`.
+class IndexFile(IndexFileReader):
+    """Written by one thread, which keeps the file mapped meanwhile.
 
-    A mapped page without disk space behind it kills the process when it is written. So the space of the slots
-    is taken when the file is made ready for writing, and that of entries a step ahead: a full disk is an
-    OSError of `make_writable` or `extend`.
+    Writing to a mapped page without disk space behind it kills the process. So `make_writable` reserves the
+    space of the slots, and `extend` that of entries in advance: a full disk raises OSError there.
 
-    An entry is written first, then its slot, then the header. Whatever a killed process left in between is
-    behind the header's count, and `cut` takes it back.
+    An entry is written first, then its slot, then the header. Entries that the header does not count after a
+    crash are taken back by `cut`.
     """
 
-    __slots__ = (
-        "_entries_at",
-        "_map",
-        "_seconds",
-        "_words",
-        "begin_offset",
-        "begin_timestamp_ms",
-        "capacity",
-        "count",
-        "descriptor",
-        "end_offset",
-        "end_timestamp_ms",
-        "is_flushed",
-        "is_writable",
-        "path",
-        "room",
-        "size",
-        "slot_count",
-        "slots_used",
-    )
+    __slots__ = ("_map", "_seconds", "_words", "is_flushed", "is_writable", "reserved")
 
-    begin_timestamp_ms: int
-    end_timestamp_ms: int
-    begin_offset: int
-    end_offset: int
-    count: int  # the number of the next entry
-    slots_used: int
     _map: mmap.mmap
     _words: memoryview
 
     def __init__(self, path: Path, slot_count: int, capacity: int) -> None:
-        """Open a file for reading. Raises StoreDamaged for one that is not sound, OSError."""
-        self._set_layout(path, slot_count, capacity)
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        found = os.fstat(self.descriptor).st_size
-        if found != self.size:
-            raise StoreDamaged(f"{path} has {found} bytes instead of {self.size}")
+        """Open a file for reading. Raises StoreDamaged if it is damaged, OSError."""
+        super().__init__(path, slot_count, capacity)
         self.is_flushed = True
-        self._read_header()
-        self._check()
+        self.is_writable = False  # mapped, with disk space behind the slots
+        self.reserved = 0  # entries with smaller numbers can be written
+        self._seconds = 0
 
     @classmethod
     def create(cls, path: Path, slot_count: int, capacity: int) -> IndexFile:
-        """Make an empty file, ready for writing. Raises OSError, and leaves no file then; blocks."""
+        """Create an empty, writable file. Raises OSError, and leaves no file then; blocks."""
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with path.open("wb") as stream:
                 left = HEADER_BYTES + slot_count * SLOT_BYTES
-                # Written and not only reserved: the loop finds the slots' pages in memory.
+                # The slots are written and not only reserved, so that their pages are in memory.
                 while left > 0:
                     left -= stream.write(bytes(min(left, _WRITE_BYTES)))
-                stream.truncate(_file_bytes(slot_count, capacity))
+                stream.truncate(index_file_bytes(slot_count, capacity))
             file = cls(path, slot_count, capacity)
             file.make_writable()
         except OSError:
@@ -114,58 +84,11 @@ class IndexFile:
             raise
         return file
 
-    def _set_layout(self, path: Path, slot_count: int, capacity: int) -> None:
-        self.path = path
-        self.slot_count = slot_count
-        self.capacity = capacity
-        self.size = _file_bytes(slot_count, capacity)
-        self._entries_at = HEADER_BYTES + slot_count * SLOT_BYTES
-        self.is_writable = False  # mapped, with disk space behind the slots
-        self.room = 0  # entries with smaller numbers can be written
-        self._seconds = 0
-
-    def _read_header(self) -> None:
-        header = _HEADER.unpack(os.pread(self.descriptor, HEADER_BYTES, 0))
-        self.begin_timestamp_ms, self.end_timestamp_ms = header[0], header[1]
-        self.begin_offset, self.end_offset = header[2], header[3]
-        self.slots_used, self.count = header[4], header[5]
-        if self.count <= 0:
-            self.count = 1
-
-    def _check(self) -> None:
-        """Raises StoreDamaged where the header cannot be that of these entries."""
-        plausible = (
-            self.count <= self.capacity
-            and 0 <= self.slots_used <= min(self.count, self.slot_count)
-            and 0 <= self.begin_offset <= self.end_offset
-            and self.begin_timestamp_ms >= 0
-        )
-        if not plausible:
-            raise StoreDamaged(f"{self.path} has a header that cannot be right")
-        if self.count > 1:
-            begin, end = self.entry(1)[1], self.entry(self.count - 1)[1]
-            is_hole = self.count > 2 and self._bytes_at(self.count - 1) == _NO_ENTRY
-            # A killed process may have left parts of the header that are of different times.
-            if is_hole or begin != self.begin_offset or not begin <= end <= self.end_offset:
-                raise StoreDamaged(f"the header of {self.path} does not fit its entries")
-
-    # --- writing ---
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no entry can be added."""
-        return self.count >= self.capacity
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no entry."""
-        return self.count <= 1
-
     def make_writable(self) -> None:
-        """Take disk space for the slots, and map the file. Raises OSError; blocks."""
+        """Reserve disk space for the slots, and map the file. Raises OSError; blocks."""
         if self.is_writable:
             return
-        os.posix_fallocate(self.descriptor, 0, self._entries_at)
+        os.posix_fallocate(self.descriptor, 0, self.entries_at)
         self._map = mmap.mmap(self.descriptor, self.size)
         self._words = memoryview(self._map).cast("I")
         self.is_writable = True
@@ -173,23 +96,23 @@ class IndexFile:
             self.extend()
 
     def extend(self) -> None:
-        """Take disk space for more entries. Raises OSError."""
-        first = max(self.room, 1)
-        until = min(self.capacity, max(self.room, self.count) + ENTRY_STEP)
+        """Reserve disk space for more entries. Raises OSError."""
+        first = max(self.reserved, 1)
+        until = min(self.capacity, max(self.reserved, self.count) + ENTRY_STEP)
         os.posix_fallocate(
-            self.descriptor, self._entries_at + first * ENTRY_BYTES, (until - first) * ENTRY_BYTES
+            self.descriptor, self.entries_at + first * ENTRY_BYTES, (until - first) * ENTRY_BYTES
         )
-        self.room = until
+        self.reserved = until
 
     def follow(self, before: IndexFile) -> None:
-        """Begin where the file before it ends, as long as there are no entries."""
+        """Begin where the file before this one ends, until the first entry comes."""
         self.begin_offset = self.end_offset = before.end_offset
         self.begin_timestamp_ms = self.end_timestamp_ms = before.end_timestamp_ms
         self.is_flushed = False
         self.write_header()
 
     def begin(self, physical_offset: int, store_timestamp_ms: int) -> None:
-        """Take disk space for the first entries; they begin with this message. Raises OSError."""
+        """Reserve disk space for the first entries, which begin with this message. Raises OSError."""
         self.extend()
         self.begin_offset = self.end_offset = physical_offset
         self.begin_timestamp_ms = self.end_timestamp_ms = store_timestamp_ms
@@ -198,12 +121,12 @@ class IndexFile:
         self.write_header()
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> bool:
-        """Add an entry; False where there is no room: it is full, to be begun or to be extended."""
+        """Add an entry; False if no space is reserved: the file is full, or has to be begun or extended."""
         number = self.count
-        if number >= self.room:
+        if number >= self.reserved:
             return False
         mapped, words = self._map, self._words
-        position = self._entries_at + number * ENTRY_BYTES
+        position = self.entries_at + number * ENTRY_BYTES
         if store_timestamp_ms != self.end_timestamp_ms:
             self._set_end_timestamp(store_timestamp_ms)
         _pack_entry_into(mapped, position, key_hash, physical_offset, self._seconds)
@@ -221,16 +144,16 @@ class IndexFile:
         return True
 
     def put_block(self, key_hash: int, places: bytes, store_timestamp_ms: int) -> int:
-        """Add entries of one hash, as `put` does each; returns how many there was room for.
+        """Add entries of one hash, and return for how many there was space.
 
         `places`: the messages' consume queue entries, 20 bytes each, which begin with the physical offset.
         """
         count, added = len(places) // PLACE_BYTES, 0
         while added < count:
-            room = min(self.room - self.count, _BLOCK_ENTRIES)
-            if room <= 0:
+            space = min(self.reserved - self.count, _BLOCK_ENTRIES)
+            if space <= 0:
                 break
-            block = places if count <= room else places[added * PLACE_BYTES : (added + room) * PLACE_BYTES]
+            block = places if count <= space else places[added * PLACE_BYTES : (added + space) * PLACE_BYTES]
             self._put_block(key_hash, block, store_timestamp_ms)
             added += len(block) // PLACE_BYTES
         return added
@@ -245,8 +168,9 @@ class IndexFile:
         first, last = offset_of(places, 0), offset_of(places, len(places) - PLACE_BYTES)
         low = (number - 1) & 0xFF
         if first >> 24 == last >> 24 and low + length <= 256:
-            # They differ in three bytes of their offsets and one of the entry before: a third of the time.
-            block = bytearray(_ENTRY.pack(key_hash, first, self._seconds, number - 1) * length)
+            # The entries differ in three bytes of their offsets and one of the previous number. Filling
+            # in these columns takes a third of the time.
+            block = bytearray(ENTRY.pack(key_hash, first, self._seconds, number - 1) * length)
             block[9::20], block[10::20], block[11::20] = places[5::20], places[6::20], places[7::20]
             block[19::20] = _COUNT_UP[low : low + length]
             _pack_int_into(block, 16, previous)
@@ -254,8 +178,8 @@ class IndexFile:
             offsets = [offset_of(places, at) for at in range(0, len(places), PLACE_BYTES)]
             before = (previous, *range(number, number + length - 1))
             entries = zip(offsets, before, strict=True)
-            block = bytearray().join([_ENTRY.pack(key_hash, at, self._seconds, of) for at, of in entries])
-        begin = self._entries_at + number * ENTRY_BYTES
+            block = bytearray().join([ENTRY.pack(key_hash, at, self._seconds, of) for at, of in entries])
+        begin = self.entries_at + number * ENTRY_BYTES
         mapped[begin : begin + len(block)] = block
         _pack_int_into(mapped, slot_at, number + length - 1)
         if not previous:
@@ -272,7 +196,7 @@ class IndexFile:
         self._seconds = min(max(seconds, 0), _MAX_SECONDS)
 
     def write_header(self) -> None:
-        """Let the file say how far it goes."""
+        """Write the header, which tells how many entries there are."""
         _pack_header_into(
             self._map,
             0,
@@ -285,10 +209,10 @@ class IndexFile:
         )
 
     def cut(self, physical_offset: int) -> None:
-        """Take the entries of messages from `physical_offset` on back, and those that are not counted."""
+        """Take back the entries of messages from `physical_offset` on, and entries that are not counted."""
         mapped = self._map
         number = self.count
-        while number < self.capacity and self._bytes_at(number) != _NO_ENTRY:
+        while number < self.capacity and self.entry_bytes(number) != NO_ENTRY:
             number += 1
         kept = number
         while kept > 1:
@@ -301,27 +225,27 @@ class IndexFile:
                 _pack_int_into(mapped, slot_at, previous)
             if not previous and number < self.count:
                 self.slots_used = max(0, self.slots_used - 1)
-            entry_at = self._entries_at + number * ENTRY_BYTES
-            mapped[entry_at : entry_at + ENTRY_BYTES] = _NO_ENTRY
+            entry_at = self.entries_at + number * ENTRY_BYTES
+            mapped[entry_at : entry_at + ENTRY_BYTES] = NO_ENTRY
             kept = number
         self._end_with(kept)
 
     def _end_with(self, count: int) -> None:
         self.count = count
         if self.is_empty:
-            self.room = self.slots_used = 0
+            self.reserved = self.slots_used = 0
             self.end_offset = self.begin_offset
             self.end_timestamp_ms = self.begin_timestamp_ms
         else:
             _, self.end_offset, self._seconds, _ = self.entry(count - 1)
-            # Entries know seconds only.
+            # Entries hold seconds only.
             latest_ms = self.begin_timestamp_ms + self._seconds * 1000 + 999
             self.end_timestamp_ms = min(self.end_timestamp_ms, latest_ms)
         self.is_flushed = False
         self.write_header()
 
     def flush(self) -> None:
-        """Bring it onto the disk, while nobody writes it; blocks. Raises OSError."""
+        """Flush the file, while no thread writes to it; blocks. Raises OSError."""
         if self.is_flushed:
             return
         if self.is_writable:
@@ -331,71 +255,23 @@ class IndexFile:
         self.is_flushed = True
 
     def seal(self) -> None:
-        """Let the mapping go: it will not be written again soon."""
-        self.room = 0
+        """Close the mapping: the file will not be written again soon."""
+        self.reserved = 0
         if self.is_writable:
             self.is_writable = False
             self._words.release()
             self._map.close()
 
     def rename(self, path: Path) -> None:
-        """Give it another name. Raises OSError."""
+        """Rename the file. Raises OSError."""
         self.path.rename(path)
         self.path = path
 
     def delete(self) -> None:
-        """Remove the file. It can be read as long as somebody holds it."""
+        """Remove the file. It remains readable while this object exists."""
         self.path.unlink(missing_ok=True)
-
-    def __del__(self) -> None:
-        descriptor, self.descriptor = getattr(self, "descriptor", -1), -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    # --- reading, from any thread ---
-
-    def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Hash, physical offset, seconds since the file's begin, and the entry before it in its chain."""
-        key_hash, offset, seconds, previous = _ENTRY.unpack(self._bytes_at(number))
-        return key_hash, offset, seconds, previous
-
-    def slot(self, slot: int) -> int:
-        """The newest entry of a slot's chain; 0 for none."""
-        at = HEADER_BYTES + slot * SLOT_BYTES
-        return int(_INT.unpack(os.pread(self.descriptor, SLOT_BYTES, at))[0])
-
-    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether there may be messages of a time range, both ends included."""
-        first, last = self.begin_timestamp_ms, self.end_timestamp_ms
-        contains = begin_ms < first and end_ms > last
-        return contains or first <= begin_ms <= last or first <= end_ms <= last
-
-    def look_up(self, key_hash: int, begin_ms: int, end_ms: int, limit: int, found: list[int]) -> None:
-        """Add the offsets of messages of a hash and a time range, newest first, until `found` has `limit`."""
-        number = self.slot(key_hash % self.slot_count)
-        # The slot first: the entry that is being put may be in it and not counted yet, but is written.
-        if self.is_empty or number > self.count or number >= self.capacity:
-            return
-        # Later entries point at earlier ones: whatever a damaged file holds, this ends.
-        while number > 0 and len(found) < limit:
-            entry_hash, offset, seconds, previous = self.entry(number)
-            if seconds < 0:
-                return
-            stored_ms = self.begin_timestamp_ms + seconds * 1000
-            if entry_hash == key_hash and begin_ms <= stored_ms <= end_ms:
-                found.append(offset)
-            if stored_ms < begin_ms or previous >= number:
-                return
-            number = previous
-
-    def _bytes_at(self, number: int) -> bytes:
-        return os.pread(self.descriptor, ENTRY_BYTES, self._entries_at + number * ENTRY_BYTES)
-
-
-def _file_bytes(slot_count: int, capacity: int) -> int:
-    return HEADER_BYTES + slot_count * SLOT_BYTES + capacity * ENTRY_BYTES
 
 
 def offset_of(places: bytes, position: int) -> int:
-    """The physical offset in the consume queue entry at `position`."""
+    """Return the physical offset in the consume queue entry at `position`."""
     return int.from_bytes(places[position : position + 8], "big")

@@ -1,13 +1,15 @@
-"""Hashes of index keys: what a message is found by in the index files.
+"""Hashes of index keys, by which the index files find messages.
 
 Apache RocketMQ 5.3.3, IndexService.buildKey and IndexFile.indexKeyHashMethod: the key is `topic#key`, its
-hash the absolute value of Java's String.hashCode, and 0 for the one value that has none.
+hash the absolute value of Java's String.hashCode, and 0 for the one value that has no absolute value.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
+from rmq_remoting.bounded_cache import ENTRY_OVERHEAD_BYTES, BoundedCache
 from rmq_remoting.java_hash import prefix_hash_code, utf8_hash_code
 
 _MASK: Final = 0xFFFFFFFF
@@ -30,34 +32,48 @@ _MAX_COUNTERS: Final = 65536
 _MAX_HEADS: Final = 16384
 _MAX_TOPICS: Final = 65536
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-# What the topics add to the hashes of keys of one length.
-Seeds = dict[str, int]
+# By topic, its part of the hashes of keys of one length.
+Seeds = BoundedCache[str, int]
 
 
 class KeyHasher:
-    """Hashes keys; remembers the parts that unique keys have in common. Bounded; for one thread.
+    """Hashes keys, with bounded caches of the parts that unique keys have in common; for one thread.
 
     A loop over the characters costs more than all the rest of an index entry. The hash of a text is the sum
-    of its parts' hashes, each times a power of 31: so three parts are looked up: topic, the counter of the
-    unique key, and everything before that, which stays the same for a millisecond of one client.
+    of its parts' hashes, each times a power of 31. So three parts are looked up: the topic, the counter of
+    the unique key, and the head before the counter, which is the same for a millisecond of one client.
     """
 
-    __slots__ = ("_counters", "_heads", "_seeds")
+    __slots__ = ("_counter_of", "_counters", "_head_of", "_heads", "_seeds", "caches")
 
     def __init__(self) -> None:
-        # Unique key without its counter -> its hash, and where the topics' parts are for keys of its length.
-        self._heads: dict[bytes, tuple[int, Seeds]] = {}
-        self._counters: dict[bytes, int] = {}
-        self._seeds: dict[int, Seeds] = {length: {} for length in _UNIQUE_KEY_LENGTHS}
+        self._heads: BoundedCache[bytes, tuple[int, Mapping[str, int]]] = BoundedCache(
+            "index_key_heads",
+            max_entries=_MAX_HEADS,
+            max_bytes=_MAX_HEADS * (ENTRY_OVERHEAD_BYTES + max(_UNIQUE_KEY_LENGTHS)),
+            size_of=lambda head, found: ENTRY_OVERHEAD_BYTES + len(head),
+        )
+        self._counters: BoundedCache[bytes, int] = BoundedCache(
+            "index_key_counters",
+            max_entries=_MAX_COUNTERS,
+            max_bytes=_MAX_COUNTERS * ENTRY_OVERHEAD_BYTES,
+            size_of=lambda counter, value: ENTRY_OVERHEAD_BYTES,
+        )
+        self._seeds: dict[int, Seeds] = {length: _new_seeds() for length in _UNIQUE_KEY_LENGTHS}
+        # The caches' dictionaries: a look-up costs no call.
+        self._head_of = self._heads.entries
+        self._counter_of = self._counters.entries
+        self.caches: tuple[BoundedCache[Any, Any], ...] = (
+            self._heads,
+            self._counters,
+            *self._seeds.values(),
+        )
 
     def unique_key(self, topic: str, key: bytes) -> int:
-        """The hash of a unique key (UTF-8), 0 to 2^31 - 1."""
+        """Return the hash of a unique key (UTF-8), 0 to 2^31 - 1."""
         try:
-            of_head, seeds = self._heads[key[:-4]]
-            value = (seeds[topic] + of_head + self._counters[key[-4:]]) & _MASK
+            of_head, seeds = self._head_of[key[:-4]]
+            value = (seeds[topic] + of_head + self._counter_of[key[-4:]]) & _MASK
         except KeyError:
             value = self._learn(topic, key)
         if value < _SIGN_BIT:
@@ -65,13 +81,13 @@ class KeyHasher:
         return _TWO_TO_32 - value if value != _SIGN_BIT else 0
 
     def any_key(self, topic: str, key: bytes) -> int:
-        """The hash of a key of any form (UTF-8), 0 to 2^31 - 1."""
+        """Return the hash of a key of any form (UTF-8), 0 to 2^31 - 1."""
         if key[:-_COUNTER_DIGITS] in self._heads:  # the unique key of another message: traces have many
             return self.unique_key(topic, key)
         return _positive(utf8_hash_code(key, prefix_hash_code(topic + "#")))
 
     def all_keys(self, topic: str, unique_key: bytes, keys: bytes) -> list[int]:
-        """The hashes of all that a message is found by: its unique key, and its keys, split by spaces."""
+        """Return the hashes of all keys of a message: its unique key, and its keys, which spaces separate."""
         hashes = [self.unique_key(topic, unique_key)] if unique_key else []
         if keys:
             hashes += [self.any_key(topic, key) for key in keys.split(b" ") if key]
@@ -86,30 +102,32 @@ class KeyHasher:
         if found is None:
             client = prefix_hash_code(head[:-_TIME_DIGITS].decode("ascii"))
             of_head = (client * _TIME_WEIGHT + _of_digits(head[-_TIME_DIGITS:])) * _COUNTER_WEIGHT & _MASK
-            found = _remember(self._heads, head, (of_head, seeds), _MAX_HEADS)
+            found = self._heads.put(head, (of_head, seeds.entries))
         of_topic = seeds.get(topic)
         if of_topic is None:
             of_topic = prefix_hash_code(topic + "#") * pow(31, len(key), _TWO_TO_32) & _MASK
-            _remember(seeds, topic, of_topic, _MAX_TOPICS)
+            seeds.put(topic, of_topic)
         of_counter = self._counters.get(counter)
         if of_counter is None:
-            # All counters of clients fit; texts of the same length that are none may come as well.
-            of_counter = _remember(self._counters, counter, _of_digits(counter), _MAX_COUNTERS)
+            # All counters of clients fit. Other texts of the same length may come, too.
+            of_counter = self._counters.put(counter, _of_digits(counter))
         return (of_topic + found[0] + of_counter) & _MASK
 
 
-def _remember(memory: dict[Key, Value], key: Key, value: Value, most: int) -> Value:
-    if len(memory) >= most:
-        memory.clear()
-    memory[key] = value
-    return value
+def _new_seeds() -> Seeds:
+    return BoundedCache(
+        "index_key_topics",
+        max_entries=_MAX_TOPICS,
+        max_bytes=_MAX_TOPICS * 2 * ENTRY_OVERHEAD_BYTES,
+        size_of=lambda topic, of_topic: ENTRY_OVERHEAD_BYTES + len(topic),
+    )
 
 
 def _of_digits(text: bytes) -> int:
-    """The hash of four or eight characters, ASCII; not cut to 32 bits.
+    """Return the hash of four or eight ASCII characters, not limited to 32 bits.
 
-    A client's keys change every millisecond, and its counter with each message: by pairs of digits this
-    takes a third of what a loop over the characters does.
+    A client's keys change every millisecond, and its counter with each message. Looking pairs of digits up
+    takes a third of the time of a loop over the characters.
     """
     try:
         value = _PAIRS[text[:2]] * _PAIR_WEIGHT + _PAIRS[text[2:4]]
@@ -121,11 +139,11 @@ def _of_digits(text: bytes) -> int:
 
 
 def index_hash(topic: str, key: str) -> int:
-    """The hash that `key` is looked up by, 0 to 2^31 - 1."""
+    """Return the hash that `key` is looked up by, 0 to 2^31 - 1."""
     return _positive(utf8_hash_code(key.encode("utf-8", "replace"), prefix_hash_code(topic + "#")))
 
 
 def _positive(hash_code: int) -> int:
-    """`Math.abs`, which knows no positive form of the smallest integer: 0 stands for that one."""
+    """`Math.abs`, but 0 for the smallest integer, which has no positive form."""
     value = abs(hash_code)
     return 0 if value == _SIGN_BIT else value

@@ -1,7 +1,7 @@
-"""The index of messages by key, as the store sees it.
+"""The index of messages by key, as the rest of the store sees it.
 
-Apache RocketMQ 5.3.3, IndexService, which is fed by the dispatcher only; here a message's entries are made as
-it is appended, and those that could not be made then are made from the log later.
+Apache's index is fed by the dispatcher only (RocketMQ 5.3.3, IndexService). Here a message's entries are made
+as it is appended, and entries that could not be made then are made from the log later.
 """
 
 from __future__ import annotations
@@ -12,83 +12,55 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
+
+from rmq_remoting.bounded_cache import BoundedCache
 
 from ..settings import QuerySettings, StoreSettings
 from .catch_up import MAX_PAUSE_S, IndexCatchUp, LogRecords
-from .deferred_calls import CallSoon, DeferredCalls
-from .index_file import PLACE_BYTES, IndexFile, offset_of
+from .deferred_calls import CallSoon
 from .index_files import IndexFiles, KeyQueryResult
 from .keys import KeyHasher
+from .live_entries import LiveEntries
 from .progress_file import IndexProgressFile
+from .state import IndexState, IndexStatistics
 
 log = logging.getLogger("rmq.store")
 
 _SLICE_S: Final = 0.001
 _RETRY_S: Final = 5.0
 _IDLE_S: Final = 10.0
-# Looked at again after a crash at most, where messages have no keys.
-_MARK_EVERY_BYTES: Final = 64 << 20
-# What a stop may spend on catching up.
+# Bounds how much of the log is examined again after a crash if messages have no keys.
+_SAVE_EVERY_BYTES: Final = 64 << 20
+# How long a graceful stop may catch up.
 _STOP_CATCH_UP_S: Final = 2.0
 _LONG_SLICE_S: Final = 0.1
 
 
-class IndexState(Enum):
-    """Where a message's entries come from.
-
-    OFF          from nowhere: messageIndexEnable is false
-    CATCHING_UP  from the log: `put` does nothing, the catch-up will come past
-    LIVE         from `put`
-
-    CATCHING_UP becomes LIVE when the end of the log is reached; LIVE becomes CATCHING_UP when no file can
-    take the next entries: the disk is full, or the next file is not made yet.
-    """
-
-    OFF = "off"
-    CATCHING_UP = "catching up"
-    LIVE = "live"
-
-
-@dataclass(frozen=True, slots=True)
-class IndexStatistics:
-    """For metrics and runtime information."""
-
-    state: IndexState
-    end_offset: int
-    behind_bytes: int
-    files: int
-    entries: int
-    size_bytes: int
-    failure: str | None
-
-
 class MessageIndex:
-    """Makes entries and finds messages by them.
+    """Makes entries, and finds messages by them.
 
-    It never refuses a message: an index that cannot be written is late. All belongs to the loop's thread but
-    `query` and `delete_before`. `run` is to run as long as the store is open.
+    The index never keeps a message from being stored: if it cannot be written, it lags. All belongs to the
+    event loop's thread but `query` and `delete_before`. `run` is to run as long as the store is open.
     """
 
     __slots__ = (
         "_catch_up",
-        "_deferred",
-        "_file",
         "_files",
         "_flush_failure",
         "_hasher",
-        "_live_from",
+        "_live",
         "_log",
         "_progress",
         "_query_settings",
         "_state",
         "_thread_lock",
-        "_unique_key_hash",
         "_wanted",
+        "caches",
         "failure",
+        "put",
+        "put_batch",
     )
 
     def __init__(
@@ -110,26 +82,33 @@ class MessageIndex:
         )
         self._progress = IndexProgressFile(settings.store_path_root_dir / "rmq_index.json")
         self._catch_up = IndexCatchUp(log_records, self._enter)
-        self._deferred = DeferredCalls(call_soon)
-        self._hasher = KeyHasher()
-        self._unique_key_hash = self._hasher.unique_key
-        self._state = IndexState.CATCHING_UP if settings.message_index_enable else IndexState.OFF
-        self._file: IndexFile | None = None  # what `put` writes to, while LIVE
-        self._live_from = 0
         self._wanted = asyncio.Event()
-        # A stop cancels `run`, but not what it has begun in a thread.
+        self._hasher = KeyHasher()
+        self.caches: tuple[BoundedCache[Any, Any], ...] = self._hasher.caches
+        self._live = LiveEntries(
+            self._files,
+            self._hasher,
+            call_soon,
+            on_stalled=self._fall_behind,
+            on_file_used_up=self._wanted.set,
+        )
+        self.put = self._live.put
+        self.put_batch = self._live.put_batch
+        self._state = IndexState.CATCHING_UP if settings.message_index_enable else IndexState.OFF
+        # A stop cancels `run`, but not the work that `run` has begun in a thread.
         self._thread_lock = threading.Lock()
-        self._flush_failure: OSError | None = None  # after which not all files could be removed
-        # Why nothing can be written now, or None.
+        self._flush_failure: OSError | None = None  # a failure whose files could not all be removed yet
+        # Why the index cannot be written now; None if it can.
         self.failure: str | None = None
 
     # --- life ---
 
     def open(self, *, after_clean_stop: bool, same_boot: bool, checkpoint_index_ms: int) -> None:
-        """Load the files, mend what an unclean stop left. Raises OSError where they cannot be read; blocks.
+        """Load the files, repaired after an unclean stop. Raises OSError if they cannot be read; blocks.
 
-        The log is open and recovered. `same_boot`: the machine has not stopped since the files were written,
-        so that all that was written is in them. `checkpoint_index_ms`: the checkpoint's time of the index.
+        The log has been opened and recovered. `same_boot`: the machine has not stopped since the files were
+        written, so that they hold everything that was written. `checkpoint_index_ms`: the checkpoint's time
+        of the index.
         """
         self._files.load(
             flushed_ms=None if after_clean_stop else checkpoint_index_ms,
@@ -139,18 +118,18 @@ class MessageIndex:
         complete_to = self._progress.complete_to
         missing = self._progress.first_missing(self._files.files, self._log.min_offset)
         if missing is not None:
-            self._files.drop_from(missing, f"{missing} is gone or lacks entries")
+            self._files.drop_from(missing, f"{missing} is missing or lacks entries")
             complete_to = 0
-        # Of the last message before a lost file not all entries may be there.
+        # The last message before a lost file may lack entries.
         if after_clean_stop and missing is None:
             self._resume(complete_to)
         else:
             self._take_back_and_resume(complete_to)
         if self._catch_up.position < self._progress.complete_to:
-            self._save_progress_or_forget()  # what comes behind it now has not been looked at
+            self._save_progress_or_forget()  # the records behind the position have not been examined
         self._make_ready()
         log.info(
-            "index: %d files, %s, complete up to %d of %d",
+            "index opened files=%d state=%r complete_to=%d log_end=%d",
             len(self._files.files),
             self._state.value,
             self.end_offset,
@@ -158,12 +137,12 @@ class MessageIndex:
         )
 
     def _take_back_and_resume(self, complete_to: int) -> None:
-        """Go on after an unclean stop: of the last message not all entries may be there."""
+        """Continue after an unclean stop, from the last message on, which may lack entries."""
         self._files.cut(max(self._files.end_offset, complete_to))
         self._resume(complete_to)
 
     def _resume(self, complete_to: int) -> None:
-        """Go on where the files end, or at `complete_to`, if that is later; never behind the log's end."""
+        """Continue where the files end or, if later, at `complete_to`, but not behind the log's end."""
         log_begin, log_end = self._log.min_offset, self._log.max_offset
         if self._files.end_offset >= log_end:
             self._files.cut(log_end)
@@ -182,21 +161,21 @@ class MessageIndex:
             self._go_live()
 
     async def run(self) -> None:
-        """Catch up, make files ahead, flush full ones; until cancelled."""
+        """Catch up, create files in advance, flush full files; until cancelled."""
         while True:
             await self._wait(await self._run_once())
 
     async def _run_once(self) -> float:
-        """One round; returns how long to wait before the next, in seconds."""
+        """Run one round; return how long to wait before the next, in seconds."""
         if self._state is IndexState.OFF:
             return _IDLE_S
         try:
-            await self._keep_house()
+            await self._maintain_files()
             if self._state is IndexState.CATCHING_UP:
                 await self._catch_up.warm()
                 self._run_slice(_SLICE_S)
             elif self.failure is not None:
-                self._works_again()
+                self._recovered()
         except OSError as error:
             self._failed(error)
             return _RETRY_S
@@ -214,20 +193,20 @@ class MessageIndex:
                 await self._wanted.wait()
         self._wanted.clear()
 
-    async def _keep_house(self) -> None:
+    async def _maintain_files(self) -> None:
         if self._flush_failure is not None:
-            self._start_again_after(self._flush_failure)
+            self._rebuild_after(self._flush_failure)
         if self._files.needs_file:
             await self._in_thread(self._files.prepare)
         if self._files.needs_flush:
             try:
                 await self._in_thread(self._files.flush_full)
             except OSError as error:
-                self._start_again_after(error)
+                self._rebuild_after(error)
                 raise
             self._files.seal_full()
             await self._save_progress()
-        elif self.end_offset - self._progress.complete_to >= _MARK_EVERY_BYTES:
+        elif self.end_offset - self._progress.complete_to >= _SAVE_EVERY_BYTES:
             await self._save_progress()
 
     async def _save_progress(self) -> None:
@@ -235,7 +214,7 @@ class MessageIndex:
         await self._in_thread(self._progress.save)
 
     def _note_progress(self) -> None:
-        self._deferred.run()  # the mark counts them
+        self._live.run_deferred()  # they are part of the progress
         self._files.write_header()
         self._progress.set(self._files.files, self.end_offset)
 
@@ -244,7 +223,7 @@ class MessageIndex:
             self._note_progress()
             self._progress.save()
         except OSError as error:
-            log.warning("how far the index goes cannot be written down: %s", error)
+            log.warning("index progress not written cause=%s; a restart would examine more of the log", error)
             self._progress.forget()
 
     async def _in_thread(self, function: Callable[[], None]) -> None:
@@ -255,18 +234,18 @@ class MessageIndex:
             function()
 
     def _run_slice(self, budget_s: float) -> bool:
-        """Catch up for so long; True where the log's end is reached. Raises OSError (disk full)."""
+        """Catch up for `budget_s` seconds; True if the log's end was reached. Raises OSError (disk full)."""
         reached_end = self._catch_up.run_slice(budget_s)
         if self.failure is not None and self._files.current is not None:
-            self._works_again()
+            self._recovered()
         if reached_end:
             self._go_live()
         return reached_end
 
     def flush(self) -> None:
-        """At a clean stop, when nothing is put any more and `run` has ended: bring everything onto the disk.
+        """Flush everything at a clean stop, when nothing is put any more and `run` has ended.
 
-        Failures are logged: what is missing is built again from the log. Blocks, also to catch up a little.
+        Failures are logged: missing entries are rebuilt from the log. Blocks, also to catch up for a while.
         """
         with self._thread_lock:
             try:
@@ -279,13 +258,13 @@ class MessageIndex:
                     raise self._flush_failure
                 self._files.flush_all()
             except OSError as error:
-                self._start_again_after(error)
+                self._rebuild_after(error)
             self._save_progress_or_forget()
 
     def catch_up(self, budget_s: float = math.inf) -> bool:
-        """Catch up in one go, where there is no loop to be kept free; True once the log's end is reached.
+        """Catch up without an event loop; True once the log's end is reached.
 
-        Raises OSError where the disk is full.
+        Raises OSError if the disk is full.
         """
         until = time.monotonic() + budget_s
         while self._state is IndexState.CATCHING_UP and time.monotonic() < until:
@@ -295,49 +274,49 @@ class MessageIndex:
         return self._state is IndexState.LIVE
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         with self._thread_lock:
             self._state = IndexState.OFF
-            self._file = None
+            self._live.stop()
             self._files.close()
 
     def delete_all(self) -> None:
-        """Remove all files, and begin again at the log's first message. Raises OSError."""
+        """Remove all files, and rebuild the index from the log's first message. Raises OSError."""
         self._files.delete_all()
         self._progress.forget()
         self._resume(0)
         if self._state is not IndexState.OFF:
             self._state = IndexState.CATCHING_UP
-            self._file = None
+            self._live.stop()
             self._wanted.set()
 
     # --- states ---
 
     def _go_live(self) -> None:
         self._state = IndexState.LIVE
-        self._live_from = self._catch_up.position
-        self._file = self._files.current
+        self._live.start(self._catch_up.position)
 
-    def _fall_behind(self, physical_offset: int) -> None:
-        """The message at `physical_offset` and what follows will be entered from the log."""
+    def _fall_behind(self, physical_offset: int, error: OSError | None) -> None:
+        """Enter the message at `physical_offset` and all later ones from the log."""
+        if error is not None:
+            self._failed(error)
         self._state = IndexState.CATCHING_UP
-        self._file = None
         self._catch_up.start_at(physical_offset)
         self._wanted.set()
 
     def _failed(self, error: OSError) -> None:
         if self.failure is None:
-            log.error("the index cannot be written; messages are stored, and entered later: %s", error)
+            log.error("index not written cause=%s; messages are stored, and entered later", error)
         self.failure = str(error)
 
-    def _works_again(self) -> None:
-        log.info("the index can be written again, from %d on", self.end_offset)
+    def _recovered(self) -> None:
+        log.info("index written again log_offset=%d", self.end_offset)
         self.failure = None
 
-    def _start_again_after(self, error: OSError) -> None:
-        """A flush failed: nobody knows what is on the disk, and a second try would not tell.
+    def _rebuild_after(self, error: OSError) -> None:
+        """Remove all unflushed files after a failed flush: a second fsync would not tell what is on disk.
 
-        Raises OSError where the files cannot be removed: that is tried again before anything else.
+        Raises OSError if the files cannot be removed, which is tried again before anything else.
         """
         self._flush_failure = error
         self._files.drop_unflushed(f"flushing failed: {error}")
@@ -346,107 +325,46 @@ class MessageIndex:
         self._take_back_and_resume(0)
         if self._state is IndexState.LIVE:
             self._state = IndexState.CATCHING_UP
-            self._file = None
-
-    # --- putting ---
-
-    def put_deferred(self) -> None:
-        """Make the entries that were put and are not made yet."""
-        self._deferred.run()
-
-    def put(
-        self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
-    ) -> None:
-        """Enter a message that was appended: under its unique key, and under its keys, split by spaces.
-
-        Both are as in the properties; empty where there is none. Messages come in the order of the log.
-        """
-        self._deferred.add(self._put_now, topic, unique_key, keys, physical_offset, store_timestamp_ms)
-
-    def _put_now(
-        self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
-    ) -> None:
-        file = self._file
-        if file is not None and not keys and unique_key and physical_offset >= self._live_from:
-            key_hash = self._unique_key_hash(topic, unique_key)
-            if file.put(key_hash, physical_offset, store_timestamp_ms):
-                return
-        self._put_all(topic, unique_key, keys, physical_offset, store_timestamp_ms)
-
-    def put_batch(self, topic: str, unique_key: bytes, places: bytes, store_timestamp_ms: int) -> None:
-        """Enter the messages of one client batch, which have one unique key and no other.
-
-        `places`: their consume queue entries, 20 bytes each, which begin with the physical offset.
-        """
-        self._deferred.add(self._put_batch_now, topic, unique_key, places, store_timestamp_ms)
-
-    def _put_batch_now(self, topic: str, unique_key: bytes, places: bytes, store_timestamp_ms: int) -> None:
-        if self._state is not IndexState.LIVE or offset_of(places, 0) < self._live_from:
-            return
-        key_hash = self._unique_key_hash(topic, unique_key)
-        file = self._file
-        added = 0 if file is None else file.put_block(key_hash, places, store_timestamp_ms)
-        for position in range(added * PLACE_BYTES, len(places), PLACE_BYTES):
-            if self._state is IndexState.LIVE:
-                self._put_hashes([key_hash], offset_of(places, position), store_timestamp_ms)
-
-    def _put_all(
-        self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
-    ) -> None:
-        if self._state is not IndexState.LIVE or physical_offset < self._live_from:
-            return
-        self._put_hashes(self._hasher.all_keys(topic, unique_key, keys), physical_offset, store_timestamp_ms)
-
-    def _put_hashes(self, hashes: Sequence[int], physical_offset: int, store_timestamp_ms: int) -> None:
-        """As `_enter`, but what fails is left to the catch-up."""
-        try:
-            entered = self._files.put(hashes, physical_offset, store_timestamp_ms)
-        except OSError as error:
-            self._failed(error)
-            entered = False
-        if not entered:
-            self._fall_behind(physical_offset)
-            return
-        if self._files.grew:
-            self._files.grew = False
-            self._file = self._files.current
-            if self._files.needs_file:
-                self._wanted.set()
+            self._live.stop()
 
     def _enter(
         self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
     ) -> bool:
-        """Enter a message; False where no file can take it yet. Raises OSError where the disk is full."""
+        """Enter a message; False if no file can take it yet. Raises OSError if the disk is full."""
         return self._files.put(
             self._hasher.all_keys(topic, unique_key, keys), physical_offset, store_timestamp_ms
         )
 
+    def put_deferred(self) -> None:
+        """Make the entries that were put and are deferred."""
+        self._live.run_deferred()
+
     # --- reading ---
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
-        """Messages by key or unique key, newest first, `maxMsgsNumBatch` at most; from any thread.
+        """Look up messages by key or unique key, newest first, at most `maxMsgsNumBatch`; for any thread.
 
-        Keys with the same hash are found too: whoever reads the messages compares their keys.
+        Messages whose keys have the same hash are found, too: the caller compares the keys.
         """
         limit = min(max_count, self._query_settings.max_msgs_num_batch)
         return self._files.look_up(topic, key, limit, begin_ms, end_ms)
 
     def delete_before(self, log_begin: int) -> int:
-        """Remove files whose messages are gone from the log; how many. From any thread. Raises OSError."""
+        """Remove files whose messages were all deleted; return how many. For any thread. Raises OSError."""
         return self._files.delete_before(log_begin)
 
     @property
     def end_offset(self) -> int:
-        """Up to here every message of the log is in the index."""
+        """The log offset up to which every message is in the index."""
         return self._log.max_offset if self._state is IndexState.LIVE else self._catch_up.position
 
     @property
     def flushed_timestamp_ms(self) -> int:
-        """What the checkpoint is to hold as the index's time."""
+        """The index's time for the checkpoint."""
         return self._files.flushed_timestamp_ms
 
     def statistics(self) -> IndexStatistics:
-        """The present state, for metrics and runtime information."""
+        """Return the present state, for metrics and runtime information."""
         return IndexStatistics(
             self._state,
             self.end_offset,

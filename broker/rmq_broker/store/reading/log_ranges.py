@@ -134,7 +134,7 @@ class SequentialReads:
     """Detects queues that are read in order from disk; for any thread."""
 
     def __init__(self) -> None:
-        self._ends: BoundedCache[object, int] = BoundedCache(
+        self.ends: BoundedCache[object, int] = BoundedCache(
             "sequential_reads",
             max_entries=_MAX_QUEUES,
             max_bytes=_MAX_QUEUES * ENTRY_OVERHEAD_BYTES,
@@ -145,8 +145,8 @@ class SequentialReads:
     def note(self, queue: object, begin: int, end: int) -> bool:
         """Note a read of these log offsets, and tell whether it begins near the end of the one before it."""
         with self._lock:
-            before = self._ends.get(queue)
-            self._ends.put(queue, end)
+            before = self.ends.get(queue)
+            self.ends.put(queue, end)
         return before is not None and 0 <= begin - before <= 2 * _AHEAD_BYTES
 
 

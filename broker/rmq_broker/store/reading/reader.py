@@ -34,6 +34,7 @@ class Reader:
         self._selector = EntrySelector(settings)
         self._warm = WarmLog(commit_log, preadv)
         self._sequential_reads = SequentialReads()
+        self.caches = (self._sequential_reads.ends,)
         self._memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def is_recent(self, physical_offset: int) -> bool:

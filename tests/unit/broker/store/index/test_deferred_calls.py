@@ -78,7 +78,7 @@ def test_one_call_for_all_messages_of_an_iteration(store: MessageStore, later: L
 def test_an_error_keeps_no_other_entry_from_being_made(
     store: MessageStore, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = store.index._put_now
+    plain = store.index._live._put_now
     keys = iter([RuntimeError("a defect"), None, None])
 
     def put_or_fail(*entry: object) -> None:
@@ -87,7 +87,7 @@ def test_an_error_keeps_no_other_entry_from_being_made(
             raise error
         plain(*entry)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(store.index), "_put_now", staticmethod(put_or_fail))
+    monkeypatch.setattr(type(store.index._live), "_put_now", staticmethod(put_or_fail))
     for _ in range(3):
         put_key(store, "a")
     with pytest.raises(RuntimeError, match="a defect"):

@@ -142,7 +142,7 @@ def test_killed_at_any_entry(tmp_path: Path, seed: int, counted: bool) -> None:
         check(killed, left)
         check_sound(tmp_path / "b", 7, 200)
         for key_hash, offset in put[len(left) :]:
-            if killed.is_empty and not killed.room:
+            if killed.is_empty and not killed.reserved:
                 killed.begin(offset, START_MS)
             assert killed.put(key_hash, offset, START_MS + offset)
         check(killed, put)
@@ -182,11 +182,11 @@ def test_cut_at_any_place(tmp_path: Path, cut_at: int) -> None:
 @pytest.mark.parametrize(
     ("position", "value", "said"),
     [
-        (36, struct.pack(">i", 21), "a header that cannot be right"),
-        (32, struct.pack(">i", 8), "a header that cannot be right"),
-        (32, struct.pack(">i", -1), "a header that cannot be right"),
-        (0, struct.pack(">q", -1), "a header that cannot be right"),
-        (16, struct.pack(">q", 1 << 40), "a header that cannot be right"),
+        (36, struct.pack(">i", 21), "an impossible header"),
+        (32, struct.pack(">i", 8), "an impossible header"),
+        (32, struct.pack(">i", -1), "an impossible header"),
+        (0, struct.pack(">q", -1), "an impossible header"),
+        (16, struct.pack(">q", 1 << 40), "an impossible header"),
         (16, struct.pack(">q", 1), "does not fit its entries"),
         (24, struct.pack(">q", 3), "does not fit its entries"),
         (36, struct.pack(">i", 9), "does not fit its entries"),
@@ -249,11 +249,11 @@ def test_no_byte_is_mapped_that_has_no_space(tmp_path: Path) -> None:
     file.make_writable()
     assert path.stat().st_blocks * 512 >= 40 + 4 * 50_000
     file.begin(0, START_MS)
-    assert file.room == 65536 + 1
+    assert file.reserved == 65536 + 1
     assert path.stat().st_blocks * 512 >= 40 + 4 * 50_000 + 65536 * 20
     assert file.put_block(1, places(range(100_000)), START_MS) == 65536
     file.extend()
-    assert file.room == 2 * 65536 + 1
+    assert file.reserved == 2 * 65536 + 1
 
 
 def test_descriptors_go_with_the_file(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_a_damaged_file_goes_with_those_after_it(
     files.load()
     assert names(tmp_path) == made[:broken]
     assert look_up(files) == list(range(19 * broken - 1, -1, -1))
-    assert "has a header that cannot be right" in caplog.text
+    assert "has an impossible header" in caplog.text
 
 
 def test_after_a_crash_of_the_machine_what_was_flushed_full_stays(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rmq_broker.store.index.index_file import IndexFile
-from rmq_broker.store.index.message_index import IndexState, MessageIndex
+from rmq_broker.store.index.message_index import MessageIndex
+from rmq_broker.store.index.state import IndexState
 from rmq_broker.store.log.record import RecordSummary
 from rmq_broker.store.log.record_walk import ScanEnd, walk_records
 from rmq_broker.store.recovery.checkpoint import Checkpoint

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rmq_broker.store.index.index_file import IndexFile
-from rmq_broker.store.index.message_index import IndexState
+from rmq_broker.store.index.state import IndexState
 from tests.support.waiting import until
 from tests.unit.broker.parts import START_MS
 from tests.unit.broker.store.index.parts import Indexed, answer, check_sound, places, unique
@@ -334,7 +334,7 @@ def test_a_full_disk_refuses_no_message(
     with pytest.raises(OSError, match="No space left"):
         indexed.index.catch_up()
     stop(indexed)
-    assert "the index cannot be written" in caplog.text and "No space left" in caplog.text
+    assert "index not written" in caplog.text and "No space left" in caplog.text
     failed = indexed.index.statistics()
     assert failed.failure is not None and failed.behind_bytes > 0
     indexed.open()  # still full
@@ -524,7 +524,7 @@ async def test_a_mark_that_cannot_be_written_now_is_no_failure_for_ever(
 ) -> None:
     """The index is told to be well again though it never fell behind."""
     monkeypatch.setattr("rmq_broker.store.index.message_index._RETRY_S", 0.001)
-    monkeypatch.setattr("rmq_broker.store.index.message_index._MARK_EVERY_BYTES", 1000)
+    monkeypatch.setattr("rmq_broker.store.index.message_index._SAVE_EVERY_BYTES", 1000)
     indexed = Indexed(tmp_path).open()
     async with running(indexed):
         await live(indexed)
@@ -546,7 +546,7 @@ async def test_how_far_it_goes_is_written_down_now_and_then(
 ) -> None:
     monkeypatch.setattr("rmq_broker.store.index.message_index._IDLE_S", 0.001)
     monkeypatch.setattr("rmq_broker.store.index.message_index.MAX_PAUSE_S", 0)
-    monkeypatch.setattr("rmq_broker.store.index.message_index._MARK_EVERY_BYTES", 1000)
+    monkeypatch.setattr("rmq_broker.store.index.message_index._SAVE_EVERY_BYTES", 1000)
     indexed = Indexed(tmp_path).open()
     async with running(indexed):
         for _ in range(9):

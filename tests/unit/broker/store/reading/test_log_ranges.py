@@ -254,7 +254,7 @@ def test_remembered_reads_are_bounded() -> None:
     reads = SequentialReads()
     for number in range(2500):
         reads.note(number, 0, 10)
-    assert len(reads._ends) <= 1000
+    assert len(reads.ends) <= 1000
     assert reads.note(2499, 10, 20)
 
 

@@ -1,4 +1,4 @@
-"""Offsets and times of queues, by topic and queue id."""
+"""Reads of queues by topic and queue id: messages, offsets and times."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from ..log.commit_log import CommitLog
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.consume_queues import ConsumeQueues
 from ..queues.extension import ExtUnit
+from .cold_read import ColdRead
+from .property_filter import PropertyFilter
 from .reader import Reader
+from .results import GetResult
 
 
-class QueueLookups:
-    """The part of the message store that tells where queues begin and end, and when messages were stored."""
+class QueueReads:
+    """The part of the message store that reads queues."""
 
     def __init__(
         self,
@@ -26,6 +29,33 @@ class QueueLookups:
         self.queues = queues
         self.reader = reader
         self._is_batch = is_batch
+
+    # --- messages ---
+
+    def get(
+        self, topic: str, queue_id: int, offset: int, max_count: int, tags_codes: frozenset[int] | None
+    ) -> GetResult:
+        """Return messages of a queue from `offset` on; blocks if they have to be read from disk."""
+        return self.reader.get(self.queues.get(topic, queue_id), offset, max_count, tags_codes)
+
+    def get_now(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        tags_codes: frozenset[int] | None,
+        max_bytes: int = 0,
+        properties: PropertyFilter | None = None,
+    ) -> GetResult | ColdRead:
+        """Return messages of a queue from `offset` on, without blocking; see Reader.get_now.
+
+        What is not in memory comes back as a `ColdRead`, to be run in a thread.
+        """
+        queue = self.queues.get(topic, queue_id)
+        return self.reader.get_now(queue, offset, max_count, tags_codes, max_bytes, properties)
+
+    # --- offsets and times ---
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first offset of a queue; 0 before its first message."""

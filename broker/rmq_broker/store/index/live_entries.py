@@ -1,0 +1,126 @@
+"""Index entries of messages that are being appended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .deferred_calls import CallSoon, DeferredCalls
+from .index_file import PLACE_BYTES, IndexFile, offset_of
+from .index_files import IndexFiles
+from .keys import KeyHasher
+
+# Called with a message's log offset, and with the error if the disk is full.
+OnStalled = Callable[[int, OSError | None], None]
+
+
+class LiveEntries:
+    """Makes entries while it is live; belongs to the event loop's thread.
+
+    It stops being live as soon as no file can take the next entries.
+    """
+
+    __slots__ = (
+        "_deferred",
+        "_file",
+        "_files",
+        "_from",
+        "_hasher",
+        "_on_file_used_up",
+        "_on_stalled",
+        "_unique_key_hash",
+        "is_live",
+    )
+
+    def __init__(
+        self,
+        files: IndexFiles,
+        hasher: KeyHasher,
+        call_soon: CallSoon | None,
+        *,
+        on_stalled: OnStalled,
+        on_file_used_up: Callable[[], None],
+    ) -> None:
+        """`on_stalled` is called with the first message that got no entries.
+
+        `on_file_used_up`: with the last entries a file was begun, or is nearly full. `call_soon` defers
+        entries; None: they are made within `put`.
+        """
+        self._files = files
+        self._hasher = hasher
+        self._unique_key_hash = hasher.unique_key
+        self._deferred = DeferredCalls(call_soon)
+        self._on_stalled = on_stalled
+        self._on_file_used_up = on_file_used_up
+        self._file: IndexFile | None = None  # the file to write to
+        self._from = 0
+        self.is_live = False
+
+    def start(self, offset: int) -> None:
+        """Make entries of messages from this log offset on."""
+        self.is_live = True
+        self._from = offset
+        self._file = self._files.current
+
+    def stop(self) -> None:
+        """Make no entries, until `start`."""
+        self.is_live = False
+        self._file = None
+
+    def run_deferred(self) -> None:
+        """Make the entries that are deferred now."""
+        self._deferred.run()
+
+    # --- putting ---
+
+    def put(
+        self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
+    ) -> None:
+        """Enter an appended message under its unique key and under its keys, which spaces separate.
+
+        Both are as in the properties, empty if there is none. Messages come in the order of the log.
+        """
+        self._deferred.add(self._put_now, topic, unique_key, keys, physical_offset, store_timestamp_ms)
+
+    def _put_now(
+        self, topic: str, unique_key: bytes, keys: bytes, physical_offset: int, store_timestamp_ms: int
+    ) -> None:
+        file = self._file
+        if file is not None and not keys and unique_key and physical_offset >= self._from:
+            key_hash = self._unique_key_hash(topic, unique_key)
+            if file.put(key_hash, physical_offset, store_timestamp_ms):
+                return
+        if self.is_live and physical_offset >= self._from:
+            hashes = self._hasher.all_keys(topic, unique_key, keys)
+            self._put_hashes(hashes, physical_offset, store_timestamp_ms)
+
+    def put_batch(self, topic: str, unique_key: bytes, places: bytes, store_timestamp_ms: int) -> None:
+        """Enter the messages of one client batch, which have one unique key and no other.
+
+        `places`: their consume queue entries, 20 bytes each, which begin with the physical offset.
+        """
+        self._deferred.add(self._put_batch_now, topic, unique_key, places, store_timestamp_ms)
+
+    def _put_batch_now(self, topic: str, unique_key: bytes, places: bytes, store_timestamp_ms: int) -> None:
+        if not self.is_live or offset_of(places, 0) < self._from:
+            return
+        key_hash = self._unique_key_hash(topic, unique_key)
+        file = self._file
+        added = 0 if file is None else file.put_block(key_hash, places, store_timestamp_ms)
+        for position in range(added * PLACE_BYTES, len(places), PLACE_BYTES):
+            if self.is_live:
+                self._put_hashes([key_hash], offset_of(places, position), store_timestamp_ms)
+
+    def _put_hashes(self, hashes: Sequence[int], physical_offset: int, store_timestamp_ms: int) -> None:
+        failure: OSError | None = None
+        try:
+            is_entered = self._files.put(hashes, physical_offset, store_timestamp_ms)
+        except OSError as error:
+            failure, is_entered = error, False
+        if not is_entered:
+            self.stop()
+            self._on_stalled(physical_offset, failure)
+        elif self._files.grew:
+            self._files.grew = False
+            self._file = self._files.current
+            if self._files.needs_file:
+                self._on_file_used_up()
