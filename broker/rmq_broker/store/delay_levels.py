@@ -1,4 +1,4 @@
-"""The delay levels: how long messages of each level wait (setting messageDelayLevel).
+"""The delay levels: the delay of the messages of each level (setting messageDelayLevel).
 
 Source: Apache RocketMQ 5.3.3, ScheduleMessageService, HookUtils.transformDelayLevelMessage.
 """
@@ -25,7 +25,7 @@ class DelayLevels:
 
     @classmethod
     def parse(cls, text: str) -> DelayLevels:
-        """Out of the setting's text. Raises ValueError, which says what is wrong with it."""
+        """Parse the setting's text. Raises ValueError with the rule that it breaks."""
         delays_ms = []
         for part in text.split():
             found = _LEVEL.fullmatch(part)
@@ -45,15 +45,15 @@ class DelayLevels:
         return len(self.delays_ms)
 
     def in_range(self, level: int) -> int:
-        """The level itself; a level above the highest is taken as the highest."""
+        """Return the level, limited to the highest."""
         return min(level, self.highest)
 
     def delay_ms(self, level: int) -> int:
-        """How long a message of a level, 1 or above, waits."""
+        """Return the delay of a level, 1 or above, in ms."""
         return self.delays_ms[self.in_range(level) - 1]
 
     def at_least(self, delay_ms: int) -> int:
-        """The level with the shortest delay that is not below `delay_ms`, else that with the longest."""
+        """Return the level with the shortest delay of at least `delay_ms`, else that with the longest."""
         fitting = [delay for delay in self.delays_ms if delay >= delay_ms]
         wanted = min(fitting) if fitting else max(self.delays_ms)
         return self.delays_ms.index(wanted) + 1
@@ -63,10 +63,10 @@ DEFAULT_DELAY_LEVELS: Final = DelayLevels.parse(DEFAULT_DELAY_LEVEL_TEXT)
 
 
 def queue_of_level(level: int) -> int:
-    """The queue of SCHEDULE_TOPIC_XXXX in which messages of a level wait."""
+    """Return the id of the queue of SCHEDULE_TOPIC_XXXX that holds the messages of a level."""
     return level - 1
 
 
 def level_of_queue(queue_id: int) -> int:
-    """The level whose messages wait in a queue of SCHEDULE_TOPIC_XXXX."""
+    """Return the level whose messages a queue of SCHEDULE_TOPIC_XXXX holds."""
     return queue_id + 1

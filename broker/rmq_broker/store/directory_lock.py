@@ -1,4 +1,4 @@
-"""One broker per store directory."""
+"""The lock that lets one broker at a time use a store directory."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Final
 from .errors import StoreDamaged
 
 _IN_USE: Final = (errno.EAGAIN, errno.EACCES)
-# The folders, by device and inode, that stores of this process have open.
+# Device and inode of the folders that stores of this process have locked.
 _held_here: Final[set[tuple[int, int]]] = set()
 
 
 class DirectoryLock:
     """Held from construction until `release`, or the end of the process.
 
-    The first byte of the file `lock` is locked, as by Apache's (FileChannel.tryLock, a POSIX record lock).
-    Such a lock does not keep its own process out, and is lost as soon as that closes any descriptor of the
-    file: a second store in this process is refused before it opens it.
+    The first byte of the file `lock` is locked, as by Apache's broker (FileChannel.tryLock, a POSIX record
+    lock). Such a lock does not exclude its own process, and is lost as soon as the process closes any
+    descriptor of the file. So a second store in this process is refused before it opens the file.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Raises StoreDamaged where somebody has it, OSError where it cannot be locked at all."""
+        """Lock. Raises StoreDamaged if the directory is locked already, OSError if it cannot be locked."""
         status = folder.stat()
         self._key = (status.st_dev, status.st_ino)
         if self._key in _held_here:
@@ -40,7 +40,7 @@ class DirectoryLock:
         _held_here.add(self._key)
 
     def release(self) -> None:
-        """Let the next one in."""
+        """Release the lock."""
         _held_here.discard(self._key)
         os.close(self._descriptor)
 

@@ -2,8 +2,8 @@
 
 StoreError
 ├── StoreUnavailable   nothing can be written now: disk full, stopped, or an I/O error
-├── MessageRejected    this message can never be stored: too large
-└── StoreDamaged       the directory cannot be opened as it is
+├── MessageRejected    the message can never be stored, for example because it is too large
+└── StoreDamaged       the directory cannot be opened in its present state
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class StoreUnavailable(StoreError):
 
 
 class MessageRejected(StoreError):
-    """This message can never be stored."""
+    """The message can never be stored."""
 
 
 class StoreDamaged(StoreError):
-    """The directory cannot be opened as it is."""
+    """The directory cannot be opened in its present state."""

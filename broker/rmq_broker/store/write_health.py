@@ -1,4 +1,4 @@
-"""Whether messages are accepted, and if not, why."""
+"""Whether messages are accepted, and the causes if they are refused."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from threading import Lock
 
 
 class WriteHealth:
-    """Several may have a reason against accepting messages; each takes only its own back."""
+    """Causes to refuse messages. Each part of the store adds and removes its own cause, from any thread."""
 
     def __init__(self) -> None:
-        # The reason that senders are told; None: messages are accepted. Read for each message.
+        # The reason in the answers to producers; None if messages are accepted. Read for each message.
         self.refusal: str | None = None
         self._reasons: dict[str, str] = {}
         self._changing = Lock()
 
     def refuse(self, cause: str, reason: str) -> None:
-        """From now on nothing is accepted, because of `cause`; from any thread."""
+        """Refuse messages from now on because of `cause`."""
         with self._changing:
             self._reasons[cause] = reason
             self.refusal = next(iter(self._reasons.values()))
 
     def allow(self, cause: str) -> None:
-        """`cause` is no reason any more."""
+        """Remove `cause`; messages are accepted if there is no other."""
         with self._changing:
             self._reasons.pop(cause, None)
             self.refusal = next(iter(self._reasons.values()), None)

@@ -1,8 +1,8 @@
-"""Appending: a message gets its place in the log and in its queue, and is entered into queue and index.
+"""Appending: a message is written to the commit log, and gets its entries in its queue and in the index.
 
-Entries are made of what the append has in its hands; `dispatch.py` makes the same ones of what stands in the
-log. With synchronous flushing they are made once the log is flushed: consumers never see a message that a
-power cut could take back (Apache RocketMQ 5.3.3, CommitLog.getConfirmOffset).
+The entries are made from the append's arguments; `queues/dispatcher.py` makes the same entries from records
+of the log. With synchronous flushing they are made once the log is flushed: consumers never see a message
+that a power cut could take back (Apache RocketMQ 5.3.3, CommitLog.getConfirmOffset).
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rmq_remoting.message_properties import find_property
 
 from ..errors import MessageRejected, StoreUnavailable
+from ..index.message_index import MessageIndex
 from ..log.commit_log import CommitLog
 from ..log.record import RecordTemplate
 from ..queues.batch_consume_queue import BatchConsumeQueue
 from ..queues.consume_queue import ConsumeQueue
 from ..write_health import WriteHealth
 from .record_batch import BatchMessages, BatchStamp, PackedBatch, pack_batch
-
-if TYPE_CHECKING:
-    from ..index.message_index import MessageIndex
 
 # Called with the queue of each message or batch, as soon as consumers can read it.
 ArrivalListener = Callable[[ConsumeQueue], None]
@@ -53,7 +51,7 @@ class PlacedBatch(NamedTuple):
 
 
 class _Unflushed(NamedTuple):
-    """A message, or the messages of a batch, that are to be entered when the log is flushed to `end`."""
+    """A message or batch in the log from `begin` to `end`; `enter` makes its entries."""
 
     end: int
     begin: int
@@ -61,7 +59,7 @@ class _Unflushed(NamedTuple):
 
 
 class Appender:
-    """Puts messages; belongs to the loop's thread."""
+    """Appends messages; belongs to the event loop's thread."""
 
     def __init__(
         self,
@@ -105,12 +103,13 @@ class Appender:
         delay_ms: int | None = None,
         prepared_transaction_offset: int = 0,
     ) -> Placed:
-        """Append a message and return where it is.
+        """Append a message and return where it is. Raises StoreUnavailable, MessageRejected.
 
-        `unique_key`: that of the properties, where the caller has it. `messages`: how many offsets it takes,
-        more than one for a batch that is one record. `delay_ms`: how long a delayed message is to wait; when
-        it is due stands in its entry instead of the tags code. `prepared_transaction_offset`: where the half
-        message of a committed one is. Raises StoreUnavailable, MessageRejected.
+        - `unique_key`: that of the properties, if the caller knows it.
+        - `messages`: how many queue offsets the record takes; more than one for a batch that is one record.
+        - `delay_ms`: the delay of a delayed message. Its entry holds the time when it is due instead of the
+          tags code.
+        - `prepared_transaction_offset`: the log offset of the half message of a committed message.
         """
         size = template.fixed_bytes + len(body) + len(properties)
         if self._health.refusal is not None:
@@ -145,7 +144,7 @@ class Appender:
         keys = (find_property(properties, b"KEYS") or b"") if b"KEYS\x01" in properties else b""
         if self._request_flush is None or not self._request_flush():
             queue.put(physical_offset, size, tags_code, now_ms, messages)
-            self._on_arrival(queue)  # first: who waits for the message does not wait for its index entry
+            self._on_arrival(queue)  # before the index: a held pull does not wait for the index entry
             self._index.put(queue.topic, unique_key, keys, physical_offset, now_ms)
         else:
             queue.next_offset += messages
@@ -167,11 +166,10 @@ class Appender:
         unique_key: bytes = b"",
         has_keys: bool = True,
     ) -> PlacedBatch:
-        """Append messages one behind the other, all or none.
+        """Append the messages of a batch, all or none. Raises StoreUnavailable, MessageRejected.
 
-        `unique_key`: that of the batch, which all of them have; empty: each has its own. `has_keys`: whether
-        one may have KEYS. Returns where each went, and the queue offset of the first. Raises
-        StoreUnavailable, MessageRejected.
+        `unique_key`: that of the batch, which all messages have; empty if each has its own. `has_keys`:
+        whether a message may have KEYS.
         """
         count = len(messages.bodies)
         if not count:
@@ -205,7 +203,7 @@ class Appender:
     def _enter(
         self, queue: ConsumeQueue, entry: tuple[int, int, int, int, int], unique_key: bytes, keys: bytes
     ) -> None:
-        """The same three steps stand in `put`: a call there costs as much as one of them."""
+        """Make a message's entries. `put` repeats these steps: a call costs as much as one of them."""
         queue.put(*entry)
         self._on_arrival(queue)
         self._index.put(queue.topic, unique_key, keys, entry[0], entry[3])
@@ -218,7 +216,7 @@ class Appender:
         keyed: BatchMessages | None,
         timestamp_ms: int,
     ) -> None:
-        """`keyed`: the messages, None where all have the unique key and no other."""
+        """Make a batch's entries. `keyed`: its messages; None if all have the unique key and no other."""
         queue.put_many(packed.entries)
         self._on_arrival(queue)
         if keyed is None:
@@ -230,7 +228,7 @@ class Appender:
                 keys = find_property(properties, b"KEYS") or b""
                 self._index.put(queue.topic, key, keys, offset, timestamp_ms)
 
-    # --- topics of batches ---
+    # --- batches stored as one record ---
 
     def put_unit(
         self,
@@ -245,10 +243,10 @@ class Appender:
         born_host: bytes,
         unique_key: bytes,
     ) -> Placed:
-        """Append a batch of `count` messages as one record, as `put` does a message.
+        """Append a batch of `count` messages as one record. Raises StoreUnavailable, MessageRejected.
 
-        Number and first offset go into the properties, which its entry is made of again (Apache RocketMQ
-        5.3.3, BatchConsumeQueue.assignQueueOffset).
+        Recovery rebuilds the batch's entry from its properties, so they get the number of messages and the
+        first offset (Apache RocketMQ 5.3.3, BatchConsumeQueue.assignQueueOffset).
         """
         properties += b"INNER_NUM\x01%d\x02INNER_BASE\x01%d\x02" % (count, queue.next_offset)
         if len(properties) > template.max_properties_bytes:
@@ -288,7 +286,7 @@ class Appender:
     # --- synchronous flushing ---
 
     def flushed(self, offset: int) -> None:
-        """The log is on the disk up to `offset`: enter what was appended before it."""
+        """Make the entries of messages before `offset`, up to which the log is on disk."""
         unflushed = self._unflushed
         while unflushed and unflushed[0].end <= offset:
             unflushed.popleft().enter()
@@ -298,7 +296,7 @@ class Appender:
 
     @property
     def entries_end(self) -> int:
-        """Up to here in the log every message is entered."""
+        """The log offset up to which every message has its entries."""
         return self._unflushed[0].begin if self._unflushed else self._log.max_offset
 
     # --- errors ---

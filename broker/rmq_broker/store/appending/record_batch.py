@@ -1,7 +1,7 @@
-"""The records and queue entries of several messages, made column by column.
+"""Packing the records and queue entries of a batch column by column.
 
-A record packed by itself takes some two dozen steps of the interpreter. The same fields of all messages of a
-batch are packed by one call and spread over copies of the first message's head.
+Packing a record by itself takes some two dozen steps of the interpreter. Here a field of all messages is
+packed by one call, and its bytes are spread over copies of the first message's head.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from ..log.record import RecordTemplate
 from ..queues.consume_queue import QUEUE_ENTRY, QUEUE_ENTRY_BYTES
 
-# With fewer messages the columns cost more than they save.
+# For fewer messages, packing by columns costs more than it saves.
 _COLUMNS_FROM: Final = 5
 _PARTS: Final = 5  # of a record: head, body, topic and length of the properties, own properties, shared ones
 _CRC_AT: Final = 8
@@ -33,7 +33,7 @@ _pack_length: Final = Struct(">h").pack
 
 
 class BatchMessages(NamedTuple):
-    """Messages of one target, as columns: each message has the shared properties behind its own."""
+    """Messages of one target as columns; each message has its own properties, then the shared ones."""
 
     flags: Sequence[int]
     bodies: Sequence[bytes]
@@ -42,24 +42,24 @@ class BatchMessages(NamedTuple):
     tags_codes: Sequence[int]
 
     def lengths(self) -> BatchLengths:
-        """How long they are: to be looked at once."""
+        """Return the lengths, to be computed once."""
         return BatchLengths(list(map(len, self.bodies)), list(map(len, self.own_properties)))
 
 
 class BatchLengths(NamedTuple):
-    """Lengths of the messages of a batch: bodies, and own properties."""
+    """Lengths in bytes of the bodies and of the own properties of a batch's messages."""
 
     bodies: list[int]
     own_properties: list[int]
 
     def record_bytes(self, template: RecordTemplate, shared_properties: bytes) -> int:
-        """What the records of all of them take."""
+        """Return the size of all records together."""
         fixed_bytes = template.fixed_bytes + len(shared_properties)
         return fixed_bytes * len(self.bodies) + sum(self.bodies) + sum(self.own_properties)
 
 
 class PackedBatch(NamedTuple):
-    """Records and queue entries of a batch, and where each record goes and how large it is."""
+    """Packed records and queue entries of a batch, and each record's log offset and size."""
 
     records: bytes
     entries: bytes
@@ -68,7 +68,7 @@ class PackedBatch(NamedTuple):
 
 
 class BatchStamp(NamedTuple):
-    """Where a batch goes, and what all of its messages say of their way here."""
+    """Where a batch is stored, and its messages' common times and host."""
 
     queue_offset: int
     physical_offset: int
@@ -80,7 +80,7 @@ class BatchStamp(NamedTuple):
 def pack_batch(
     template: RecordTemplate, messages: BatchMessages, lengths: BatchLengths, stamp: BatchStamp
 ) -> PackedBatch:
-    """The records of the messages, one behind the other, each as `RecordTemplate.pack` makes it.
+    """Pack the messages' records, one after the other, each as `RecordTemplate.pack` makes it.
 
     `lengths` are those of the messages.
     """
@@ -146,7 +146,7 @@ def _by_columns(
         sizes = [size] * count
         offsets = range(stamp.physical_offset, stamp.physical_offset + size * count, size)
     else:
-        sizes = [fixed_bytes + ours + theirs for ours, theirs in zip(body_lengths, own_lengths, strict=True)]
+        sizes = [fixed_bytes + body + own for body, own in zip(body_lengths, own_lengths, strict=True)]
         offsets = list(accumulate(sizes[:-1], initial=stamp.physical_offset))
         packed_sizes = pack(f">{count}i", *sizes)
         _spread(packed_sizes, 4, heads, 0, step)
@@ -167,7 +167,7 @@ def _by_columns(
         queue_offsets = range(stamp.queue_offset, stamp.queue_offset + count)
         _spread(pack(f">{count}q", *queue_offsets), 8, heads, _QUEUE_OFFSET_AT, step)
     packed_offsets = pack(f">{count}q", *offsets)
-    # Offsets that are close to each other differ in their last three bytes.
+    # Offsets that are close together differ in their last three bytes.
     same = 5 if offsets[0] >> 24 == offsets[-1] >> 24 else 0
     _spread(packed_offsets, 8, heads, _PHYSICAL_OFFSET_AT, step, same)
     _spread(packed_offsets, 8, entries, 0, QUEUE_ENTRY_BYTES, same)
@@ -179,12 +179,12 @@ def _by_columns(
 
 
 def _spread(column: bytes, width: int, rows: bytearray, at: int, step: int, same: int = 0) -> None:
-    """Write a column's values, `width` bytes each, into the rows, whose first `same` bytes are right."""
+    """Write a column's values of `width` bytes into the rows, except the first `same` bytes of each."""
     for byte in range(same, width):
         rows[at + byte :: step] = column[byte::width]
 
 
 @lru_cache(maxsize=4096)
 def _cutter(size: int, count: int) -> Callable[[bytearray], tuple[Any, ...]]:
-    """Cuts `count` pieces of `size` bytes."""
+    """Return a function that cuts `count` pieces of `size` bytes."""
     return Struct(f"{size}s" * count).unpack

@@ -1,7 +1,8 @@
-"""Following another broker's log: its bytes are appended as they are, and entered from what they say.
+"""Replicating another broker's log: its bytes are appended unchanged, and entries are made from its records.
 
-Apache RocketMQ 5.3.3, DefaultMessageStore.appendToCommitLog and ReputMessageService. Apache writes whatever
-comes; here a record gets into the log when all of it has come, so that a killed process leaves whole ones.
+Apache RocketMQ 5.3.3, DefaultMessageStore.appendToCommitLog and ReputMessageService. Apache's broker writes
+the bytes as they arrive. Here a record is appended once it is complete, so that a crash of the process leaves
+complete records only.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _unpack_head: Final = Struct(">ii").unpack_from
 
 
 class Replica:
-    """Appends and enters; belongs to the loop's thread."""
+    """Appends bytes and makes entries; belongs to the event loop's thread."""
 
     def __init__(
         self,
@@ -43,25 +44,25 @@ class Replica:
         self._dispatcher = Dispatcher(
             queues, commit_log, {}, fill_gaps=True, index=self._enter_in_index, levels=levels
         )
-        self._begin = 0  # where a log without any file is to begin
-        # What has come of a record that has not come to its end; no more than fits a file.
+        self._begin = 0  # the offset at which a log without files begins
+        # The beginning of an incomplete record; at most the size of a file.
         self._pending = bytearray()
-        # Records that are in the log and not entered yet: nothing stays here unless that fails.
+        # Records in the log without entries; empty unless entering failed.
         self._to_enter: deque[RecordSummary] = deque()
 
     @property
     def entries_end(self) -> int:
-        """Up to here in the log every message is entered."""
+        """The log offset up to which every message has its entries."""
         return self._to_enter[0].physical_offset if self._to_enter else self._log.max_offset
 
     def append(self, offset: int, data: bytes) -> None:
-        """Append bytes that stand at `offset` in the other log: those behind the bytes that came last.
+        """Append bytes of the other log from `offset` on, where the bytes before them ended.
 
-        They may end anywhere: the beginning of a record that has not come to its end is kept in memory. Who
-        has begun anew meanwhile goes on where the log ends, and sends it again.
+        They may end anywhere: the beginning of an incomplete record is kept in memory. After a restart the
+        sender continues at the end of the log, and sends that beginning again.
 
-        Raises ValueError for bytes that do not follow and for what is no record, OSError. The log then ends
-        behind a whole record still, and goes on from there.
+        Raises OSError, and ValueError for bytes that do not follow or are no record. The log still ends with
+        a complete record then, and is continued from there.
         """
         if offset != self._end + len(self._pending):
             self._go_on_at(offset)
@@ -85,7 +86,7 @@ class Replica:
         self._pending.clear()
 
     def _append_part(self) -> bool:
-        """Append the whole records that have come, those of one file; False where there is none."""
+        """Append the complete records of one file; False if there is none."""
         begin = self._end
         room = self._log.next_file_offset(begin) - begin
         records: list[RecordSummary] = []
@@ -103,7 +104,7 @@ class Replica:
         return True
 
     def _whole_size(self, position: int, room: int) -> int:
-        """How long the record is, or the blank, that begins there; 0 where not all of it has come."""
+        """The size of the record or blank that begins at `position`; 0 if it is incomplete."""
         if position + HEAD_BYTES > len(self._pending):
             return 0
         size, magic = _unpack_head(self._pending, position)
@@ -113,7 +114,7 @@ class Replica:
         return int(size) if position + size <= len(self._pending) else 0
 
     def _record_at(self, position: int, size: int) -> RecordSummary | None:
-        """The record that has come; None for a blank."""
+        """The complete record at `position`; None for a blank."""
         if _unpack_head(self._pending, position)[1] == MAGIC_BLANK:
             return None
         record = parse_record(bytes(self._pending[position : position + size]), 0, self._end + position)
@@ -123,7 +124,7 @@ class Replica:
 
     def _no_record_at(self, position: int) -> ValueError:
         return ValueError(
-            f"what came for {self._end + position} is no sound record of a log with files of this size"
+            f"the bytes of {self._end + position} are no valid record of a log with files of this size"
         )
 
     def _enter(self) -> None:

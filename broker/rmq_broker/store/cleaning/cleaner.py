@@ -1,11 +1,11 @@
-"""Deleting old messages: files of the log, the oldest first, and then what points into them.
+"""Deleting old messages: commit log files, the oldest first, then queue entries and index files.
 
 When and which: Apache RocketMQ 5.3.3, DefaultMessageStore (CleanCommitLogService, CleanConsumeQueueService).
 
-A file's name goes first, and the file only with the last of its readers. To give the blocks of a file of
-1 GiB back takes ext4 a quarter of a second, so that has to happen in a thread. (Cutting it down in steps
-first was tried: other files' fsyncs waited just as long, and who reads it meanwhile, a backup say, would find
-it short.)
+A file's name is removed first; the file itself goes with its last reader. Freeing the blocks of a file of
+1 GiB takes ext4 a quarter of a second, so it is done in a thread. (Truncating the file in steps first was
+tried: other files' fsyncs waited just as long, and a concurrent reader, such as a backup, would find the file
+short.)
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from .disk_space import DiskLevel, DiskSpace
 
 log = logging.getLogger("rmq.store.cleaning")
 
-# How often the disk is looked at. A full one more often: who waits for space waits no longer than that.
+# How often the use of the disk is checked; a full disk is checked more often.
 _CHECK_SECONDS: Final = 5.0
 _CHECK_FULL_SECONDS: Final = 1.0
-# Queues that are cleaned in one go, in two or three milliseconds, and the pause before the next: there may be
-# 20,000 of them, and who cleans them keeps the loop from running.
+# How many queues are cleaned at a time, in two or three milliseconds, and the pause before the next: there
+# may be 20,000 queues, and cleaning them keeps the event loop from running.
 _SLICE: Final = 20
 _PAUSE_SECONDS: Final = 0.005
-# A request holds for the time of so many rounds (as Apache).
+# A request to delete is valid for the time of so many rounds (as with Apache's broker).
 _REQUESTED_ROUNDS: Final = 20
-# Files that only wait to be flushed are looked at again so soon. The flusher gets to them by itself, at a
-# pace that disk and queues bear: a flush from here would be one more, of all queues, at anybody's request.
+# How soon a file is tried again that only needs a flush. The cleaner does not flush: the flusher does, at a
+# pace that disk and queues can sustain, and any client could request more flushes of all queues otherwise.
 _FLUSH_PAUSE_MS: Final = 1000
 _HOUR_MS: Final = 3_600_000
 
 _Arguments = ParamSpec("_Arguments")
 _T = TypeVar("_T")
-_P = TypeVar("_P", bound="PointsIntoLog")
+_P = TypeVar("_P", bound="LogReferrer")
 
 
 class CleanableLog(Protocol):
-    """The commit log, as far as it is needed here; everything on the loop's thread."""
+    """The commit log, as the cleaner uses it, on the event loop's thread."""
 
     @property
     def min_offset(self) -> int:
@@ -56,31 +56,31 @@ class CleanableLog(Protocol):
 
     @property
     def oldest_file(self) -> Path | None:
-        """The first file, if it may be removed."""
+        """The first file, if it may be deleted."""
 
     @property
     def oldest_waits_for_flush(self) -> bool:
-        """Whether the first file may be removed as soon as it and its messages' entries are on the disk."""
+        """Whether the first file may be deleted as soon as it and its messages' entries are flushed."""
 
     def remove_oldest(self) -> None:
-        """Begin with the second file from now on."""
+        """Let the log begin with the second file."""
 
 
-class PointsIntoLog(Protocol):
-    """A queue, or all index files."""
+class LogReferrer(Protocol):
+    """A part with log offsets in files: a queue, or the index."""
 
     def delete_before(self, log_begin: int) -> int:
-        """Forget what is not in the log any more; how many files were deleted.
+        """Drop references to messages before `log_begin`; return how many files were deleted.
 
-        Blocks, and raises OSError; called in a thread while others read and write.
+        Called in a thread while other threads read and write. Raises OSError; blocks.
         """
 
 
-class CleanableQueue(PointsIntoLog, Protocol):
-    """A consume queue, as far as it is needed here."""
+class CleanableQueue(LogReferrer, Protocol):
+    """A consume queue, as the cleaner uses it."""
 
     def advance_min(self, log_begin: int) -> None:
-        """Begin with the first message that is still in the log. As `delete_before`, but for the files."""
+        """Let the queue begin with the first message that is still in the log; delete no files."""
 
 
 @dataclass(slots=True)
@@ -92,22 +92,22 @@ class CleaningStatistics:
     queue_files_deleted: int = 0
     index_files_deleted: int = 0
     failures: int = 0
-    last_round_ms: int = 0  # when; 0: there was none yet
+    last_round_ms: int = 0  # time of the last round; 0 before the first
 
 
 class Cleaner:
-    """Looks at the disk and the clock, and deletes what it is time for; belongs to the loop's thread."""
+    """Deletes files by age, time of day and use of the disk; belongs to the event loop's thread."""
 
     def __init__(
         self,
         commit_log: CleanableLog,
         queues: Iterable[CleanableQueue],
-        indexes: Sequence[PointsIntoLog],
+        indexes: Sequence[LogReferrer],
         disk: DiskSpace,
         settings: CleaningSettings,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`queues` is gone through anew in each round: it may grow and shrink."""
+        """`queues` is iterated over in each round: it may grow and shrink."""
         self._log = commit_log
         self._queues = queues
         self._indexes = indexes
@@ -123,7 +123,7 @@ class Cleaner:
         self._next_round_ms = 0
         self._log_again_ms = 0  # after a failure: when to try again
         self._behind_again_ms = 0
-        # Before here in the log nothing points any more; 0 after a start: it is not known.
+        # No queue or index refers to the log before this offset; 0 after a start: unknown.
         self.cleaned_to = 0
         self._is_stuck = False
         self.statistics = CleaningStatistics()
@@ -133,25 +133,25 @@ class Cleaner:
     async def run(self) -> None:
         """Clean until `stop` is called or the task is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._look_again_and_again(), name="clean the log")
-            tasks.create_task(self._follow_again_and_again(), name="clean behind the log")
+            tasks.create_task(self._run_log_rounds(), name="clean the log")
+            tasks.create_task(self._run_queue_rounds(), name="clean behind the log")
 
-    async def _look_again_and_again(self) -> None:
+    async def _run_log_rounds(self) -> None:
         while not self._stopping:
             await self.look()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._pause_seconds())
             self._wake.clear()
 
-    async def _follow_again_and_again(self) -> None:
-        """Many queues take their time: the disk has to be looked at meanwhile."""
+    async def _run_queue_rounds(self) -> None:
+        """Clean queues and index after each round, while the other task goes on checking the disk."""
         while not self._stopping:
             await self._round_done.wait()
             self._round_done.clear()
             await self.follow()
 
     async def stop(self) -> None:
-        """Delete no more; when this returns nothing is under way."""
+        """Delete no more; when this returns, no deletion is running."""
         self._stopping = True
         self._wake.set()
         self._round_done.set()
@@ -161,15 +161,17 @@ class Cleaner:
     # --- on request ---
 
     def delete_expired(self) -> None:
-        """Delete all files that are too old, now, whatever the hour; returns at once."""
-        log.info("files older than %d hours are deleted on request", self._settings.file_reserved_hours)
+        """Delete all expired files now, at any hour; returns at once."""
+        log.info(
+            "deletion of expired files requested file_reserved_hours=%d", self._settings.file_reserved_hours
+        )
         rounds_ms = _REQUESTED_ROUNDS * self._settings.clean_resource_interval_ms
         self._requested_until_ms = self._now_ms() + rounds_ms
         self._next_round_ms = self._log_again_ms = 0
         self._wake.set()
 
     async def clean_queues(self) -> None:
-        """Have queues and index forget what is not in the log any more; returns when they have."""
+        """Drop references to deleted messages from queues and index; returns when that is done."""
         async with self._behind_log:
             self.cleaned_to = self._behind_again_ms = 0
             await self._clean_behind_log()
@@ -177,7 +179,7 @@ class Cleaner:
     # --- rounds ---
 
     async def look(self) -> None:
-        """Ask how full the disk is, and delete the files of the log that it is time for."""
+        """Check the use of the disk, and delete the log files that are due."""
         async with self._in_log:
             if self._stopping:
                 return
@@ -191,13 +193,13 @@ class Cleaner:
             self.statistics.last_round_ms = now_ms
             deleted = await self._clean_log(level)
             if self._is_requested and deleted == self._settings.delete_file_batch_max:
-                self._next_round_ms = 0  # there may be more: somebody waits for them to go
+                self._next_round_ms = 0  # more files may be due, and their deletion was requested
             elif self._is_needed_now and self._log.oldest_waits_for_flush:
                 self._next_round_ms = min(self._next_round_ms, now_ms + _FLUSH_PAUSE_MS)
             self._round_done.set()
 
     async def follow(self) -> None:
-        """Have queues and index forget what was deleted from the log, where anything was."""
+        """Drop references to messages that were deleted from the log, if any were."""
         async with self._behind_log:
             await self._clean_behind_log()
 
@@ -216,13 +218,13 @@ class Cleaner:
     # --- the log ---
 
     async def _clean_log(self, level: DiskLevel) -> int:
-        """Delete files of the log, `deleteFileBatchMax` at most; how many."""
+        """Delete at most `deleteFileBatchMax` log files; return how many."""
         if self._now_ms() < self._log_again_ms:
             return 0
         for deleted in range(self._settings.delete_file_batch_max):
             path = self._log.oldest_file
             if path is None:
-                self._complain_if_stuck(level)
+                self._warn_if_stuck(level)
             if self._stopping or path is None or not await self._is_due(path, level):
                 return deleted
             if deleted:
@@ -230,7 +232,7 @@ class Cleaner:
             if not await self._delete_log_file(path):
                 return deleted
             self._is_stuck = False
-            # By force only as much as it takes: with the space back, what is left is left for its time.
+            # Files that are not expired are deleted only until there is enough space.
             level = await _in_thread(self._disk.check)
         return self._settings.delete_file_batch_max
 
@@ -243,7 +245,7 @@ class Cleaner:
         try:
             modified_ms = (await _in_thread(path.stat)).st_mtime_ns // 1_000_000
         except FileNotFoundError:
-            return True  # somebody else has deleted it
+            return True  # deleted by another program
         except OSError as error:
             self._log_failed(error)
             return False
@@ -253,10 +255,10 @@ class Cleaner:
         return datetime.fromtimestamp(self._clock()).hour in self._settings.delete_hours
 
     async def _delete_log_file(self, path: Path) -> bool:
-        """Delete the first file of the log; False where that failed.
+        """Delete the first file of the log; False if that failed.
 
-        The log lets go of it only then: a file that stays has to be followed by the next one when the
-        directory is opened again.
+        The log drops the file only after that: a file that could not be deleted has to be followed by the
+        next one when the directory is opened again.
         """
         try:
             descriptor = await _in_thread(_unlink, path)
@@ -264,20 +266,20 @@ class Cleaner:
             self._log_failed(error)
             return False
         self._log.remove_oldest()
-        freed_bytes = await _in_thread(_give_back, descriptor)
+        freed_bytes = await _in_thread(_free_blocks, descriptor)
         self.statistics.log_files_deleted += 1
         self.statistics.log_bytes_freed += freed_bytes
-        log.info("%s deleted, the log begins at %d", path, self._log.min_offset)
+        log.info("log file deleted path=%s log_begin=%d", path, self._log.min_offset)
         return True
 
     def _log_failed(self, error: OSError) -> None:
         self._log_again_ms = self._now_ms() + self._settings.redelete_hanged_file_interval_ms
         self._failed(error)
 
-    def _complain_if_stuck(self, level: DiskLevel) -> None:
+    def _warn_if_stuck(self, level: DiskLevel) -> None:
         if level >= DiskLevel.FORCE and not self._is_stuck:
             self._is_stuck = True
-            log.warning("the disk is nearly full, and the commit log has no file that could be deleted")
+            log.warning("disk nearly full, and no commit log file can be deleted; add disk space")
 
     # --- queues and index ---
 
@@ -288,7 +290,7 @@ class Cleaner:
         statistics = self.statistics
         failures = statistics.failures
         queues = list(self._queues)
-        # First of all consumers are told where to go on: with the pauses between, files may take minutes.
+        # Consumers need the new first offsets at once. Deleting the files may take minutes, with its pauses.
         await self._each(queues, lambda queue: _advance_min(queue, log_begin))
         statistics.queue_files_deleted += await self._each(
             queues, lambda queue: queue.delete_before(log_begin)
@@ -302,7 +304,7 @@ class Cleaner:
             self.cleaned_to = log_begin
 
     async def _each(self, those: Sequence[_P], clean: Callable[[_P], int]) -> int:
-        """Clean all of them in a thread, with pauses; how many files were deleted."""
+        """Clean all of them in a thread, with pauses; return how many files were deleted."""
         deleted = 0
         rest = iter(those)
         while not self._stopping:
@@ -315,7 +317,7 @@ class Cleaner:
         return deleted
 
     def _slice(self, rest: Iterator[_P], clean: Callable[[_P], int]) -> tuple[int, bool]:
-        """Go on until files were deleted, for so many at most; how many, and whether that was the last."""
+        """Clean the next few until files are deleted; return how many, and whether that was the last."""
         for _ in range(_SLICE):
             one = next(rest, None)
             if one is None:
@@ -334,7 +336,7 @@ class Cleaner:
     def _failed(self, error: OSError) -> None:
         self.statistics.failures += 1
         seconds = self._settings.redelete_hanged_file_interval_ms / 1000
-        log.error("what is old cannot be deleted, tried again in %.0f s: %s", seconds, error)
+        log.error("deletion failed cause=%s; tried again in %.0f s", error, seconds)
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
@@ -352,14 +354,14 @@ def _advance_min(queue: CleanableQueue, log_begin: int) -> int:
 
 
 def _unlink(path: Path) -> int | None:
-    """Take a file's name away; a descriptor that keeps it, None where there was none. Raises OSError."""
+    """Remove a file's name; return a descriptor that keeps the file, None if none existed. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
         path.unlink(missing_ok=True)
-        # In this order also after a power cut: a log that lacks a file between others cannot be opened.
+        # Names have to disappear in order also after a power cut: a log with a gap cannot be opened.
         sync_folder(path.parent)
     except BaseException:
         os.close(descriptor)
@@ -367,8 +369,8 @@ def _unlink(path: Path) -> int | None:
     return descriptor
 
 
-def _give_back(descriptor: int | None) -> int:
-    """Let go of a file without a name; the bytes on disk that go with it, now or with its last reader."""
+def _free_blocks(descriptor: int | None) -> int:
+    """Close a file without a name; return the bytes on disk that are freed, now or by its last reader."""
     if descriptor is None:
         return 0
     try:

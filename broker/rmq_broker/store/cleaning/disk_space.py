@@ -1,9 +1,9 @@
-"""How full the disk is, and what follows from it.
+"""The use of the disk, and its four levels: from which on files are deleted, and messages refused.
 
-The four levels and their settings are those of Apache RocketMQ 5.3.3 (DefaultMessageStore's
-CleanCommitLogService). There, a broker that has become read-only accepts messages again only when the disk is
-used less than the level at which files are deleted by force, which a disk that others fill too may never be:
-here each level ends where it begins.
+The levels and their settings are those of Apache RocketMQ 5.3.3 (DefaultMessageStore's
+CleanCommitLogService). Apache's broker, once it is read-only, accepts messages again only below the level at
+which files are deleted at any age. A disk that other programs fill, too, may never get there. Here each level
+ends at the ratio at which it begins.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _CAUSE: Final = "disk space"
 
 
 class DiskLevel(enum.IntEnum):
-    """What has to be done, the harder the more."""
+    """What the use of the disk requires."""
 
     ENOUGH = 0  # nothing
-    CLEAN = 1  # delete the files that are too old, whatever the hour
-    FORCE = 2  # delete the oldest files, whatever their age
-    REFUSE = 3  # the same, and take no more messages until there is space
+    CLEAN = 1  # delete expired files at any hour
+    FORCE = 2  # delete the oldest files at any age
+    REFUSE = 3  # as FORCE, and refuse messages until there is space
 
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
     """The use of the disk that a folder is on, as `df` counts it.
 
-    What is reserved for root counts neither as used nor as there.
+    Blocks reserved for root count neither as used nor as available.
     """
 
     folder: Path
@@ -45,38 +45,38 @@ class DiskUse:
 
     @classmethod
     def of(cls, folder: Path, statvfs: Callable[[Path], os.statvfs_result] = os.statvfs) -> DiskUse:
-        """The use now. Raises OSError, FileNotFoundError where there is no such folder; blocks."""
+        """Return the present use. Raises OSError, FileNotFoundError if the folder does not exist; blocks."""
         disk = statvfs(folder)
         used_blocks = disk.f_blocks - disk.f_bfree
         return cls(folder, used_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     @property
     def ratio(self) -> float:
-        """Share in use, from 0 to 1."""
+        """The share in use, from 0 to 1."""
         return self.used_bytes / max(self.used_bytes + self.available_bytes, 1)
 
     def is_above(self, percent: int) -> bool:
-        """Whether more than so much is in use; exact, as Apache's rounding up to whole percents is."""
+        """Whether more than so much is in use; exact, as Apache's rounding up to whole percents."""
         return self.used_bytes * 100 > percent * (self.used_bytes + self.available_bytes)
 
 
-class TakesRefusals(Protocol):
-    """Who keeps messages from being accepted (`health.WriteHealth`); both may be called from any thread."""
+class RefusalSwitch(Protocol):
+    """Refuses and accepts messages (WriteHealth), from any thread."""
 
     def refuse(self, cause: str, reason: str) -> None:
-        """Accept nothing from now on."""
+        """Refuse messages from now on because of `cause`."""
 
     def allow(self, cause: str) -> None:
-        """`cause` is no reason any more."""
+        """Remove `cause`."""
 
 
 class DiskSpace:
-    """Knows how full the disks of log and queues are, as of the last `check`."""
+    """The use of the disks of log and queues, as of the last `check`."""
 
     def __init__(
         self,
         settings: StoreSettings,
-        health: TakesRefusals,
+        health: RefusalSwitch,
         statvfs: Callable[[Path], os.statvfs_result] = os.statvfs,
     ) -> None:
         self._settings = settings
@@ -90,9 +90,9 @@ class DiskSpace:
         self.failures = 0
 
     def check(self) -> DiskLevel:
-        """Ask the file systems, refuse messages or allow them again; blocks for as long as they take.
+        """Read the use of the disks, and refuse messages or accept them again.
 
-        Where they do not answer all stays as it was. One thread at a time.
+        If a file system does not answer, nothing changes. One thread at a time; blocks.
         """
         try:
             log_use = self._use_of(self._settings.commit_log_dir)
@@ -100,12 +100,12 @@ class DiskSpace:
         except OSError as error:
             self.failures += 1
             if not self._is_unknown:
-                log.error("how full the disk is cannot be found out, it is tried again: %s", error)
+                log.error("disk use unknown cause=%s; tried again", error)
             self._is_unknown = True
             return self.level
         self._is_unknown = False
         self.log_use, self.queue_use = log_use, queue_use
-        # Of the two the one that asks for more; on one disk, the log's.
+        # The higher level of the two counts; if both are on one disk, the log's.
         level, use = self._level_of(log_use), log_use
         if self._level_of(queue_use) > level:
             level, use = self._level_of(queue_use), queue_use
@@ -118,7 +118,7 @@ class DiskSpace:
         try:
             return DiskUse.of(folder, self._statvfs)
         except FileNotFoundError:
-            # Not made yet: it will be on the disk of the folder that it is to be in.
+            # The folder does not exist yet: it will be on the disk of its parent.
             if folder == folder.parent:
                 raise
             return self._use_of(folder.parent)
@@ -139,12 +139,12 @@ class DiskSpace:
             self.refusal = self._refusal(use)
             self._health.refuse(_CAUSE, self.refusal)
             if before is not level:
-                log.error("no more messages are accepted: %s", self.refusal)
+                log.error("messages refused: %s", self.refusal)
             return
         self.refusal = None
         if before is DiskLevel.REFUSE:
             self._health.allow(_CAUSE)
-            log.warning("messages are accepted again: %s", _text(use))
+            log.warning("messages accepted again: %s", _text(use))
         elif level > before:
             log.warning("%s: %s", _text(use), _FOLLOWS[level])
         elif level < before:
@@ -153,15 +153,15 @@ class DiskSpace:
     def _refusal(self, use: DiskUse) -> str:
         return (
             f"{_text(use)}, more than diskSpaceWarningLevelRatio="
-            f"{self._settings.disk_space_warning_level_ratio} allows. Free some space, or have old messages "
+            f"{self._settings.disk_space_warning_level_ratio} allows. Free some space, or let messages be "
             "deleted earlier (fileReservedTime, diskMaxUsedSpaceRatio); messages are accepted again as soon "
             "as there is space"
         )
 
 
 _FOLLOWS: Final = {
-    DiskLevel.CLEAN: "files that are too old are deleted whatever the hour (diskMaxUsedSpaceRatio)",
-    DiskLevel.FORCE: "the oldest files are deleted whatever their age (diskSpaceCleanForciblyRatio)",
+    DiskLevel.CLEAN: "expired files are deleted at any hour (diskMaxUsedSpaceRatio)",
+    DiskLevel.FORCE: "the oldest files are deleted at any age (diskSpaceCleanForciblyRatio)",
 }
 
 

@@ -1,4 +1,4 @@
-"""Index entries from the log: for what was appended while no index file could take it."""
+"""Making index entries from the log, for messages that were appended while no index file could take them."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ _UNIQUE_KEY: Final = PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX.encode()
 _KEYS: Final = PROPERTY_KEYS.encode()
 _LOOK_AT_CLOCK_EVERY: Final = 16
 
-# Between two slices, while the loop has other work; less where the log grows as fast as the catch-up walks.
+# Between two slices while the event loop has other work; less if the log grows as fast as the catch-up reads.
 MAX_PAUSE_S: Final = 0.003
 _MIN_PAUSE_S: Final = 0.0002
-# A loop whose thread computed for no longer than that in a pause has nothing else to do: pauses get shorter.
+# If the event loop's thread was busy for no longer than that in a pause, it is idle: pauses get shorter.
 _IDLE_S: Final = 0.000_15
 _SHORTER: Final = 0.8
 _LONGER: Final = 2.0
 _SLICES_PER_LOOK: Final = 100
-# Read into memory at a time, in a thread. What is less has just been appended.
+# How much is read into memory at a time, in a thread. Less than the second figure has just been appended.
 _WARM_BYTES: Final = 4 << 20
 _WORTH_WARMING_BYTES: Final = 64 << 10
 
-# Topic, unique key, keys, physical offset, store time in ms; False where no index file can take it now.
+# Enters a message: topic, unique key, keys, physical offset, store time in ms. False: no file can take it.
 Enter = Callable[[str, bytes, bytes, int, int], bool]
 
 
 class LogRecords(Protocol):
-    """The log as the catch-up reads it."""
+    """The log, as the catch-up reads it."""
 
     @property
     def min_offset(self) -> int:
-        """Where the log begins."""
+        """The offset where the log begins."""
 
     @property
     def max_offset(self) -> int:
-        """Up to here entries of messages are made: what is appended behind it will be put."""
+        """The offset up to which entries are made: messages appended behind it will be put."""
 
     def records_from(self, offset: int) -> Iterator[RecordSummary]:
-        """The valid records from `offset` on, up to `max_offset`, in order.
+        """Iterate over the valid records from `offset` to `max_offset`, in order.
 
-        `offset` is where a record begins, or may: blanks and damaged places are passed over.
+        A record should begin at `offset`; blanks and damage are skipped.
         """
 
     def warm(self, offset: int, size: int) -> None:
-        """Bring so many bytes of the log into memory, so that reading them does not block; blocks."""
+        """Read bytes of the log into the page cache, so that a later read does not block. Blocks."""
 
 
 class IndexCatchUp:
-    """Walks the log in slices short enough for the event loop."""
+    """Makes entries from the log in slices that are short enough for the event loop."""
 
     __slots__ = (
         "_behind_before",
@@ -80,8 +80,8 @@ class IndexCatchUp:
         self.start_at(0)
 
     def start_at(self, position: int, entered: int = -1) -> None:
-        """Go on from `position`; a message at `entered` is in the index already."""
-        self.position = position  # what begins before it is in the index
+        """Continue at `position`; a message at `entered` is in the index already."""
+        self.position = position  # messages before it are in the index
         self.pause_s = self._longest_pause_s = MAX_PAUSE_S
         self._entered = entered
         self._warmed_to = position
@@ -90,11 +90,11 @@ class IndexCatchUp:
 
     @property
     def behind_bytes(self) -> int:
-        """How much of the log is left to look at."""
+        """Bytes of the log that are left to read."""
         return max(0, self._log.max_offset - self.position)
 
     async def warm(self) -> None:
-        """See to it that the next slices find the log in memory."""
+        """Read the log of the next slices into memory."""
         if self.position < self._warmed_to - _WARM_BYTES // 4:
             return
         start = max(self.position, self._warmed_to)
@@ -104,10 +104,10 @@ class IndexCatchUp:
             self._warmed_to = start + size
 
     def run_slice(self, budget_s: float) -> bool:
-        """Make entries for so many seconds; True once the end of the log is reached.
+        """Make entries for `budget_s` seconds; True if the end of the log was reached.
 
-        Raises OSError where the disk is full, and stops early where no index file is ready: `position` says
-        how far it came.
+        Stops early if no index file can take entries. `position` is where to continue. Raises OSError if the
+        disk is full.
         """
         timer = self._timer
         until = timer() + budget_s
@@ -127,7 +127,7 @@ class IndexCatchUp:
         return True
 
     def paused(self, busy_s: float) -> None:
-        """A pause has ended, in which the loop's thread computed for `busy_s` seconds."""
+        """Adapt the pauses: in the last one the event loop's thread was busy for `busy_s` seconds."""
         if busy_s <= _IDLE_S:
             self.pause_s *= _SHORTER
         else:

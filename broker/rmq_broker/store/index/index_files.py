@@ -1,4 +1,4 @@
-"""The index files of a store: what was put last is in the last of them.
+"""The index files of a store: the last file takes the new entries.
 
 Apache RocketMQ 5.3.3, IndexService.
 """
@@ -20,16 +20,16 @@ from .keys import index_hash
 
 log = logging.getLogger("rmq.store")
 
-# Not a number, so that Apache's broker passes over it.
+# Not a number, so that Apache's broker ignores it.
 _SPARE_NAME: Final = "rmq_next"
 _NAME_DIGITS: Final = 17
-# The next file is made when so many entries are left: more than half a second of all that one loop can store.
+# The next file is created when so many entries are left: more than one event loop can store in half a second.
 _SPARE_AHEAD_ENTRIES: Final = 4 * ENTRY_STEP
 
 
 @dataclass(frozen=True, slots=True)
 class KeyQueryResult:
-    """Physical offsets, newest first, and how far the index goes: the last message in it, and its time."""
+    """Physical offsets, newest first, and the offset and time of the last message in the index."""
 
     offsets: list[int]
     last_timestamp_ms: int
@@ -39,8 +39,8 @@ class KeyQueryResult:
 class IndexFiles:
     """Owns the files of one folder.
 
-    One thread puts; `prepare` and `flush_full` are for a thread beside it, so that putting never waits for
-    the disk; `look_up` can be called by any.
+    One thread puts. `prepare` and `flush_full` run in another thread, so that putting never waits for the
+    disk. Any thread may call `look_up`.
     """
 
     __slots__ = ("_capacity", "_clock", "_folder", "_slot_count", "_spare", "files", "grew")
@@ -52,16 +52,16 @@ class IndexFiles:
         self._clock = clock
         self._spare: IndexFile | None = None
         self.files: list[IndexFile] = []
-        self.grew = False  # a file was begun or extended since somebody looked
+        self.grew = False  # set when a file is begun or extended
 
     # --- opening ---
 
     def load(self, *, flushed_ms: int | None = None, drop_newer: bool = False) -> None:
-        """Open the files that are there. Raises OSError; blocks.
+        """Open the existing files. Raises OSError; blocks.
 
-        `flushed_ms`, after an unclean stop: files that are full and end then or earlier are on the disk. With
-        `drop_newer` the others are removed, as after a crash of the machine; so is a file that is damaged,
-        and all after it: they are built again from the log, in its order.
+        `flushed_ms`, after an unclean stop: full files that end at this time or earlier are on disk. With
+        `drop_newer`, after a crash of the machine, the others are removed. A damaged file is removed, too,
+        and all files after it: they are rebuilt from the log, in its order.
         """
         (self._folder / _SPARE_NAME).unlink(missing_ok=True)
         paths = self._paths()
@@ -92,21 +92,21 @@ class IndexFiles:
 
     def _remove(self, paths: Sequence[Path], reason: str) -> None:
         names = ", ".join(path.name for path in paths)
-        log.warning("index files are removed, to be built again from the log: %s: %s", names, reason)
+        log.warning("index files removed files=%s cause=%s; rebuilt from the log", names, reason)
         for path in paths:
             path.unlink(missing_ok=True)
 
     def drop_from(self, name: str, reason: str) -> None:
-        """Remove the files from one of this name on. Raises OSError."""
+        """Remove the file of this name and all later ones. Raises OSError."""
         dropped = [file for file in self.files if file.path.name >= name]
         if dropped:
             self._remove([file.path for file in dropped], reason)
             self.files = [file for file in self.files if file.path.name < name]
 
     def drop_unflushed(self, reason: str) -> None:
-        """Remove the first file that is not known to be on the disk, and those after it. Raises OSError.
+        """Remove the first file that may not be on disk, and all later ones. Raises OSError.
 
-        After a failed flush nobody knows what is on the disk, and a second try would not tell.
+        After a failed flush it is unknown which pages are on disk, and a second fsync would not tell.
         """
         for file in self.files:
             if not file.is_flushed:
@@ -114,7 +114,7 @@ class IndexFiles:
                 return
 
     def cut(self, physical_offset: int) -> None:
-        """Take the entries of messages from `physical_offset` on back. Raises OSError."""
+        """Take back the entries of messages from `physical_offset` on. Raises OSError."""
         while self.files:
             last = self.files[-1]
             if last.is_full and not last.is_empty and last.end_offset < physical_offset:
@@ -125,32 +125,32 @@ class IndexFiles:
                 if not last.is_empty:
                     return
             except OSError as error:
-                log.warning("the index file %s cannot be mended, it is built again: %s", last.path, error)
+                log.warning("index file not repaired path=%s cause=%s; it is rebuilt", last.path, error)
             self.files.pop().delete()
 
     # --- putting ---
 
     @property
     def current(self) -> IndexFile | None:
-        """The file that can be written now."""
+        """The file that takes entries now; None if there is none."""
         last = self.files[-1] if self.files else None
         return last if last is not None and last.is_writable and not last.is_full else None
 
     @property
     def end_offset(self) -> int:
-        """Where the last message begins that the files know of; -1 for none."""
+        """The log offset of the last message in the files; -1 for none."""
         return self.files[-1].end_offset if self.files else -1
 
     def put(self, hashes: Sequence[int], physical_offset: int, store_timestamp_ms: int) -> bool:
-        """Add a message under all its keys, or not at all: False where the next file is not there yet.
+        """Add a message under all its keys, or not at all: False if the next file does not exist yet.
 
-        Raises OSError where the disk is full.
+        Raises OSError if the disk is full.
         """
         added = 0
         try:
             for key_hash in hashes:
                 while not self._put_entry(key_hash, physical_offset, store_timestamp_ms):
-                    if not self._make_room(physical_offset, store_timestamp_ms):
+                    if not self._extend(physical_offset, store_timestamp_ms):
                         return False
                 added += 1
         finally:
@@ -162,20 +162,20 @@ class IndexFiles:
         return bool(self.files) and self.files[-1].put(key_hash, physical_offset, store_timestamp_ms)
 
     def put_block(self, key_hash: int, places: bytes, store_timestamp_ms: int) -> int:
-        """Add messages under one key; returns how many of them, fewer where the next file is not there yet.
+        """Add messages under one key; return how many, fewer if the next file does not exist yet.
 
-        Raises OSError where the disk is full; what has been added by then stays.
+        Raises OSError if the disk is full; the messages added before that stay.
         """
         added = 0
         while added < len(places):
             file = self.files[-1] if self.files else None
             if file is not None:
                 added += file.put_block(key_hash, places[added:], store_timestamp_ms) * PLACE_BYTES
-            if added < len(places) and not self._make_room(offset_of(places, added), store_timestamp_ms):
+            if added < len(places) and not self._extend(offset_of(places, added), store_timestamp_ms):
                 break
         return added // PLACE_BYTES
 
-    def _make_room(self, physical_offset: int, store_timestamp_ms: int) -> bool:
+    def _extend(self, physical_offset: int, store_timestamp_ms: int) -> bool:
         file = self.current
         if file is None:
             file = self._take_spare()
@@ -203,7 +203,7 @@ class IndexFiles:
         return file
 
     def _next_name(self) -> str:
-        """The time, as Apache's files are named; later than the last name, whatever the clock says."""
+        """The time, as with Apache's broker, but later than the last name even if the clock was set back."""
         now = datetime.fromtimestamp(self._clock())  # local time, as Apache's
         name = f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03d}"
         if self.files and name <= self.files[-1].path.name:
@@ -211,15 +211,15 @@ class IndexFiles:
         return name
 
     def reopen_last(self) -> None:
-        """Go on with the last file, if it is not full. Raises OSError; blocks."""
+        """Make the last file writable if it is not full. Raises OSError; blocks."""
         if self.files and not self.files[-1].is_full:
             self.files[-1].make_writable()
 
-    # --- beside the loop ---
+    # --- in another thread ---
 
     @property
     def needs_file(self) -> bool:
-        """Whether `prepare` has something to do."""
+        """Whether `prepare` has work to do."""
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_full and not last.is_writable:
             return True
@@ -227,7 +227,7 @@ class IndexFiles:
         return self._spare is None and left <= _SPARE_AHEAD_ENTRIES
 
     def prepare(self) -> None:
-        """Make the last file writable, or the next one. Raises OSError; blocks."""
+        """Make the last file writable, or create the next one. Raises OSError; blocks."""
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_full and not last.is_writable:
             last.make_writable()
@@ -237,15 +237,15 @@ class IndexFiles:
 
     @property
     def needs_flush(self) -> bool:
-        """Whether `flush_full` has something to do."""
+        """Whether `flush_full` has work to do."""
         return any([file.is_full and not file.is_flushed for file in self.files])
 
     def flush_full(self) -> None:
-        """Bring full files onto the disk. Raises OSError; blocks."""
+        """Flush full files. Raises OSError; blocks."""
         self._flush([file for file in self.files if file.is_full and not file.is_flushed])
 
     def flush_all(self) -> None:
-        """Bring everything onto the disk. Raises OSError; blocks."""
+        """Flush all files. Raises OSError; blocks."""
         self._flush(list(self.files))
 
     def _flush(self, files: Sequence[IndexFile]) -> None:
@@ -256,14 +256,14 @@ class IndexFiles:
         sync_folder(self._folder)
 
     def seal_full(self) -> None:
-        """Let the mappings of flushed full files go; in the thread that puts, which may look at them."""
+        """Close the mappings of flushed full files; for the thread that puts, which uses them."""
         for file in self.files:
             if file.is_full and file.is_flushed:
                 file.seal()
 
     @property
     def flushed_timestamp_ms(self) -> int:
-        """Everything stored until then is in files that are full and on the disk; for the checkpoint."""
+        """The store time up to which messages are in full and flushed files; for the checkpoint."""
         time_ms = 0
         for file in list(self.files):
             if not file.is_full or not file.is_flushed:
@@ -272,12 +272,12 @@ class IndexFiles:
         return time_ms
 
     def write_header(self) -> None:
-        """Let the file that is written now say how far it goes."""
+        """Write the header of the file that takes entries now."""
         if (current := self.current) is not None:
             current.write_header()
 
     def delete_before(self, log_begin: int) -> int:
-        """Remove files whose messages are all gone from the log, never the last; returns how many.
+        """Remove files whose messages were all deleted, never the last file; return how many.
 
         Raises OSError.
         """
@@ -293,7 +293,7 @@ class IndexFiles:
             self.files.pop().delete()
 
     def close(self) -> None:
-        """Let the files go; without `flush_all` before it the last may have to be mended."""
+        """Close the files. Without `flush_all` before, the last file may need repair."""
         if self._spare is not None:
             self._spare.seal()
             self._spare.delete()
@@ -306,16 +306,16 @@ class IndexFiles:
 
     @property
     def size_bytes(self) -> int:
-        """What the files take on the disk once they are full."""
+        """Bytes of all files, holes included."""
         return sum([file.size for file in list(self.files)])
 
     @property
     def entry_count(self) -> int:
-        """Entries in all files."""
+        """Number of entries in all files."""
         return sum([file.count - 1 for file in list(self.files)])
 
     def look_up(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
-        """Messages of a topic by key, newest first, stored in a time range (both ends included)."""
+        """Look up messages of a topic by key, newest first, in a time range (both ends included)."""
         files = list(self.files)
         found: list[int] = []
         key_hash = index_hash(topic, key)

@@ -1,4 +1,4 @@
-"""The commit log: all messages of a broker, one behind the other, in files of fixed size.
+"""The commit log: all messages of a broker in the order of their arrival, in files of fixed size.
 
 (Apache RocketMQ 5.3.3, CommitLog and MappedFileQueue.)
 """
@@ -25,9 +25,9 @@ Preallocate = Callable[["CommitLog", MappedFile], None]
 
 
 class CommitLog:
-    """Appended to by one thread; what has been appended can be read at once.
+    """Appended to by one thread; any thread can read an appended record at once.
 
-    The other threads: one makes room ahead (`prepare_next`), one flushes.
+    One other thread preallocates (`prepare_next`), and one flushes.
     """
 
     __slots__ = (
@@ -48,50 +48,50 @@ class CommitLog:
         self._file_bytes = file_bytes
         self._first_start = 0
         self._preallocate = preallocate
-        self._next: MappedFile | None = None  # made ahead, behind the current one
+        self._next: MappedFile | None = None  # the file after the current one, created in advance
         self._preparing = Lock()
-        # Up to here queue entries are on the disk; kept by who flushes them.
+        # The log offset up to which queue entries are on disk; kept by the flusher.
         self.entries_flushed_to = sys.maxsize
         self.files: list[MappedFile] = []
         self.current: MappedFile | None = None
 
     def load(self) -> None:
-        """Open the files that are there; recovery finds out where the last one ends. Raises StoreDamaged."""
+        """Open the existing files; recovery finds the end of the last one. Raises StoreDamaged, OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.files = open_files(
             self.folder,
             self._file_bytes,
             step_bytes=_RESERVE_STEP_BYTES,
-            advice="set mappedFileSizeCommitLog to the size that this store was made with",
+            advice="set mappedFileSizeCommitLog to the size that this store was created with",
         )
         for before, after in pairwise(self.files):
             if after.start != before.start + before.size:
                 missing = file_name(before.start + before.size)
                 raise StoreDamaged(
                     f"{self.folder} lacks the file {missing} before {after.path.name}: put it back, or "
-                    f"move the files up to {before.path.name} away to go on without their messages"
+                    f"move the files up to {before.path.name} away to continue without their messages"
                 )
         self._files_changed()
 
     @property
     def min_offset(self) -> int:
-        """Where the first file begins."""
+        """The offset where the first file begins."""
         return self._first_start
 
     @property
     def max_offset(self) -> int:
-        """Where the next record goes."""
+        """The offset of the next record."""
         return 0 if self.current is None else self.current.start + self.current.wrote
 
     @property
     def largest_record_bytes(self) -> int:
-        """What fits a file, beside the blank that ends it."""
+        """The size of the largest record that fits a file, with the blank that ends the file."""
         return self._file_bytes - BLANK_BYTES
 
     def file_for_append(self, size: int) -> MappedFile:
-        """The file that takes `size` bytes at its `wrote` position. Raises OSError where the disk is full.
+        """Return the file to which `size` bytes can be appended. Raises OSError if the disk is full.
 
-        `size` is `largest_record_bytes` at most.
+        `size` is at most `largest_record_bytes`.
         """
         file = self.current
         if file is None:
@@ -99,7 +99,7 @@ class CommitLog:
         elif file.wrote + size + BLANK_BYTES > file.size:
             next_file = self._prepare_next(file, size)
             position = file.wrote
-            # A file that ends with its blank already: the broker stopped before the next one was there.
+            # Otherwise the file ends with its blank already: the broker stopped before the next one existed.
             if position < file.size:
                 file.reserve(position + BLANK_BYTES)
                 file.map[position : position + BLANK_BYTES] = pack_blank(file.size - position)
@@ -114,10 +114,10 @@ class CommitLog:
                 self._preallocate(self, file)
         return file
 
-    # --- as bytes: what a master sends and a replica appends ---
+    # --- bytes, for replication ---
 
     def get_data(self, offset: int, max_bytes: int) -> bytes | None:
-        """What stands in the log from `offset` on, up to the end of its file; None where there is nothing."""
+        """Return bytes from `offset` on, at most to the end of their file; None if there are none."""
         file = self.file_of(offset)
         if file is None or offset - file.start >= file.wrote:
             return None
@@ -125,10 +125,10 @@ class CommitLog:
         return file.map[position : min(file.wrote, position + max_bytes)]
 
     def append_data(self, offset: int, records: bytes) -> None:
-        """Append whole records that stand at `offset` in another log: this one has to end there.
+        """Append complete records of another log that begin at `offset`, where this log has to end.
 
-        They fit the rest of one file. Raises ValueError where they do not, or do not follow; OSError where
-        the disk is full; nothing was appended then.
+        They have to fit the rest of one file. Raises ValueError if they do not fit or do not follow, OSError
+        if the disk is full. Nothing is appended then.
         """
         if not self.files:
             self._roll(offset - offset % self._file_bytes, wrote=offset % self._file_bytes)
@@ -146,17 +146,17 @@ class CommitLog:
         file.append(records)
 
     def next_file_offset(self, offset: int) -> int:
-        """Where the file behind that of `offset` begins."""
+        """Return the offset where the file after that of `offset` begins."""
         return offset - offset % self._file_bytes + self._file_bytes
 
     # --- records ---
 
     def file_of(self, offset: int) -> MappedFile | None:
-        """The file that an offset is in."""
+        """Return the file that holds an offset."""
         return file_at(self.files, offset)
 
     def read(self, offset: int, size: int) -> bytes | None:
-        """The bytes of one record, or of several that stand one behind the other in one file."""
+        """Return the bytes of one record, or of adjacent records of one file; None if they do not exist."""
         file = self.file_of(offset)
         if file is None:
             return None
@@ -166,25 +166,25 @@ class CommitLog:
         return file.map[position : position + size]
 
     def store_timestamp(self, offset: int) -> int:
-        """When the record at `offset` was stored, in ms; -1 if it is not there. Raises OSError; blocks."""
+        """Return a record's store time in ms; -1 if none begins at `offset`. Raises OSError; blocks."""
         file = self.file_of(offset)
         if file is None:
             return -1
         position = offset - file.start
         if file.descriptor < 0 or position + MIN_RECORD_BYTES > file.wrote:
             return -1
-        # Not through the mapping: a page that is not in memory would hold up all threads.
+        # Not through the mapping: a page that is not in memory would block all threads.
         return store_timestamp_at(os.pread(file.descriptor, MIN_RECORD_BYTES, position), 0)
 
     def record_at(self, offset: int) -> RecordSummary | None:
-        """The record that begins at `offset`, if a sound one does; its body's CRC is checked."""
+        """Return the valid record that begins at `offset`, with its CRC checked; None if there is none."""
         file = self.file_of(offset)
         if file is None:
             return None
         return parse_record(file.map, offset - file.start, file.start)
 
     def cut(self, offset: int) -> None:
-        """Make `offset` the end: later files are removed, the rest of its file becomes zero."""
+        """Make `offset` the end: remove later files, and clear the rest of its file."""
         while self.files and self.files[-1].start > offset:
             self.files.pop().delete()
         if self.files:
@@ -196,9 +196,10 @@ class CommitLog:
 
     @property
     def oldest_file(self) -> Path | None:
-        """The first file, if it may be removed: it is not written to any more, and all of it is flushed.
+        """The first file, if it may be deleted: it is not the current one, and all of it is flushed.
 
-        The entries of its messages as well: without file and entries nothing would tell of their offsets.
+        The entries of its messages have to be flushed, too: without file and entries, a crash would lose
+        their queue offsets.
         """
         first = self.files[0] if self.files else None
         if first is None or first is self.current or first.flushed < first.wrote:
@@ -209,24 +210,24 @@ class CommitLog:
 
     @property
     def oldest_waits_for_flush(self) -> bool:
-        """Whether the first file may be removed as soon as it and its messages' entries are on the disk."""
+        """Whether the first file may be deleted as soon as it and its messages' entries are flushed."""
         return len(self.files) > 1 and self.oldest_file is None
 
     def remove_oldest(self) -> None:
-        """Begin with the second file from now on; who reads the first one goes on reading it.
+        """Let the log begin with the second file. Readers of the first file can go on reading it.
 
-        The file itself is the caller's to delete.
+        The caller deletes the file itself.
         """
-        # Another list: threads that look something up in the one before find what they look for.
+        # A new list: threads that use the old list still find the file.
         self.files = self.files[1:]
         self._files_changed()
 
-    # --- on the disk ---
+    # --- flushing ---
 
     def flush(self) -> int:
-        """Write to the disk what was appended; blocks. Returns the offset up to which all is there.
+        """Flush all appended records, and return the offset up to which the log is on disk.
 
-        One thread at a time.
+        One thread at a time. Raises OSError; blocks.
         """
         for file in reversed(self._not_flushed()):
             file.flush()
@@ -234,18 +235,18 @@ class CommitLog:
 
     @property
     def flushed_offset(self) -> int:
-        """Up to here all is on the disk."""
-        end = self.max_offset  # asked first: there may be an append while the files are looked at
+        """The offset up to which the log is on disk."""
+        end = self.max_offset  # read first: an append may come between this and the files
         files = self._not_flushed()
         return files[-1].start + files[-1].flushed if files else end
 
     @property
     def unflushed_bytes(self) -> int:
-        """How much is not on the disk yet."""
+        """Bytes that are not on disk yet."""
         return self.max_offset - self.flushed_offset
 
     def _not_flushed(self) -> list[MappedFile]:
-        """The files with news, the last one first: all others are behind them."""
+        """The files with unflushed records, the last file first."""
         found: list[MappedFile] = []
         for file in reversed(self.files.copy()):
             if file.flushed < file.wrote:
@@ -254,17 +255,20 @@ class CommitLog:
                 break
         return found
 
-    # --- room ahead ---
+    # --- preallocation ---
 
-    def prepare_next(self, file: MappedFile, room: Callable[[MappedFile], None]) -> None:
-        """Make the file behind `file`, with `room`, in a thread, while `file` is written. Raises OSError."""
+    def prepare_next(self, file: MappedFile, allocate: Callable[[MappedFile], None]) -> None:
+        """Create the file after `file`, with space from `allocate`, while `file` is written. Raises OSError.
+
+        For the preallocating thread.
+        """
         with self._preparing:
             if self._next is not None or self.current is not file:
                 return
-            self._next = self._new_file(file.start + file.size, room)
+            self._next = self._new_file(file.start + file.size, allocate)
 
     def drop_next(self) -> None:
-        """Remove the file that was made ahead and has not been needed."""
+        """Remove the file that was created in advance and has not been used."""
         with self._preparing:
             if self._next is not None:
                 self._next.delete()
@@ -272,7 +276,7 @@ class CommitLog:
                 self._next = None
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         self.drop_next()
         for file in self.files:
             file.close()
@@ -281,23 +285,23 @@ class CommitLog:
 
     # --- inside ---
 
-    def _new_file(self, start: int, room: Callable[[MappedFile], None]) -> MappedFile:
-        """A file with room in it, or none at all. Raises OSError."""
+    def _new_file(self, start: int, allocate: Callable[[MappedFile], None]) -> MappedFile:
+        """Create a file with space from `allocate`; leave none if that fails. Raises OSError."""
         file = MappedFile(self.folder / file_name(start), self._file_bytes, step_bytes=_RESERVE_STEP_BYTES)
-        # One of that name may be left of an attempt that failed: its name may not be on the disk either.
+        # A file of that name may be left from a failed attempt, and its name may not be on disk either.
         file.mark_unflushed()
         try:
-            room(file)
+            allocate(file)
         except OSError:
             file.delete()
             raise
         return file
 
     def _prepare_next(self, file: MappedFile, size: int) -> MappedFile:
-        """The next file with room for a record, made before the current one is closed by a blank.
+        """Return the next file with space for a record, created before a blank closes the current file.
 
-        Until it is the current one it stays `_next`: the thread that makes room would make it a second time,
-        and write zeros over what is appended to it.
+        It stays in `_next` until it is the current file. Otherwise the preallocating thread would create it
+        a second time, and write zeros over appended records.
         """
         with self._preparing:
             if self._next is None:

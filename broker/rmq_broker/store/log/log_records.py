@@ -1,4 +1,4 @@
-"""The log as a sequence of records, for whoever makes entries of what stands in it already."""
+"""The log as a sequence of records, from which the index makes entries of messages stored earlier."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _READ_BYTES: Final = 1024 * 1024
 
 
 class LogRecords:
-    """Reads a log that is being appended to."""
+    """Reads records of a log that is being appended to."""
 
     def __init__(self, commit_log: CommitLog, entries_end: Callable[[], int]) -> None:
-        """`entries_end` tells up to where messages are entered: what follows will be by its append."""
+        """`entries_end` returns the offset up to which messages have entries."""
         self._log = commit_log
         self._entries_end = entries_end
 
     @property
     def min_offset(self) -> int:
-        """Where the log begins."""
+        """The offset where the log begins."""
         return self._log.min_offset
 
     @property
     def max_offset(self) -> int:
-        """Up to here entries of messages are made."""
+        """The offset up to which messages have entries."""
         return self._entries_end()
 
     def records_from(self, offset: int) -> Iterator[RecordSummary]:
-        """The valid records from `offset` on, up to `max_offset`, in order; damage is passed over."""
+        """Iterate over the valid records from `offset` to `max_offset`, in order; damage is skipped."""
         offset = max(offset, self._log.min_offset)
         while (file := self._log.file_of(offset)) is not None:
             position = offset - file.start
@@ -60,7 +60,7 @@ class LogRecords:
                 return
 
     def raw_record(self, offset: int) -> bytes | None:
-        """The record that begins at `offset`, as it stands there; None where no sound one does.
+        """Return the bytes of the record that begins at `offset`; None if there is no valid one.
 
         Raises OSError; blocks.
         """
@@ -75,7 +75,7 @@ class LogRecords:
         return None if parse_record(data, 0, offset) is None else data
 
     def warm(self, offset: int, size: int) -> None:
-        """Bring so many bytes of the log into memory; blocks. Raises OSError."""
+        """Read bytes of the log into the page cache. Raises OSError; blocks."""
         end = offset + size
         while offset < end and (file := self._log.file_of(offset)) is not None:
             part = min(end - offset, file.start + file.size - offset, _READ_BYTES)

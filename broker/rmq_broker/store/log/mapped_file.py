@@ -1,4 +1,4 @@
-"""One preallocated file in memory: the building block of commit log and consume queues."""
+"""A file of fixed size that is appended to through a memory map: the building block of the commit log."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..errors import StoreDamaged
 log = logging.getLogger("rmq.store")
 
 PAGE_BYTES: Final = mmap.PAGESIZE
-HEAD_BYTES: Final = 8  # a record's size and magic: without them there is none
-_LARGE_BYTES: Final = 4096  # from here on a view costs less than a copy
+HEAD_BYTES: Final = 8  # of a record's size and magic number, without which it is not valid
+_LARGE_BYTES: Final = 4096  # from this size on a view costs less than a copy
 _FIRST_STEP_BYTES: Final = 16 * 1024
 _NAME_DIGITS: Final = 20
 _ZEROS: Final = memoryview(bytes(1024 * 1024))
@@ -28,9 +28,9 @@ _ZEROS: Final = memoryview(bytes(1024 * 1024))
 class MappedFile:
     """A file of fixed size, named by the offset of its first byte, appended to through a mapping.
 
-    A mapped page without disk space behind it kills the process when it is written, so space is reserved
-    with `fallocate` before it is written, a step ahead (small steps first: most queues stay short): a full
-    disk shows as OSError in `reserve`, where it can be answered.
+    Writing to a mapped page without disk space behind it kills the process. So `reserve` allocates space with
+    `fallocate` before it is written, a step in advance (small steps first): a full disk raises OSError there,
+    where it can be handled.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class MappedFile:
         self.wrote = 0
         self.flushed = 0
         self.reserved = 0
-        self.preallocate_at = 0  # who appends beyond this position asks for more room ahead
+        self.preallocate_at = 0  # an append beyond this position requests preallocation
         self._reserving = Lock()
         self.descriptor = descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -70,9 +70,9 @@ class MappedFile:
         self._is_new = found == 0
 
     def append(self, records: bytes) -> None:
-        """Write records at the end; there has to be reserved room for them.
+        """Write records at the end, into reserved space.
 
-        Their beginning last: whenever the process is killed, what begins is there to its end.
+        Their beginning is written last: if the process is killed, a record that has a beginning is complete.
         """
         mapped, begin = self.map, self.wrote
         end = begin + len(records)
@@ -82,7 +82,7 @@ class MappedFile:
         self.wrote = end
 
     def reserve(self, until: int) -> None:
-        """Make sure that bytes up to `until` have disk space. Raises OSError (ENOSPC) where they cannot."""
+        """Allocate disk space for the bytes up to `until`. Raises OSError (ENOSPC if the disk is full)."""
         with self._reserving:
             if until <= self.reserved:
                 return
@@ -92,11 +92,11 @@ class MappedFile:
             self.reserved = target
 
     def touch(self, until: int) -> None:
-        """Reserve by writing zeros, in a thread: the pages are in memory when the loop comes to write them.
+        """Reserve by writing zeros, in a thread: the pages are in memory when the event loop writes to them.
 
-        A page's first write through the mapping takes microseconds, of a large new file milliseconds; behind
-        a large write of zeros next to nothing. What is reserved is never touched: it may be in use already.
-        Raises OSError.
+        The first write to a page through the mapping takes microseconds, in a large new file milliseconds.
+        After a large write of zeros it costs next to nothing. Reserved bytes are never touched, because they
+        may be in use. Raises OSError.
         """
         until = min(until, self.size)
         while self.reserved < until:
@@ -107,7 +107,7 @@ class MappedFile:
                     self.reserved = begin + os.pwrite(self.descriptor, _ZEROS[:part], begin)
 
     def flush(self) -> int:
-        """Write what was appended since the last flush to the disk; blocks. Returns the flushed position."""
+        """Flush appended bytes; return the position up to which all is flushed. Raises OSError; blocks."""
         wrote = self.wrote
         if wrote > self.flushed:
             begin = self.flushed - self.flushed % PAGE_BYTES
@@ -119,7 +119,7 @@ class MappedFile:
         return wrote
 
     def sync_name(self) -> None:
-        """Have the file, and that it has its size, survive a power cut. Raises OSError; blocks."""
+        """Make the file's name and size survive a power cut. Raises OSError; blocks."""
         os.fsync(self.descriptor)
         _sync_folders(self.path)
         self._is_new = False
@@ -130,8 +130,8 @@ class MappedFile:
         self._is_new = True
 
     def cut(self, position: int) -> None:
-        """Forget everything from `position` on, for good: what is read there afterwards is zero."""
-        # The mapping stays valid: the pages beyond the end are dropped and come back as zeros.
+        """Remove all bytes from `position` on: zeros are read there afterwards."""
+        # The mapping stays valid: the pages beyond the end are dropped, and later contain zeros.
         os.ftruncate(self.descriptor, position)
         os.ftruncate(self.descriptor, self.size)
         self.wrote = position
@@ -139,12 +139,12 @@ class MappedFile:
         self.reserved = min(self.reserved, position)
 
     def close(self) -> None:
-        """Let the mapping go; nobody may be flushing it."""
+        """Close the mapping; no flush may be running."""
         self.map.close()
         self._close_descriptor()
 
     def delete(self) -> None:
-        """Remove the file. Mapping and descriptor go with the last reference: it may be in use now."""
+        """Remove the file; it may be in use: mapping and descriptor are closed with the last reference."""
         self.path.unlink(missing_ok=True)
 
     def __del__(self) -> None:
@@ -157,7 +157,7 @@ class MappedFile:
 
 
 def file_at(files: Sequence[MappedFile], offset: int) -> MappedFile | None:
-    """The file that an offset is in, of files that stand one behind the other."""
+    """Return the file that holds an offset, among consecutive files."""
     if not files:
         return None
     index = (offset - files[0].start) // files[0].size
@@ -165,12 +165,12 @@ def file_at(files: Sequence[MappedFile], offset: int) -> MappedFile | None:
 
 
 def file_name(offset: int) -> str:
-    """The name of the file that begins at `offset`."""
+    """Return the name of the file that begins at `offset`."""
     return f"{offset:020d}"
 
 
 def list_files(folder: Path) -> list[Path]:
-    """The files of a queue of files, by start offset."""
+    """Return the files that are named by an offset, in order."""
     if not folder.is_dir():
         return []
     names = sorted(path.name for path in folder.iterdir())
@@ -180,10 +180,11 @@ def list_files(folder: Path) -> list[Path]:
 
 
 def open_files(folder: Path, size: int, *, step_bytes: int, advice: str) -> list[MappedFile]:
-    """The files of a folder, in order, taken as written and flushed to their ends.
+    """Open the files of a folder, in order, as if they were written and flushed to their ends.
 
-    Raises StoreDamaged, with `advice`, for one that is not `size` bytes long. The last may be shorter: the
-    process or the machine can stop between its creation, or its being cut, and its getting its full size.
+    Raises StoreDamaged, with `advice`, for a file that is not `size` bytes long. The last file may be
+    shorter: the process or the machine can stop after it was created or truncated, before it gets its full
+    size.
     """
     paths = list_files(folder)
     for path in paths:
@@ -191,7 +192,7 @@ def open_files(folder: Path, size: int, *, step_bytes: int, advice: str) -> list
         if found > size or (found < size and path is not paths[-1]):
             raise StoreDamaged(f"{path} has {found} bytes instead of {size}: {advice}")
         if 0 < found < size:
-            log.warning("%s has %d bytes instead of %d; the rest is taken as empty", path, found, size)
+            log.warning("short file extended path=%s size_bytes=%d expected_bytes=%d", path, found, size)
     files = [MappedFile(path, size, step_bytes=step_bytes) for path in paths]
     for file in files:
         file.wrote = file.flushed = file.reserved = size
@@ -199,7 +200,7 @@ def open_files(folder: Path, size: int, *, step_bytes: int, advice: str) -> list
 
 
 def _sync_folders(path: Path) -> None:
-    """Make a new file's name survive a power cut, and the names of the folders that may be new with it."""
+    """Make the names of a new file and of its folders, which may be new, survive a power cut."""
     for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
         with contextlib.suppress(FileNotFoundError):  # a topic that has been deleted meanwhile
             sync_folder(folder)

@@ -1,7 +1,7 @@
-"""One stored message: packed on the way in, checked on the way back after a crash.
+"""Records: packing a message for the log, and checking a record of the log.
 
 Layout: Apache RocketMQ 5.3.3, MessageExtEncoder and MessageDecoder. `rmq_remoting.message_codec` holds the
-complete codec; this is the part that every append pays for, and the part that recovery walks the log with.
+complete codec. This module holds what each append executes, and what recovery reads of each record.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
 MAGIC_BLANK: Final = -875286124
 MIN_RECORD_BYTES: Final = 91
-BLANK_BYTES: Final = 8  # what has to stay free behind the last record of a file
+BLANK_BYTES: Final = 8  # that stay free behind the last record of a file
 MAX_PROPERTIES_BYTES: Final = 32767
-# A property that holds the CRC of all of the record before it (enabledAppendPropCRC).
+# The property that holds the CRC of the record before it (enabledAppendPropCRC).
 _CRC_NAME: Final = b"__CRC32#\x01"
 CRC_PROPERTY_BYTES: Final = len(_CRC_NAME) + 10 + 1
 
@@ -41,19 +41,19 @@ RECORD_HEADS: Final = {
 
 
 def pack_host(host: str, port: int) -> bytes:
-    """An address as it stands in a record: 8 bytes, or 20 for IPv6."""
+    """Return an address as in a record: 8 bytes, or 20 for IPv6."""
     if ":" in host:
         return _HOST_V6.pack(socket.inet_pton(socket.AF_INET6, host.split("%", maxsplit=1)[0]), port)
     return _HOST.pack(socket.inet_aton(host), port)
 
 
 def pack_blank(size: int) -> bytes:
-    """The record that says: the rest of this file is empty."""
+    """Return the blank that ends a file: the rest of it, `size` bytes, is empty."""
     return _BLANK.pack(size, MAGIC_BLANK)
 
 
 class RecordTemplate:
-    """The parts of a record that are the same for all messages of one target."""
+    """The parts of a record that all messages of one target have in common."""
 
     __slots__ = (
         "_crc_bytes",
@@ -102,13 +102,13 @@ class RecordTemplate:
         self._store_host = store_host
         self._crc_bytes = CRC_PROPERTY_BYTES if append_crc else 0
         self.max_properties_bytes = MAX_PROPERTIES_BYTES - self._crc_bytes
-        self.head_bytes = head.size  # what stands before the body
+        self.head_bytes = head.size  # before the body
         # Everything but body and properties.
         self.fixed_bytes = head.size + len(self.topic_part) + 2 + self._crc_bytes
 
     @property
     def appends_crc(self) -> bool:
-        """Whether a property with the checksum of the whole is appended to each record."""
+        """Whether each record ends with a property that holds its CRC."""
         return self._crc_bytes > 0
 
     def pack(
@@ -125,9 +125,9 @@ class RecordTemplate:
         flag: int | None = None,
         prepared_transaction_offset: int = 0,
     ) -> bytes:
-        """The record's bytes; `size` is fixed_bytes and the lengths of body and properties.
+        """Return the record's bytes; `size` is `fixed_bytes` plus the lengths of body and properties.
 
-        The properties are at most MAX_PROPERTIES_BYTES, with the CRC among them where one is appended.
+        The properties take at most MAX_PROPERTIES_BYTES, including the CRC if one is appended.
         """
         record = b"".join(
             (
@@ -158,7 +158,7 @@ class RecordTemplate:
 
 
 def crc_property(record: bytes) -> bytes:
-    """The property that goes behind all else of a record: ten digits, the lowest first.
+    """Return the property with a record's CRC, which ends the record: ten digits, the lowest first.
 
     (Apache RocketMQ 5.3.3, MessageDecoder.createCrc32.)
     """
@@ -168,7 +168,7 @@ def crc_property(record: bytes) -> bytes:
 
 @dataclass(slots=True)
 class RecordSummary:
-    """What recovery and dispatch need of a stored record."""
+    """The fields of a stored record that recovery and dispatch use."""
 
     physical_offset: int
     size: int
@@ -183,21 +183,21 @@ class RecordSummary:
 _unpack_int32: Final = Struct(">i").unpack_from
 _unpack_int64: Final = Struct(">q").unpack_from
 _unpack_uint16: Final = Struct(">H").unpack_from
-# Of the magic the byte that tells the versions apart, the sys flag, the body's length (between IPv4 hosts).
+# The last byte of the magic number, the sys flag, the body's length if both hosts are IPv4.
 _unpack_landmarks: Final = Struct(">7xB28xi44xi").unpack_from
 _HOSTS_V6: Final = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 _LAST_BYTE_OF_V1: Final = MAGIC_V1 & 0xFF
 
 
 def store_timestamp_at(data: mmap | bytes, position: int) -> int:
-    """When the record at `position` was stored, in ms."""
+    """Return when the record at `position` was stored, in ms."""
     (sys_flag,) = _unpack_int32(data, position + 36)
     offset = 68 if sys_flag & MessageSysFlag.BORN_HOST_V6 else 56
     return int(_unpack_int64(data, position + offset)[0])
 
 
 def properties_of(data: bytes, position: int, size: int) -> bytes:
-    """The raw properties of the record at `position`; a damaged record has none."""
+    """Return the raw properties of the record at `position`; none of a damaged record."""
     try:
         last_of_magic, sys_flag, body_length = _unpack_landmarks(data, position)
         topic_at = position + 88 + body_length

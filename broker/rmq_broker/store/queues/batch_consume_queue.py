@@ -1,8 +1,8 @@
-"""The queue of a topic with the attribute `queue.type=BatchCQ`: an entry for each batch that is stored whole.
+"""The consume queue of a topic with the attribute `queue.type=BatchCQ`: a record may be a batch.
 
 Entries of 46 bytes: `int64 physical offset, int32 size, int64 tags code, int64 store time, int64 offset of
 the first message, int16 number of messages, int32 compacted offset, int32 reserved` (Apache RocketMQ 5.3.3,
-BatchConsumeQueue). A message that is no batch is one of 1.
+BatchConsumeQueue). A single message is a batch of one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ BATCH_ENTRY_BYTES: Final = BATCH_ENTRY.size
 LARGEST_BATCH: Final = 32767
 _NOT_COMPACTED: Final = -1
 _pack_batch_entry: Final = BATCH_ENTRY.pack
-# Reads the units of a range of positions; None: they are not in memory now.
+# Reads the entries of a range of positions; None: they are not in memory now.
 _Read = Callable[[int, int], bytes | None]
 
 
 class BatchEntry(NamedTuple):
-    """Some messages that are one record."""
+    """Messages that are one record."""
 
     physical_offset: int
     size: int
@@ -34,22 +34,22 @@ class BatchEntry(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last message."""
+        """The offset after the last message."""
         return self.base_offset + self.messages
 
 
 def iter_batch_entries(raw: bytes) -> Iterator[BatchEntry]:
-    """The units of what `read` gave."""
+    """Iterate over the packed entries that `read` returned."""
     for fields in BATCH_ENTRY.iter_unpack(raw):
         yield BatchEntry(*fields[:6])
 
 
 class _Cold(Exception):
-    """What is looked for would have to be read from the disk."""
+    """An entry is not in memory: the search would need the disk."""
 
 
 class BatchConsumeQueue(ConsumeQueue):
-    """A consume queue whose entries hold several offsets: they are found by search, and gaps take no room."""
+    """A consume queue whose entries hold several offsets: they are searched for, and gaps take no space."""
 
     entry_bytes: ClassVar[int] = BATCH_ENTRY_BYTES
     size_setting: ClassVar[str] = "mapperFileSizeBatchConsumeQueue"
@@ -59,7 +59,10 @@ class BatchConsumeQueue(ConsumeQueue):
 
     @property
     def reported_min_offset(self) -> int:
-        """What clients are told: -1 before the first message (BatchConsumeQueue.reviseMinOffsetInQueue)."""
+        """The first offset as clients are told: -1 before the first message.
+
+        (Apache RocketMQ 5.3.3, BatchConsumeQueue.reviseMinOffsetInQueue.)
+        """
         return -1 if self._end == self._begin else self.min_offset
 
     # --- appending ---
@@ -67,7 +70,7 @@ class BatchConsumeQueue(ConsumeQueue):
     def put(
         self, physical_offset: int, size: int, tags_code: int, store_timestamp_ms: int = 0, messages: int = 1
     ) -> None:
-        """Append one entry for so many messages."""
+        """Append one entry for `messages` messages."""
         base = self.max_offset
         self._tail += _pack_batch_entry(
             physical_offset, size, tags_code, store_timestamp_ms, base, messages, _NOT_COMPACTED, 0
@@ -78,21 +81,21 @@ class BatchConsumeQueue(ConsumeQueue):
             self._note_unwritten()
 
     def put_many(self, entries: bytes, store_timestamp_ms: int = 0) -> None:
-        """Append entries of 20 bytes, each of one message."""
+        """Append packed entries of 20 bytes, each of one message."""
         for physical_offset, size, tags_code in QUEUE_ENTRY.iter_unpack(entries):
             self.put(physical_offset, size, tags_code, store_timestamp_ms)
 
     # --- reading ---
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` units, beginning with the one that holds `offset`. Raises OSError; blocks."""
+        """Return up to `count` packed entries from the one that holds `offset` on. Raises OSError; blocks."""
         if not self.min_offset <= offset < self.max_offset:
             return b""
         position = self._position_of(offset)
         return self._read(position, min(position + count * BATCH_ENTRY_BYTES, self._end))
 
     def read_now(self, offset: int, count: int) -> bytes | None:
-        """As `read`; None where it would have to wait for a disk."""
+        """Read without blocking; None if the disk is needed."""
         if not self.min_offset <= offset < self.max_offset:
             return b""
         try:
@@ -102,17 +105,17 @@ class BatchConsumeQueue(ConsumeQueue):
         return self._read_now(position, min(position + count * BATCH_ENTRY_BYTES, self._end))
 
     def batch_entry(self, offset: int) -> BatchEntry | None:
-        """The one that holds a message; None where there is none. Raises OSError; blocks."""
+        """Return the entry that holds a message; None if there is none. Raises OSError; blocks."""
         unit = next(iter_batch_entries(self.read(offset, 1)), None)
         return unit if unit is not None and unit.base_offset <= offset < unit.end_offset else None
 
     def entry(self, offset: int) -> Entry | None:
-        """Physical offset, size and tags code of the record that holds a message; None: there is none."""
+        """Return physical offset, size and tags code of the record with a message; None if there is none."""
         unit = self.batch_entry(offset)
         return None if unit is None else unit[:3]
 
     def entries(self, offset: int, max_count: int) -> list[Entry]:
-        """As `entry`, of so many offsets from `offset` on; those without an entry are left out.
+        """Return the entries of up to `max_count` offsets from `offset` on, without those of gaps.
 
         Raises OSError; blocks.
         """
@@ -130,12 +133,12 @@ class BatchConsumeQueue(ConsumeQueue):
         return found
 
     def first_of_entry(self, offset: int) -> int:
-        """The first message of the record that holds a message."""
+        """Return the first offset of the record that holds a message."""
         unit = self.batch_entry(offset)
         return offset if unit is None else unit.base_offset
 
     def next_message(self, offset: int) -> int:
-        """The first offset from `offset` on that has an entry: a gap is passed over."""
+        """Return the first offset from `offset` on that has an entry, skipping a gap."""
         for unit in iter_batch_entries(self.read(offset, 2)):
             if unit.end_offset > offset:
                 return max(offset, unit.base_offset)
@@ -145,10 +148,10 @@ class BatchConsumeQueue(ConsumeQueue):
     def offset_by_time(
         self, timestamp_ms: int, store_time: Callable[[int], int], *, upper: bool = False
     ) -> int:
-        """The first message of the first record stored at or after a time, or of the last one.
+        """Return the first message of the first record stored at or after a time, else of the last record.
 
-        `upper`: of the last record stored at or before it, or of the first one. -1 where there is no message.
-        Times are those in the units (Apache RocketMQ 5.3.3, BatchConsumeQueue.getOffsetInQueueByTime, whose
+        `upper`: of the last record stored at or before it, else of the first record. -1 without messages.
+        Times are those in the entries (Apache RocketMQ 5.3.3, BatchConsumeQueue.getOffsetInQueueByTime, whose
         upper answer is -1 for a time between two records). Raises OSError; blocks.
         """
         begin = self._min_position()
@@ -161,10 +164,10 @@ class BatchConsumeQueue(ConsumeQueue):
         unit = self._entry_at(min(max(position, begin), self._end - BATCH_ENTRY_BYTES), self._read)
         return -1 if unit is None else max(self.min_offset, unit.base_offset)
 
-    # --- correcting, while the store is opened ---
+    # --- correcting, in recovery ---
 
     def cut_at(self, offset: int) -> None:
-        """Drop the entries from the one on that holds `offset`; the next message gets this offset."""
+        """Drop the entries from that of `offset` on, which becomes the offset of the next message."""
         if offset <= self.min_offset:
             self._restart_at(offset)
         elif offset < self.max_offset:
@@ -175,7 +178,7 @@ class BatchConsumeQueue(ConsumeQueue):
             self.max_offset = self.next_offset = offset
 
     def fill_gap(self, offset: int) -> None:
-        """Let the next message get `offset`; what is before it stays empty."""
+        """Let the next message get `offset`; the offsets before it are a gap."""
         if self.is_empty:
             self._restart_at(offset)
         self.max_offset = offset
@@ -205,7 +208,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self.min_offset = self.max_offset = self.next_offset = offset
 
     def _position_of(self, offset: int, read: _Read | None = None) -> int:
-        """Of the last unit that begins at or before `offset`, or of the first unit."""
+        """The position of the last entry that begins at or before `offset`, else of the first entry."""
         read = self._read if read is None else read
         begin = self._first_in_memory()
         first = self._entry_at(begin, read)
@@ -215,12 +218,12 @@ class BatchConsumeQueue(ConsumeQueue):
         return max(begin, position - BATCH_ENTRY_BYTES)
 
     def _first_in_memory(self) -> int:
-        """Where the first whole unit is that is in memory, or the first one at all."""
+        """The position of the first complete entry in memory, or of the queue's first entry."""
         behind = self._tail_begin + BATCH_ENTRY_BYTES - 1
         return max(self._begin, behind - behind % BATCH_ENTRY_BYTES)
 
     def _search(self, begin: int, read: _Read, is_before: Callable[[BatchEntry], bool]) -> int:
-        """The position of the first unit from `begin` on that is not before, or the end."""
+        """The position of the first entry from `begin` on for which `is_before` is False, or the end."""
         low, high = begin // BATCH_ENTRY_BYTES, self._end // BATCH_ENTRY_BYTES
         while low < high:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""The queue of one topic and queue id: where its messages are in the commit log.
+"""The consume queue of one topic and queue id: where its messages are in the commit log.
 
 Entries of 20 bytes: `int64 physical offset, int32 size, int64 tags code`
 (Apache RocketMQ 5.3.3, ConsumeQueue).
@@ -29,16 +29,16 @@ _PLACEHOLDERS_AT_ONCE: Final = 1000
 
 
 class ConsumeQueue(EntryFiles):
-    """Appended to in order.
+    """Entries of one queue, appended to in order.
 
-    `next_offset` is what the next message gets, `max_offset` the end of what consumers see. They differ while
-    messages stand in the log that nobody may see yet: who gives an offset to such a message raises
-    `next_offset`, and `put` follows later.
+    `next_offset` is the offset of the next message, `max_offset` the end of the messages that consumers see.
+    They differ while messages in the log are not flushed yet: the appender raises `next_offset` for such a
+    message, and calls `put` later.
     """
 
     entry_bytes: ClassVar[int] = QUEUE_ENTRY_BYTES
     size_setting: ClassVar[str] = "mappedFileSizeConsumeQueue"
-    is_batch: ClassVar[bool] = False  # whether `read` gives units of several messages, see BatchConsumeQueue
+    is_batch: ClassVar[bool] = False  # whether entries hold several messages, see BatchConsumeQueue
 
     __slots__ = ("ext", "max_offset", "min_offset", "next_offset", "queue_id", "topic")
 
@@ -56,11 +56,11 @@ class ConsumeQueue(EntryFiles):
         self.min_offset = 0
         self.max_offset = 0
         self.next_offset = 0
-        self.ext: ConsumeQueueExt | None = None  # where another broker wrote one
+        self.ext: ConsumeQueueExt | None = None  # if there are extension files
 
     @property
     def reported_min_offset(self) -> int:
-        """What clients are told to be the first offset."""
+        """The first offset as clients are told."""
         return self.min_offset
 
     # --- appending ---
@@ -68,7 +68,7 @@ class ConsumeQueue(EntryFiles):
     def put(
         self, physical_offset: int, size: int, tags_code: int, store_timestamp_ms: int = 0, messages: int = 1
     ) -> None:
-        """Append one entry; only queues of batches note when it was stored, and for how many messages."""
+        """Append one entry. Only batch queues keep the store time and the number of messages."""
         self._tail += _pack_entry(physical_offset, size, tags_code)
         self.max_offset = offset = self.max_offset + 1
         if offset > self.next_offset:  # noqa: PLR1730 (max() takes as long as all the rest)
@@ -77,7 +77,7 @@ class ConsumeQueue(EntryFiles):
             self._note_unwritten()
 
     def put_many(self, entries: bytes) -> None:
-        """Append entries that are packed one behind the other."""
+        """Append packed entries."""
         self._tail += entries
         self.max_offset = offset = self.max_offset + len(entries) // QUEUE_ENTRY_BYTES
         if offset > self.next_offset:  # noqa: PLR1730 (max() takes as long as all the rest)
@@ -88,7 +88,7 @@ class ConsumeQueue(EntryFiles):
     # --- reading ---
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` packed entries from `offset` on, none beyond the end of their file.
+        """Return up to `count` packed entries from `offset` on, at most to the end of their file.
 
         Raises OSError; blocks.
         """
@@ -99,7 +99,7 @@ class ConsumeQueue(EntryFiles):
         )
 
     def read_now(self, offset: int, count: int) -> bytes | None:
-        """As `read`; None where it would have to wait for a disk."""
+        """Read without blocking; None if the disk is needed."""
         if not self.min_offset <= offset < self.max_offset:
             return b""
         return self._read_now(
@@ -107,13 +107,13 @@ class ConsumeQueue(EntryFiles):
         )
 
     def entry(self, offset: int) -> Entry | None:
-        """Physical offset, size and tags code of one message; None where there is none."""
+        """Return a message's physical offset, size and tags code; None if there is no message."""
         raw = self.read(offset, 1)
         found = _unpack_entry(raw) if raw else None
         return None if found is None or found[1] == PLACEHOLDER_SIZE else found
 
     def entries(self, offset: int, max_count: int) -> list[Entry]:
-        """As `entry`, of so many offsets from `offset` on; those without an entry are left out.
+        """Return the entries of up to `max_count` offsets from `offset` on, without those of gaps.
 
         Raises OSError; blocks.
         """
@@ -126,15 +126,15 @@ class ConsumeQueue(EntryFiles):
         return found
 
     def last_entry(self) -> Entry | None:
-        """The newest entry."""
+        """Return the newest entry."""
         return self.entry(self.max_offset - 1)
 
     def first_of_entry(self, offset: int) -> int:
-        """The first message of the record that holds a message: itself, where records are no batches."""
+        """Return the first offset of the record that holds a message; without batches its own."""
         return offset
 
     def next_message(self, offset: int) -> int:
-        """The first offset from `offset` on that has an entry: a gap is passed over."""
+        """Return the first offset from `offset` on that has an entry, skipping a gap."""
         while raw := self.read(offset, _PLACEHOLDERS_AT_ONCE):
             count = len(raw) // QUEUE_ENTRY_BYTES
             if raw != _PLACEHOLDER * count:
@@ -144,9 +144,9 @@ class ConsumeQueue(EntryFiles):
         return offset
 
     def tags_code(self, stored: int) -> int | None:
-        """The tags code that an entry stands for: it may be the place of one in the extension files.
+        """Return the tags code for an entry's value, which may be an address in the extension files.
 
-        None where it is not there: such a message matches every subscription, as in Apache's getMessage.
+        None if there is no such unit: the message matches every subscription then, as with Apache's broker.
         """
         if not is_ext_address(stored):
             return stored
@@ -155,10 +155,10 @@ class ConsumeQueue(EntryFiles):
     def offset_by_time(
         self, timestamp_ms: int, store_time: Callable[[int], int], *, upper: bool = False
     ) -> int:
-        """The first message stored at or after a time; `upper`: the last one stored at or before it.
+        """Return the first message stored at or after a time, or the end of the queue if there is none.
 
-        The end of the queue (lower) or its beginning (upper) where there is none. `store_time` tells the time
-        of the record at a physical offset, -1 where there is none (Apache RocketMQ 5.3.3,
+        `upper`: the last message stored at or before it, or the beginning of the queue. `store_time` returns
+        the time of the record at a physical offset, -1 if there is none (Apache RocketMQ 5.3.3,
         ConsumeQueue.binarySearchInQueueByTime). Raises OSError; blocks.
         """
         wanted = timestamp_ms + 1 if upper else timestamp_ms
@@ -177,17 +177,17 @@ class ConsumeQueue(EntryFiles):
         """Whether there is no message."""
         return self.min_offset >= self.max_offset
 
-    # --- correcting, while the store is opened ---
+    # --- correcting, in recovery ---
 
     def cut_at(self, offset: int) -> None:
-        """Drop the entries from `offset` on; the next message gets this offset."""
+        """Drop the entries from `offset` on, which becomes the offset of the next message."""
         if offset <= self.min_offset:
             self._restart_at(offset)
         else:
             self._cut_to(offset * QUEUE_ENTRY_BYTES)
 
     def fill_gap(self, offset: int) -> None:
-        """Let the next message get `offset`: what is before it stays empty."""
+        """Let the next message get `offset`; the offsets before it are a gap."""
         if self.is_empty:
             self._restart_at(offset)
         block = _PLACEHOLDER * _PLACEHOLDERS_AT_ONCE
@@ -195,7 +195,7 @@ class ConsumeQueue(EntryFiles):
             self.put_many(block[: (offset - self.max_offset) * QUEUE_ENTRY_BYTES])
 
     def advance_min(self, log_begin: int) -> None:
-        """Let `min_offset` point at the first message that is still in the log."""
+        """Raise `min_offset` to the first message that is still in the log."""
         first = self.entry(self.min_offset)
         if first is not None and first[0] >= log_begin:
             return
@@ -206,7 +206,7 @@ class ConsumeQueue(EntryFiles):
                 self.ext.delete_before(first[2])
 
     def first_from(self, physical_offset: int) -> int:
-        """The first message that is in the log at `physical_offset` or behind it."""
+        """Return the first message at or behind `physical_offset` in the log."""
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""All consume queues of a store: `consumequeue/TOPIC/QUEUE ID/`, and `batchconsumequeue/` as well."""
+"""All consume queues of a store, in `consumequeue/TOPIC/QUEUE ID/` and `batchconsumequeue/`."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class ConsumeQueues:
         bit_map_of: BitMapLookup | None = None,
         descriptors: int = DEFAULT_DESCRIPTORS,
     ) -> None:
-        """`is_batch` tells which topics have the attribute `queue.type=BatchCQ`; `judge`: who makes the bit
-        maps of messages, None for queues without; `descriptors`: so many files are kept open for reading, at
-        most.
+        """`is_batch` tells which topics have the attribute `queue.type=BatchCQ`.
+
+        `bit_map_of`: the look-up of messages' bit maps; None for queues without extension files.
+        `descriptors`: how many files are kept open for reading at most.
         """
         self._folder = folder
         self._file_bytes = file_bytes
@@ -52,14 +53,18 @@ class ConsumeQueues:
         self._count = 0
 
     def load(self) -> None:
-        """Find every queue that has a folder. Raises StoreDamaged, OSError."""
+        """Load each queue that has a folder. Raises StoreDamaged, OSError."""
         batches = set(_queue_folders(self._batch_folder))
         for topic, queue_id in _queue_folders(self._folder):
             if (topic, queue_id) not in batches:
                 self._add(topic, queue_id, is_batch=False).load()
         for topic, queue_id in batches:
             if not self._is_batch(topic):
-                log.warning("%s/%s has queues of batches, but the topic is not of that type", topic, queue_id)
+                log.warning(
+                    "batch queue of a topic without queue.type=BatchCQ topic=%s queue=%s; read as such",
+                    topic,
+                    queue_id,
+                )
             self._add(topic, queue_id, is_batch=True).load()
         for topic, queue_id in _queue_folders(self._ext_folder):
             queue = self.get(topic, queue_id)
@@ -68,12 +73,12 @@ class ConsumeQueues:
                 queue.ext = ConsumeQueueExt(folder, self._ext_file_bytes, self._resources)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if it has ever been written to."""
+        """Return the queue; None if it has never been written to."""
         queues = self._by_topic.get(topic)
         return None if queues is None else queues.get(queue_id)
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue; its files are made when the first message comes."""
+        """Return the queue; its files are created with the first message."""
         queues = self._by_topic.get(topic)
         queue = None if queues is None else queues.get(queue_id)
         return self._add(topic, queue_id, self._is_batch(topic)) if queue is None else queue
@@ -97,28 +102,28 @@ class ConsumeQueues:
         return queue
 
     def of_topic(self, topic: str) -> dict[int, ConsumeQueue]:
-        """The queues of a topic by queue id."""
+        """Return the queues of a topic by queue id."""
         return self._by_topic.get(topic, {})
 
     def topics(self) -> list[str]:
-        """Every topic with a queue."""
+        """Return all topics with a queue."""
         return list(self._by_topic)
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         for queues in list(self._by_topic.values()):
             yield from list(queues.values())
 
-    # --- writing out, in the flusher's thread ---
+    # --- writing to files, in the flusher's thread ---
 
     @property
     def unwritten_bytes(self) -> int:
-        """What is in memory alone; grows while the files cannot be written."""
+        """Bytes of entries in memory alone; they grow while the files cannot be written."""
         return sum(queue.unwritten_bytes for queue in set(self._resources.unwritten))
 
     def write_out(self) -> None:
-        """Put what was appended into the files.
+        """Write all entries to the files.
 
-        Raises OSError where a queue's cannot be written: they stay in memory, those of others are written.
+        Raises OSError if a queue's entries cannot be written: they stay in memory, all others are written.
         """
         unwritten = self._resources.unwritten
         failure: OSError | None = None
@@ -131,16 +136,16 @@ class ConsumeQueues:
             raise failure
 
     def flush(self) -> None:
-        """Wait until what was written out is on the disk; blocks.
+        """Wait until all that was written to the files is on disk; blocks.
 
-        Raises OSError: some of it may be on the disk then or never get there, a second try would not tell.
+        Raises OSError. It is unknown then which of it is on disk, and a second fsync would not tell.
         """
         self._resources.flush_files(self._folder)
 
     # --- life ---
 
     def delete_topic(self, topic: str) -> None:
-        """Remove the queues of a topic and their files; the messages stay in the log until it is cleaned."""
+        """Remove the queues of a topic; its messages stay until their log files are deleted."""
         for queue in self._by_topic.pop(topic, {}).values():
             queue.delete()
             self._count -= 1
@@ -150,12 +155,12 @@ class ConsumeQueues:
                 folder.rmdir()
 
     def close(self, *, write_out: bool = True) -> None:
-        """Let all files go; with `write_out` what is in memory alone is written, as far as that goes."""
+        """Close all files; with `write_out`, after writing the entries in memory, as far as possible."""
         if write_out:
             try:
                 self.write_out()
             except OSError as error:
-                log.warning("queue entries are not in their files, the next start makes them anew: %s", error)
+                log.warning("queue entries not written cause=%s; the next start rebuilds them", error)
         for queue in self:
             queue.close()
         self._by_topic.clear()
@@ -166,7 +171,7 @@ class ConsumeQueues:
 
 
 def _queue_folders(root: Path) -> Iterator[tuple[str, int]]:
-    """Topic and queue id of each folder of a queue."""
+    """Iterate over topic and queue id of each queue's folder."""
     if not root.is_dir():
         return
     with os.scandir(root) as topics:

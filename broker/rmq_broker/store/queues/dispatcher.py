@@ -1,6 +1,6 @@
-"""From a record in the log to the entries that find it: the one place that makes them.
+"""Making queue entries from records of the log, in recovery and on a replica.
 
-The append path hands over what it has in its hands; recovery hands over what it read from the log.
+The append path makes the same entries from its arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WITHOUT_ENTRY: Final = (MessageSysFlag.TRANSACTION_PREPARED, MessageSysFlag.TRA
 
 
 def tags_code_of(record: RecordSummary, levels: DelayLevels = DEFAULT_DELAY_LEVELS) -> int:
-    """The hash that consumers filter by, 0 for a message without tags; of a delayed one, when it is due."""
+    """Return the hash of a message's tags, 0 without tags; for a delayed message the time when it is due."""
     if record.topic == _SCHEDULE_TOPIC:
         level = find_property(record.properties, b"DELAY")
         if level is not None and level.isdigit() and int(level) > 0:
@@ -44,10 +44,10 @@ def _hash_of(tags: bytes) -> int:
 
 
 def messages_in(record: RecordSummary) -> int:
-    """How many messages a record of a topic of batches is, 1 for one that is no batch.
+    """Return how many messages a record of a topic of batches holds; 1 if it is no batch.
 
-    Apache RocketMQ 5.3.3, CommitLog.setBatchSizeIfNeeded: both properties have to be there. Any producer can
-    send them, so that here the flag counts as well, which only a broker sets.
+    Apache RocketMQ 5.3.3, CommitLog.setBatchSizeIfNeeded, requires both properties. Any producer can send
+    them, so the flag is required, too, which only a broker sets.
     """
     if not record.sys_flag & MessageSysFlag.INNER_BATCH:
         return 1
@@ -58,10 +58,10 @@ def messages_in(record: RecordSummary) -> int:
 
 
 class Dispatcher:
-    """Puts queue entries for the records of a log that is read in order: in recovery, or on a replica.
+    """Makes queue entries for the records of a log that is read in order.
 
-    The queues have been cut to what comes before the first record. A record's queue offset stands under no
-    checksum: where it does not follow, the record is not simply believed.
+    The queues have been cut to the entries before the first record. No checksum covers a record's queue
+    offset: an offset that does not follow the one before it is checked against the log.
     """
 
     def __init__(
@@ -74,8 +74,10 @@ class Dispatcher:
         index: Callable[[RecordSummary], None] | None = None,
         levels: DelayLevels = DEFAULT_DELAY_LEVELS,
     ) -> None:
-        """`deleted`: topics, and the log's end when each was deleted. `fill_gaps`: what a queue lacks is not
-        in the log either. `index` is told of records to be found by key.
+        """`deleted`: topics, and the log's end when each was deleted.
+
+        `fill_gaps`: entries that a queue lacks are not in the log either. `index` is called with the records
+        that can be found by key.
         """
         self._queues = queues
         self._log = commit_log
@@ -83,7 +85,7 @@ class Dispatcher:
         self._fill_gaps = fill_gaps
         self._index = index
         self._levels = levels
-        # With `fill_gaps` off: queues that lack entries from before, and where in the log theirs end.
+        # With `fill_gaps` off: queues that lack earlier entries, and the log offset where their entries end.
         self.gaps: dict[ConsumeQueue, int] = {}
 
     def dispatch(self, record: RecordSummary) -> None:
@@ -92,13 +94,14 @@ class Dispatcher:
         topic = record.topic
         if self._deleted and record.physical_offset < self._deleted.get(topic, 0):
             return
-        # A half message is found by key, though by no queue; a rolled back one is not (IndexService).
+        # A half message is in the index, though in no queue; a message that was rolled back is in neither
+        # (IndexService).
         if self._index is not None and kind != MessageSysFlag.TRANSACTION_ROLLBACK:
             self._index(record)
         if kind in _WITHOUT_ENTRY:
             return
         queue = self._queues.get_or_create(topic, record.queue_id)
-        if record.queue_offset != queue.max_offset and not self._reach(queue, record):
+        if record.queue_offset != queue.max_offset and not self._move_to(queue, record):
             return
         queue.put(
             record.physical_offset,
@@ -108,40 +111,40 @@ class Dispatcher:
             messages_in(record) if queue.is_batch else 1,
         )
 
-    def _reach(self, queue: ConsumeQueue, record: RecordSummary) -> bool:
-        """Bring the queue to where the record says that it belongs; False where it gets no entry."""
+    def _move_to(self, queue: ConsumeQueue, record: RecordSummary) -> bool:
+        """Move the queue's end to the record's queue offset; False if the record gets no entry."""
         if record.queue_offset < queue.max_offset:
             return self._go_back(queue, record)
         last = queue.last_entry()
         known, behind = (0, 0) if last is None else (queue.max_offset, last[0] + last[1])
-        # Every message took its place in the log, so there cannot be more than fit.
+        # Each message in between took space in the log, so their number is limited.
         records = -(-(record.queue_offset - known) // (LARGEST_BATCH if queue.is_batch else 1))
         if records * MIN_RECORD_BYTES > record.physical_offset - behind:
-            _complain(queue, record, "there cannot have been so many")
+            _log_mismatch(queue, record, "the log has no space for so many")
             return False
         if not self._fill_gaps:
             self.gaps.setdefault(queue, behind)
             return False
         if not queue.is_empty:
-            _complain(queue, record, "those between are not in the log any more")
+            _log_mismatch(queue, record, "the messages in between are not in the log any more")
         queue.fill_gap(record.queue_offset)
         return True
 
     def _go_back(self, queue: ConsumeQueue, record: RecordSummary) -> bool:
         offset = record.queue_offset
         if offset > 0 and record_of(self._log, queue, offset) is not None:
-            _complain(queue, record, "that one is another record")
+            _log_mismatch(queue, record, "the log has another record for that offset")
             return False
         if 0 < offset < queue.min_offset and not self._fill_gaps:
-            self.gaps[queue] = 0  # its first files got lost, with what is before this message
+            self.gaps[queue] = 0  # its first files got lost, with the entries before this message
             return False
-        # A page of the queue that got lost; or, from 0 on, a topic deleted and made again by another broker.
+        # A page of the queue got lost; or, from 0 on, another broker deleted the topic and created it again.
         queue.cut_at(offset)
         return True
 
 
 def record_of(commit_log: CommitLog, queue: ConsumeQueue, offset: int) -> RecordSummary | None:
-    """The record of a queue's entry; None where the log has another one in that place, or none."""
+    """Return the record of a queue's entry; None if the log has another record there, or none."""
     first = queue.first_of_entry(offset)
     entry = queue.entry(offset)
     record = None if entry is None else commit_log.record_at(entry[0])
@@ -157,13 +160,13 @@ def record_of(commit_log: CommitLog, queue: ConsumeQueue, offset: int) -> Record
     return record
 
 
-def _complain(queue: ConsumeQueue, record: RecordSummary, why: str) -> None:
+def _log_mismatch(queue: ConsumeQueue, record: RecordSummary, why: str) -> None:
     log.error(
-        "the record at %d says that it is message %d of %s/%d, which has %d messages so far: %s",
+        "queue offset mismatch log_offset=%d topic=%s queue=%d queue_offset=%d queue_end=%d cause=%s",
         record.physical_offset,
-        record.queue_offset,
         queue.topic,
         queue.queue_id,
+        record.queue_offset,
         queue.max_offset,
         why,
     )

@@ -1,4 +1,4 @@
-"""One file of entries of equal size: how far it is filled, and how it is cut."""
+"""A file of entries of equal size: finding the end of its entries, and clearing the rest."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from .descriptors import OpenFile
 
 log = logging.getLogger("rmq.store")
 
-# Every kind of entry begins with them: where the record is in the log, and its size.
+# Each kind of entry begins with its record's offset in the log and its size.
 Place = tuple[int, int]
 _PLACE: Final = Struct(">qi")
 _unpack_place: Callable[[bytes, int], Place] = _PLACE.unpack_from
-# Stands where a queue has no message: before its first one in its first file (fillPreBlank), and in a gap.
+# The size in entries without a message: before the first message of the first file (fillPreBlank), in gaps.
 PLACEHOLDER_SIZE: Final = 0x7FFFFFFF
 _ENTRIES_SEARCHED_AT_ONCE: Final = 200
-# The last two are looked at first; a short queue is in memory as a whole.
+# Entries to keep in memory: the last two are used first, and short queues are in memory as a whole.
 _ENTRIES_LOADED: Final = 16
 
 
 def place_of(raw: bytes) -> Place:
-    """Of the record of an entry."""
+    """Return offset and size of an entry's record."""
     return _unpack_place(raw, 0)
 
 
 def file_starts(folder: Path, file_bytes: int, size_setting: str) -> list[int]:
-    """Where the files of a queue begin. The last may be short: a stop came before it got its size.
+    """Return the positions where the files of a queue begin.
 
-    Raises StoreDamaged for others of another size, with the setting to look at; OSError.
+    The last file may be short, if the broker stopped before it got its size. Raises StoreDamaged for a file
+    of another size, with the setting to check; OSError.
     """
     try:
         with os.scandir(folder) as found:
@@ -47,19 +48,19 @@ def file_starts(folder: Path, file_bytes: int, size_setting: str) -> list[int]:
     except FileNotFoundError:
         return []
     last = max(sizes, default=0)
-    # A power cut may leave the name of a file without its content: such a one is as good as missing.
+    # A power cut may leave the name of a file without its content: such a file counts as missing.
     starts = sorted(start for start, size in sizes.items() if size or start == last)
     for start in starts:
         size = sizes[start]
         if size > file_bytes or (size < file_bytes and start != starts[-1]):
             raise StoreDamaged(
                 f"{folder / file_name(start)} has {size} bytes instead of {file_bytes}: set "
-                f"{size_setting} to the size that this store was made with, or remove the whole "
-                f"folder {folder.parent.parent.name}: it is built again from the commit log"
+                f"{size_setting} to the size that this store was created with, or remove the whole "
+                f"folder {folder.parent.parent.name}: it is rebuilt from the commit log"
             )
         if 0 < size < file_bytes:
             log.warning(
-                "%s has %d bytes instead of %d; the rest is taken as empty",
+                "short file extended path=%s size_bytes=%d expected_bytes=%d",
                 folder / file_name(start),
                 size,
                 file_bytes,
@@ -68,11 +69,11 @@ def file_starts(folder: Path, file_bytes: int, size_setting: str) -> list[int]:
 
 
 def used_part(file: OpenFile, unit: int, file_bytes: int) -> tuple[int, bytes]:
-    """Where the entries of `unit` bytes in a file end, and the newest of them.
+    """Return where the entries of `unit` bytes in a file end, and the newest of them.
 
-    A written one has a size, and they are written in order.
+    A written entry has a size, and entries are written in order.
     """
-    # Most queues are short: the first look is at the beginning.
+    # Most queues are short: the search begins at the beginning.
     low, high, block = 0, file_bytes // unit, _ENTRIES_SEARCHED_AT_ONCE
     middle = min(block, high) - 1
     while high > low:
@@ -94,7 +95,7 @@ def used_part(file: OpenFile, unit: int, file_bytes: int) -> tuple[int, bytes]:
 
 
 def _count_entries(raw: bytes, unit: int) -> int:
-    """How many entries are in front."""
+    """Return the number of written entries at the beginning."""
     low, high = 0, len(raw) // unit
     while low < high:
         middle = (low + high) // 2
@@ -106,14 +107,14 @@ def _count_entries(raw: bytes, unit: int) -> int:
 
 
 def truncate(path: str, length: int, size: int) -> None:
-    """Make a file's content from `length` on zero."""
+    """Clear a file's content from `length` on."""
     file = OpenFile(path, os.O_RDWR)
     os.ftruncate(file.number, length)
     os.ftruncate(file.number, size)
 
 
 def wipe(path: str, length: int, size: int) -> None:
-    """As `truncate`, but a file without content there is not touched."""
+    """Clear a file's content from `length` on, if there is any."""
     file = OpenFile(path)
     page_end = min(size, -(-length // PAGE_BYTES) * PAGE_BYTES)
     if any(file.read(length, page_end - length)) or _has_content(file, page_end, size):
@@ -121,7 +122,7 @@ def wipe(path: str, length: int, size: int) -> None:
 
 
 def _has_content(file: OpenFile, position: int, size: int) -> bool:
-    """Whether anything but a hole is there."""
+    """Whether a file has content other than a hole from `position` on."""
     if position >= size:
         return False
     try:

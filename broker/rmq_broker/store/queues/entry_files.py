@@ -1,9 +1,9 @@
-"""Entries of equal size in files of equal size, the newest of them in memory: what every queue is made of.
+"""Entries of equal size in files of equal size, the newest of them in memory: the base of all consume queues.
 
 Files are named by the position of their first byte and have their full size from the beginning (Apache
-RocketMQ 5.3.3, MappedFileQueue). They are written with plain writes, by whoever flushes: an append only adds
-to a buffer, it neither fails nor waits, and a queue at rest costs neither a mapping nor a descriptor. What
-has not been written out when the process dies is built again out of the commit log.
+RocketMQ 5.3.3, MappedFileQueue). The flusher writes them with plain writes. An append only adds to a buffer:
+it neither fails nor blocks, and an idle queue costs neither a mapping nor a descriptor. Entries that are not
+in the files when the process dies are rebuilt from the commit log.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _WRITE_BYTES: Final = 1024 * 1024
 
 
 class EntryFiles:
-    """Positions are in bytes from the queue's beginning on, `index` counts entries.
+    """Positions are in bytes from the queue's beginning on.
 
-    Appended to and cut by one thread, written out and flushed by one other, read by any.
+    One thread appends and cuts, one other writes out and flushes, any thread reads.
     """
 
     entry_bytes: ClassVar[int]
@@ -49,24 +49,28 @@ class EntryFiles:
     )
 
     def __init__(self, folder: Path | str, file_bytes: int, resources: QueueResources | None = None) -> None:
-        self.lost_files = False  # a file between others is missing: the queue has to be built again
-        self._folder = str(folder)  # many of these in memory: a Path takes five times as much
+        self.lost_files = False  # a file between others is missing: the queue has to be rebuilt
+        self._folder = str(folder)  # there are many queues, and a Path takes five times as much memory
         self._file_bytes = file_bytes
         self._resources = QueueResources() if resources is None else resources
         self._begin = 0  # of the first file
-        self._tail = bytearray()  # what is from `_tail_begin` on: the newest entries, written out or not
+        self._tail = bytearray()  # the entries from `_tail_begin` on, written to files or not
         self._tail_begin = 0
-        self._written = 0  # up to here everything is in the files
-        self._flushed = 0  # up to here everything is on the disk
-        self._is_noted = False
+        self._written = 0  # position up to which all entries are in the files
+        self._flushed = 0  # position up to which all entries are on disk
+        self._is_noted = False  # listed in `QueueResources.unwritten`
         self._token = object()
 
     def load(self) -> None:
-        """Find out what the files hold. Raises StoreDamaged, OSError; blocks."""
+        """Find the end of the entries in the files. Raises StoreDamaged, OSError; blocks."""
         starts = file_starts(Path(self._folder), self._file_bytes, self.size_setting)
         holes = [i for i, (a, b) in enumerate(pairwise(starts), 1) if b != a + self._file_bytes]
         if holes:
-            log.error("%s lacks the file before %s", self._folder, file_name(starts[holes[-1]]))
+            log.error(
+                "%s lacks the file before %s; the queue is rebuilt",
+                self._folder,
+                file_name(starts[holes[-1]]),
+            )
             self.lost_files = True
             del starts[: holes[-1]]
         if not starts:
@@ -87,15 +91,15 @@ class EntryFiles:
 
     @property
     def unwritten_bytes(self) -> int:
-        """What is in memory alone."""
+        """Bytes of entries in memory alone."""
         with self._resources.memory:
             return self._tail_begin + len(self._tail) - self._written
 
     def write_out(self) -> None:
-        """Put what was appended into the files. Raises OSError: it stays in memory, to be tried again."""
+        """Write entries to the files. Raises OSError: they stay in memory, to be tried again."""
         resources = self._resources
         with resources.files:
-            self._is_noted = False
+            self._is_noted = False  # listed in `QueueResources.unwritten`
             try:
                 while (part := self._unwritten_part()) is not None:
                     resources.to_flush[self] = None
@@ -106,12 +110,12 @@ class EntryFiles:
             self._trim()
 
     def flush(self) -> None:
-        """Write out, and wait until it is on the disk. Raises OSError; blocks."""
+        """Write entries to the files, and wait until they are on disk. Raises OSError; blocks."""
         self.write_out()
         self._resources.flush_files(Path(self._folder))
 
     def flush_files(self) -> None:
-        """Wait until what was written out is on the disk. Raises OSError; blocks."""
+        """Wait until the written entries are on disk. Raises OSError; blocks."""
         token, written = self._token, self._written
         start = max(self._flushed, self._begin)
         for file_start in range(start - start % self._file_bytes, written, self._file_bytes):
@@ -125,13 +129,13 @@ class EntryFiles:
         """The whole file system has been flushed."""
         self._flushed = self._written
 
-    # --- correcting, while the store is opened ---
+    # --- correcting, in recovery ---
 
     def cut(self, log_end: int) -> None:
         """Drop the entries of messages that are not in the log before `log_end`.
 
-        After a crash of the machine pages may be missing among them: what is no entry, and what stands out of
-        order, is dropped too.
+        After a crash of the machine pages may be missing among the entries. Bytes that are no entry, and
+        entries out of order, are dropped, too.
         """
         while (last := self._last_message()) is not None and not self._is_within(last, log_end):
             self._drop_last_entries(last, log_end)
@@ -151,9 +155,9 @@ class EntryFiles:
     # --- cleaning ---
 
     def delete_before(self, log_begin: int) -> int:
-        """Begin with the first message that is still in the log; the number of files removed.
+        """Let the queue begin with the first message that is still in the log; return how many files went.
 
-        Files that hold earlier ones alone go, but for the last. May be called in a thread. Raises OSError.
+        Files of earlier messages alone are removed, but never the last file. For any thread. Raises OSError.
         """
         self.advance_min(log_begin)
         removed = 0
@@ -165,13 +169,13 @@ class EntryFiles:
         return removed
 
     def advance_min(self, log_begin: int) -> None:
-        """Let `min_offset` point at the first message that is still in the log."""
+        """Raise `min_offset` to the first message that is still in the log."""
         raise NotImplementedError
 
     # --- life ---
 
     def close(self) -> None:
-        """Let the files go; what was not written out is forgotten."""
+        """Close the files; entries in memory alone are dropped."""
         self._resources.descriptors.forget(self._token)
         self._set_end(self._written, b"", self._written)
 
@@ -185,7 +189,7 @@ class EntryFiles:
     # --- for the kinds of queues ---
 
     def _loaded(self, first: bytes) -> None:
-        """The files have been loaded; `first`: the first entry, if it is at hand."""
+        """The files have been loaded; `first`: the first entry, if it has been read."""
         raise NotImplementedError
 
     def _end_changed(self) -> None:
@@ -193,7 +197,7 @@ class EntryFiles:
         raise NotImplementedError
 
     def _min_position(self) -> int:
-        """Where the first entry is that counts."""
+        """The position of the queue's first entry."""
         raise NotImplementedError
 
     @property
@@ -206,7 +210,7 @@ class EntryFiles:
         self._resources.unwritten.append(self)
 
     def _read(self, position: int, end: int) -> bytes:
-        """The entries of a range that stand in one file, fewer where only a part is there.
+        """Return the entries of a range, at most to the end of their file; fewer if not all exist.
 
         Raises OSError; blocks.
         """
@@ -223,7 +227,7 @@ class EntryFiles:
         return found[: len(found) - len(found) % self.entry_bytes]
 
     def _read_now(self, position: int, end: int) -> bytes | None:
-        """As `_read`, but None where that would have to wait for a disk."""
+        """Read without blocking; None if the disk is needed."""
         end = min(end, position - position % self._file_bytes + self._file_bytes)
         in_memory = self._read_memory(position, end)
         if in_memory is not None:
@@ -246,17 +250,17 @@ class EntryFiles:
             return bytes(self._tail[position - begin : end - begin]) if position >= begin else None
 
     def _in_file(self, position: int, end: int) -> tuple[int, int]:
-        """Where the file of a position begins, and how much of a range it holds."""
+        """Where the file of a position begins, and how many bytes of a range it holds."""
         start = position - position % self._file_bytes
         return start, max(0, min(end, self._written) - position)
 
     def _place(self, position: int) -> Place:
-        """Of an entry's record; size 0 where there is no entry."""
+        """Offset and size of an entry's record; size 0 if there is no entry."""
         raw = self._read(position, position + self.entry_bytes)
         return place_of(raw) if raw else (0, 0)
 
     def _cut_to(self, position: int) -> None:
-        """Drop what is from `position` on; the first file stays, as it tells where the queue goes on."""
+        """Drop the entries from `position` on; the first file stays: its name keeps the position."""
         with self._resources.files:
             if position >= self._written:
                 with self._resources.memory:
@@ -274,7 +278,7 @@ class EntryFiles:
         self._end_changed()
 
     def _remove_all(self, position: int, tail: bytes = b"") -> None:
-        """Remove all files; the queue begins in the file of `position`, with `tail` in front of it."""
+        """Remove all files; the queue begins in the file of `position`, with the entries `tail` before it."""
         with self._resources.files:
             self._forget_open_files()
             for path in list_files(Path(self._folder)):
@@ -288,7 +292,7 @@ class EntryFiles:
         return f"{self._folder}/{file_name(start)}"
 
     def _unwritten_part(self) -> tuple[int, bytearray] | None:
-        """What goes into one file, and its position."""
+        """The next unwritten entries for one file, and their position."""
         with self._resources.memory:
             begin, position = self._tail_begin, self._written
             end = min(begin + len(self._tail), position - position % self._file_bytes + self._file_bytes)
@@ -309,7 +313,7 @@ class EntryFiles:
         self._written = position + done
 
     def _names_are_new(self) -> None:
-        """Names of files and folders may not be on the disk."""
+        """Names of files and folders may not be on disk."""
         folder = Path(self._folder)
         self._resources.new_folders.update((folder, *list(folder.parents)[:3]))
 
@@ -321,7 +325,7 @@ class EntryFiles:
             return OpenFile(path, os.O_RDWR | os.O_CREAT)
 
     def _trim(self) -> None:
-        """Let go what is in the files, but for the newest entries: who keeps up reads no file."""
+        """Drop written entries from memory, but for the newest: consumers at the tail read no file."""
         resources = self._resources
         with resources.memory:
             excess = self._written - self._tail_begin - resources.kept_bytes
@@ -330,7 +334,7 @@ class EntryFiles:
                 del self._tail[:excess]
 
     def _take_end(self, position: int) -> None:
-        """The files end here: have the last two entries in memory, they are looked at first."""
+        """The files end here: load the last two entries, which are used first."""
         self._set_end(position, b"", position)
         begin = max(self._begin, position - 2 * self.entry_bytes)
         tail = b""
@@ -355,14 +359,14 @@ class EntryFiles:
         self._resources.descriptors.discard((self._token, start))
 
     def _last_message(self) -> int | None:
-        """Where the last entry is that is no placeholder; None where there is none."""
+        """The position of the last entry that is no placeholder; None if there is none."""
         position = self._end - self.entry_bytes
         while position >= self._begin and self._place(position)[1] == PLACEHOLDER_SIZE:
             position -= self.entry_bytes
         return position if position >= self._begin else None
 
     def _is_within(self, position: int, log_end: int) -> bool:
-        """Whether an entry is of a message before `log_end`, and in order behind its predecessor."""
+        """Whether an entry is of a message before `log_end`, and in order after its predecessor."""
         physical_offset, size = self._place(position)
         if size <= 0 or physical_offset < 0 or physical_offset + size > log_end:
             return False
@@ -372,7 +376,7 @@ class EntryFiles:
         return before[1] > 0 and (before[0] < physical_offset or before[1] == PLACEHOLDER_SIZE)
 
     def _drop_last_entries(self, last: int, log_end: int) -> None:
-        """Cut behind the last entry within the log that is in the same file as `last`, which goes, too."""
+        """Cut after the last entry within the log that is in the same file as `last`, which is dropped."""
         start = max(self._begin, last - last % self._file_bytes)
         low, high = 0, (last - start) // self.entry_bytes
         while low < high:

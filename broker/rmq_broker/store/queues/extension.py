@@ -1,8 +1,8 @@
 """Extension files of a consume queue: `consumequeue_ext/TOPIC/QUEUE ID/`.
 
-An entry whose tags code is an address here has its real one in the unit there (Apache RocketMQ 5.3.3,
-ConsumeQueueExt). The unit also says when the message was stored, and whose filters took it then.
-`ext_writer.py` writes them.
+If the tags code of an entry is an address, the unit at that address holds the real tags code (Apache
+RocketMQ 5.3.3, ConsumeQueueExt). The unit also holds the message's store time, and the bit map of the filters
+that took it. `ext_writer.py` writes the files.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ ADDRESS_OF_0: Final = -(1 << 63)
 _LARGEST_ADDRESS: Final = -(1 << 31) - 1
 
 
-# Longer ones take a second read.
+# Longer bit maps take a second read.
 _USUAL_MAP_BYTES: Final = 64
 
 
 def is_ext_address(tags_code: int) -> bool:
-    """Whether the tags code of an entry is the address of a unit: hashes and times never are so small."""
+    """Whether an entry's tags code is the address of a unit: hashes and times are never so small."""
     return tags_code <= _LARGEST_ADDRESS
 
 
 class ExtUnit(NamedTuple):
-    """What extension files hold of one message; without a map the bit map is empty."""
+    """The unit of one message; the bit map is empty if it has none."""
 
     tags_code: int
     store_timestamp_ms: int
@@ -48,12 +48,12 @@ class ConsumeQueueExt:
         self._resources = resources
 
     def tags_code(self, address: int) -> int | None:
-        """The tags code that stands at an address, None where there is no unit. Raises OSError; blocks."""
+        """Return the tags code at an address; None if there is no unit. Raises OSError; blocks."""
         unit = self.unit(address)
         return None if unit is None else unit.tags_code
 
     def unit(self, address: int) -> ExtUnit | None:
-        """The unit that stands at an address, None where there is none. Raises OSError; blocks."""
+        """Return the unit at an address; None if there is none. Raises OSError; blocks."""
         position = address - ADDRESS_OF_0
         start = position - position % self._file_bytes
         try:
@@ -72,7 +72,7 @@ class ConsumeQueueExt:
         return ExtUnit(tags_code, store_timestamp_ms, bit_map)
 
     def delete_before(self, address: int) -> int:
-        """Remove the files all of whose units are before an address; their number. Raises OSError."""
+        """Remove files whose units are all before an address; return how many. Raises OSError."""
         position = address - ADDRESS_OF_0
         gone = [path for path in list_files(self._folder) if int(path.name) + self._file_bytes < position]
         for path in gone:

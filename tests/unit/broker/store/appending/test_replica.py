@@ -172,7 +172,7 @@ def test_what_is_no_record_is_refused(tmp_path: Path, position: int) -> None:
     target.append_data(0, data[:begin])
     damaged = bytearray(data)
     damaged[begin + position] ^= 0x55
-    with pytest.raises(ValueError, match=f"what came for {begin} is no sound record"):
+    with pytest.raises(ValueError, match=f"the bytes of {begin} are no valid record"):
         target.append_data(begin, bytes(damaged[begin:]))
     assert (target.commit_log.max_offset, target.dispatch_behind_bytes) == (begin, 0)
     target.append_data(begin, data[begin:])

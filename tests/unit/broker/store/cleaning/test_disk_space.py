@@ -122,7 +122,7 @@ def test_a_file_system_that_does_not_answer(checked: Checked, caplog: pytest.Log
     checked.disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
     caplog.clear()
     assert [checked.at(10), checked.at(10)] == [DiskLevel.REFUSE, DiskLevel.REFUSE], "all stays as it was"
-    assert len(caplog.records) == 1 and "cannot be found out" in caplog.text
+    assert len(caplog.records) == 1 and "disk use unknown" in caplog.text
     assert checked.space.failures == 2 and checked.health.refusal is not None
     checked.disk.error = None
     assert checked.at(10) is DiskLevel.ENOUGH and checked.health.refusal is None

@@ -90,7 +90,7 @@ def test_a_queue_of_another_kind_than_its_topic(tmp_path: Path, caplog: pytest.L
     queues = ConsumeQueues(tmp_path / "consumequeue", 6000, batch_file_bytes=100 * BATCH_ENTRY_BYTES)
     queues.load()
     assert {queue.topic: queue.is_batch for queue in queues} == {"Batches": True, "Single": False}
-    assert "Batches/0 has queues of batches, but the topic is not of that type" in caplog.text
+    assert "batch queue of a topic without queue.type=BatchCQ topic=Batches queue=0" in caplog.text
 
 
 # --- writing out ---
@@ -133,7 +133,7 @@ def test_closing_writes_what_it_can(tmp_path: Path, caplog: pytest.LogCaptureFix
     fill(queues)
     with mock.patch.object(os, "pwrite", side_effect=OSError(errno.ENOSPC, "No space left on device")):
         queues.close()
-    assert "queue entries are not in their files, the next start makes them anew: " in caplog.text
+    assert "queue entries not written cause=" in caplog.text
     queues = new_queues(tmp_path)
     fill(queues)
     queues.close(write_out=False)

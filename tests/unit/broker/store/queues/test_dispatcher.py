@@ -197,5 +197,5 @@ def test_a_gap_between_batches(batches: ConsumeQueues, tmp_path: Path) -> None:
     assert [unit and unit.base_offset for unit in units(batches)[:1]] == [0]
     queue = batches.get("TopicA", 0)
     assert queue is not None and queue.entry(40_000) == (1000, 100, 0)
-    filling.dispatch(record(1 << 40, 1100))  # there cannot have been so many
+    filling.dispatch(record(1 << 40, 1100))  # more messages than the log has space for
     assert queue.max_offset == 40_001

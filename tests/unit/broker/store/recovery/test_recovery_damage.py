@@ -178,7 +178,7 @@ def test_an_absurd_queue_offset(
     store = damaged_offset(tmp_path, at, queue_offset)
     expected = [b"%d" % number for number in range(20) if number != at]
     assert bodies(store) == expected
-    assert f"says that it is message {queue_offset} of TopicA/0" in caplog.text
+    assert f"topic=TopicA queue=0 queue_offset={queue_offset} " in caplog.text
     # Behind the last message, 20 would be right, but nobody can know that it is not 19.
     assert put(store, b"next")[1] == (19 if at == 19 else 20)
     store.close()
