@@ -271,8 +271,7 @@ class MessageStore(QueueReads):
     def when_flushed(self, listener: DurabilityListener) -> None:
         """Call `listener` when the wait for the newest message's flush ends.
 
-        Only with `flushes_each_message`. The call comes in a later iteration of the event loop, with what is
-        known of the message on disk then.
+        Only with `flushes_each_message`. The call comes in a later iteration of the event loop.
         """
         assert self.commits is not None
         self.commits.when_flushed(self.commit_log.max_offset, listener)

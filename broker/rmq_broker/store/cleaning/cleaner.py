@@ -35,7 +35,7 @@ _CHECK_FULL_SECONDS: Final = 1.0
 # may be 20,000 queues, and cleaning them keeps the event loop from running.
 _SLICE: Final = 20
 _PAUSE_SECONDS: Final = 0.005
-# A request to delete is valid for the time of so many rounds (as with Apache's broker).
+# The number of rounds for which a request to delete is valid (as with Apache's broker).
 _REQUESTED_ROUNDS: Final = 20
 # How soon a file is tried again that only needs a flush. The cleaner does not flush: the flusher does, at a
 # pace that disk and queues can sustain, and any client could request more flushes of all queues otherwise.

@@ -26,8 +26,8 @@ from .log_flush import LogFlush
 
 log = logging.getLogger("rmq.store.flush")
 
-# Flushing queues costs a system call each. The pause between two passes is at least so many times as long as
-# a pass, so that many queues do not take all of the time.
+# Flushing queues costs a system call each. The pause between two passes is at least this multiple of a pass,
+# so that many queues do not take all of the time.
 _PAUSE_PER_PASS: Final = 10
 # Writing queues out costs several system calls each, and time of the event loop's thread. Thousands of queues
 # are written out less often, in larger pieces. The longest pause bounds how much of the log is read again

@@ -22,7 +22,7 @@ _CLOSE_SECONDS: Final = 10.0
 
 
 class Durability(Enum):
-    """What is known of a message on disk when the wait for its flush ends.
+    """Durability of a message when the wait for its flush ends.
 
     FLUSHED    the message is on disk
     TIMED_OUT  the flush is still running: the message may be on disk later

@@ -23,13 +23,14 @@ from .index_reading import (
 )
 
 PLACE_BYTES: Final = 20  # of a consume queue's entry, which begins with the message's physical offset
-# Disk space is reserved for so many entries at a time (1.25 MiB).
+# Entries for which disk space is reserved at a time (1.25 MiB).
 ENTRY_STEP: Final = 65536
 # The slots of a new file are written in parts of this size.
 _WRITE_BYTES: Final = 1 << 20
-# So many entries of a batch are packed by one call.
+# Entries of a batch that are packed by one call.
 _BLOCK_ENTRIES: Final = 256
-# The header is written after so many entries. After a crash, `cut` takes back entries that it does not count.
+# Number of entries after which the header is written. After a crash, `cut` takes back entries that it does
+# not count.
 _HEADER_EVERY: Final = 64
 _MAX_SECONDS: Final = 0x7FFFFFFF
 _COUNT_UP: Final = bytes(range(256))

@@ -23,7 +23,7 @@ log = logging.getLogger("rmq.store")
 # Not a number, so that Apache's broker ignores it.
 _SPARE_NAME: Final = "rmq_next"
 _NAME_DIGITS: Final = 17
-# The next file is created when so many entries are left: more than one event loop can store in half a second.
+# The next file is created when this number of entries is left: more than half a second of one loop's appends.
 _SPARE_AHEAD_ENTRIES: Final = 4 * ENTRY_STEP
 
 

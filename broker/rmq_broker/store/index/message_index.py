@@ -314,7 +314,7 @@ class MessageIndex:
         self.failure = None
 
     def _rebuild_after(self, error: OSError) -> None:
-        """Remove all unflushed files after a failed flush: a second fsync would not tell what is on disk.
+        """Remove all unflushed files after a failed flush: it is unknown which of their pages are on disk.
 
         Raises OSError if the files cannot be removed, which is tried again before anything else.
         """

@@ -15,7 +15,7 @@ _MAGIC_AT: Final = 4
 
 
 class ScanEnd:
-    """How a walk over a file ended: at the blank that closes a full file, or at the end of what is valid."""
+    """How a walk over a file ended: at the blank that closes a full file, or at an invalid record."""
 
     __slots__ = ("is_full", "position")
 

@@ -120,7 +120,7 @@ class Dispatcher:
         # Each message in between took space in the log, so their number is limited.
         records = -(-(record.queue_offset - known) // (LARGEST_BATCH if queue.is_batch else 1))
         if records * MIN_RECORD_BYTES > record.physical_offset - behind:
-            _log_mismatch(queue, record, "the log has no space for so many")
+            _log_mismatch(queue, record, "too many for the space in the log")
             return False
         if not self._fill_gaps:
             self.gaps.setdefault(queue, behind)

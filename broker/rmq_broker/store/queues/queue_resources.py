@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 from .descriptors import DEFAULT_DESCRIPTORS, Descriptors, OpenFile, flush_file_system
 
-# From so many files on, the whole file system is flushed in one call: each flush of a single file is a commit
-# of the file system's journal.
+# From this number of files on, the whole file system is flushed in one call: each flush of a single file is a
+# commit of the file system's journal.
 _MANY_FILES: Final = 100
 _MAX_TAIL_BYTES: Final = 16 * 1024
 _TAIL_BYTES_OF_ALL: Final = 32 * 1024 * 1024
@@ -61,7 +61,7 @@ class QueueResources:
         self.reads_without_waiting = True
 
     def share_memory(self, queues: int) -> None:
-        """Limit the sum of the memory that so many queues keep."""
+        """Limit the sum of the memory that the queues keep, by their number."""
         self.kept_bytes = min(_MAX_TAIL_BYTES, _TAIL_BYTES_OF_ALL // max(queues, 1))
 
     def flush_files(self, folder: Path) -> None:

@@ -96,7 +96,7 @@ class ColdLog:
         descriptor, position = file.descriptor, offset - file.start
         if descriptor < 0:
             return None  # the store has been closed
-        # `read_ahead` decides what is read ahead: the system itself might read MiBs for one message.
+        # `read_ahead` decides how much is read ahead: the system itself might read MiBs for one message.
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         data = os.pread(descriptor, size, position)
         self.bytes_read += len(data)

@@ -13,10 +13,10 @@ from ..queues.entry_file import PLACEHOLDER_SIZE
 from ..queues.extension import is_ext_address
 from .log_ranges import ColdData, ReadRange, iter_log_ranges
 
-# One read tests at most so many bytes of records, however few of them are wanted. Reading them takes a
-# fraction of a millisecond, during which the event loop is blocked.
+# Bytes of records that one read tests at most, even if few of them are wanted. Reading them takes a fraction
+# of a millisecond, during which the event loop is blocked.
 _MAX_BYTES: Final = 1024 * 1024
-# So many comparisons take a few milliseconds.
+# Comparisons of one read at most: they take a few milliseconds.
 _MAX_TESTS: Final = 4000
 
 

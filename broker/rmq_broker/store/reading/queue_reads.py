@@ -50,7 +50,7 @@ class QueueReads:
     ) -> GetResult | ColdRead:
         """Return messages of a queue from `offset` on, without blocking; see Reader.get_now.
 
-        What is not in memory comes back as a `ColdRead`, to be run in a thread.
+        If the disk is needed, the result is a `ColdRead`, to be run in a thread.
         """
         queue = self.queues.get(topic, queue_id)
         return self.reader.get_now(queue, offset, max_count, tags_codes, max_bytes, properties)

@@ -20,7 +20,7 @@ from .results import GetResult, GetStatus, ReadStatistics
 from .selection import EntrySelector, ReadRequest, Selection, TransferLimits
 
 _iter_entries = QUEUE_ENTRY.iter_unpack
-# A consumer at the tail of a queue gets up to so many messages directly; mostly it finds one.
+# Messages that a consumer at the tail of a queue gets directly, at most; mostly it finds one.
 _FEW: Final = 4
 
 

@@ -26,7 +26,7 @@ _iter_entries = QUEUE_ENTRY.iter_unpack
 _entry_at: Callable[[bytes, int], Entry] = QUEUE_ENTRY.unpack_from
 # Hashes have 32 bits, times are positive: a smaller tags code is an address in the queue's extension files.
 _SMALLEST_HASH: Final = -(1 << 31)
-# For a rare tag, so many times the usual number of entries is searched in addition, as bytes.
+# For a rare tag, this multiple of the usual number of entries is searched in addition, as bytes.
 _MORE_FOR_RARE_TAGS: Final = 19
 
 

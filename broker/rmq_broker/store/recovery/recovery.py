@@ -179,7 +179,7 @@ class _Recovery:
                 queue.advance_min(commit_log.min_offset)
 
     def _mark_files_unflushed(self) -> None:
-        """Have the next flush write what is newer than the checkpoint: it may be in the page cache only."""
+        """Have the next flush write records newer than the checkpoint: they may be in the page cache only."""
         for file in reversed(self._log.files):
             file.mark_unflushed()
             first = parse_record(file.map, 0, file.start)

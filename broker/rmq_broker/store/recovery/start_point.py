@@ -4,9 +4,9 @@ It depends on how the broker stopped:
 
 - clean stop: the queues know the end of the log, so nothing is read.
 - crash of the process: the machine still runs the boot that wrote the files, so everything that was written
-  is in the page cache or on disk. Recovery reads what is newer than the queues' files, from the offset
-  `written` of `rmq_checkpoint`.
-- crash of the machine: recovery reads what is newer than the last flush, from the offset `flushed` of
+  is in the page cache or on disk. Recovery reads the records newer than the queues' files, from the
+  offset `written` of `rmq_checkpoint`.
+- crash of the machine: recovery reads the records since the last flush, from the offset `flushed` of
   `rmq_checkpoint`.
 
 If `rmq_checkpoint` is missing or does not fit the log, the times in `checkpoint` lead to records that are
@@ -32,7 +32,7 @@ from .stop_marker import StopKind
 
 log = logging.getLogger("rmq.store.recovery")
 
-# In so many of the most recently written queues a record to begin at is searched for.
+# Number of most recently written queues in which a record to begin at is searched for.
 _QUEUES_SEARCHED: Final = 16
 
 
