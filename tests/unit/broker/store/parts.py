@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import struct
 from collections.abc import Iterator
@@ -278,4 +279,6 @@ def content_of(root: Path) -> dict[str, bytes]:
 
 
 def open_files_of_process() -> int:
+    """The number of open descriptors, without those of stores of earlier tests that are garbage."""
+    gc.collect()
     return len(list(Path("/proc/self/fd").iterdir()))
