@@ -120,7 +120,6 @@ _MAX_TARGET_BYTES: Final = 4096
 # A cached target without its texts: the value, the dictionary's slot, the key.
 _TARGET_OVERHEAD_BYTES: Final = 1024
 
-_BytesKey = tuple[bytes, bytes, bytes]
 _FieldsKey = tuple[str | None, ...]
 
 
@@ -135,7 +134,7 @@ class SendHeaderDecoder:
 
     def __init__(self, max_bytes: int = 64 * 1024 * 1024) -> None:
         """`max_bytes` is the bound of both caches together."""
-        self._by_bytes: BoundedCache[_BytesKey, SendTarget] = BoundedCache(
+        self._by_bytes: BoundedCache[bytes, SendTarget] = BoundedCache(
             "send_targets_by_bytes",
             max_entries=max_bytes // _TARGET_OVERHEAD_BYTES,
             max_bytes=max_bytes // 2,
@@ -170,24 +169,22 @@ class SendHeaderDecoder:
             return self._from_fields(command)
         (size,) = _unpack_int32(raw, properties_at - 4)
         end = properties_at + size
-        key = (raw[:born_at], raw[born_end : properties_at - 4], raw[end:])
+        # The marks tell where the three parts end, so different headers have different keys.
+        key = raw[:born_at] + raw[born_end : properties_at - 4] + raw[end:]
         target = self._cached_by_bytes(key)
         if target is None or not 0 <= size <= len(raw) - properties_at:
-            return self._learn(command, raw, key)
+            return self._learn(command, raw, key, born_mark, properties_at)
         born, properties = raw[born_at:born_end], raw[properties_at:end]
         if not (born.isdigit() and (properties.isascii() or _is_utf8(properties))):
             return self._from_fields(command)
         return SendMessageRequestHeader(target, int(born), properties)
 
     def _learn(
-        self, command: RemotingCommand, raw: bytes, key: tuple[bytes, bytes, bytes]
+        self, command: RemotingCommand, raw: bytes, key: bytes, born_mark: int, properties_at: int
     ) -> SendMessageRequestHeader:
         """Decode a header in full, and cache its target if the cut that made `key` is at the two fields."""
         header = self._from_fields(command)
-        before, between, _ = key
-        born_mark = len(before) - _BORN_MARK_LENGTH
-        # The length of the properties is not part of `between`: its four bytes follow the mark.
-        properties_mark = len(before) + _BORN_LENGTH + len(between) - _PROPERTIES_MARK_LENGTH
+        properties_mark = properties_at - 4 - _PROPERTIES_MARK_LENGTH
         if places_of((b"g", b"i"), raw) == [born_mark, properties_mark]:
             self._by_bytes.put(key, header.target)
         return header
@@ -221,8 +218,8 @@ class SendHeaderDecoder:
         return SendMessageRequestHeader(target, born_timestamp_ms, raw_properties)
 
 
-def _bytes_key_size(key: _BytesKey, target: SendTarget) -> int:
-    return _TARGET_OVERHEAD_BYTES + sum(map(len, key))
+def _bytes_key_size(key: bytes, target: SendTarget) -> int:
+    return _TARGET_OVERHEAD_BYTES + len(key)
 
 
 def _fields_key_size(key: _FieldsKey, target: SendTarget) -> int:

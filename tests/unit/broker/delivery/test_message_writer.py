@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rmq_broker.delivery.message_writer import Written
+from rmq_broker.delivery.message_writer import Written, _delayed_properties
 from rmq_broker.store.api import MessageRejected
 from rmq_remoting.java_hash import tags_code
+from rmq_remoting.message_properties import decode_properties
 from tests.unit.broker.delivery.parts import SCHEDULE, Delivery, inner
 from tests.unit.broker.parts import START_MS
 
@@ -37,6 +40,26 @@ def test_the_place_of_each_kind_of_message(delivery: Delivery) -> None:
 def test_messages_with_a_due_delivery_time_are_stored_at_once(delivery: Delivery) -> None:
     assert delivery.writer.put(inner("T", TIMER_DELIVER_MS=str(START_MS))).timer_out_ms is None
     assert delivery.bodies("T") == [b"body"]
+
+
+_DELAY_VALUES = ("3", "2", "", "03")
+_NAMES = ("DELAY", "XDELAY", "TIMER_DELAY_SEC", "REAL_TOPIC", "REAL_QID", "a", "UNIQ_KEY")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(_NAMES), st.sampled_from(_DELAY_VALUES)), max_size=5), st.booleans()
+)
+def test_properties_of_delayed_messages(fields: list[tuple[str, str]], ended: bool) -> None:
+    """They are the same for messages whose properties are decoded and for those whose are not."""
+    message = inner("T", queue_id=7)
+    message.properties = "\x02".join(f"{name}\x01{value}" for name, value in fields).encode()
+    message.properties += b"\x02" if ended else b""
+    expected = decode_properties(message.properties)
+    expected.pop("TIMER_DELAY_SEC", None)
+
+    found = decode_properties(_delayed_properties(message, 3))
+
+    assert found == {**expected, "DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "7"}
 
 
 def test_a_topic_whose_name_is_too_long_for_a_folder_is_refused(delivery: Delivery) -> None:
