@@ -1,4 +1,4 @@
-"""Broker names, the addresses behind each, and the clusters that they form."""
+"""Broker names, their addresses, and their clusters."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class BrokerGroup:
 
     @property
     def has_master(self) -> bool:
-        """Whether the master is there."""
+        """Whether the master is registered."""
         return MASTER_BROKER_ID in self.addresses
 
     @property
     def smallest_id(self) -> int | None:
-        """The smallest broker id that is there."""
+        """The smallest registered broker id."""
         return min(self.addresses, default=None)
 
     def with_addresses(self, addresses: Mapping[int, str]) -> BrokerGroup:
-        """The same broker name with other members."""
+        """Return the same broker name with other members."""
         return replace(self, addresses=dict(sorted(addresses.items())))
 
     def without_address(self, address: str) -> BrokerGroup:
-        """The same broker name without the member at an address; itself where there is none."""
+        """Return the same broker name without the member at an address; itself if there is none."""
         others = {number: each for number, each in self.addresses.items() if each != address}
         return self if len(others) == len(self.addresses) else self.with_addresses(others)
 
     @cached_property
     def acting(self) -> BrokerGroup:
-        """The group as clients see it without its master: the smallest id stands in as the master.
+        """The group as clients see it without its master: the smallest id acts as the master.
 
         (Apache RocketMQ 5.3.3, RouteInfoManager.pickupTopicRouteData)
         """
@@ -55,7 +55,7 @@ class BrokerGroup:
 
     @cached_property
     def body(self) -> BrokerData:
-        """The group as it travels."""
+        """The group as a JSON body."""
         return BrokerData(
             broker_addrs=dict(self.addresses),
             broker_name=self.name,
@@ -66,7 +66,7 @@ class BrokerGroup:
 
     @cached_property
     def encoded(self) -> tuple[bytes, bytes]:
-        """As JSON: as fastjson writes it, and in standard form."""
+        """The JSON in both forms: fastjson's dialect and standard."""
         return self.body.encode(), self.body.encode_standard()
 
 
@@ -76,7 +76,7 @@ class BrokerTable:
     def __init__(self) -> None:
         self._groups: dict[str, BrokerGroup] = {}
         self._clusters: dict[str, set[str]] = {}
-        # Grows with every change: what was made out of an older version has to be made again.
+        # Increases with every change, which invalidates values computed from an older version.
         self.version = 0
 
     def __len__(self) -> int:
@@ -84,34 +84,34 @@ class BrokerTable:
 
     @property
     def address_count(self) -> int:
-        """How many brokers there are, slaves included."""
+        """Number of brokers, slaves included."""
         return sum(len(group.addresses) for group in self._groups.values())
 
     def get(self, name: str) -> BrokerGroup | None:
-        """The group of that name now."""
+        """Return the current group of a name."""
         return self._groups.get(name)
 
     def groups(self) -> list[BrokerGroup]:
-        """All groups."""
+        """Return all groups."""
         return list(self._groups.values())
 
     def clusters(self) -> dict[str, list[str]]:
-        """The names of each cluster's brokers, in alphabetical order."""
+        """Return the names of each cluster's brokers, in alphabetical order."""
         return {cluster: sorted(names) for cluster, names in self._clusters.items()}
 
     def names_of(self, cluster: str) -> frozenset[str]:
-        """The broker names of a cluster; empty where there is no such cluster."""
+        """Return the broker names of a cluster; empty for an unknown cluster."""
         return frozenset(self._clusters.get(cluster, ()))
 
     def put(self, group: BrokerGroup, cluster: str | None = None) -> None:
-        """Give a broker name its next group, as a member of `cluster` (its own otherwise)."""
+        """Replace the group of a broker name, as a member of `cluster` (by default its own)."""
         self._clusters.setdefault(cluster or group.cluster, set()).add(group.name)
         if self._groups.get(group.name) != group:
             self._groups[group.name] = group
             self.version += 1
 
     def remove(self, name: str) -> None:
-        """Forget a broker name, and the clusters that have no others."""
+        """Remove a broker name, and clusters that are then empty."""
         if self._groups.pop(name, None) is not None:
             self.version += 1
         for cluster, names in list(self._clusters.items()):
@@ -120,5 +120,5 @@ class BrokerTable:
                 del self._clusters[cluster]
 
     def touch(self) -> None:
-        """Count as changed: something that answers depend on beside the groups is another now."""
+        """Increase the version: a value besides the groups has changed that responses depend on."""
         self.version += 1

@@ -36,7 +36,7 @@ _CONTROLLER: Final = (
 
 
 def known_keys() -> Mapping[str, KnownKey]:
-    """Every key that Apache's name server knows."""
+    """Return every key of Apache's name server."""
     return read_known_keys(_TABLE, NETWORK_TABLE)
 
 
@@ -44,34 +44,36 @@ class RouteSettings(SettingsGroup):
     """Routes and brokers"""
 
     scan_not_active_broker_interval_ms: Milliseconds = setting(
-        5000, "scanNotActiveBrokerInterval", "How often brokers that have fallen silent are looked for."
+        5000,
+        "scanNotActiveBrokerInterval",
+        "Interval of the search for brokers whose heartbeats have stopped.",
     )
     unregister_broker_queue_capacity: Count = setting(
-        3000, "unRegisterBrokerQueueCapacity", "Registrations and unregistrations that may wait."
+        3000, "unRegisterBrokerQueueCapacity", "Bound of waiting registrations and unregistrations."
     )
     order_message_enable: JavaBoolean = live(
-        False, "orderMessageEnable", "Send the order-topic configuration along with routes."
+        False, "orderMessageEnable", "Send the configuration of order topics with routes."
     )
     return_order_topic_config_to_broker: JavaBoolean = live(
         True,
         "returnOrderTopicConfigToBroker",
-        "Answer a broker's registration with the order-topic configuration.",
+        "Send the configuration of order topics in the response to a broker's registration.",
     )
     delete_topic_with_broker_registration: JavaBoolean = live(
         False,
         "deleteTopicWithBrokerRegistration",
-        "Forget a broker's topics that its registration no longer lists. Only with brokers that have "
-        "enableSingleTopicRegister on, or new topics lose their routes for a while.",
+        "Delete those topics of a broker that its registration no longer lists. Use it only if the brokers "
+        "have enableSingleTopicRegister on: otherwise new topics temporarily lose their routes.",
     )
     support_acting_master: JavaBoolean = live(
         False,
         "supportActingMaster",
-        "Give out a slave as master, for reading, while the master of its group is away.",
+        "Announce a slave as master, for reading, while its master is down.",
     )
     notify_min_broker_id_changed: JavaBoolean = live(
         False,
         "notifyMinBrokerIdChanged",
-        "Tell the brokers of a group when the smallest broker id alive in it changes.",
+        "Notify the brokers of one name when the smallest live broker id among them changes.",
     )
     enable_topic_list: JavaBoolean = live(
         True, "enableTopicList", "Answer requests for lists of system and unit topics."
@@ -82,18 +84,20 @@ class RouteSettings(SettingsGroup):
     need_wait_for_service: JavaBoolean = live(
         False,
         "needWaitForService",
-        "Answer no route request in the first time after a start, until all brokers have registered.",
+        "Refuse route requests for waitSecondsForService after a start, until all brokers have registered.",
     )
-    wait_seconds_for_service: SecondsOrZero = live(45, "waitSecondsForService", "How long that time is.")
+    wait_seconds_for_service: SecondsOrZero = live(
+        45, "waitSecondsForService", "Duration of that refusal after a start."
+    )
 
 
 class NamesrvPoolSettings(SettingsGroup):
-    """Tiers of work"""
+    """Tiers of requests"""
 
     client_request_queue_capacity: Count = setting(
         50000,
         "clientRequestThreadPoolQueueCapacity",
-        "Route requests of clients that may wait; more are answered SYSTEM_BUSY.",
+        "Bound of waiting route requests of clients; more are answered SYSTEM_BUSY.",
     )
     default_threads: ThreadCount = setting(
         16, "defaultThreadPoolNums", "Threads for requests that may block."
@@ -101,7 +105,7 @@ class NamesrvPoolSettings(SettingsGroup):
     default_queue_capacity: Count = setting(
         10000,
         "defaultThreadPoolQueueCapacity",
-        "Requests of brokers and operators that may wait; more are answered SYSTEM_BUSY.",
+        "Bound of waiting requests of brokers and operators; more are answered SYSTEM_BUSY.",
     )
 
 
@@ -122,10 +126,10 @@ class NamesrvSettings(RouteSettings, NamesrvPoolSettings, ServerSettings, Metric
     config_black_list: JavaString = setting(
         "configBlackList;configStorePath;kvConfigPath",
         "configBlackList",
-        "Keys that nobody can change over the network, separated by semicolons.",
+        "Keys that cannot be changed over the network, separated by semicolons.",
     )
 
     @property
     def protected_keys(self) -> frozenset[str]:
-        """Keys that nobody can change over the network, those that never can included."""
+        """Keys that cannot be changed over the network, including those that never can."""
         return super().protected_keys | {"configStorePath", "kvConfigPath"}

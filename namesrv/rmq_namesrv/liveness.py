@@ -1,4 +1,4 @@
-"""Which brokers are alive: who registered, over which connection, and when each was last heard of."""
+"""Live brokers: their registrations, connections and last heartbeats."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Final
 from rmq_remoting.bodies.topic import DataVersion
 from rmq_remoting.connection import Connection
 
-# Where a broker does not say after how long a silence it counts as gone (Apache RocketMQ 5.3.3,
-# RouteInfoManager).
+# Heartbeat time-out of brokers that do not register one (Apache RocketMQ 5.3.3, RouteInfoManager).
 DEFAULT_TIMEOUT_SECONDS: Final = 120.0
 
 # A broker's key: its cluster and its address.
@@ -19,9 +18,9 @@ BrokerKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """What a broker says of itself when it registers.
+    """A broker as it registers.
 
-    `enable_acting_master` is None for brokers that are too old to know of it.
+    `enable_acting_master` is None for brokers that are too old to have the setting.
     """
 
     cluster: str
@@ -35,16 +34,16 @@ class BrokerIdentity:
 
     @property
     def key(self) -> BrokerKey:
-        """What it is known by."""
+        """The key of the broker in the tables."""
         return self.cluster, self.address
 
 
 @dataclass(slots=True, eq=False)
 class LiveBroker:
-    """A broker that is alive, and what of its registration is in the routes.
+    """A live broker, and the state of its registration in the routes.
 
-    `data_version` is that of the last registration that was worked into the routes to its end;
-    `fingerprint` is of that registration's body, `table_version` of the broker table right after it.
+    `data_version` is that of the last registration that was applied to the routes completely. `fingerprint`
+    is the hash of that registration's body, `table_version` the version of the broker table right after it.
     """
 
     identity: BrokerIdentity
@@ -56,7 +55,7 @@ class LiveBroker:
 
 
 class LiveBrokers:
-    """All brokers that are alive. `clock` gives seconds that never go back."""
+    """All live brokers. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -68,11 +67,11 @@ class LiveBrokers:
         return len(self._brokers)
 
     def get(self, key: BrokerKey) -> LiveBroker | None:
-        """The broker if it is alive."""
+        """Return the broker if it is live."""
         return self._brokers.get(key)
 
     def put(self, identity: BrokerIdentity, connection: Connection | None) -> LiveBroker:
-        """Note that a broker registers over a connection, just now; what is known of it is kept."""
+        """Record that a broker registers over a connection now; the rest of its state is kept."""
         broker = self._brokers.get(identity.key)
         if broker is None:
             broker = self._brokers[identity.key] = LiveBroker(identity, connection, self._clock())
@@ -85,26 +84,26 @@ class LiveBrokers:
             self._by_connection.setdefault(connection, set()).add(identity.key)
         return broker
 
-    def heard_of(self, key: BrokerKey) -> bool:
-        """Note a sign of life; whether there is such a broker."""
+    def record_heartbeat(self, key: BrokerKey) -> bool:
+        """Record a heartbeat; return whether the broker is known."""
         broker = self._brokers.get(key)
         if broker is not None:
             broker.last_seen = self._clock()
         return broker is not None
 
     def remove(self, key: BrokerKey) -> LiveBroker | None:
-        """Forget a broker; it is returned if it was there."""
+        """Remove a broker, and return it if it was live."""
         broker = self._brokers.pop(key, None)
         if broker is not None:
             self._unlink(broker)
         return broker
 
     def of_connection(self, connection: Connection) -> list[LiveBroker]:
-        """The brokers that registered over a connection last."""
+        """Return the brokers whose last registration came over a connection."""
         return [self._brokers[key] for key in self._by_connection.get(connection, ())]
 
     def silent(self) -> list[LiveBroker]:
-        """The brokers that have not been heard of for longer than they may."""
+        """Return the brokers without a heartbeat for longer than their time-out."""
         now = self._clock()
         return [
             broker

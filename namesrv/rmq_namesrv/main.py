@@ -15,14 +15,14 @@ from .config import NamesrvSettings, known_keys
 if TYPE_CHECKING:
     from rmq_remoting.daemon.tasks import TaskSupervisor
 
-_DESCRIPTION: Final = "RocketMQ name server: tells clients which brokers have a topic."
+_DESCRIPTION: Final = "RocketMQ name server: answers clients with the routes of topics."
 
-# A thread that computes (a list of all topics) is asked to let the loop go on after this long, not 5 ms.
+# A computing thread (a list of all topics) hands the interpreter back to the loop after this, not after 5 ms.
 _SWITCH_SECONDS: Final = 0.0005
 
 
 def main() -> int:
-    """Run the command; the exit code."""
+    """Run the command, and return its exit code."""
     return run_command(_command)
 
 
@@ -30,7 +30,7 @@ def _command(arguments: Sequence[str]) -> int:
     parser = command_parser("rmq-namesrv", _DESCRIPTION)
     parser.add_argument("--port", metavar="PORT", help="port to listen on (listenPort; 9876 by default)")
     parser.add_argument(
-        "--print-processors", action="store_true", help="print which request runs in which tier, and end"
+        "--print-processors", action="store_true", help="print the tier of each request code, and exit"
     )
     options = parser.parse_args(arguments)
     configuration = load_from(options, NamesrvSettings, known_keys, {"--port": ("listenPort", options.port)})
@@ -52,7 +52,7 @@ def _print_processors(configuration: Configuration[NamesrvSettings]) -> None:
 
 
 def _serve(configuration: Configuration[NamesrvSettings]) -> int:
-    import gc  # noqa: PLC0415 (what serving needs is imported only now: --help and --print-config are quick)
+    import gc  # noqa: PLC0415 (imported only to serve, so that --help and --print-config are fast)
     import logging  # noqa: PLC0415
 
     from rmq_remoting.daemon.logs import configure_logs, set_log_level  # noqa: PLC0415
@@ -66,7 +66,7 @@ def _serve(configuration: Configuration[NamesrvSettings]) -> int:
         log.warning("%s", note)
     configuration.on_change(lambda _: set_log_level(settings.log_level))
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # What has been loaded until now stays: the cycle collector need not look at it again.
+    # The objects loaded so far live as long as the process: exclude them from cycle collections.
     gc.collect()
     gc.freeze()
 

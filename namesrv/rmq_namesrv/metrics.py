@@ -1,4 +1,4 @@
-"""What a name server tells Prometheus beside what every daemon does."""
+"""Metrics of a name server, besides those of every daemon."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class NamesrvCollector:
         self._lane = lane
 
     def collect(self) -> Iterable[Family]:
-        """Tables, registrations, lane."""
+        """Yield the metrics of tables, registrations and lane."""
         routes, brokers = self._routes, self._brokers
         yield gauge("rmq_namesrv_topics", "Topics that have a route.", len(routes))
         yield gauge(
             "rmq_namesrv_topic_brokers", "Pairs of a topic and a broker name.", routes.queue_group_count
         )
-        yield gauge("rmq_namesrv_distinct_routes", "Routes that differ.", routes.distinct_routes)
+        yield gauge("rmq_namesrv_distinct_routes", "Distinct routes.", routes.distinct_routes)
         yield gauge("rmq_namesrv_clusters", "Clusters of brokers.", len(brokers.clusters()))
         yield gauge("rmq_namesrv_broker_names", "Broker names: masters with their slaves.", len(brokers))
         yield gauge("rmq_namesrv_brokers", "Brokers, slaves included.", brokers.address_count)
-        yield gauge("rmq_namesrv_brokers_alive", "Brokers that give signs of life.", len(self._live))
+        yield gauge("rmq_namesrv_brokers_alive", "Live brokers.", len(self._live))
         yield from self._of_registry()
         yield from self._of_lane()
 
@@ -53,7 +53,7 @@ class NamesrvCollector:
         yield Family(
             "rmq_namesrv_registrations_total",
             "counter",
-            "Registrations: with the same bytes as before, the same version (repeated), or news (changed).",
+            "Registrations by outcome; unchanged: the same bytes, repeated: the same version.",
             [((outcome,), count) for outcome, count in registry.registrations.copy().items()],
             ("outcome",),
         )
@@ -67,17 +67,19 @@ class NamesrvCollector:
 
     def _of_lane(self) -> Iterable[Family]:
         lane, statistics = self._lane, self._lane.statistics
-        yield gauge("rmq_namesrv_lane_depth", "Jobs that wait for their turn or run.", lane.depth)
-        yield counter("rmq_namesrv_lane_jobs_total", "Jobs taken in.", statistics.jobs)
-        yield counter("rmq_namesrv_lane_slices_total", "Slices that jobs ran in.", statistics.slices)
+        yield gauge("rmq_namesrv_lane_depth", "Jobs that wait or run.", lane.depth)
+        yield counter("rmq_namesrv_lane_jobs_total", "Jobs accepted.", statistics.jobs)
+        yield counter("rmq_namesrv_lane_slices_total", "Slices in which jobs ran.", statistics.slices)
         yield counter(
-            "rmq_namesrv_lane_rejected_total", "Jobs refused: too many bytes waited.", statistics.rejected
+            "rmq_namesrv_lane_rejected_total",
+            "Jobs refused because too many bytes waited.",
+            statistics.rejected,
         )
         yield counter(
-            "rmq_namesrv_lane_busy_seconds_total", "Time that jobs held the loop.", statistics.busy_seconds
+            "rmq_namesrv_lane_busy_seconds_total", "Time that jobs blocked the loop.", statistics.busy_seconds
         )
         yield gauge(
             "rmq_namesrv_lane_longest_step_seconds",
-            "Longest time that a job held the loop without a pause, since the start.",
+            "Longest time that a job blocked the loop without a pause, since the start.",
             statistics.longest_step_seconds,
         )

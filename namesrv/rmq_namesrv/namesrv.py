@@ -1,4 +1,4 @@
-"""The name server, put together: builds everything, wires it, starts and stops it in order."""
+"""The name server: builds all parts, starts them, and shuts them down gracefully."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ from .slices import SerialLane
 
 log = logging.getLogger("rmq.namesrv")
 
-_ANSWER_SECONDS: Final = 5.0
+_DRAIN_SECONDS: Final = 5.0
 _EVERY_INTERFACE: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class Namesrv:
-    """A name server in this process: a daemon of its own, or part of a test or of a broker.
+    """A name server in this process: a daemon, or a part of a test or of a standalone broker.
 
-    `supervisor` watches its background tasks; without one it brings its own. `clock` gives seconds.
+    `supervisor` watches its background tasks; by default it creates one. `clock` returns seconds.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class Namesrv:
     ) -> None:
         settings = configuration.settings
         self._settings = settings
-        self._own_supervisor = TaskSupervisor(_task_died) if supervisor is None else None
-        self._supervisor = supervisor or self._own_supervisor or TaskSupervisor(_task_died)
+        self._own_supervisor = TaskSupervisor(_task_failed) if supervisor is None else None
+        self._supervisor = supervisor or self._own_supervisor or TaskSupervisor(_task_failed)
         self._client = RemotingClient()
         self._notifier = MinBrokerNotifier(self._client)
         self._lane = SerialLane()
@@ -94,7 +94,7 @@ class Namesrv:
         self._lag_probe = LoopLagProbe()
         self._gc_probe = GarbageCollectionProbe()
         self._metrics_server: MetricsServer | None = None
-        self.metrics_port: int | None = None  # once started: where metrics are, if they are served
+        self.metrics_port: int | None = None  # set by start() if metrics are served
         configuration.on_change(self._settings_changed)
 
     def _processors(
@@ -116,7 +116,7 @@ class Namesrv:
     # --- life ---
 
     async def start(self) -> str:
-        """Begin to serve; the text of the ready line. Raises StartError."""
+        """Start serving, and return the text of the ready line. Raises StartError."""
         settings = self._settings
         try:
             await asyncio.to_thread(self._kv_config.load)
@@ -134,14 +134,14 @@ class Namesrv:
         )
         if settings.metrics_enabled:
             await self._start_metrics()
-        log.info("name server listens on %s:%d", settings.bind_address, self.port)
+        log.info("name server listens address=%s:%d", settings.bind_address, self.port)
         return f"namesrv {self.address}"
 
     async def stop(self) -> None:
-        """Accept nothing more, answer what is under way, end."""
+        """Shut down gracefully: accept nothing more, drain requests in flight, close connections."""
         self._server.stop_accepting()
-        if not await self.dispatcher.all_answered(_ANSWER_SECONDS):
-            log.warning("some requests are left without an answer")
+        if not await self.dispatcher.all_answered(_DRAIN_SECONDS):
+            log.warning("requests not drained within the time-out limit_s=%.1f", _DRAIN_SECONDS)
         if self._metrics_server is not None:
             self._lag_probe.stop()
             self._gc_probe.stop()
@@ -156,38 +156,38 @@ class Namesrv:
 
     @property
     def port(self) -> int:
-        """The port listened on."""
+        """The port that the name server listens on."""
         return self._server.port
 
     @property
     def address(self) -> str:
-        """Where clients on this machine reach it, as host:port."""
+        """The address for clients on this machine, as host:port."""
         host = self._settings.bind_address
         host = "127.0.0.1" if host in _EVERY_INTERFACE else host
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     def collectors(self) -> list[Collector]:
-        """The name server's own metrics, for its registry or for that of the process that it is part of."""
+        """Return the collectors of the name server, for its own registry or for that of its process."""
         return [
             NamesrvCollector(self._routes, self._brokers, self._live, self._registry, self._lane),
             RemotingCollector(self.dispatcher, {"namesrv": self._server}),
             CacheCollector(self._route_bodies.caches),
         ]
 
-    # --- what happens ---
+    # --- events ---
 
     def _connection_closed(self, connection: Connection) -> None:
         steps = self._registry.leave_by_connection(connection)
         if steps is not None:
-            self._lane.submit("forgetting the brokers of a closed connection", steps)
+            self._lane.submit("removal of brokers after a closed connection", steps)
 
     def _drop_silent(self) -> None:
         steps = self._registry.leave_silent()
         if steps is not None:
-            self._lane.submit("forgetting silent brokers", steps)
+            self._lane.submit("removal of silent brokers", steps)
 
     def _settings_changed(self, _: Change) -> None:
-        self._brokers.touch()  # brokers' next registrations are read again, under the new rules
+        self._brokers.touch()  # read the brokers' next registrations again, under the new settings
 
     async def _start_metrics(self) -> None:
         settings = self._settings
@@ -208,5 +208,5 @@ class Namesrv:
         )
 
 
-def _task_died(name: str, error: BaseException) -> None:
-    log.error("task %s died: %s", name, error)
+def _task_failed(name: str, error: BaseException) -> None:
+    log.error("task failed task=%s cause=%s", name, error)

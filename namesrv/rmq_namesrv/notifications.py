@@ -1,4 +1,4 @@
-"""Tells brokers that another one of their name has the smallest id now."""
+"""Notifications to brokers that the smallest broker id of their name has changed."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from .smallest_id import MinBrokerChange
 
 log = logging.getLogger("rmq.namesrv.notifications")
 
-_MAX_UNDER_WAY: Final = 1000
+_MAX_IN_FLIGHT: Final = 1000
 
 
 class MinBrokerNotifier:
-    """Sends NOTIFY_MIN_BROKER_ID_CHANGE one-way: a broker that misses it finds out by its own heartbeat."""
+    """Sends NOTIFY_MIN_BROKER_ID_CHANGE one-way; a broker that misses it notices at its next heartbeat."""
 
     def __init__(self, client: RemotingClient) -> None:
         self._client = client
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
         self.sent = 0
         self.failed = 0
 
     def notify(self, change: MinBrokerChange) -> None:
-        """Begin to send word to every receiver."""
+        """Start sending the notification to every receiver."""
         log.info(
-            "smallest broker id of %s is %d now: telling %s",
+            "smallest broker id changed broker=%s smallest_id=%d receivers=%s",
             change.broker_name,
             change.smallest_id,
-            ", ".join(change.receivers),
+            ",".join(change.receivers),
         )
         header = NotifyMinBrokerIdChangeRequestHeader(
             min_broker_id=change.smallest_id,
@@ -43,17 +43,19 @@ class MinBrokerNotifier:
             ha_broker_addr=change.ha_address,
         )
         for address in change.receivers:
-            if len(self._under_way) >= _MAX_UNDER_WAY:
+            if len(self._in_flight) >= _MAX_IN_FLIGHT:
                 self.failed += 1
-                log.warning("not telling %s: %d notifications are under way already", address, _MAX_UNDER_WAY)
+                log.warning(
+                    "notification dropped, too many in flight receiver=%s limit=%d", address, _MAX_IN_FLIGHT
+                )
                 continue
             task = asyncio.get_running_loop().create_task(self._send(address, header))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            self._in_flight.add(task)
+            task.add_done_callback(self._in_flight.discard)
 
     async def stop(self) -> None:
-        """Give up what has not been sent."""
-        tasks = list(self._under_way)
+        """Cancel the notifications that have not been sent."""
+        tasks = list(self._in_flight)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -68,4 +70,4 @@ class MinBrokerNotifier:
             self.sent += 1
         except RequestError as error:
             self.failed += 1
-            log.warning("%s could not be told of its new smallest broker id: %s", address, error)
+            log.warning("notification not sent receiver=%s cause=%s", address, error)

@@ -1,4 +1,4 @@
-"""The processor table: every request code, what answers it, and the tier that it runs in."""
+"""The processor table: every request code with its processor and tier."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .processors.registration import RegistrationProcessor
 from .processors.route import RouteProcessor
 from .processors.topics import TopicProcessor
 
-# What is come to later than this after it was read is refused. A client waits 3 s for a route and asks again;
-# brokers and operators wait longer.
+# A request that has waited longer than this is refused. A client waits 3 s for a route and retries; brokers
+# and operators wait longer.
 _ROUTE_WAIT_MS: Final = 3000
 _ADMIN_WAIT_MS: Final = 5000
 
@@ -38,10 +38,10 @@ class Processors:
 
 
 def fill_table(dispatcher: Dispatcher, processors: Processors, settings: NamesrvSettings) -> None:
-    """Enter every row."""
+    """Register every row."""
     capacity = settings.default_queue_capacity
     route = InlineTier("route", capacity=settings.client_request_queue_capacity, max_wait_ms=_ROUTE_WAIT_MS)
-    # Inline, too: what takes long is done in slices (slices.py), and answered when it is done.
+    # Inline, too: long jobs run in slices (slices.py) and are answered at their end.
     registration = InlineTier(
         "registration", capacity=settings.unregister_broker_queue_capacity, max_wait_ms=_ADMIN_WAIT_MS
     )

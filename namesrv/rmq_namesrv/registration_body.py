@@ -1,8 +1,8 @@
-"""Reads what a broker registers, piece by piece: 10,000 topics are 2 MB of JSON.
+"""Decoding of a broker's registration in pieces: 10,000 topics are 2 MB of JSON.
 
-orjson reads those in 5 ms, and nothing else happens meanwhile; so the table of topics is cut into pieces of
-64 KiB that are read one by one. Routes need four numbers of each topic; the rest of its configuration is
-looked at by nobody here, and dropped at once.
+orjson would block the loop with those for 5 ms. The table of topics is therefore cut into pieces of 64 KiB,
+which are decoded one by one. Routes need four numbers of each topic; the rest of its configuration is dropped
+at once.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ _PIECE_BYTES: Final = 64 * 1024
 _CHECKSUM_PIECE_BYTES: Final = 256 * 1024
 _MAX_ATTEMPTS: Final = 4
 
-# The names that Apache writes and reads; its brokers write the table of topics compactly.
+# Apache's member names; its brokers write the table of topics without white space.
 _WRAPPER: Final = "topicConfigSerializeWrapper"
 _TABLE: Final = "topicConfigTable"
 _TABLE_BEGIN: Final = b'"topicConfigTable":{'
-# The end of a member of the table with the beginning of the next, and the end of its last with its own.
+# The end of a member of the table before the next one, and the end of the last member before that of the
+# table.
 _BETWEEN: Final = re.compile(rb'\},(?="[^"\\]*+":\{)')
 _END: Final = re.compile(rb"\}(?=\})")
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTopics:
-    """The topics of a broker as it registers them."""
+    """The topics in a broker's registration."""
 
     data_version: DataVersion = field(default_factory=DataVersion)
     topics: Mapping[str, QueueNumbers] = field(default_factory=dict)
@@ -53,7 +54,7 @@ class RegisteredTopics:
 
 
 def checksum_and_fingerprint(body: bytes) -> Steps[tuple[int, bytes]]:
-    """The checksum that a registration's header carries, and a hash that tells bodies apart.
+    """Compute the checksum for comparison with the header, and a hash to recognize an unchanged body.
 
     CRC-32 without its highest bit (Apache RocketMQ 5.3.3, UtilAll.crc32).
     """
@@ -68,7 +69,7 @@ def checksum_and_fingerprint(body: bytes) -> Steps[tuple[int, bytes]]:
 
 
 def read_registration(body: bytes) -> Steps[RegisteredTopics]:
-    """Read a registration that is not compressed; raises BodyError."""
+    """Decode a registration that is not compressed. Raises BodyError."""
     if not body:
         return RegisteredTopics()
     if len(body) > _PIECE_BYTES:
@@ -76,7 +77,7 @@ def read_registration(body: bytes) -> Steps[RegisteredTopics]:
         rest = yield from _read_table(body, topics)
         if rest is not None:
             return _registered(rest, topics.numbers)
-    # Small, or in another layout than Apache's: as a whole.
+    # A small body, or one in another layout than Apache's, is decoded as a whole.
     members = fastjson.loads(body)
     topics = _Topics()
     wrapper = members.get(_WRAPPER) if isinstance(members, dict) else None
@@ -87,7 +88,7 @@ def read_registration(body: bytes) -> Steps[RegisteredTopics]:
 
 
 def from_compressed(body: RegisterBrokerBody) -> RegisteredTopics:
-    """The same out of a compressed registration that has been read."""
+    """Return the topics of a compressed registration after its decoding."""
     wrapper = body.topic_config_serialize_wrapper
     numbers = {name: _numbers_of(config) for name, config in wrapper.topic_config_table.items()}
     return RegisteredTopics(wrapper.data_version, numbers, wrapper.topic_queue_mapping_info_map)
@@ -99,9 +100,9 @@ def _registered(members: object, topics: Mapping[str, QueueNumbers]) -> Register
 
 
 def _read_table(body: bytes, topics: _Topics) -> Steps[object | None]:
-    """Read the table of topics piece by piece, and what is around it; None where that cannot be.
+    """Decode the table of topics in pieces, then the members around it; return None if that fails.
 
-    A piece is tried as the inside of an object: it is whole if, and only if, it reads as one.
+    A piece is decoded as the inside of an object, which succeeds if and only if the piece is whole.
     """
     begin = body.find(_TABLE_BEGIN)
     position = begin + len(_TABLE_BEGIN)
@@ -110,7 +111,7 @@ def _read_table(body: bytes, topics: _Topics) -> Steps[object | None]:
     while len(body) - position > _PIECE_BYTES:
         piece = _first_whole(body, position, _BETWEEN, position + _PIECE_BYTES)
         if piece is None:
-            break  # nearly at the end of the table, or it does not look like one
+            break  # near the end of the table, or not a table in Apache's layout
         members, position = piece
         position += 1
         if not (yield from topics.add_all(members, stop_at_reference=True)):
@@ -124,13 +125,13 @@ def _read_table(body: bytes, topics: _Topics) -> Steps[object | None]:
     try:
         return fastjson.loads(body[: begin + len(_TABLE_BEGIN)] + body[position:])
     except BodyError:
-        return None  # a reference into the table, as likely as not
+        return None  # probably a reference into the table
 
 
 def _first_whole(
     body: bytes, start: int, boundary: re.Pattern[bytes], search_from: int
 ) -> tuple[dict[str, Any], int] | None:
-    """Members from `start` up to the first boundary at which they are whole, and where they end."""
+    """Return the members from `start` to the first boundary at which they are whole, and their end."""
     for attempt, match in enumerate(boundary.finditer(body, search_from)):
         if attempt == _MAX_ATTEMPTS:
             return None
@@ -138,19 +139,19 @@ def _first_whole(
         try:
             return orjson.loads(b"{" + body[start:end] + b"}"), end
         except orjson.JSONDecodeError:
-            continue  # that was the end of something inside a member
+            continue  # a boundary inside a member
     return None
 
 
 class _Topics:
-    """Collects the numbers of each topic; equal ones are one object."""
+    """Collects the numbers of each topic; equal ones share one object."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, QueueNumbers] = {}
         self._known: dict[QueueNumbers, QueueNumbers] = {}
 
     def add_all(self, members: object, *, stop_at_reference: bool = False) -> Steps[bool]:
-        """Add a stretch of the table; False if it stops at one that is a reference."""
+        """Add a piece of the table; return False at a topic that is a reference."""
         if not isinstance(members, dict):
             raise BodyError(f"RegisterBrokerBody: {_TABLE} must be an object")
         known: Mapping[Any, QueueNumbers] = self._known
@@ -178,7 +179,7 @@ class _Topics:
         return True
 
     def _add_unknown(self, name: object, config: object) -> None:
-        """A topic whose numbers are new, or written in a way of their own."""
+        """Add a topic with numbers that are new, or in another spelling."""
         if isinstance(config, dict):
             config = {"topicName": name, **config}
         typed = TopicConfig.from_wire(config)

@@ -1,7 +1,7 @@
-"""What brokers and operators do to routes: register, leave, fall silent, lose and regain permissions.
+"""Changes of routes by brokers and operators: registration, departure, time-out, permissions.
 
-The rules are those of Apache RocketMQ 5.3.3, RouteInfoManager; where this differs, the reason stands there.
-Whatever goes through many topics is a job in steps (see slices.py); everything else is done at once.
+The rules are those of Apache RocketMQ 5.3.3, RouteInfoManager; deviations have their reason beside them. A
+change of many topics is a job in steps (see slices.py); all others take effect at once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .liveness import BrokerIdentity, BrokerKey, LiveBroker, LiveBrokers
 from .registration_body import RegisteredTopics
 from .routes import PERM_READ, PERM_WRITE, TOPICS_PER_STEP, QueueNumbers, Route, RouteTable
 from .slices import Steps
-from .smallest_id import MinBrokerChange, smallest_came, smallest_left
+from .smallest_id import MinBrokerChange, smallest_joined, smallest_left
 
 log = logging.getLogger("rmq.namesrv.registry")
 
 
 @dataclass(frozen=True, slots=True)
 class MasterOf:
-    """What a slave is told when it registers: its master, if there is one."""
+    """The master of a slave, if there is one, for the response to the slave's registration."""
 
     address: str | None = None
     ha_address: str | None = None
@@ -50,17 +50,17 @@ class Departure:
 
     @classmethod
     def of(cls, identity: BrokerIdentity) -> Departure:
-        """The departure of a broker that had registered."""
+        """Return the departure of a registered broker."""
         return cls(identity.cluster, identity.name, identity.broker_id, identity.address)
 
     @property
     def key(self) -> BrokerKey:
-        """What the broker is known by."""
+        """The key of the broker in the tables."""
         return self.cluster, self.address
 
 
 class BrokerRegistry:
-    """Brings what happens to brokers into the tables. `notify` sends word of a smallest broker id."""
+    """Applies registrations and departures to the tables. `notify` is called for a new smallest broker id."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class BrokerRegistry:
         self._live = live
         self._settings = settings
         self._notify = notify
-        # For the metrics: registrations by how they ended, departures by reason.
+        # For the metrics: registrations by outcome, departures by reason.
         self.registrations: Counter[str] = Counter()
         self.departures: Counter[str] = Counter()
 
@@ -84,9 +84,9 @@ class BrokerRegistry:
     def refresh(
         self, identity: BrokerIdentity, connection: Connection, fingerprint: bytes
     ) -> MasterOf | None:
-        """Take a registration that says nothing new as a sign of life; None if it has to be read.
+        """Take an unchanged registration for a heartbeat; return None if it must be read.
 
-        Brokers send all their topics every 30 seconds, as a rule the same bytes.
+        Brokers send all their topics every 30 seconds, usually the same bytes.
         """
         broker = self._live.get(identity.key)
         if (
@@ -107,9 +107,9 @@ class BrokerRegistry:
         registered: RegisteredTopics,
         fingerprint: bytes = b"",
     ) -> Steps[MasterOf]:
-        """Bring a registration into the tables; raises CommandError where it cannot be taken."""
+        """Apply a registration to the tables. Raises CommandError if it is refused."""
         old_group = self._brokers.get(identity.name)
-        group = _without_double(old_group, identity)
+        group = _without_duplicate(old_group, identity)
         if self._is_outdated(identity, group, registered):
             self._live.remove(identity.key)
             self.registrations["outdated"] += 1
@@ -120,7 +120,7 @@ class BrokerRegistry:
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR,
                 f"broker {identity.name} ({identity.broker_id}) at {identity.address} is not registered: a "
-                "single topic is taken only after all of the broker's have been registered once",
+                "single topic is accepted only after the broker has registered all its topics once",
             )
         group = group.with_addresses({**group.addresses, identity.broker_id: identity.address})
         self._brokers.put(group, identity.cluster)
@@ -129,9 +129,9 @@ class BrokerRegistry:
         is_changed = is_new or known is None or known.data_version != registered.data_version
         broker = self._live.put(identity, connection)
         if known is None:
-            log.info("broker registered: %s", _described(identity))
+            log.info("broker registered %s", _described(identity))
 
-        if _speaks_for_topics(identity, group):
+        if _defines_topics(identity, group):
             done = yield from self._take_topics(broker, group, registered, is_new, is_changed)
             if not done:
                 self.registrations["interrupted"] += 1
@@ -140,13 +140,13 @@ class BrokerRegistry:
         broker.fingerprint = fingerprint
         broker.table_version = table_version
         self.registrations["changed" if is_changed else "repeated"] += 1
-        self._tell(smallest_came(old_group, group, identity.ha_address))
+        self._notify_of(smallest_joined(old_group, group, identity.ha_address))
         return self._master_of(identity)
 
     def _is_outdated(
         self, identity: BrokerIdentity, group: BrokerGroup, registered: RegisteredTopics
     ) -> bool:
-        """Whether another address holds this broker id with a newer state (an old master that comes back)."""
+        """Return whether another address has this broker id with a newer state: an old master returns."""
         old_address = group.addresses.get(identity.broker_id)
         if old_address is None or old_address == identity.address:
             return False
@@ -156,7 +156,8 @@ class BrokerRegistry:
         old, new = holder.data_version.state_version, registered.data_version.state_version
         if old > new:
             log.warning(
-                "registration ignored: %s has state version %d, and %s holds its id with version %d",
+                "registration ignored, another broker has this id with a newer state %s state_version=%d "
+                "other_address=%s other_state_version=%d",
                 _described(identity),
                 new,
                 old_address,
@@ -172,7 +173,7 @@ class BrokerRegistry:
         is_new: bool,
         is_changed: bool,
     ) -> Steps[bool]:
-        """Bring the topics into the routes; False if the broker left meanwhile."""
+        """Apply the topics to the routes; return False if the broker left meanwhile."""
         identity, routes, name = broker.identity, self._routes, group.name
         if self._settings.delete_topic_with_broker_registration and not registered.mappings:
             yield from self._drop_unlisted(broker, registered.topics)
@@ -186,8 +187,8 @@ class BrokerRegistry:
                 if self._live.get(identity.key) is not broker:
                     return False
             route = routes.get(topic)
-            # Where the version is known, what operators did to the topic since (a write permission wiped)
-            # stays; only topics that are missing are brought in.
+            # With a known version, later changes by operators (a wiped write permission) are kept; only
+            # missing topics are added.
             if not is_changed and route is not None and name in route.queues:
                 continue
             new = changes.get((route, numbers))
@@ -202,7 +203,7 @@ class BrokerRegistry:
         return True
 
     def _drop_unlisted(self, broker: LiveBroker, listed: Mapping[str, QueueNumbers]) -> Steps[None]:
-        """Take the broker out of the routes of all topics that it does not list."""
+        """Remove the broker from the routes of all topics that its registration does not list."""
         name, routes = broker.identity.name, self._routes
         for count, topic in enumerate(routes.topics(), 1):
             if count % TOPICS_PER_STEP == 0:
@@ -211,7 +212,7 @@ class BrokerRegistry:
                     return
             route = routes.get(topic)
             if topic not in listed and route is not None and name in route.queues:
-                log.info("topic %s is no longer on broker %s", topic, name)
+                log.info("topic removed from broker topic=%s broker=%s", topic, name)
                 routes.put(topic, routes.without(route, (name,)))
 
     def _master_of(self, identity: BrokerIdentity) -> MasterOf:
@@ -225,7 +226,7 @@ class BrokerRegistry:
     # --- departure ---
 
     def leave(self, departures: Iterable[Departure], reason: str) -> Steps[None]:
-        """Forget brokers: the addresses at once, what routes have of them step by step."""
+        """Remove brokers: their addresses at once, their queues in the routes step by step."""
         gone: set[str] = set()
         reduced: set[str] = set()
         changes: dict[str, MinBrokerChange | None] = {}
@@ -235,7 +236,7 @@ class BrokerRegistry:
             after = None if before is None else before.without_address(departure.address)
             if was_alive or after is not before:
                 self.departures[reason] += 1
-                log.info("broker left (%s): %s at %s", reason, name, departure.address)
+                log.info("broker left reason=%s broker=%s address=%s", reason, name, departure.address)
             if before is None or after is None or after is before:
                 continue
             if after.addresses:
@@ -247,16 +248,16 @@ class BrokerRegistry:
                 gone.add(name)
         for name, change in changes.items():
             if name not in gone:
-                self._tell(change)
+                self._notify_of(change)
         return self._forget(gone, reduced)
 
-    def _tell(self, change: MinBrokerChange | None) -> None:
+    def _notify_of(self, change: MinBrokerChange | None) -> None:
         if change is not None and self._settings.notify_min_broker_id_changed:
             self._notify(change)
 
     def _forget(self, gone: set[str], reduced: set[str]) -> Steps[None]:
-        """Take brokers that are gone out of all routes, and the write permission from the masterless."""
-        # A registration that was before this in the lane may have brought a broker back.
+        """Remove brokers that left from all routes, and the write permission of those without a master."""
+        # A registration that was ahead of this job in the lane may have restored a broker.
         gone = {name for name in gone if self._brokers.get(name) is None}
         masterless = {
             name
@@ -278,10 +279,10 @@ class BrokerRegistry:
         return route
 
     def leave_by_connection(self, connection: Connection) -> Steps[None] | None:
-        """Forget the brokers that registered over a connection which has ended; None if there are none.
+        """Remove the brokers that registered over a closed connection; None if there are none.
 
-        Apache's name server forgets only one of several brokers that share a connection, as those of a
-        broker container do, and the others when they have been silent for long enough.
+        Apache's name server removes only one of several brokers that share a connection, as those of a broker
+        container do, and the others after their heartbeat time-out.
         """
         brokers = self._live.of_connection(connection)
         if not brokers:
@@ -289,7 +290,7 @@ class BrokerRegistry:
         return self.leave([Departure.of(broker.identity) for broker in brokers], "connection closed")
 
     def leave_silent(self) -> Steps[None] | None:
-        """Forget the brokers that have been silent for too long, and close their connections."""
+        """Remove the brokers whose heartbeats have timed out, and close their connections."""
         brokers = self._live.silent()
         if not brokers:
             return None
@@ -302,9 +303,9 @@ class BrokerRegistry:
     # --- topics and permissions ---
 
     def register_topic(self, topic: str, queues: Iterable[tuple[str, QueueNumbers]]) -> None:
-        """Bring one topic in; raises CommandError, with nothing done, where a broker is not registered.
+        """Add one topic. Raises CommandError, with nothing changed, if a broker is not registered.
 
-        Apache's name server answers that case with success, having done nothing or half of it.
+        Apache's name server answers that case with success after doing nothing or half of the change.
         """
         given = list(queues)
         unknown = sorted({name for name, _ in given if self._brokers.get(name) is None})
@@ -320,7 +321,7 @@ class BrokerRegistry:
             self._routes.put(topic, route)
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
-        """Forget a topic, or what the brokers of one cluster have of it; a registration may bring it back."""
+        """Delete a topic, or its queues in one cluster; a later registration may restore it."""
         if not cluster:
             found = self._routes.delete(topic)
         else:
@@ -330,17 +331,17 @@ class BrokerRegistry:
             if route is not None and found:
                 self._routes.put(topic, self._routes.without(route, names))
         if found:
-            log.info("topic deleted: %s%s", topic, f" in cluster {cluster}" if cluster else "")
-            self._brokers.touch()  # the next registration of every broker is read, even if nothing is new
+            log.info("topic deleted topic=%s cluster=%s", topic, cluster or "(all)")
+            self._brokers.touch()  # read the next registration of every broker, even an unchanged one
 
     def wipe_write_permission(self, broker_name: str) -> Steps[int]:
-        """Take the write permission from all queues of a broker name; how many topics it has."""
+        """Remove the write permission of all queues of a broker name; return the number of its topics."""
         return self._change_permissions(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_permission(self, broker_name: str) -> Steps[int]:
-        """Make all queues of a broker name readable and writable; how many topics it has.
+        """Make all queues of a broker name readable and writable; return the number of its topics.
 
-        Apache sets the permission to just these two; here an inherited one (of TBW102) stays.
+        Apache sets exactly these two permissions; here an inherit permission (of TBW102) is kept.
         """
         return self._change_permissions(broker_name, lambda perm: perm | PERM_READ | PERM_WRITE)
 
@@ -352,10 +353,10 @@ class BrokerRegistry:
         return (yield from self._routes.sweep((broker_name,), change))
 
 
-def _without_double(group: BrokerGroup | None, identity: BrokerIdentity) -> BrokerGroup:
-    """The broker's group as it says it is, less the same address under another id.
+def _without_duplicate(group: BrokerGroup | None, identity: BrokerIdentity) -> BrokerGroup:
+    """Return the broker's group as registered, without the same address under another id.
 
-    A broker that changes from slave to master, or back, keeps its address.
+    A broker that changes between slave and master keeps its address.
     """
     known = NO_ADDRESSES if group is None else group.addresses
     addresses = {
@@ -368,8 +369,8 @@ def _without_double(group: BrokerGroup | None, identity: BrokerIdentity) -> Brok
     return BrokerGroup(cluster, identity.name, addresses, identity.zone_name, acting)
 
 
-def _speaks_for_topics(identity: BrokerIdentity, group: BrokerGroup) -> bool:
-    """Whether its topics are those of its name: a master's, or a slave's that may act as one."""
+def _defines_topics(identity: BrokerIdentity, group: BrokerGroup) -> bool:
+    """Return whether the broker defines the topics of its name: a master, or a slave that may act as one."""
     if identity.broker_id == MASTER_BROKER_ID:
         return True
     return identity.enable_acting_master is not None and identity.broker_id == group.smallest_id
@@ -377,6 +378,6 @@ def _speaks_for_topics(identity: BrokerIdentity, group: BrokerGroup) -> bool:
 
 def _described(identity: BrokerIdentity) -> str:
     return (
-        f"{identity.name} (id {identity.broker_id}, cluster {identity.cluster}) at {identity.address}, "
-        f"HA {identity.ha_address or '-'}"
+        f"broker={identity.name} broker_id={identity.broker_id} cluster={identity.cluster} "
+        f"address={identity.address} ha_address={identity.ha_address or '-'}"
     )

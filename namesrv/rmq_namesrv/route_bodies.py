@@ -1,6 +1,7 @@
-"""Encoded answers to route requests (TopicRouteData).
+"""Encoded bodies of responses to route requests (TopicRouteData).
 
-An answer is joined from pieces that were encoded when a broker registered, and cached until a broker changes.
+A body is joined from pieces that are encoded once per broker and per distinct queues, and is cached until a
+broker changes.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class RouteBodies:
     def get(
         self, topic: str, *, standard: bool, zone_name: str | None = None, order_config: str | None = None
     ) -> bytes | None:
-        """The body of the answer; None where no broker that is alive has the topic.
+        """Return the body of the response; None if no live broker has the topic.
 
-        `zone_name` leaves out masters of other zones; `order_config` goes along as it is.
+        `zone_name` excludes masters of other zones; `order_config` is included as it is.
         """
         route = self._routes.get(topic)
         if route is None:
@@ -91,13 +92,13 @@ class RouteBodies:
         return body
 
     def _members(self, route: Route, acting: bool) -> list[tuple[BrokerGroup, BrokerQueues]]:
-        """The brokers of the route that are there (one that has just gone may still be in routes)."""
+        """Return the live brokers of the route; one that has just left may still be in it."""
         members: list[tuple[BrokerGroup, BrokerQueues]] = []
         for name, queues in route.queues.items():
             group = self._brokers.get(name)
             if group is not None:
-                stands_in = acting and group.enable_acting_master and not queues.numbers.writable
-                members.append((group.acting if stands_in else group, queues))
+                acts = acting and group.enable_acting_master and not queues.numbers.writable
+                members.append((group.acting if acts else group, queues))
         return members
 
     def _has_group(self, route: Route) -> bool:
@@ -105,7 +106,7 @@ class RouteBodies:
 
 
 def _is_near(group: BrokerGroup, zone_name: str) -> bool:
-    """Whether a client in that zone may use the broker: one without a master may be read from anywhere.
+    """Return whether a client in a zone may use the broker; one without a master serves reads of all zones.
 
     (Apache RocketMQ 5.3.3, ZoneRouteRPCHook)
     """
@@ -118,7 +119,7 @@ def _joined(
     order_config: str | None = None,
     mapping: Mapping[str, TopicQueueMappingInfo] | None = None,
 ) -> bytes:
-    """What TopicRouteData encodes to, made out of pieces: 4 µs instead of 60 for 8 brokers."""
+    """Join the encoded TopicRouteData from its pieces: 4 µs instead of 60 for 8 brokers."""
     write = fastjson.dumps_standard if standard else fastjson.dumps
     parts = [
         b'{"brokerDatas":[',

@@ -1,8 +1,8 @@
 """The route table: which broker names have queues of a topic, and how many.
 
-A route is immutable, and all topics that look alike share one: 10,000 topics on the same 8 brokers need a
-dictionary of 10,000 references and, as a rule, a handful of routes. A change puts another route in place of
-the old one; whoever holds the old one holds a snapshot.
+A route is immutable, and topics with equal routes share one: 10,000 topics on the same 8 brokers need a
+dictionary of 10,000 references and usually a handful of routes. A change replaces the route; the old one is a
+snapshot for its holders.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .slices import Steps
 PERM_WRITE: Final = 2
 PERM_READ: Final = 4
 
-# So many topics are gone through between two pauses: some 0.1 ms.
+# Topics processed between two pauses, which takes about 0.1 ms.
 TOPICS_PER_STEP: Final = 256
 
 
 class QueueNumbers(NamedTuple):
-    """What a broker says of the queues that it has of a topic."""
+    """Numbers and permissions of a topic's queues, as a broker registers them."""
 
     perm: int
     read_queue_nums: int
@@ -39,20 +39,20 @@ class QueueNumbers(NamedTuple):
         return self.perm & PERM_WRITE != 0
 
     def with_perm(self, perm: int) -> QueueNumbers:
-        """The same queues with other permissions."""
+        """Return the same queues with other permissions."""
         return self if perm == self.perm else self._replace(perm=perm)
 
 
 @dataclass(frozen=True, eq=False)
 class BrokerQueues:
-    """The queues that one broker name has of a topic. Made by a RouteTable only: equal ones are identical."""
+    """The queues of a topic on one broker name. Created only by a RouteTable: equal ones are identical."""
 
     broker_name: str
     numbers: QueueNumbers
 
     @cached_property
     def encoded(self) -> tuple[bytes, bytes]:
-        """As JSON: as fastjson writes it, and in standard form."""
+        """The JSON in both forms: fastjson's dialect and standard."""
         perm, read, write, flag = self.numbers
         body = QueueData(
             broker_name=self.broker_name,
@@ -66,13 +66,13 @@ class BrokerQueues:
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """Where the queues of a topic are, by broker name in alphabetical order. Equal routes are identical."""
+    """The queues of a topic by broker name, in alphabetical order. Equal routes are identical."""
 
     queues: Mapping[str, BrokerQueues]
 
 
 class RouteTable:
-    """Routes by topic, and the mappings of static topics. Knows nothing of who is alive."""
+    """Routes by topic, and the mappings of static topics. Knows nothing of the brokers' liveness."""
 
     def __init__(self) -> None:
         self._routes: dict[str, Route] = {}
@@ -81,7 +81,7 @@ class RouteTable:
             WeakValueDictionary()
         )
         self._known_routes: WeakValueDictionary[tuple[BrokerQueues, ...], Route] = WeakValueDictionary()
-        # How many (topic, broker name) pairs there are, and how many distinct routes they make.
+        # Number of (topic, broker name) pairs.
         self.queue_group_count = 0
 
     def __len__(self) -> int:
@@ -89,29 +89,29 @@ class RouteTable:
 
     @property
     def distinct_routes(self) -> int:
-        """How many routes there are that differ."""
+        """Number of distinct routes."""
         return len(self._known_routes)
 
     def get(self, topic: str) -> Route | None:
-        """The topic's route now."""
+        """Return the topic's current route."""
         return self._routes.get(topic)
 
     def topics(self) -> list[str]:
-        """The names of all topics; may be called from any thread."""
+        """Return the names of all topics. Thread-safe."""
         return list(self._routes)
 
     def items(self) -> list[tuple[str, Route]]:
-        """All topics with their routes; may be called from any thread."""
+        """Return all topics with their routes. Thread-safe."""
         return list(self._routes.items())
 
     def mapping(self, topic: str) -> Mapping[str, TopicQueueMappingInfo] | None:
-        """The mapping of a static topic by broker name; None for all other topics."""
+        """Return the mapping of a static topic by broker name; None for other topics."""
         return self._mappings.get(topic)
 
     # --- changes of one topic ---
 
     def put(self, topic: str, route: Route | None) -> None:
-        """Give a topic its next route; None and a route without queues end it."""
+        """Replace a topic's route; None, or a route without queues, deletes the topic."""
         old = self._routes.get(topic)
         if old is not None:
             self.queue_group_count -= len(old.queues)
@@ -122,20 +122,20 @@ class RouteTable:
             del self._routes[topic]
 
     def delete(self, topic: str) -> bool:
-        """Forget a topic and its mapping; whether there was one."""
+        """Delete a topic and its mapping; return whether it existed."""
         self._mappings.pop(topic, None)
         found = topic in self._routes
         self.put(topic, None)
         return found
 
     def put_mapping(self, topic: str, broker_name: str, mapping: TopicQueueMappingInfo) -> None:
-        """Note which logical queues of a static topic a broker has."""
+        """Set the logical queues of a static topic on a broker."""
         self._mappings.setdefault(topic, {})[broker_name] = mapping
 
-    # --- routes out of routes ---
+    # --- derived routes ---
 
     def with_queues(self, route: Route | None, broker_name: str, numbers: QueueNumbers) -> Route:
-        """The route with a broker's queues in it, instead of those that it had."""
+        """Return the route with a broker's queues added or replaced."""
         key = (broker_name, numbers)
         queues = self._known_queues.get(key)
         if queues is None:
@@ -145,7 +145,7 @@ class RouteTable:
         return self._route({**(route.queues if route is not None else {}), broker_name: queues})
 
     def without(self, route: Route, broker_names: Collection[str]) -> Route:
-        """The route less what these brokers have; it may be empty then."""
+        """Return the route without these brokers; it may be empty."""
         return self._route(
             {name: queues for name, queues in route.queues.items() if name not in broker_names}
         )
@@ -161,9 +161,9 @@ class RouteTable:
     # --- changes of all topics ---
 
     def sweep(self, broker_names: Collection[str], change: Callable[[Route], Route]) -> Steps[int]:
-        """Put `change(route)` in place of every route that has one of these brokers; the number of topics.
+        """Replace every route with one of these brokers by `change(route)`; return the number of topics.
 
-        `change` is asked once per distinct route. A topic that comes in between two pauses is left out.
+        `change` is called once per distinct route. A topic added during a pause is skipped.
         """
         concerned = 0
         changes: dict[Route, Route | None] = {}

@@ -1,9 +1,10 @@
-"""Long work on the loop without holding it up: jobs that pause themselves, one at a time, in order.
+"""Long jobs on the loop without blocking it: cooperative, one at a time, in order.
 
-A job is a generator that yields wherever it may be interrupted. Registering 10,000 topics takes some 20 ms of
-processor time; in slices of half a millisecond a route look-up beside it waits that long at most. (A thread
-is no way out: it would take turns of 5 ms with the loop on the interpreter, and route tables would need
-locks.) The order makes registrations and unregistrations of one broker happen as they were sent.
+A job is a generator that yields at each point where it may be interrupted. The registration of 10,000 topics
+takes about 20 ms of CPU time; with slices of half a millisecond a route request waits for it no longer than
+that. A thread would be no better: it would alternate with the loop every 5 ms, and the route tables would
+need locks. Since jobs run in order, registrations and unregistrations of a broker take effect in the order of
+their requests.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class _Job:
 
 
 def run_to_end(steps: Steps[T]) -> T:
-    """Run a job here and now, without pauses."""
+    """Run a job at once, without pauses."""
     while True:
         try:
             next(steps)
@@ -57,10 +58,9 @@ def run_to_end(steps: Steps[T]) -> T:
 
 
 class SerialLane:
-    """Runs jobs in the order of their coming. All methods belong to the loop's thread.
+    """Runs jobs in the order of their arrival. All methods belong to the loop's thread.
 
-    `max_waiting_bytes` bounds what the waiting jobs hold in memory; how many they are is bounded by the tier
-    that their requests came through.
+    `max_waiting_bytes` bounds the memory of waiting jobs; the tier of their requests bounds their number.
     """
 
     def __init__(
@@ -83,17 +83,18 @@ class SerialLane:
         return len(self._jobs)
 
     def run(self, steps: Steps[T], size_bytes: int = 0) -> T | asyncio.Future[T]:
-        """The result of a job if one slice is enough for it, else a promise of it.
+        """Run a job; return its result if one slice is enough for it, else a future of the result.
 
-        `size_bytes` is what the job holds in memory. Raises what the job raises, and CommandError
-        (SYSTEM_BUSY) where too much waits already.
+        `size_bytes` is the memory that the job holds. Raises the job's own errors, and CommandError
+        (SYSTEM_BUSY) if too many bytes wait.
         """
         if self._waiting_bytes + size_bytes > self._max_waiting_bytes and self._jobs:
             self.statistics.rejected += 1
             steps.close()
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY,
-                f"{len(self._jobs)} registrations of {self._waiting_bytes} bytes wait already: try again",
+                f"{len(self._jobs)} registrations of {self._waiting_bytes} bytes wait already, the limit is "
+                f"{self._max_waiting_bytes} bytes; retry",
             )
         self.statistics.jobs += 1
         job = _Job(steps, size_bytes)
@@ -106,21 +107,21 @@ class SerialLane:
         self._jobs.append(job)
         self._waiting_bytes += size_bytes
         if len(self._jobs) == 1:
-            loop.call_soon(self._go_on)
+            loop.call_soon(self._run_slice)
         return job.future
 
-    def submit(self, what: str, steps: Steps[object]) -> None:
-        """Run a job that nobody waits for; an error ends in the log."""
+    def submit(self, name: str, steps: Steps[object]) -> None:
+        """Run a job whose result nobody waits for; its failure is logged."""
         try:
             outcome = self.run(steps)
         except Exception:
-            log.exception("%s failed", what)
+            log.exception("job failed job=%s", name)
             return
         if isinstance(outcome, asyncio.Future):
-            outcome.add_done_callback(lambda ended: _log_failure(what, ended))
+            outcome.add_done_callback(lambda ended: _log_failure(name, ended))
 
     def stop(self) -> None:
-        """Give up what has not ended."""
+        """Cancel all jobs that have not ended."""
         while self._jobs:
             job = self._jobs.popleft()
             job.steps.close()
@@ -128,8 +129,8 @@ class SerialLane:
                 job.future.cancel()
         self._waiting_bytes = 0
 
-    def _go_on(self) -> None:
-        """One slice of the first job; the loop sees to its connections before the next one."""
+    def _run_slice(self) -> None:
+        """Run one slice of the first job; the loop serves its connections before the next slice."""
         if not self._jobs:
             return
         job = self._jobs[0]
@@ -148,10 +149,10 @@ class SerialLane:
             if not future.done():
                 future.set_result(result)
         if self._jobs:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._run_slice)
 
     def _slice(self, job: _Job) -> tuple[bool, Any]:
-        """Whether the job has ended, and its result."""
+        """Run one slice; return whether the job has ended, and its result."""
         clock, steps, statistics = self._clock, job.steps, self.statistics
         statistics.slices += 1
         began = now = clock()
@@ -169,6 +170,6 @@ class SerialLane:
         return False, None
 
 
-def _log_failure(what: str, ended: asyncio.Future[Any]) -> None:
+def _log_failure(name: str, ended: asyncio.Future[Any]) -> None:
     if not ended.cancelled() and (error := ended.exception()) is not None:
-        log.error("%s failed", what, exc_info=error)
+        log.error("job failed job=%s", name, exc_info=error)

@@ -1,6 +1,6 @@
-"""Who has the smallest broker id of a name, and who has to know when that changes.
+"""Changes of the smallest broker id of a broker name, and the brokers to notify of them.
 
-A slave with the smallest id may act as the master while there is none (Apache RocketMQ 5.3.3,
+A slave with the smallest id may act as the master while the master is down (Apache RocketMQ 5.3.3,
 RouteInfoManager.notifyMinBrokerIdChanged).
 """
 
@@ -13,7 +13,7 @@ from .brokers import BrokerGroup
 
 @dataclass(frozen=True, slots=True)
 class MinBrokerChange:
-    """Another broker has the smallest id of its name now; `receivers` are the addresses to tell."""
+    """A change of the smallest id of a broker name; `receivers` are the addresses to notify."""
 
     broker_name: str
     smallest_id: int
@@ -23,10 +23,12 @@ class MinBrokerChange:
     ha_address: str | None = None
 
 
-def smallest_came(before: BrokerGroup | None, after: BrokerGroup, ha_address: str) -> MinBrokerChange | None:
-    """The change if a broker with a smaller id than all others has come; the first one is no change.
+def smallest_joined(
+    before: BrokerGroup | None, after: BrokerGroup, ha_address: str
+) -> MinBrokerChange | None:
+    """Return the change if a new broker has the smallest id; the first broker of a name is no change.
 
-    The others are told; one that only changed its id, and has no others, is told itself.
+    The others are notified. A broker without others that only changed its id is notified itself.
     """
     was = None if before is None else before.smallest_id
     now = after.smallest_id
@@ -38,7 +40,7 @@ def smallest_came(before: BrokerGroup | None, after: BrokerGroup, ha_address: st
 
 
 def smallest_left(before: BrokerGroup, after: BrokerGroup, offline_address: str) -> MinBrokerChange | None:
-    """The change if the broker with the smallest id has gone and others are left: they are told."""
+    """Return the change if the broker with the smallest id has left; the remaining ones are notified."""
     now = after.smallest_id
     if now is None or now == before.smallest_id or not after.enable_acting_master:
         return None

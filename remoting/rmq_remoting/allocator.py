@@ -1,4 +1,4 @@
-"""The C library's memory allocator: what is freed, and soon wanted again, stays with the process."""
+"""The C library's memory allocator: freed memory stays with the process for the next allocation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 def keep_freed_memory(most_bytes: int) -> bool:
-    """Keep up to so many bytes free at the end of the heap, and have blocks of up to that size come from it.
+    """Keep up to `most_bytes` free at the end of the heap, and allocate blocks of up to that size from it.
 
-    By default glibc gives back blocks of 128 KiB and more as soon as they are free: who receives and sends
-    messages by the megabyte then has the system make the same pages again and again, which took a tenth of
-    the time of it. False where the C library has no such setting; the rest works as well there.
+    By default glibc returns freed blocks of 128 KiB and more to the operating system at once. A process that
+    receives and sends megabytes then has the same pages mapped again and again, which took a tenth of its
+    time. Return False if the C library has no such setting; all else works without it.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

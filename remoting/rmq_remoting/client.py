@@ -1,4 +1,4 @@
-"""Connecting: one connection per address, made when it is needed and made again when it has ended."""
+"""The connecting side: one connection per address, opened on demand and reopened after its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .signing import RequestSigner, SigningConnection
 from .tasks import is_being_cancelled
 
 _PORT_DIGITS: Final = 5
-# With TLS the end of a connection is said and answered; Apache's servers do not answer.
+# The end of a TLS connection is announced and acknowledged; Apache's servers do not acknowledge it.
 _GOODBYE_SECONDS: Final = 0.1
 
 
@@ -24,7 +24,7 @@ _GOODBYE_SECONDS: Final = 0.1
 class ClientTls:
     """TLS of all connections of a client.
 
-    `server_name`: whom the servers' certificates are for, where that is not the host of each address.
+    `server_name`: the name in the servers' certificates, if that is not the host of each address.
     """
 
     context: ssl.SSLContext
@@ -32,7 +32,7 @@ class ClientTls:
 
 
 class _Backoff:
-    """After a failed connect, how long the next one waits at least, and what went wrong."""
+    """The wait after a failed attempt to connect, and the failure."""
 
     __slots__ = ("delay_seconds", "kind", "not_before", "reason")
 
@@ -44,10 +44,11 @@ class _Backoff:
 
 
 class RemotingClient:
-    """Requests to addresses (`host:port`); requests that the peers send back go to the dispatcher.
+    """Sends requests to addresses (`host:port`); the peers' own requests go to the dispatcher.
 
-    Belongs to one loop. Connects are shared by all who wait for one, and after a failure the address is left
-    alone for a while that doubles up to `max_backoff_seconds`; callers get ConnectError at once meanwhile.
+    Belongs to one loop. Concurrent callers share one attempt to connect. After a failure there is no further
+    attempt for a backoff time, which doubles up to `max_backoff_seconds`; until then callers get ConnectError
+    at once.
     """
 
     def __init__(
@@ -73,23 +74,23 @@ class RemotingClient:
         self._signer = signer
         self._tls = tls
         self._connections: dict[str, Connection] = {}
-        # Those and the ones that are closing: a peer may take its time to read their last bytes.
+        # Including connections that are closing: their peers may take time to read the last bytes.
         self._not_ended: set[Connection] = set()
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._backoffs: dict[str, _Backoff] = {}
         self._stopped = False
 
     def existing(self, address: str) -> Connection | None:
-        """The live connection to `address`, if there is one: the way without an await."""
+        """Return the open connection to `address`, if there is one: the fast path without an await."""
         connection = self._connections.get(address)
         return None if connection is None or connection.is_closed else connection
 
     def addresses(self) -> list[str]:
-        """Every address with a live connection."""
+        """Return every address with an open connection."""
         return [address for address, connection in self._connections.items() if not connection.is_closed]
 
     async def connect(self, address: str) -> Connection:
-        """The connection to `address`, made if need be. Raises ConnectError."""
+        """Return the connection to `address`, opened if necessary. Raises ConnectError."""
         connection = self.existing(address)
         if connection is not None:
             return connection
@@ -107,7 +108,7 @@ class RemotingClient:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled() and not is_being_cancelled():  # by stop(), not the caller
+            if task.cancelled() and not is_being_cancelled():  # cancelled by stop(), not by the caller
                 raise self._stopped_error(address) from None
             raise
 
@@ -119,18 +120,18 @@ class RemotingClient:
         return await connection.send_request(command, timeout_seconds)
 
     async def oneway(self, address: str, command: RemotingCommand) -> None:
-        """Send a request that gets no answer. Raises RequestError where it cannot be sent."""
+        """Send a request without a response. Raises RequestError if it cannot be sent."""
         connection = self.existing(address) or await self.connect(address)
         connection.send_oneway(command)
 
     def close_address(self, address: str) -> None:
-        """End the connection to `address`; the next request makes a new one."""
+        """Close the connection to `address`; the next request opens a new one."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
 
     async def stop(self, grace_seconds: float = 1.0) -> None:
-        """End all connections; peers have `grace_seconds` to read what they have not yet."""
+        """Close all connections; abort those whose peers do not read the rest within `grace_seconds`."""
         self._stopped = True
         connecting = list(self._connecting.values())
         for task in connecting:
@@ -158,7 +159,7 @@ class RemotingClient:
                 _, connection = await loop.create_connection(
                     lambda: self._protocol(address), host, port, **self._tls_arguments(host)
                 )
-        except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: no host can have that name
+        except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: an impossible host name
             backoff = self._backoffs.setdefault(address, _Backoff(self._first_backoff_seconds))
             backoff.not_before = loop.time() + backoff.delay_seconds
             backoff.delay_seconds = min(self._max_backoff_seconds, backoff.delay_seconds * 2)
@@ -184,7 +185,7 @@ class RemotingClient:
         return {
             "ssl": self._tls.context,
             "server_hostname": self._tls.server_name or host,
-            # A peer that does not say good-bye; uvloop and asyncio wait for half a minute.
+            # For peers that do not acknowledge the end; uvloop and asyncio would wait for half a minute.
             "ssl_shutdown_timeout": self._settings.linger_seconds,
         }
 
@@ -192,19 +193,19 @@ class RemotingClient:
         text = f"cannot connect to {address}: "
         if isinstance(error, ssl.SSLCertVerificationError):
             return TlsError(f"{text}its certificate is not trusted: {error.verify_message.rstrip('.')}")
-        # A server that is being stopped may end a handshake as well: that is no matter of TLS.
+        # A server that shuts down may also cut a handshake short: that is no error of TLS.
         cut_short = isinstance(error, (ConnectionResetError, ConnectionAbortedError, ssl.SSLEOFError))
         if isinstance(error, ssl.SSLError) and not cut_short:
-            return TlsError(f"{text}TLS failed ({error.reason or error}): does it speak TLS?")
+            return TlsError(f"{text}TLS failed ({error.reason or error}): does the server use TLS?")
         text += str(error) or f"no connection within {self._connect_timeout_seconds} s"
         if self._tls is not None and cut_short:
-            text += " (in the TLS handshake: does it speak TLS?)"
+            text += " (in the TLS handshake: does the server use TLS?)"
         return ConnectError(text)
 
     def _connect_ended(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._connecting.pop(address, None)
         if not task.cancelled():
-            task.exception()  # looked at, also where everybody who waited for it has been cancelled
+            task.exception()  # marks it as retrieved, even if all callers were cancelled
 
     def _lost(self, address: str, connection: Connection) -> None:
         self._not_ended.discard(connection)
@@ -219,7 +220,7 @@ class RemotingClient:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port` as a pair. Raises ConnectError for anything else."""
+    """Split `host:port` or `[IPv6]:port`. Raises ConnectError."""
     host, separator, port = address.rpartition(":")
     is_number = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS
     if not separator or not host or not is_number or not 0 < int(port) < 65_536:

@@ -1,4 +1,4 @@
-"""Numbers of the wire: request codes, response codes, languages, versions and flags.
+"""Numbers on the wire: request codes, response codes, languages, versions and flags.
 
 Source of every number: Apache RocketMQ 5.3.3 (RequestCode, ResponseCode, RemotingSysResponseCode,
 LanguageCode, MQVersion).
@@ -12,16 +12,16 @@ from typing import Final
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
 
-# A binary header carries 16 bits of the code: a code above this one travels as JSON whatever is configured.
+# A binary header holds 16 bits of the code: a command with a larger code is always sent as JSON.
 MAX_BINARY_CODE: Final = 0x7FFF
 MIN_BINARY_CODE: Final = -0x8000
 
-# Ordinal of V5_3_3 in Apache's MQVersion: clients switch features on by it.
+# Ordinal of V5_3_3 in Apache's MQVersion, by which clients enable features.
 VERSION_5_3_3: Final = 479
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """Codes of requests."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11

@@ -14,22 +14,22 @@ _opaque_counter: Final = itertools.count(1)
 
 
 class Serialization(IntEnum):
-    """How a header is written; the number is the high byte of the header length on the wire."""
+    """Serialization of a header; the number is the high byte of the header length on the wire."""
 
     JSON = 0
     BINARY = 1
 
 
 def next_opaque() -> int:
-    """A request number, unique in this process until 2^31 requests later."""
+    """Return a request number, unique in this process for 2^31 requests."""
     return next(_opaque_counter) & _OPAQUE_MASK
 
 
 class RemotingCommand:
     """A request or a response.
 
-    `ext_fields` is decoded from `raw_ext` when it is first looked at: processors of the hot path read the
-    bytes themselves and never pay for the map. Raises HeaderDecodeError then, if the bytes are damaged.
+    `ext_fields` is decoded from `raw_ext` at the first access, which raises HeaderDecodeError if the bytes
+    are damaged. Processors of the hot path read the bytes themselves and never pay for the map.
     """
 
     __slots__ = (
@@ -45,7 +45,7 @@ class RemotingCommand:
         "version",
     )
 
-    # Set by serialization.binary, which knows how; a class attribute, so that a command stays a plain value.
+    # Set by serialization.binary; a class attribute, so that a command holds no reference to its decoder.
     decode_raw_ext: Callable[[bytes], dict[str, str]]
 
     def __init__(
@@ -82,7 +82,7 @@ class RemotingCommand:
         oneway: bool = False,
         serialization: Serialization = Serialization.JSON,
     ) -> RemotingCommand:
-        """A new request with a fresh request number."""
+        """Create a request with a new request number."""
         return cls(
             int(code),
             FLAG_ONEWAY if oneway else 0,
@@ -99,7 +99,7 @@ class RemotingCommand:
         ext_fields: dict[str, str] | None = None,
         body: bytes = b"",
     ) -> RemotingCommand:
-        """The answer to this request, in this request's serialization."""
+        """Create the response to this request, in the same serialization."""
         return RemotingCommand(
             int(code),
             FLAG_RESPONSE,
@@ -121,22 +121,22 @@ class RemotingCommand:
 
     @property
     def unread_raw_ext(self) -> bytes | None:
-        """The map's bytes while nobody has looked at the map: from then on it may have been changed."""
+        """The map's bytes before the first access to the map; after it the map may have been changed."""
         return self.raw_ext if self._ext_fields is None else None
 
     @property
     def has_ext_fields(self) -> bool:
-        """Whether there is a map at all (an empty one differs from none in JSON)."""
+        """Whether there is a map; in JSON an empty one differs from none."""
         return self._ext_fields is not None or self.raw_ext is not None
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request."""
+        """Whether the command is a response."""
         return self.flag & FLAG_RESPONSE != 0
 
     @property
     def is_oneway(self) -> bool:
-        """Whether the sender wants no answer."""
+        """Whether the command is a request without a response."""
         return self.flag & FLAG_ONEWAY != 0
 
     def __repr__(self) -> str:

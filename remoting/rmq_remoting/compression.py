@@ -1,6 +1,6 @@
-"""Compression of message bodies: zlib, LZ4 frames and Zstandard, as Apache RocketMQ 5.3.3 does it.
+"""Compression of message bodies: zlib, LZ4 frames and Zstandard, as in Apache RocketMQ 5.3.3.
 
-Decompression is bounded in memory: a body is never unpacked far beyond the limit before it is refused.
+The memory of decompression is bounded: a body is refused before it is decompressed far beyond the limit.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ DEFAULT_LEVEL: Final = 5
 DEFAULT_MAX_BODY_BYTES: Final = 128 * 1024 * 1024
 
 _MIN_PIECE_BYTES: Final = 64 * 1024
-# A Zstandard block takes at least 3 bytes and unpacks to at most 128 KiB (RFC 8878, 3.1.1.2).
+# A Zstandard block takes at least 3 bytes and decompresses to at most 128 KiB (RFC 8878, 3.1.1.2).
 _ZSTD_BLOCK_MIN_BYTES: Final = 3
 _ZSTD_BLOCK_MAX_CONTENT: Final = 128 * 1024
 _ZSTD_MIN_SLICE_BYTES: Final = 64
 
 
 class CompressionType(IntEnum):
-    """What a body is compressed with; the numbers are those of the system flag's bits 8 to 10."""
+    """The compression of a body; the numbers are those of bits 8 to 10 of the system flag."""
 
     LZ4 = 1
     ZSTD = 2
@@ -31,12 +31,12 @@ class CompressionType(IntEnum):
 
     @property
     def sys_flag(self) -> int:
-        """The bits of a message's system flag that say 'compressed, with this'."""
+        """The bits of a message's system flag for a body with this compression."""
         return MessageSysFlag.COMPRESSED | self << MessageSysFlag.COMPRESSION_SHIFT
 
     @staticmethod
     def of_sys_flag(sys_flag: int) -> CompressionType:
-        """What the flag names; 0, which old clients write, is zlib. Raises UnknownCompressionError."""
+        """Return the flag's compression; 0, from old clients, is zlib. Raises UnknownCompressionError."""
         number = (sys_flag & MessageSysFlag.COMPRESSION_MASK) >> MessageSysFlag.COMPRESSION_SHIFT
         if number == 0:
             return CompressionType.ZLIB
@@ -52,7 +52,7 @@ class CompressionType(IntEnum):
 def compress(
     body: bytes, compression: CompressionType = CompressionType.ZLIB, level: int = DEFAULT_LEVEL
 ) -> bytes:
-    """The compressed body, as Apache's client writes it. LZ4 knows no level here, as there."""
+    """Compress a body to the bytes that the Java client writes. LZ4 ignores the level, as there."""
     if compression is CompressionType.ZLIB:
         return zlib.compress(body, level)
     if compression is CompressionType.LZ4:
@@ -63,9 +63,10 @@ def compress(
 def decompress(
     body: bytes, compression: CompressionType, max_size_bytes: int = DEFAULT_MAX_BODY_BYTES
 ) -> bytes:
-    """The body as it was before `compress`.
+    """Decompress a body.
 
-    Raises DecompressedTooLargeError above `max_size_bytes`, DecompressionError for damaged or cut input.
+    Raises DecompressedTooLargeError above `max_size_bytes`, DecompressionError for damaged or truncated
+    input.
     """
     if compression is CompressionType.ZLIB:
         return _decompress_zlib(body, max_size_bytes)
@@ -75,7 +76,7 @@ def decompress(
 
 
 class _Output:
-    """Collects the pieces of a body, and refuses the one that takes it over the limit."""
+    """Collects the pieces of a body, and refuses a piece that exceeds the limit."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
@@ -87,7 +88,7 @@ class _Output:
         self._size += len(piece)
         if self._size > self._limit:
             raise DecompressedTooLargeError(
-                f"the {self._name} body unpacks to more than the allowed {self._limit} bytes"
+                f"the {self._name} body decompresses to more than the limit of {self._limit} bytes"
             )
         self._pieces.append(piece)
 
@@ -107,14 +108,14 @@ def _decompress_zlib(body: bytes, limit: int) -> bytes:
     except zlib.error as error:
         raise DecompressionError(f"the zlib body is damaged: {error}") from error
     if not decompressor.eof:
-        raise DecompressionError(f"the zlib body of {len(body)} bytes is cut off")
+        raise DecompressionError(f"the zlib body of {len(body)} bytes is truncated")
     return output.result()
 
 
 def _compress_lz4(body: bytes) -> bytes:
-    # In three steps because the one-step call shrinks the block size in the frame's header to the body's
-    # size; Apache's LZ4FrameOutputStream writes 4 MiB.
-    import lz4.frame  # noqa: PLC0415  # costs start-up time, and few use it
+    # Three steps: the one-step call would reduce the block size in the frame's header to the body's size,
+    # and Apache's LZ4FrameOutputStream writes 4 MiB.
+    import lz4.frame  # noqa: PLC0415  # slow to import, and rarely used
 
     compressor = lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX4MB, block_linked=False)
     return bytes(compressor.begin() + compressor.compress(body) + compressor.flush())
@@ -136,21 +137,20 @@ def _decompress_lz4(body: bytes, limit: int) -> bytes:
 
 
 def _drain_lz4(frame: Any, data: bytes, output: _Output) -> None:
-    """Unpacks one frame; piece by piece, because the library allocates `max_length` bytes at once."""
+    """Decompress one frame piece by piece, because the library allocates `max_length` bytes at once."""
     piece_bytes = max(_MIN_PIECE_BYTES, 4 * len(data))
     while not frame.eof:
         piece = frame.decompress(data, max_length=min(piece_bytes, output.remaining + 1))
         if not piece and not frame.eof:
-            raise DecompressionError("the LZ4 body is cut off")
+            raise DecompressionError("the LZ4 body is truncated")
         output.add(piece)
         data = b""
 
 
 def _compress_zstd(body: bytes, level: int) -> bytes:
-    import zstandard  # noqa: PLC0415  # costs start-up time, and few use it
+    import zstandard  # noqa: PLC0415  # slow to import, and rarely used
 
-    # Without the content size and with the block flushed before the end: the bytes that Apache's client
-    # writes.
+    # Without the content size, and with the block flushed before the end: the bytes of the Java client.
     compressor = zstandard.ZstdCompressor(level=level, write_content_size=False).compressobj()
     return (
         compressor.compress(body)
@@ -169,8 +169,8 @@ def _decompress_zstd(body: bytes, limit: int) -> bytes:
         while position < len(body):
             if frame.eof:  # frames may follow one another, as for Apache's ZstdInputStream
                 frame = zstandard.ZstdDecompressor().decompressobj()
-            # The library cannot be told to stop at a size, so it gets no more input than can double what is
-            # still allowed.
+            # The library has no limit on its output. Each slice of input is therefore so small that it can
+            # at most double the bytes that are still allowed.
             blocks = output.remaining // _ZSTD_BLOCK_MAX_CONTENT
             data = body[position : position + max(_ZSTD_MIN_SLICE_BYTES, blocks * _ZSTD_BLOCK_MIN_BYTES)]
             output.add(frame.decompress(data))
@@ -178,5 +178,5 @@ def _decompress_zstd(body: bytes, limit: int) -> bytes:
     except zstandard.ZstdError as error:
         raise DecompressionError(f"the Zstandard body is damaged: {error}") from error
     if not frame.eof:
-        raise DecompressionError(f"the Zstandard body of {len(body)} bytes is cut off")
+        raise DecompressionError(f"the Zstandard body of {len(body)} bytes is truncated")
     return output.result()

@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
         self._follow()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Run what came before the end, fail the pending requests, and report the connection as closed."""
+        """Run requests that arrived before the end, fail pending ones, and report the end."""
         self.statistics.closed += 1
         is_cut_off = self._ending is not None or not self.is_writable
         self._transport = self._ending = None

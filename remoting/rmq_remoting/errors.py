@@ -2,18 +2,18 @@
 
 RemotingError
 ├── ProtocolError          the peer broke the protocol: its connection is closed
-│   ├── FrameError         lengths that cannot be, an unknown serialization
-│   └── HeaderDecodeError  a header that cannot be read
-├── HeaderError            a well-formed header with a missing or bad field: answered, connection lives
-├── BodyError              a body with a missing or bad field: answered, connection lives
-│   └── JsonError          text that is no JSON, not even in Apache's dialect; knows where
+│   ├── FrameError         impossible lengths, an unknown serialization
+│   └── HeaderDecodeError  a header that cannot be decoded
+├── HeaderError            a missing or invalid field of a header: answered, the connection stays open
+├── BodyError              a missing or invalid field of a body: answered, the connection stays open
+│   └── JsonError          a text that is not JSON, not even in fastjson's dialect; has the position
 ├── CommandError           a request that is refused with a wire code and a remark
-└── RequestError           a request of ours that got no answer
+└── RequestError           a request of this side that got no response
     ├── ConnectError       no connection could be made
     │   └── TlsError       the peer's certificate is not trusted, or TLS failed otherwise
-    ├── ConnectionClosed   the connection ended before the answer came
-    ├── RequestTimeout     no answer in time; whether the peer acted on it is unknown
-    └── TooManyRequests    our own bound of requests under way is reached; nothing was sent
+    ├── ConnectionClosed   the connection ended before the response arrived
+    ├── RequestTimeout     no response in time; whether the peer acted on the request is unknown
+    └── TooManyRequests    this side's own bound is reached; nothing was sent
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ _MAX_SHOWN_CHARACTERS: Final = 100
 
 
 def shown(value: object) -> str:
-    """A value that came from outside, for an error message: its repr, cut off where it grows long."""
+    """Return the repr of a value from outside for an error message, cut to at most 100 characters."""
     text = repr(value[: _MAX_SHOWN_CHARACTERS + 1]) if isinstance(value, (str, bytes)) else repr(value)
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
 
 
 class RemotingError(Exception):
-    """Root of all errors of this package."""
+    """Root of the errors of this package."""
 
 
 class ProtocolError(RemotingError):
-    """The peer broke the protocol; nothing after this point of its stream can be trusted."""
+    """The peer broke the protocol; the rest of its stream cannot be trusted."""
 
 
 class FrameError(ProtocolError):
-    """A frame whose lengths or serialization cannot be."""
+    """A frame with impossible lengths or an unknown serialization."""
 
 
 class HeaderDecodeError(ProtocolError):
-    """A command header that cannot be read."""
+    """A command header that cannot be decoded."""
 
 
 class HeaderError(RemotingError):
-    """A typed header with a required field missing or a value of the wrong kind."""
+    """A typed header with a required field missing or a value of the wrong type."""
 
 
 class BodyError(RemotingError):
-    """A typed body with a required field missing or a value of the wrong kind."""
+    """A typed body with a required field missing or a value of the wrong type."""
 
 
 class JsonError(BodyError):
-    """Text that is not JSON, not even in Apache's dialect; `position` counts characters from 0."""
+    """A text that is not JSON, not even in fastjson's dialect; `position` counts characters from 0."""
 
     def __init__(self, problem: str, position: int | None = None) -> None:
         super().__init__(problem if position is None else f"{problem} (at character {position})")
@@ -64,7 +64,7 @@ class JsonError(BodyError):
 
 
 class CommandError(RemotingError):
-    """A request refused: raised by processors, turned into a response with this code, remark and fields."""
+    """A refusal raised by a processor; the dispatcher answers with its code, remark and fields."""
 
     def __init__(self, code: int, remark: str, ext_fields: dict[str, str] | None = None) -> None:
         super().__init__(remark)
@@ -81,24 +81,24 @@ class CommandError(RemotingError):
 
 
 class RequestError(RemotingError):
-    """A request of ours that got no answer."""
+    """A request of this side that got no response."""
 
 
 class ConnectError(RequestError):
-    """No connection to the address could be made."""
+    """The connection to an address could not be opened."""
 
 
 class TlsError(ConnectError):
-    """No TLS with the address: its certificate is not trusted, or it does not speak TLS as this side does."""
+    """TLS with the address failed: its certificate is not trusted, or there is no common form of TLS."""
 
 
 class ConnectionClosed(RequestError):
-    """The connection ended before the answer came; whether the peer acted on the request is unknown."""
+    """The connection ended before the response; whether the peer acted on the request is unknown."""
 
 
 class RequestTimeout(RequestError):
-    """No answer came in time; whether the peer acted on the request is unknown."""
+    """The response did not arrive in time; whether the peer acted on the request is unknown."""
 
 
 class TooManyRequests(RequestError):
-    """The bound of requests under way is reached; nothing was sent."""
+    """A bound of pending requests or unsent bytes is reached; nothing was sent."""

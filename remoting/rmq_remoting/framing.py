@@ -1,4 +1,4 @@
-"""Bytes to commands and back: a pure state machine, no sockets.
+"""Frames: from bytes to commands and back, as a pure state machine without I/O.
 
 A frame is `int32 length of the rest, int32 (serialization << 24 | header length), header, body`
 (Apache RocketMQ 5.3.3, RemotingCommand and NettyDecoder).
@@ -17,7 +17,7 @@ from .serialization import binary, json
 # Apache's frame limit counts the length field itself (LengthFieldBasedFrameDecoder).
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 
-# Parts of this size are kept as they came, until the whole frame is put together.
+# Parts of this size are kept as they arrived, and copied once when the frame is complete.
 _LARGE_BYTES: Final = 16 * 1024
 
 _PREFIX: Final = Struct(">iI")
@@ -27,16 +27,16 @@ _decode_json = json.decode_header
 
 
 class FrameDecoder:
-    """Fed with chunks of a stream, gives the commands in it.
+    """Decodes the commands of a stream that arrives in chunks.
 
-    After a broken frame `failure` is set: the commands before it are still given, nothing after it is.
+    A broken frame sets `failure`: the commands before it are returned, later bytes are ignored.
     """
 
     __slots__ = ("_held", "_max_frame_bytes", "_needed", "_parts", "failure")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
-        # What is there of an unfinished frame, as it came but for small parts, which are put together.
+        # Parts of an incomplete frame, as they arrived; consecutive small parts are joined.
         self._parts: list[bytes | bytearray | memoryview] = []
         self._held = 0
         self._needed = 0
@@ -44,11 +44,11 @@ class FrameDecoder:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of an unfinished frame is held."""
+        """Bytes of an incomplete frame that are buffered."""
         return self._held
 
     def feed(self, data: bytes) -> list[RemotingCommand]:
-        """The commands that `data` completes, in order."""
+        """Return the commands that `data` completes, in order."""
         if self.failure is not None:
             return []
         if not self._held:
@@ -58,7 +58,7 @@ class FrameDecoder:
             self._keep(data)
             return []
         parts, self._parts = self._parts, []
-        end = len(data) - (self._held - self._needed)  # of the frame, where it is the first that ends
+        end = len(data) - (self._held - self._needed)  # end of the buffered frame within `data`
         self._held = 0
         if self._needed < _LARGE_BYTES:
             return self._cut(b"".join((*parts, data)), 0, [])
@@ -70,7 +70,7 @@ class FrameDecoder:
         return self._cut(data, end, [command])
 
     def _cut(self, data: bytes, position: int, commands: list[RemotingCommand]) -> list[RemotingCommand]:
-        """Add the commands that are whole from `position` on, and keep what follows them."""
+        """Append the complete commands from `position` on, and keep the rest."""
         end = len(data)
         needed = 8
         try:
@@ -106,7 +106,7 @@ class FrameDecoder:
             parts.append(bytearray(data))
 
     def _assemble(self, parts: list[bytes | bytearray | memoryview], last: memoryview) -> RemotingCommand:
-        """The command of a large frame that came in parts: its body is copied once. Raises ProtocolError."""
+        """Decode a large frame that arrived in parts; its body is copied once. Raises ProtocolError."""
         first = parts[0]
         header_end = 8
         if len(first) >= 8:
@@ -121,14 +121,14 @@ class FrameDecoder:
 
     def _check(self, length: int, header_length: int) -> None:
         if length < 4:
-            raise FrameError(f"frame length {length} cannot be")
+            raise FrameError(f"frame length {length} is impossible, the least is 4")
         if length + 4 > self._max_frame_bytes:
             raise FrameError(f"frame of {length + 4} bytes is over the limit of {self._max_frame_bytes}")
         raise FrameError(f"header length {header_length} exceeds its frame of {length} bytes")
 
 
 def _decode(serialization: int, data: bytes, header: int, header_end: int, body: bytes) -> RemotingCommand:
-    """Raises ProtocolError."""
+    """Decode a header in either serialization. Raises ProtocolError."""
     if serialization == 1:
         return _decode_binary(data, header, header_end, body)
     if serialization == 0:
@@ -137,9 +137,9 @@ def _decode(serialization: int, data: bytes, header: int, header_end: int, body:
 
 
 def encode_frame(command: RemotingCommand) -> bytes:
-    """The whole frame; a code that a binary header cannot carry goes as JSON.
+    """Encode the whole frame; a command whose code does not fit a binary header is sent as JSON.
 
-    Raises ValueError for a frame over the limit: the peer would end the connection.
+    Raises ValueError for a frame over the limit: the peer would close the connection.
     """
     if command.serialization is Serialization.BINARY and MIN_BINARY_CODE <= command.code <= MAX_BINARY_CODE:
         header = binary.encode_header(command)

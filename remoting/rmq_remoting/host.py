@@ -1,22 +1,22 @@
-"""What this machine is called and reached by, as far as it can tell by itself."""
+"""Name and address of this machine, as far as it can tell by itself."""
 
 from __future__ import annotations
 
 import socket
 from typing import Final
 
-# Addresses for documentation (RFC 5737, RFC 3849): nobody's, and routed as any other outside address.
+# Addresses reserved for documentation (RFC 5737, RFC 3849): in use nowhere, and routed like any outside one.
 _OUTSIDE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 _LOOPBACK: Final = "127.0.0.1"
 
 
 def local_address() -> str:
-    """The address that others most likely reach this machine by; an IPv6 address comes in brackets.
+    """Return the address by which others most likely reach this machine; an IPv6 address is in brackets.
 
-    It is that of the interface a connection to the outside would leave by: on a laptop the network it is
-    in, in a container the container's own. Without a way out, the address of the host name, else
-    127.0.0.1. (Apache RocketMQ 5.3.3, NetworkUtil, goes through the interfaces and may so pick that of a
-    virtual network; behind address translation neither can know the address: `brokerIP1` says it.)
+    That is the address of the interface that a connection to the outside would use: on a laptop in its
+    current network, in a container the container's own. Without a route to the outside it is the address of
+    the host name, else 127.0.0.1. Apache RocketMQ 5.3.3 (NetworkUtil) searches the interfaces and may pick
+    one of a virtual network. Behind address translation neither can know the address: set `brokerIP1`.
     """
     for family, outside in _OUTSIDE:
         address = _route_source(family, outside)
@@ -26,14 +26,14 @@ def local_address() -> str:
 
 
 def host_name() -> str:
-    """The machine's name; Apache's stand-in where it has none (5.3.3, BrokerIdentity)."""
+    """Return the machine's name, or Apache's substitute if it has none (5.3.3, BrokerIdentity)."""
     return socket.gethostname() or "DEFAULT_BROKER"
 
 
 def _route_source(family: socket.AddressFamily, outside: str) -> str | None:
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((outside, 9))  # picks a route and a source address; a datagram socket sends nothing
+            probe.connect((outside, 9))  # chooses a route and a source address; no datagram is sent
             address = str(probe.getsockname()[0])
     except OSError:
         return None

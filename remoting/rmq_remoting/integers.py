@@ -1,4 +1,4 @@
-"""Java's integers as field types of headers and bodies: what does not fit is refused where it comes in."""
+"""Java's integers as field types of headers and bodies: decoding refuses a value out of range."""
 
 from __future__ import annotations
 

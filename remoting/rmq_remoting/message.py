@@ -1,4 +1,4 @@
-"""Messages: `Message` is what a producer sends, `MessageExt` what a consumer gets."""
+"""Messages: a producer sends a `Message`, a consumer receives a `MessageExt`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .socket_addresses import HostPort
 class Message:
     """A message to send: `Message("orders", b"...", tags="paid", keys=["4711"], properties={"shop": "7"})`.
 
-    `properties` holds all that travels beside the body, what RocketMQ itself uses (tags, keys, delay ...)
-    included; the attributes below are views of it. `flag` is the application's own 32 bits.
+    `properties` holds all metadata, including that of RocketMQ itself (tags, keys, delay ...); the attributes
+    below are views of it. `flag` is 32 bits for the application.
     """
 
     topic: str
@@ -51,10 +51,10 @@ class Message:
         delay_ms: int = 0,
         deliver_at_ms: int = 0,
     ) -> None:
-        """`properties` are the user's own. A message that is to come later has one of the last three.
+        """`properties` are the user's own; the last three arguments schedule a later delivery, one of them.
 
-        Raises InvalidPropertyError for what could not be read back, or comes at two times, and TypeError for
-        a body that is a text.
+        Raises InvalidPropertyError for a property that cannot be stored and for two delivery times, TypeError
+        for a body that is a text.
         """
         self.topic = topic
         self.body = body if type(body) is bytes else _body_bytes(body)
@@ -70,7 +70,7 @@ class Message:
             if bool(delay_level) + bool(delay_ms) + bool(deliver_at_ms) > 1:
                 raise InvalidPropertyError(
                     f"delay_level={delay_level}, delay_ms={delay_ms}, deliver_at_ms={deliver_at_ms}: a "
-                    "message comes at one time, set one of them"
+                    "message has one delivery time, set one of them"
                 )
             self.delay_ms = delay_ms
             self.deliver_at_ms = deliver_at_ms
@@ -81,7 +81,7 @@ class Message:
 
     @property
     def tags(self) -> str | None:
-        """The tag that consumers filter by; one per message."""
+        """The tag, by which consumers filter; one per message."""
         return self.properties.get(PROPERTY_TAGS)
 
     @tags.setter
@@ -90,7 +90,7 @@ class Message:
 
     @property
     def keys(self) -> list[str]:
-        """The keys that the message can be looked up by; set to a list, or a text of keys and spaces."""
+        """The keys by which the message can be queried; set to a list, or to a text of keys and spaces."""
         return [key for key in self.properties.get(PROPERTY_KEYS, "").split(KEY_SEPARATOR) if key]
 
     @keys.setter
@@ -114,7 +114,7 @@ class Message:
 
     @property
     def delay_ms(self) -> int:
-        """Milliseconds after which the message is to be delivered, 0 for at once."""
+        """Delay of the delivery in milliseconds, 0 for none."""
         return self._int(PROPERTY_TIMER_DELAY_MS)
 
     @delay_ms.setter
@@ -124,7 +124,7 @@ class Message:
 
     @property
     def deliver_at_ms(self) -> int:
-        """When the message is to be delivered, in milliseconds since 1970 UTC, 0 for at once."""
+        """Time of the delivery in milliseconds since 1970 UTC, 0 for at once."""
         return self._int(PROPERTY_TIMER_DELIVER_MS)
 
     @deliver_at_ms.setter
@@ -134,7 +134,7 @@ class Message:
 
     @property
     def sharding_key(self) -> str | None:
-        """Messages with the same sharding key belong to one queue."""
+        """The sharding key: messages with the same one go to one queue."""
         return self.properties.get(PROPERTY_SHARDING_KEY)
 
     @sharding_key.setter
@@ -143,17 +143,17 @@ class Message:
 
     @property
     def wait_store_ok(self) -> bool:
-        """Whether the broker answers only after the flush and the replication that it is set up for."""
+        """Whether the broker answers only after the flush and the replication that it is configured for."""
         return self.properties.get(PROPERTY_WAIT_STORE_MSG_OK, "true").lower() == "true"
 
     @wait_store_ok.setter
     def wait_store_ok(self, wait: bool) -> None:
-        # True is what a missing property means.
+        # A missing property means True.
         self._set(PROPERTY_WAIT_STORE_MSG_OK, None if wait else "false")
 
     @property
     def unique_key(self) -> str | None:
-        """The id that the sending client gave the message."""
+        """The id that the sending client generated."""
         return self.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
 
     @unique_key.setter
@@ -166,7 +166,7 @@ class Message:
         return {name: value for name, value in self.properties.items() if name not in RESERVED_NAMES}
 
     def put_user_property(self, name: str, value: str) -> None:
-        """Sets one property. Raises InvalidPropertyError for a reserved name and what cannot be stored."""
+        """Set one property. Raises InvalidPropertyError if its name is reserved or it cannot be stored."""
         check_user_property(name, value)
         self.properties[name] = value
 
@@ -178,7 +178,7 @@ class Message:
             self.properties.pop(name, None)
 
     def _int(self, name: str) -> int:
-        """A property as a number; 0 where it is missing or, written by another program, no number."""
+        """Return a property as a number; 0 if it is missing or, written by another program, not a number."""
         try:
             return int(self.properties.get(name, "0"))
         except ValueError:
@@ -196,9 +196,9 @@ class MessageExt(Message):
     """A message as a broker stored it.
 
     Sizes are in bytes, timestamps in milliseconds since 1970 UTC; hosts are (IP address, port). `body` is
-    what the producer gave, decompressed; `body_crc` (31 bits) is of the body as it is stored. `version` is 1,
-    or 2 for a record whose topic may be longer than 127 bytes. `broker_name` is not stored: who pulls fills
-    it in.
+    the producer's, decompressed. `body_crc` (31 bits) is of the stored, perhaps compressed, body. `version`
+    is 1, or 2 for a record whose topic may be longer than 127 bytes. `broker_name` is not stored: the puller
+    sets it.
     """
 
     queue_id: int = 0
@@ -218,22 +218,22 @@ class MessageExt(Message):
 
     @property
     def msg_id(self) -> str:
-        """The id that the sending client gave the message, or else the offset message id."""
+        """The id that the sending client generated, or else the offset message id."""
         return self.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) or self.offset_msg_id
 
     @property
     def receipt_handle(self) -> str | None:
-        """What a popped message is acknowledged with; None for one that was pulled."""
+        """The handle with which a popped message is acknowledged; None for a pulled message."""
         return self.properties.get(PROPERTY_POP_CK)
 
     @property
     def delivery_attempt(self) -> int:
-        """How often the group has been given the message, this time included."""
+        """Number of deliveries to the group, including this one."""
         return self.reconsume_times + 1
 
     @property
     def offset_msg_id(self) -> str:
-        """The id that tells where the message lies: its broker's address and its offset in the commit log."""
+        """The offset message id: the broker's address and the message's offset in the commit log."""
         return offset_message_id(self.store_host, self.physical_offset)
 
     def __repr__(self) -> str:
@@ -245,9 +245,9 @@ class MessageExt(Message):
 
 
 def _check_time(name: str, value_ms: int) -> None:
-    """Raises InvalidPropertyError."""
+    """Check a time or a delay. Raises InvalidPropertyError."""
     if not isinstance(value_ms, int) or value_ms < 0:
-        raise InvalidPropertyError(f"{name} is {value_ms!r}: it is a whole number of ms, 0 for none")
+        raise InvalidPropertyError(f"{name} is {value_ms!r}: it must be a whole number of ms, 0 for none")
 
 
 def _body_bytes(body: object) -> bytes:

@@ -5,7 +5,7 @@ One item, big endian::
     int32 size | int32 0 | int32 0 | int32 flag | int32 body length, body
     int16 properties length, properties
 
-The size counts the whole item. The zeros stand where a stored record has its magic and its CRC (Apache
+The size counts the whole item. The zeros are at the places of a stored record's magic and CRC (Apache
 RocketMQ 5.3.3, MessageDecoder.encodeMessages and decodeMessages).
 """
 
@@ -24,7 +24,7 @@ _MIN_ITEM_BYTES: Final = _ITEM_HEADER.size + 2
 
 
 class BatchItem(NamedTuple):
-    """One message of a batch, its properties still encoded."""
+    """One message of a batch; its properties are still encoded."""
 
     flag: int
     body: bytes
@@ -32,7 +32,7 @@ class BatchItem(NamedTuple):
 
 
 def encode_batch(messages: Iterable[Message]) -> bytes:
-    """The body of a batch request. Raises MessageEncodeError for a message that does not fit its item."""
+    """Encode the body of a batch request. Raises MessageEncodeError if a message does not fit an item."""
     parts: list[bytes] = []
     for message in messages:
         body = message.body
@@ -49,7 +49,7 @@ def encode_batch(messages: Iterable[Message]) -> bytes:
 
 
 def decode_batch(batch: bytes) -> list[BatchItem]:
-    """The messages of a batch request's body. Raises MessageDecodeError for anything but whole items."""
+    """Decode the body of a batch request. Raises MessageDecodeError unless all items are whole."""
     items: list[BatchItem] = []
     position, end = 0, len(batch)
     while position < end:

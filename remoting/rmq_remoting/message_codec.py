@@ -10,8 +10,8 @@ One record, big endian, signed::
 
 The system flag tells whether a host is IPv6. A pull response is records one after another.
 
-This is the reference encoder and the SDK's decoder; a broker appends with a packer of its own that is tested
-against this one.
+This is the reference encoder and the SDK's decoder. The broker has a faster packer of its own, which is
+tested against this one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HOSTS_SHIFT: Final = 4
 _COMPRESSED: Final = MessageSysFlag.COMPRESSED
 _INNER_BATCH: Final = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 
-# Everything up to the body's length, by the system flag's two host bits.
+# The fields up to the body's length, by the system flag's two host bits.
 _HEADERS: Final = tuple(
     struct.Struct(f">iIiiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20)
 )
@@ -59,7 +59,7 @@ _MIN_RECORD_BYTES: Final = _HEADER_V4.size + _MIN_TAIL_BYTES
 
 
 def body_crc(body: bytes) -> int:
-    """The CRC of a stored body: CRC-32 without its highest bit."""
+    """Return the CRC of a stored body: CRC-32 without its highest bit."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
@@ -124,11 +124,11 @@ def decode_stored_message(
     check_crc: bool = False,
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
 ) -> MessageExt:
-    """The message whose record begins at `position`; the next record begins `store_size` bytes later.
+    """Decode the message whose record begins at `position`; the next record begins `store_size` bytes later.
 
-    `decompress_body`: decompressing takes the `COMPRESSED` bit off the message, as in Apache's client, so
-    that it can be encoded again; `max_body_bytes` bounds what the body may grow to. `check_crc` compares the
-    stored body with its CRC. Raises MessageDecodeError, which says what is wrong, for a damaged record.
+    `decompress_body`: decompress the body and clear the `COMPRESSED` bit of the message, as the Java client
+    does, so that the message can be encoded again. `max_body_bytes` bounds the decompressed body. `check_crc`
+    compares the stored body with its CRC. Raises MessageDecodeError with the reason for a damaged record.
     """
     header = _header_at(records, position)
     (
@@ -182,10 +182,10 @@ def decode_stored_message(
 
 
 def unwrap_inner_batch(outer: MessageExt) -> list[MessageExt]:
-    """The messages of a record whose body is a client batch.
+    """Return the messages of a record whose body is a client's batch.
 
-    They share everything but flag, body and properties; their queue offsets follow the record's own; what
-    only a record has (size, CRC) is 0 (Apache RocketMQ 5.3.3, MessageDecoder.decodeMessage). Raises
+    They share everything but flag, body and properties. Their queue offsets count from the record's own. Size
+    and CRC, which only a record has, are 0 (Apache RocketMQ 5.3.3, MessageDecoder.decodeMessage). Raises
     MessageDecodeError for a damaged batch.
     """
     sys_flag = outer.sys_flag & ~_INNER_BATCH
@@ -213,10 +213,10 @@ def unwrap_inner_batch(outer: MessageExt) -> list[MessageExt]:
 
 
 def encode_stored_message(message: MessageExt, *, append_checksum: bool = False) -> bytes:
-    """The message's record.
+    """Encode the message's record.
 
-    Size, CRC and the host bits of the system flag are worked out, not taken from the message; the version is
-    2 where the topic needs it. A body goes in as it is: who sets `COMPRESSED` gives a compressed body.
+    Size, CRC and the host bits of the system flag are computed, not taken from the message; the version is 2
+    if the topic needs it. The body is stored as it is: with `COMPRESSED` set it must be compressed already.
     `append_checksum` adds the property of `record_checksum`. Raises MessageEncodeError for a value that does
     not fit its field.
     """
@@ -225,11 +225,11 @@ def encode_stored_message(message: MessageExt, *, append_checksum: bool = False)
 
 
 def encode_stored_batch(batch: bytes, header: MessageExt, *, append_checksum: bool = False) -> list[bytes]:
-    """A client batch as a broker appends it: a record for every message.
+    """Encode a client's batch as a broker appends it: one record for each message.
 
-    `header` gives all that the messages share, its properties are added to theirs. The offsets are the
-    header's in every record: who appends them fills in each one's own. Raises MessageDecodeError for a
-    damaged batch, MessageEncodeError for what does not fit a record.
+    `header` holds the fields that the messages share; its properties are added to theirs. Each record has the
+    offsets of the header: the caller replaces them on appending. Raises MessageDecodeError for a damaged
+    batch, MessageEncodeError for a message that does not fit a record.
     """
     shared = encode_properties(header.properties)
     records = []
@@ -240,7 +240,7 @@ def encode_stored_batch(batch: bytes, header: MessageExt, *, append_checksum: bo
 
 
 def _header_at(records: bytes, position: int) -> struct.Struct:
-    """The layout of the record's fixed part, all of which lies within `records`."""
+    """Return the layout of the record's fixed part, after checking that `records` has all of it."""
     available = len(records) - position
     if position < 0 or available < _MIN_RECORD_BYTES:
         raise MessageDecodeError(
@@ -259,7 +259,7 @@ def _header_at(records: bytes, position: int) -> struct.Struct:
 def _variable_parts(
     records: bytes, start: int, body_start: int, store_size: int, magic: int, body_length: int
 ) -> tuple[int, bytes, str, bytes]:
-    """Version, body, topic and raw properties, after all lengths were found to fit together."""
+    """Return version, body, topic and raw properties, after checking that all lengths agree."""
     end = start + store_size
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise MessageDecodeError(_describe_magic(magic))
@@ -299,7 +299,7 @@ def _decode_topic(raw: bytes) -> str:
     return _decode_short_topic(raw) if len(raw) <= MAX_TOPIC_BYTES_V1 else raw.decode("utf-8", "replace")
 
 
-# Messages of one topic so share its name, which keeps them small.
+# Messages of one topic share the string of its name, which saves memory.
 @lru_cache(maxsize=1024)
 def _decode_short_topic(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
@@ -307,8 +307,8 @@ def _decode_short_topic(raw: bytes) -> str:
 
 def _describe_magic(magic: int) -> str:
     if magic == MAGIC_BLANK:
-        return "this is the filler at the end of a commit log file, no message"
-    return f"the magic {magic:#010x} is no message's"
+        return "this is the filler at the end of a commit log file, not a message"
+    return f"the magic {magic:#010x} is not that of a message"
 
 
 def _encode_record(
@@ -360,9 +360,9 @@ def _pack_header(message: MessageExt, flag: int, body: bytes, version: int, tail
         raise MessageEncodeError(f"{_misfit(message, flag)} does not fit its field: {error}") from error
 
 
-def _length_field(what: str, length: int, limit: int, width: int) -> bytes:
+def _length_field(name: str, length: int, limit: int, width: int) -> bytes:
     if length > limit:
-        raise MessageEncodeError(f"{what} of {length} bytes: a record holds at most {limit}")
+        raise MessageEncodeError(f"{name} of {length} bytes: the limit of a record is {limit}")
     return length.to_bytes(width, "big")
 
 
@@ -377,7 +377,7 @@ _INT64_FIELDS: Final = (
 
 
 def _misfit(message: MessageExt, flag: int) -> str:
-    """Which field it was that could not be packed."""
+    """Describe the field that could not be packed."""
     fields = [("flag", flag, 31)]
     fields += [(name, getattr(message, name), 31) for name in _INT32_FIELDS]
     fields += [(name, getattr(message, name), 63) for name in _INT64_FIELDS]

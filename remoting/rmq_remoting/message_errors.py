@@ -1,13 +1,13 @@
 """Errors of the message codec.
 
 MessageCodecError
-├── MessageEncodeError             a value that the format cannot hold
-│   └── InvalidPropertyError       a property that could not be read back as it was written
-└── MessageDecodeError             bytes that are not what they should be
-    ├── BodyChecksumError          the body is not the one that was written
+├── MessageEncodeError             a value that does not fit the format
+│   └── InvalidPropertyError       a property that would not be read back as it was written
+└── MessageDecodeError             bytes that are no message, or a damaged one
+    ├── BodyChecksumError          the body does not have the recorded CRC
     ├── DecompressionError         the compressed body is damaged
-    │   ├── UnknownCompressionError    no such compression
-    │   └── DecompressedTooLargeError  the body grows beyond the limit (a decompression bomb)
+    │   ├── UnknownCompressionError    an unknown number of a compression
+    │   └── DecompressedTooLargeError  the body exceeds the limit (a decompression bomb)
     └── MessageIdError             a text that is no message id
 """
 
@@ -17,15 +17,15 @@ from .errors import RemotingError
 
 
 class MessageCodecError(RemotingError):
-    """Root of everything that can go wrong between messages and their bytes."""
+    """Root of the errors of encoding and decoding messages."""
 
 
 class MessageEncodeError(MessageCodecError):
-    """A value of a message that its field in the format cannot hold."""
+    """A value of a message that does not fit its field in the format."""
 
 
 class InvalidPropertyError(MessageEncodeError):
-    """A property that cannot be stored, or that would not be read back as it was written."""
+    """A property that cannot be stored, or would not be read back as it was written."""
 
 
 class MessageDecodeError(MessageCodecError):
@@ -44,7 +44,7 @@ class MessageDecodeError(MessageCodecError):
 
 
 class BodyChecksumError(MessageDecodeError):
-    """The CRC of the body is not the one in the record."""
+    """The CRC of the body differs from the one in the record."""
 
 
 class DecompressionError(MessageDecodeError):
@@ -52,11 +52,11 @@ class DecompressionError(MessageDecodeError):
 
 
 class UnknownCompressionError(DecompressionError):
-    """The compression bits of the system flag name no compression that exists."""
+    """The compression bits of the system flag have an unknown value."""
 
 
 class DecompressedTooLargeError(DecompressionError):
-    """A compressed body that grows beyond the limit."""
+    """A compressed body that exceeds the limit when it is decompressed."""
 
 
 class MessageIdError(MessageDecodeError):

@@ -1,10 +1,13 @@
-"""Properties of messages: their names, and the string or bytes that they travel and are stored in.
+"""Properties of messages: their names, and their format in requests and in the store.
 
-`name 0x01 value 0x02 name 0x01 value 0x02 ...`, in UTF-8. Reading follows Apache RocketMQ 5.3.3,
-MessageDecoder.string2messageProperties, to the letter: a segment between two 0x02 counts if there is at least
-one character before and one after its first 0x01; any other segment is passed over; of a repeated name the
-last counts; the last 0x02 may be missing. Text that is no UTF-8 is read with U+FFFD in its place, and a lone
-surrogate is written as `?`, as Java does both.
+`name 0x01 value 0x02 name 0x01 value 0x02 ...`, in UTF-8. Decoding follows Apache RocketMQ 5.3.3,
+MessageDecoder.string2messageProperties, exactly:
+
+- A segment between two 0x02 is a property if there is at least one character before and one after its first
+  0x01. Any other segment is skipped.
+- Of a repeated name the last value wins.
+- The last 0x02 may be missing.
+- Malformed UTF-8 is read as U+FFFD, and a lone surrogate is written as `?`, as in Java.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ PROPERTY_TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 PROPERTY_BORN_HOST: Final = "__BORNHOST"
 PROPERTY_BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
-# Properties whose names begin with this are for the way only: a broker does not store them.
+# Properties whose names begin with this are part of a request only: a broker does not store them.
 PROPERTY_TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 PROPERTY_TRANSIENT_TOPIC_CONFIG: Final = "__RMQ.TRANSIENT.TOPIC_SYS_FLAG"
 PROPERTY_TRANSIENT_GROUP_CONFIG: Final = "__RMQ.TRANSIENT.GROUP_SYS_FLAG"
@@ -147,15 +150,16 @@ RESERVED_NAMES: Final = frozenset(
 
 
 def properties_to_string(properties: Mapping[str, str | None]) -> str:
-    """The properties as one string, in the mapping's order; those whose value is None are left out.
+    """Encode the properties as one string, in the mapping's order; those whose value is None are omitted.
 
-    Nothing is checked: what the format cannot hold (see `check_property`) is lost or cut when it is read.
+    Nothing is checked: a property that does not fit the format (see `check_property`) is lost or truncated
+    when it is read.
     """
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None])
 
 
 def properties_from_string(text: str) -> dict[str, str]:
-    """The properties in `text`, in its order. Never fails: what is no property is passed over."""
+    """Decode the properties in `text`, in its order. Never fails: a malformed segment is skipped."""
     properties: dict[str, str] = {}
     for segment in text.split(PROPERTY_SEPARATOR):
         name, _, value = segment.partition(NAME_VALUE_SEPARATOR)
@@ -165,25 +169,25 @@ def properties_from_string(text: str) -> dict[str, str]:
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> bytes:
-    """`properties_to_string` in UTF-8. Raises MessageEncodeError above 32767 bytes."""
+    """Encode `properties_to_string` in UTF-8. Raises MessageEncodeError above 32767 bytes."""
     raw = properties_to_string(properties).encode("utf-8", "replace")
     if len(raw) > MAX_PROPERTIES_BYTES:
         raise MessageEncodeError(
-            f"the properties take {len(raw)} bytes, {MAX_PROPERTIES_BYTES} are allowed: "
+            f"the properties take {len(raw)} bytes, the limit is {MAX_PROPERTIES_BYTES}: "
             "move large values into the body"
         )
     return raw
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
-    """The properties in `raw`, in its order. Never fails: what is no property is passed over."""
+    """Decode the properties in `raw`, in its order. Never fails: a malformed segment is skipped."""
     return properties_from_string(raw.decode("utf-8", "replace"))
 
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
-    """The value of one property, the same as in `decode_properties(raw)`, without reading the rest.
+    """Return the value of one property, the same as in `decode_properties(raw)`, without decoding the others.
 
-    `name` is not empty and holds neither separator.
+    `name` is not empty and contains neither separator.
     """
     prefix = name + b"\x01"
     start = raw.rfind(prefix)
@@ -199,7 +203,7 @@ def find_property(raw: bytes, name: bytes) -> bytes | None:
 
 
 def check_property(name: str, value: str) -> None:
-    """Raises InvalidPropertyError for a property that would not be read back as it is."""
+    """Check that a property would be read back as it is. Raises InvalidPropertyError."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise InvalidPropertyError(f"property {name!r}: name and value must be texts, the value is {value!r}")
     if not name or not value:
@@ -211,10 +215,10 @@ def check_property(name: str, value: str) -> None:
 
 
 def check_user_property(name: str, value: str) -> None:
-    """`check_property`, and raises InvalidPropertyError for the names that RocketMQ uses itself."""
+    """Check a property of the user: `check_property`, and no reserved name. Raises InvalidPropertyError."""
     check_property(name, value)
     if name in RESERVED_NAMES:
         raise InvalidPropertyError(
             f"property {name!r} is used by RocketMQ itself: choose another name, "
-            "or use the argument or attribute of Message that stands for it"
+            "or use the argument or attribute of Message for it"
         )

@@ -9,11 +9,11 @@ from .java_hash import string_hash_code
 
 @dataclass(frozen=True, slots=True)
 class MessageQueue:
-    """A queue: a value that can be a dictionary key and has an order.
+    """A queue: a hashable value with an order.
 
-    The order is that which all clients of a group share, so that they divide queues alike
-    (Apache RocketMQ 5.3.3, MessageQueue.compareTo): by topic, broker name and queue id, texts by UTF-16 code
-    units.
+    All clients of a group must share the order, because each of them computes the assignment of queues: by
+    topic, broker name and queue id, texts by UTF-16 code units (Apache RocketMQ 5.3.3,
+    MessageQueue.compareTo).
     """
 
     topic: str
@@ -36,18 +36,18 @@ class MessageQueue:
         return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"
 
     def java_hash_code(self) -> int:
-        """Java's `hashCode` of this queue, a signed 32 bit integer."""
+        """Return Java's `hashCode` of the queue, a signed 32 bit integer."""
         total = (31 + string_hash_code(self.broker_name)) * 31 + self.queue_id
         total = (total * 31 + string_hash_code(self.topic)) & 0xFFFFFFFF
         return total - 0x100000000 if total & 0x80000000 else total
 
     def to_wire(self) -> dict[str, object]:
-        """The members of its JSON form, which also stands as a map key."""
+        """Return the members of the queue's JSON form, which is also used as a map key."""
         return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
 
 
 def _sort_key(queue: MessageQueue) -> tuple[bytes, bytes, int]:
-    """Java compares strings by UTF-16 code units."""
+    """Return the key to sort by: Java compares strings by UTF-16 code units."""
     return (
         queue.topic.encode("utf-16-be", "surrogatepass"),
         queue.broker_name.encode("utf-16-be", "surrogatepass"),

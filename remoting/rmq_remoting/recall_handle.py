@@ -1,4 +1,4 @@
-"""Handles: what a message that waits for its time is taken back with.
+"""Recall handles, with which a producer cancels a message that is scheduled for later.
 
 Base64 of `v1 TOPIC BROKER TIME KEY` (Apache RocketMQ 5.3.3, RecallMessageHandle).
 """
@@ -19,12 +19,12 @@ _MOST_DIGITS: Final = 18
 
 
 class RecallHandleError(ValueError):
-    """A handle that no broker has made; the message is a remark for who sent it."""
+    """A handle that no broker has issued; the message is the remark to answer with."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecallHandle:
-    """Which message: its topic, the broker where it waits, until when (ms since 1970), its unique key."""
+    """A scheduled message: its topic, its broker, its delivery time (ms since 1970) and its unique key."""
 
     topic: str
     broker_name: str
@@ -32,17 +32,17 @@ class RecallHandle:
     unique_key: str
 
     def encode(self) -> str:
-        """The handle as it travels."""
+        """Return the handle as it is sent."""
         text = " ".join((_VERSION, self.topic, self.broker_name, str(self.timestamp_ms), self.unique_key))
         return base64.urlsafe_b64encode(text.encode()).decode()
 
     @classmethod
     def decode(cls, handle: str) -> RecallHandle:
-        """What a handle says. Raises RecallHandleError."""
+        """Decode a handle. Raises RecallHandleError."""
         problem = f"the recall handle {shown(handle)} is invalid: it is not one that a send was answered with"
         if not handle or len(handle) > _MOST_CHARACTERS:
             raise RecallHandleError(problem)
-        # As Java's decoder: the padding may be missing, other characters may not be there.
+        # As Java's decoder: the padding may be missing, and no other characters are allowed.
         padded = handle.rstrip("=") + "=" * (-len(handle.rstrip("=")) % 4)
         try:
             text = base64.b64decode(padded, altchars=b"-_", validate=True).decode()

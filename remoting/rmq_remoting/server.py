@@ -1,4 +1,4 @@
-"""Listening: accepts connections, keeps them in a set, closes the idle ones."""
+"""The listening side: accepts connections, keeps them in a set, and closes idle ones."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .errors import RemotingError
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """Take a port without listening yet, for a daemon that needs its port number to build its parts.
+    """Bind a port without listening yet, for a daemon that needs its port number to build its parts.
 
-    Port 0 takes any free one. Raises OSError.
+    Port 0 binds any free one. Raises OSError.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -28,7 +28,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 class RemotingServer:
-    """The boss tier: one listener per port, whose connections share a dispatcher."""
+    """A listener on one port, whose connections share a dispatcher."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class RemotingServer:
         self._stopped = False
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port (asked for as 0: the one that was given). Raises OSError."""
+        """Listen, and return the port (the assigned one if `port` is 0). Raises OSError."""
         return await self.start_on(bind_socket(host, port))
 
     async def start_on(self, bound: socket.socket) -> int:
@@ -71,18 +71,18 @@ class RemotingServer:
 
     @property
     def port(self) -> int:
-        """The port listened on."""
+        """The port that the server listens on."""
         if self._server is None or not self._server.sockets:
-            raise RemotingError("the server does not listen")
+            raise RemotingError("the server does not listen: call start() first")
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop_accepting(self) -> None:
-        """No new connections; those that are there go on."""
+        """Accept no new connections; open ones stay open."""
         if self._server is not None:
             self._server.close()
 
     async def stop(self, grace_seconds: float = 1.0) -> None:
-        """End all connections; what does not take its last bytes in time is cut."""
+        """Close all connections; abort those whose peers do not read the rest within `grace_seconds`."""
         self._stopped = True
         self.stop_accepting()
         if self._sweeper is not None:
@@ -104,7 +104,7 @@ class RemotingServer:
         return Connection(self.dispatcher, self._settings, self.statistics, self._opened, self._closed)
 
     def _opened(self, connection: Connection) -> None:
-        if self._stopped:  # accepted before the end, and made only now
+        if self._stopped:  # accepted before stop() was called
             connection.abort()
         self.connections.add(connection)
         if self._on_open is not None:

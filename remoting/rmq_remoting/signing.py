@@ -1,4 +1,4 @@
-"""Requests signed with an access key, as servers with access control want them.
+"""Requests signed with an access key, for servers with access control.
 
 (Apache RocketMQ 5.3.3, AclClientRPCHook, AclUtils, AclSigner.)
 """
@@ -28,7 +28,7 @@ _INT32: Final = Struct(">i")
 
 
 class RequestSigner:
-    """Puts access key, security token and signature among the ext fields of requests."""
+    """Adds access key, security token and signature to the ext fields of requests."""
 
     __slots__ = ("_fields", "_mac")
 
@@ -39,14 +39,14 @@ class RequestSigner:
         self._mac = hmac.new(secret_key.encode(), digestmod="sha1")
 
     def signature(self, fields: Mapping[str, str], body: bytes | memoryview) -> str:
-        """HMAC-SHA1, in Base64, over the values of the ext fields, ordered by their names, and the body."""
+        """Return the HMAC-SHA1, in Base64, of the ext fields' values, ordered by name, and the body."""
         mac = self._mac.copy()
         mac.update("".join([fields[name] for name in sorted(fields) if name != SIGNATURE]).encode())
         mac.update(body)
         return b64encode(mac.digest()).decode()
 
     def sign(self, frame: bytes) -> bytes:
-        """The frame of a request, signed. A response stays as it is: nobody asks it for a signature."""
+        """Return the frame of a request with its signature. A response is not signed and stays as it is."""
         _, mark = _PREFIX.unpack_from(frame)
         header_end = _PREFIX_BYTES + (mark & 0xFFFFFF)
         header, body = frame[_PREFIX_BYTES:header_end], memoryview(frame)[header_end:]
@@ -58,20 +58,20 @@ class RequestSigner:
         return b"".join((prefix, signed, body))
 
     def _binary(self, header: bytes, body: memoryview) -> bytes | None:
-        """The signed header; None for a response."""
+        """Return the signed header, or None for a response."""
         flag, remark_length = _FLAG_AND_REMARK.unpack_from(header)
         if flag & FLAG_RESPONSE:
             return None
         remark_end = _FIXED_BYTES + remark_length
-        # Fields without a value are lost here, and have to be: to servers they are absent, but Apache's would
-        # look for a signature of the word `null` (RocketMQSerializable.readStr, AclUtils).
+        # Fields without a value must be dropped here: servers take them for absent, but Apache's servers
+        # would expect a signature of the word `null` (RocketMQSerializable.readStr, AclUtils).
         fields = binary.decode_ext_fields(header[remark_end + 4 :]) | self._fields
         fields[SIGNATURE] = self.signature(fields, body)
         ext = binary.encode_ext_fields(fields)
         return b"".join((header[:remark_end], _INT32.pack(len(ext)), ext))
 
     def _json(self, header: bytes, body: memoryview) -> bytes | None:
-        """The signed header; None for a response."""
+        """Return the signed header, or None for a response."""
         command = json.decode_header(header, b"")
         if command.is_response:
             return None
@@ -82,7 +82,7 @@ class RequestSigner:
 
 
 class SigningConnection(Connection):
-    """A connection whose requests are signed, however they come to it: all that is written passes here."""
+    """A connection that signs all its requests, since `write_frame` is the only way to send one."""
 
     __slots__ = ("_signer",)
 
@@ -98,5 +98,5 @@ class SigningConnection(Connection):
         self._signer = signer
 
     def write_frame(self, frame: bytes) -> None:
-        """Send an encoded frame, signed if it is a request; dropped silently if the connection has ended."""
+        """Send an encoded frame, signed if it is a request; drop it silently if the connection has ended."""
         super().write_frame(self._signer.sign(frame))

@@ -23,7 +23,7 @@ class MessageSysFlag:
     BORN_HOST_V6: Final = 0x1 << 4
     STORE_HOST_V6: Final = 0x1 << 5
 
-    # A record whose body is a client batch; it counts as a batch only where both bits are set.
+    # A record whose body is a client's batch: both bits are set.
     NEED_UNWRAP: Final = 0x1 << 6
     INNER_BATCH: Final = 0x1 << 7
 
@@ -35,17 +35,17 @@ class MessageSysFlag:
 
     @staticmethod
     def transaction_type(sys_flag: int) -> int:
-        """One of TRANSACTION_NOT, _PREPARED, _COMMIT and _ROLLBACK."""
+        """Return one of TRANSACTION_NOT, _PREPARED, _COMMIT and _ROLLBACK."""
         return sys_flag & MessageSysFlag.TRANSACTION_MASK
 
     @staticmethod
     def with_transaction_type(sys_flag: int, transaction_type: int) -> int:
-        """The same flag with another transaction type."""
+        """Return the flag with another transaction type."""
         return (sys_flag & ~MessageSysFlag.TRANSACTION_MASK) | transaction_type
 
     @staticmethod
     def is_inner_batch(sys_flag: int) -> bool:
-        """Whether the record's body is a batch that its reader has to take apart."""
+        """Return whether the record's body is a batch, which its reader must unwrap."""
         both = MessageSysFlag.NEED_UNWRAP | MessageSysFlag.INNER_BATCH
         return sys_flag & both == both
 
@@ -68,7 +68,7 @@ class PullSysFlag:
         class_filter: bool = False,
         lite_pull: bool = False,
     ) -> int:
-        """The flag with the given bits set."""
+        """Return the flag with the given bits set."""
         return (
             commit_offset * PullSysFlag.COMMIT_OFFSET
             | suspend * PullSysFlag.SUSPEND

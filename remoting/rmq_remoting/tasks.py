@@ -1,4 +1,4 @@
-"""What asyncio knows of tasks, but does not say."""
+"""Facts about asyncio tasks that asyncio has no function for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import asyncio
 
 
 def is_being_cancelled() -> bool:
-    """Whether somebody cancels the running task; else a CancelledError is that of what it waits for."""
+    """Return whether the running task itself is being cancelled, and not only a future that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

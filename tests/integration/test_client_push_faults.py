@@ -46,7 +46,7 @@ async def test_a_damaged_message_does_not_stop_the_queue(caplog: pytest.LogCaptu
         async with consumer_of(cluster, inbox):
             await until(lambda: inbox.bodies == [b"0", b"2"])
         assert cluster.broker.offsets["g", "T", 0] == 3
-        assert "cause=the zlib body of 1 bytes is cut off" in caplog.text
+        assert "cause=the zlib body of 1 bytes is truncated" in caplog.text
 
 
 async def test_a_lost_broker_comes_back() -> None:

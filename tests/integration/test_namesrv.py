@@ -1,4 +1,4 @@
-"""A whole name server and our client, over a socket."""
+"""A whole name server and this project's client, over a socket."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def test_old_clients_get_the_dialect_and_new_ones_standard_json(asker: Ask
         assert b'"brokerAddrs":{"0":"broker-a-0:10911"}' in new.body
 
 
-async def test_a_topic_that_nobody_has_is_answered_with_what_to_do(asker: Asker) -> None:
+async def test_the_error_for_an_unknown_topic_names_a_remedy(asker: Asker) -> None:
     nobody = await asker.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="Nothing")
     assert nobody.code == ResponseCode.TOPIC_NOT_EXIST
     assert nobody.remark == "no route for topic Nothing: no broker is registered with this name server"
@@ -233,7 +233,7 @@ async def test_a_topic_that_nobody_has_is_answered_with_what_to_do(asker: Asker)
     assert "topic" in missing.remark
 
 
-async def test_order_topics_go_along_where_that_is_wanted(tmp_path: Path) -> None:
+async def test_order_topics_are_included_if_configured(tmp_path: Path) -> None:
     async with (
         running_namesrv(tmp_path, orderMessageEnable="true") as server,
         asking(server.address) as asker,
@@ -247,7 +247,7 @@ async def test_order_topics_go_along_where_that_is_wanted(tmp_path: Path) -> Non
         assert "orderTopicConf" not in await asker.route("Other")
 
 
-async def test_nothing_is_answered_before_the_brokers_had_their_time(tmp_path: Path) -> None:
+async def test_route_requests_are_refused_until_brokers_had_time_to_register(tmp_path: Path) -> None:
     now = 0.0
     keys: dict[str, Any] = {"needWaitForService": "true", "waitSecondsForService": "45"}
     async with (
@@ -275,7 +275,7 @@ async def test_a_client_in_zone_mode_gets_the_brokers_of_its_zone(asker: Asker) 
 # --- registration ---
 
 
-async def test_a_body_that_was_damaged_on_its_way_is_refused(asker: Asker) -> None:
+async def test_a_body_with_a_wrong_checksum_is_refused(asker: Asker) -> None:
     refused = await asker.register(bodyCrc32=12345)
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert refused.remark is not None
@@ -283,7 +283,7 @@ async def test_a_body_that_was_damaged_on_its_way_is_refused(asker: Asker) -> No
     assert await asker.route("TopicTest") is None
 
 
-async def test_a_body_that_cannot_be_read_is_refused_and_the_connection_lives(asker: Asker) -> None:
+async def test_a_malformed_body_is_refused_and_the_connection_stays_open(asker: Asker) -> None:
     for body in (b"{", b"\x78\xda broken"):
         refused = await asker.ask(RequestCode.REGISTER_BROKER, body, haServerAddr="", **broker())
         assert refused.code == ResponseCode.SYSTEM_ERROR
@@ -296,7 +296,7 @@ async def test_a_compressed_registration_whatever_its_header_says(asker: Asker) 
     assert len((await asker.route("TopicTest"))["brokerDatas"]) == 2
 
 
-async def test_a_slave_learns_its_master(asker: Asker) -> None:
+async def test_a_slave_gets_its_master(asker: Asker) -> None:
     await asker.register()
     slave = await asker.register(broker_id=1)
     assert slave.ext_fields == {"haServerAddr": "broker-a:10912", "masterAddr": "broker-a-0:10911"}
@@ -324,7 +324,7 @@ async def test_the_version_of_a_broker_that_is_not_registered_has_changed(asker:
     assert (changed.ext_fields, changed.body) == ({"changed": "true"}, version.encode())
 
 
-async def test_a_closed_connection_takes_its_broker_with_it_at_once(namesrv: Namesrv) -> None:
+async def test_a_closed_connection_removes_its_broker_at_once(namesrv: Namesrv) -> None:
     async with asking(namesrv.address) as watcher:
         async with asking(namesrv.address) as dying:
             await dying.register("broker-a")
@@ -336,7 +336,7 @@ async def test_a_closed_connection_takes_its_broker_with_it_at_once(namesrv: Nam
         assert [data["brokerName"] for data in route["queueDatas"]] == ["broker-b"]
 
 
-async def test_a_silent_broker_is_forgotten_and_a_heartbeat_keeps_one(tmp_path: Path) -> None:
+async def test_a_silent_broker_is_removed_and_a_heartbeat_keeps_one(tmp_path: Path) -> None:
     now = 0.0
     async with (
         running_namesrv(tmp_path, clock=lambda: now, scanNotActiveBrokerInterval=1) as server,
@@ -357,7 +357,7 @@ async def test_a_silent_broker_is_forgotten_and_a_heartbeat_keeps_one(tmp_path: 
         assert [data["brokerName"] for data in route["brokerDatas"]] == ["broker-b"]
 
 
-async def test_brokers_are_told_of_another_smallest_id(tmp_path: Path) -> None:
+async def test_brokers_are_notified_of_another_smallest_id(tmp_path: Path) -> None:
     told: asyncio.Queue[RemotingCommand] = asyncio.Queue()
     dispatcher = Dispatcher()
     dispatcher.register(
@@ -422,7 +422,7 @@ async def test_unit_topics(asker: Asker) -> None:
     assert lists == [["both", "unit"], ["both", "subscribed"], ["subscribed"]]
 
 
-async def test_lists_that_are_switched_off(tmp_path: Path) -> None:
+async def test_disabled_lists_are_refused(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"enableAllTopicList": "false", "enableTopicList": "false"}
     async with running_namesrv(tmp_path, **keys) as server, asking(server.address) as asker:
         for code, key in (
@@ -432,7 +432,7 @@ async def test_lists_that_are_switched_off(tmp_path: Path) -> None:
         ):
             refused = await asker.ask(code, cluster=CLUSTER)
             assert refused.code == ResponseCode.SYSTEM_ERROR
-            assert refused.remark == f"this list is switched off here ({key}=false)"
+            assert refused.remark == f"this list is disabled ({key}=false)"
 
 
 async def test_topics_are_registered_and_deleted_one_by_one(asker: Asker) -> None:
@@ -483,7 +483,7 @@ async def test_key_value_configuration_survives_a_restart(
         assert nowhere.code == ResponseCode.QUERY_NOT_FOUND
 
 
-async def test_a_change_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_a_change_that_cannot_be_persisted_is_reported(tmp_path: Path) -> None:
     async with (
         running_namesrv(tmp_path, kvConfigPath=tmp_path / "file" / "kvConfig.json") as server,
         asking(server.address) as asker,
@@ -492,7 +492,7 @@ async def test_a_change_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         refused = await asker.ask(RequestCode.PUT_KV_CONFIG, namespace="n", key="k", value="v")
         assert refused.code == ResponseCode.SYSTEM_ERROR
         assert refused.remark is not None
-        assert refused.remark.startswith("the change is in force, but not on disk:")
+        assert refused.remark.startswith("the change is in force but not persisted:")
 
 
 async def test_settings_are_read_and_changed_over_the_network(tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ async def test_an_unknown_request_is_answered(asker: Asker) -> None:
 # --- under load ---
 
 
-async def test_look_ups_while_brokers_register_many_topics(namesrv: Namesrv) -> None:
+async def test_route_requests_while_brokers_register_many_topics(namesrv: Namesrv) -> None:
     topics = tuple(f"topic-{number}" for number in range(5000))
     async with asking(namesrv.address) as watcher:
         askers = [await _connected(namesrv.address) for _ in range(4)]
@@ -582,7 +582,7 @@ async def test_a_master_without_replication_registers_and_slaves_get_no_ha_addre
 # --- start and stop ---
 
 
-async def test_a_stop_answers_what_is_under_way(tmp_path: Path) -> None:
+async def test_a_graceful_shutdown_drains_requests(tmp_path: Path) -> None:
     server = Namesrv(namesrv_configuration(tmp_path))
     await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -603,17 +603,17 @@ async def test_a_stop_answers_what_is_under_way(tmp_path: Path) -> None:
     writer.close()
 
 
-async def test_a_port_that_is_taken_is_told_with_what_to_do(tmp_path: Path, namesrv: Namesrv) -> None:
+async def test_a_port_in_use_is_reported_with_a_remedy(tmp_path: Path, namesrv: Namesrv) -> None:
     second = Namesrv(namesrv_configuration(tmp_path, listenPort=namesrv.port))
     with pytest.raises(StartError, match="set listenPort"):
         await second.start()
     await second.stop()
 
 
-async def test_a_damaged_file_is_told_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_reported_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "kvConfig.json").write_text("{")
     server = Namesrv(namesrv_configuration(tmp_path))
-    with pytest.raises(StartError, match="mend or remove"):
+    with pytest.raises(StartError, match="repair or remove"):
         await server.start()
     await server.stop()
 

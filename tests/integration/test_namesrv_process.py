@@ -33,7 +33,7 @@ async def test_it_serves_and_ends_cleanly(tmp_path: Path) -> None:
         await namesrv.stop()
         await client.stop()
         log = namesrv.log_path.read_text()
-        assert "SIGTERM: stopping" in log
+        assert "stopping signal=SIGTERM" in log
         assert "Traceback" not in log
 
 

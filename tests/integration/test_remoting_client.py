@@ -1,4 +1,4 @@
-"""Connections to addresses: shared, made again, given up."""
+"""Connections to addresses: shared, reopened, abandoned."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def request(code: int = 10, body: bytes = b"") -> RemotingCommand:
 
 
 @pytest.mark.parametrize("serialization", Serialization)
-async def test_request_is_answered(serialization: Serialization) -> None:
+async def test_a_request_is_answered(serialization: Serialization) -> None:
     async with running_server() as server, running_client() as client:
         asked = RemotingCommand.request(10, {"a": "b"}, b"body", serialization=serialization)
 
@@ -105,14 +105,14 @@ async def test_request_is_answered(serialization: Serialization) -> None:
         assert (answer.code, answer.body, answer.serialization) == (0, b"body", serialization)
 
 
-async def test_code_over_16_bits_goes_as_json_whatever_is_configured() -> None:
+async def test_a_code_over_16_bits_is_always_sent_as_json() -> None:
     async with running_server() as server, running_client() as client:
         asked = RemotingCommand.request(200_050, body=b"pop", serialization=Serialization.BINARY)
         answer = await client.request(server.address, asked, 3.0)
         assert (answer.code, answer.body, answer.serialization) == (0, b"pop", Serialization.JSON)
 
 
-async def test_refusal_is_a_response() -> None:
+async def test_a_refusal_is_a_response() -> None:
     async with running_server() as server, running_client() as client:
         answer = await client.request(server.address, request(4711), 3.0)
         assert (answer.code, answer.remark) == (3, "request code 4711 is not supported by this server")
@@ -136,7 +136,7 @@ async def test_oneway_request() -> None:
         assert server.oneway[0].body == b"x"
 
 
-async def test_server_asks_its_client() -> None:
+async def test_a_server_sends_requests_to_its_client() -> None:
     dispatcher = Dispatcher()
     dispatcher.register(
         [40],
@@ -154,7 +154,7 @@ async def test_server_asks_its_client() -> None:
         assert refused.code == 3
 
 
-async def test_late_answer_harms_nobody() -> None:
+async def test_a_late_response_is_dropped() -> None:
     async with running_server() as server, running_client() as client:
         with pytest.raises(RequestTimeout, match=r"within 0\.2 s$"):
             await client.request(server.address, request(11), 0.2)
@@ -164,7 +164,7 @@ async def test_late_answer_harms_nobody() -> None:
         assert server.listener.dispatcher.unsupported_requests == 0
 
 
-async def test_cancelled_caller_leaves_no_request_behind() -> None:
+async def test_a_cancelled_request_does_not_stay_pending() -> None:
     async with running_server() as server, running_client() as client:
         caller = asyncio.ensure_future(client.request(server.address, request(11), 100.0))
         await until(lambda: server.held.requests)
@@ -177,7 +177,7 @@ async def test_cancelled_caller_leaves_no_request_behind() -> None:
         await until(lambda: connection.pending_requests == 0)
 
 
-async def test_requests_under_way_are_bounded() -> None:
+async def test_pending_requests_are_bounded() -> None:
     settings = ConnectionSettings(max_pending_requests=2)
     async with running_server() as server, running_client(settings=settings) as client:
         callers = [
@@ -194,7 +194,7 @@ async def test_requests_under_way_are_bounded() -> None:
 # --- connecting ---
 
 
-async def test_connect_is_shared_by_all_who_wait_for_it() -> None:
+async def test_concurrent_callers_share_one_attempt_to_connect() -> None:
     async with running_server() as server, running_client() as client:
         connections = await asyncio.gather(*[client.connect(server.address) for _ in range(20)])
 
@@ -205,7 +205,7 @@ async def test_connect_is_shared_by_all_who_wait_for_it() -> None:
         assert server.listener.statistics.opened == 1
 
 
-async def test_failed_connect_is_shared_too() -> None:
+async def test_a_failed_attempt_to_connect_is_shared() -> None:
     address = f"{LOOPBACK}:{free_port()}"
     async with running_client() as client:
         results = await asyncio.gather(*[client.connect(address) for _ in range(5)], return_exceptions=True)
@@ -213,7 +213,7 @@ async def test_failed_connect_is_shared_too() -> None:
     assert all(str(result).startswith(f"cannot connect to {address}: ") for result in results)
 
 
-async def test_caller_that_goes_does_not_end_the_connect_of_others() -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_connect_of_others() -> None:
     async with running_server() as server, running_client() as client:
         first = asyncio.ensure_future(client.connect(server.address))
         second = asyncio.ensure_future(client.connect(server.address))
@@ -224,7 +224,7 @@ async def test_caller_that_goes_does_not_end_the_connect_of_others() -> None:
             await first
 
 
-async def test_connect_whose_callers_are_all_gone_ends_quietly() -> None:
+async def test_a_connect_whose_callers_are_all_cancelled_ends_silently() -> None:
     async with running_client() as client:
         caller = asyncio.ensure_future(client.connect(f"{LOOPBACK}:{free_port()}"))
         await loop_passes(1)
@@ -232,7 +232,7 @@ async def test_connect_whose_callers_are_all_gone_ends_quietly() -> None:
         await until(lambda: not client._connecting)
 
 
-async def test_error_says_where_and_why() -> None:
+async def test_the_error_has_address_and_cause() -> None:
     address = f"{LOOPBACK}:{free_port()}"
     async with running_client() as client:
         with pytest.raises(
@@ -243,7 +243,7 @@ async def test_error_says_where_and_why() -> None:
         assert client.addresses() == []
 
 
-async def test_connect_that_takes_too_long_is_given_up() -> None:
+async def test_a_connect_times_out() -> None:
     # A listener whose backlog is full lets nobody in.
     with socket.socket() as listener:
         listener.bind((LOOPBACK, 0))
@@ -263,21 +263,21 @@ async def test_connect_that_takes_too_long_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("port", ["", "x", "0", "65536", "-1", "²", "١", "9 876", "1" * 5000])
-async def test_text_that_is_no_port(port: str) -> None:
+async def test_an_invalid_port_is_refused(port: str) -> None:
     async with running_client() as client:
         with pytest.raises(ConnectError, match="is not an address of the form host:port"):
             await client.connect(f"host:{port}")
 
 
 @pytest.mark.parametrize("address", ["", "host", ":9876", ":"])
-async def test_text_that_is_no_address(address: str) -> None:
+async def test_an_invalid_address_is_refused(address: str) -> None:
     async with running_client() as client:
         with pytest.raises(ConnectError, match="is not an address of the form host:port"):
             await client.connect(address)
 
 
 @pytest.mark.parametrize("host", ["x" * 70, "a..b"])
-async def test_host_that_cannot_be_found(host: str) -> None:
+async def test_an_unknown_host(host: str) -> None:
     async with running_client() as client:
         with pytest.raises(ConnectError, match=r"^cannot connect to "):
             await client.connect(f"{host}:9876")
@@ -296,7 +296,7 @@ def test_addresses_are_split() -> None:
 class TestBackoff:
     """In virtual time; refused at once by a port that nobody listens on."""
 
-    async def test_delay_doubles_up_to_its_bound(self) -> None:
+    async def test_the_delay_doubles_up_to_its_bound(self) -> None:
         address = f"{LOOPBACK}:{free_port()}"
         async with running_client(first_backoff_seconds=0.5, max_backoff_seconds=3.0) as client:
             backoffs = []
@@ -311,7 +311,7 @@ class TestBackoff:
                 await asyncio.sleep(backoffs[-1] + 0.01)
         assert backoffs == [0.5, 1.0, 2.0, 3.0, 3.0, 3.0]
 
-    async def test_address_that_stays_away_for_days_is_still_tried(self) -> None:
+    async def test_an_address_unreachable_for_days_is_still_tried(self) -> None:
         address = f"{LOOPBACK}:{free_port()}"
         async with running_client(first_backoff_seconds=0.05, max_backoff_seconds=0.1) as client:
             for _ in range(1200):
@@ -319,7 +319,7 @@ class TestBackoff:
                     await client.connect(address)
                 await asyncio.sleep(0.11)
 
-    async def test_success_ends_the_backing_off(self) -> None:
+    async def test_success_ends_the_backoff(self) -> None:
         async with running_client(first_backoff_seconds=1.0) as client:
             server = Server()
             port = free_port()
@@ -338,7 +338,7 @@ class TestBackoff:
             with pytest.raises(ConnectError, match=r"next attempt in 1\.00 s$"):
                 await client.connect(address)
 
-    async def test_addresses_back_off_by_themselves(self) -> None:
+    async def test_each_address_has_its_own_backoff(self) -> None:
         async with running_client(first_backoff_seconds=100.0) as client, running_server() as server:
             with pytest.raises(ConnectError):
                 await client.connect(f"{LOOPBACK}:{free_port()}")
@@ -348,7 +348,7 @@ class TestBackoff:
 # --- a bad network ---
 
 
-async def test_cut_connection_fails_who_waits_and_is_made_again() -> None:
+async def test_a_cut_connection_fails_its_requests_and_is_reopened() -> None:
     lost: list[str] = []
     async with (
         running_server() as server,
@@ -368,7 +368,7 @@ async def test_cut_connection_fails_who_waits_and_is_made_again() -> None:
         assert proxy.accepted == 2
 
 
-async def test_connection_that_is_cut_within_an_answer() -> None:
+async def test_a_connection_cut_within_a_response() -> None:
     async with running_server() as server, behind_proxy(server) as proxy, running_client() as client:
         await client.request(proxy.address, request(), 3.0)
         proxy.cut_after_bytes = 1000
@@ -380,7 +380,7 @@ async def test_connection_that_is_cut_within_an_answer() -> None:
         assert client.statistics.protocol_errors == 0
 
 
-async def test_stalled_network_is_a_timeout_and_passes() -> None:
+async def test_a_stalled_network_is_a_time_out_and_recovers() -> None:
     async with running_server() as server, behind_proxy(server) as proxy, running_client() as client:
         await client.request(proxy.address, request(), 3.0)
         proxy.stall()
@@ -411,7 +411,7 @@ async def test_oneway_requests_to_a_stalled_peer_are_bounded() -> None:
         await client.oneway(proxy.address, request(12))
 
 
-async def test_server_that_sends_no_protocol_is_left() -> None:
+async def test_a_server_with_another_protocol_is_disconnected() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -432,7 +432,7 @@ async def test_server_that_sends_no_protocol_is_left() -> None:
 # --- the end ---
 
 
-async def test_closed_address_is_connected_again() -> None:
+async def test_a_closed_address_is_reconnected() -> None:
     async with running_server() as server, running_client() as client:
         first = await client.connect(server.address)
         client.close_address(server.address)
@@ -442,7 +442,7 @@ async def test_closed_address_is_connected_again() -> None:
         await first.wait_closed()
 
 
-async def test_end_of_an_old_connection_leaves_the_new_one_alone() -> None:
+async def test_the_end_of_an_old_connection_does_not_affect_the_new_one() -> None:
     async with running_server() as server, behind_proxy(server) as proxy, running_client() as client:
         old = await client.connect(proxy.address)
         proxy.stall()
@@ -461,7 +461,7 @@ async def test_end_of_an_old_connection_leaves_the_new_one_alone() -> None:
         assert (await client.request(proxy.address, request(), 3.0)).code == 0
 
 
-async def test_stop_cuts_old_connections_that_are_still_closing() -> None:
+async def test_stop_aborts_old_connections_that_are_still_closing() -> None:
     async with running_server() as server, behind_proxy(server) as proxy:
         client = RemotingClient()
         old = await client.connect(proxy.address)
@@ -512,7 +512,7 @@ async def test_stop_while_connecting(passes: int) -> None:
         await until(lambda: not server.listener.connections)
 
 
-async def test_caller_cancelled_while_the_client_stops_is_cancelled() -> None:
+async def test_a_caller_cancelled_during_the_stop_is_cancelled() -> None:
     with socket.socket() as listener:
         listener.bind((LOOPBACK, 0))
         listener.listen(1)

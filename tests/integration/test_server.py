@@ -1,4 +1,4 @@
-"""The listener: accepts, closes the idle, stops."""
+"""The listener: accepts connections, closes idle ones, stops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def request(code: int = 10) -> RemotingCommand:
 
 
 @pytest.mark.each_loop
-async def test_port_is_given_or_asked_for() -> None:
+async def test_the_port_is_fixed_or_assigned() -> None:
     first, second = RemotingServer(dispatcher()), RemotingServer(dispatcher())
     given = free_port()
 
@@ -50,7 +50,7 @@ async def test_port_is_given_or_asked_for() -> None:
 
 
 @pytest.mark.each_loop
-async def test_port_that_is_taken_is_an_os_error() -> None:
+async def test_a_port_in_use_is_an_os_error() -> None:
     first, second = RemotingServer(dispatcher()), RemotingServer(dispatcher())
     port = await first.start(LOOPBACK, 0)
     with pytest.raises(OSError, match="in use"):
@@ -60,12 +60,12 @@ async def test_port_that_is_taken_is_an_os_error() -> None:
 
 
 @pytest.mark.each_loop
-async def test_server_that_never_started_can_be_stopped() -> None:
+async def test_a_server_that_never_started_can_be_stopped() -> None:
     await RemotingServer(dispatcher()).stop()
 
 
 @pytest.mark.each_loop
-async def test_connections_are_known_while_they_last() -> None:
+async def test_open_connections_are_listed() -> None:
     closed: list[Connection] = []
     server = RemotingServer(dispatcher(), on_close=closed.append)
     await server.start(LOOPBACK, 0)
@@ -92,7 +92,7 @@ async def test_bytes_are_counted() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_idle_connections_are_closed_and_no_others() -> None:
+async def test_only_idle_connections_are_closed() -> None:
     server = RemotingServer(dispatcher(), idle_seconds=120.0)
     await server.start(LOOPBACK, 0)
     async with raw_client(server.port) as idle, raw_client(server.port) as busy:
@@ -113,7 +113,7 @@ async def test_idle_connections_are_closed_and_no_others() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_idle_connection_that_reads_nothing_is_cut() -> None:
+async def test_an_idle_connection_that_does_not_read_is_aborted() -> None:
     settings = ConnectionSettings(write_high_bytes=MIB, write_low_bytes=1000, linger_seconds=5.0)
     server = RemotingServer(dispatcher(), settings=settings, idle_seconds=120.0)
     await server.start(LOOPBACK, 0)
@@ -139,7 +139,7 @@ def unread_socket(port: int) -> socket.socket:
 
 
 @pytest.mark.each_loop
-async def test_stop_accepting_leaves_connections_alone() -> None:
+async def test_stop_accepting_keeps_open_connections() -> None:
     server = RemotingServer(dispatcher())
     port = await server.start(LOOPBACK, 0)
     async with raw_client(port) as client:
@@ -156,7 +156,7 @@ async def test_stop_accepting_leaves_connections_alone() -> None:
 
 
 @pytest.mark.each_loop
-async def test_stop_sends_what_is_written_and_cuts_who_does_not_read() -> None:
+async def test_stop_sends_buffered_frames_and_aborts_peers_that_do_not_read() -> None:
     server = RemotingServer(dispatcher())
     port = await server.start(LOOPBACK, 0)
     deaf = unread_socket(port)
@@ -175,7 +175,7 @@ async def test_stop_sends_what_is_written_and_cuts_who_does_not_read() -> None:
 
 
 @pytest.mark.each_loop
-async def test_connection_that_is_made_while_the_server_stops_does_not_stay() -> None:
+async def test_a_connection_accepted_during_the_stop_is_aborted() -> None:
     server = RemotingServer(dispatcher())
     port = await server.start(LOOPBACK, 0)
     peers = [socket.create_connection((LOOPBACK, port)) for _ in range(20)]
@@ -192,7 +192,7 @@ async def test_connection_that_is_made_while_the_server_stops_does_not_stay() ->
 
 
 @pytest.mark.each_loop
-async def test_server_starts_again_on_its_port() -> None:
+async def test_a_server_restarts_on_its_port() -> None:
     server = RemotingServer(dispatcher())
     port = await server.start(LOOPBACK, 0)
     async with raw_client(port) as client:
@@ -207,7 +207,7 @@ async def test_server_starts_again_on_its_port() -> None:
 
 
 @pytest.mark.each_loop
-async def test_many_connections_at_once() -> None:
+async def test_many_concurrent_connections() -> None:
     server = RemotingServer(dispatcher())
     port = await server.start(LOOPBACK, 0)
 

@@ -81,10 +81,10 @@ class BrokerSettings(
         """Keys that cannot be changed over the network, those that never can included."""
         return super().protected_keys | {"brokerConfigPath"}
 
-    def settle(self) -> list[str]:
+    def resolve(self) -> list[str]:
         """Derive ports from the listen port (Apache RocketMQ 5.3.3, BrokerStartup and BrokerController)."""
         if self.ha_listen_port == 0 and self.listen_port:
             self.ha_listen_port = self.listen_port + 1
         if self.fast_listen_port < 0:
             self.fast_listen_port = max(self.listen_port - 2, 0)
-        return super().settle()
+        return super().resolve()

@@ -61,9 +61,9 @@ class IdentitySettings(SettingsGroup):
         "The broker's role in its replica group; only ASYNC_MASTER is supported.",
     )
 
-    def settle(self) -> list[str]:
+    def resolve(self) -> list[str]:
         """Set the id of a master to 0, as BrokerStartup of Apache RocketMQ 5.3.3 does."""
-        notes = super().settle()
+        notes = super().resolve()
         if self.broker_id != 0:
             notes.append(f"brokerId={self.broker_id} is ignored: a master's id is 0")
             self.broker_id = 0
@@ -152,9 +152,9 @@ class RegistrationSettings(SettingsGroup):
         """The period within its bounds (Apache RocketMQ 5.3.3, BrokerController)."""
         return max(10_000, min(self.register_name_server_period_ms, 60_000))
 
-    def settle(self) -> list[str]:
+    def resolve(self) -> list[str]:
         """Note an address that only this machine can reach."""
-        notes = super().settle()
+        notes = super().resolve()
         if self.broker_ip1 == "127.0.0.1" and "broker_ip1" not in self.model_fields_set:
             notes.append("no network found: brokerIP1=127.0.0.1, clients on other machines cannot connect")
         return notes

@@ -1,1 +1,1 @@
-"""What answers requests: one module per family, translating between the protocol and the tables."""
+"""Request processors: one module per family of codes, translating between the protocol and the tables."""

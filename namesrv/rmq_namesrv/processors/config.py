@@ -19,13 +19,13 @@ log = logging.getLogger("rmq.namesrv.config")
 
 
 class ConfigProcessor:
-    """Reads and changes settings; a change is answered when it is in the file that was loaded."""
+    """Reads and changes settings; a change is answered once it is persisted in the loaded file."""
 
     def __init__(self, configuration: Configuration[NamesrvSettings]) -> None:
         self._configuration = configuration
 
     def update_config(self, connection: Connection, request: RemotingCommand) -> Result:
-        """318. The body is `key=value` lines; all of them are taken, or none."""
+        """318. The body is `key=value` lines; all of them take effect, or none."""
         try:
             given = properties.parse(request.body.decode())
             change = self._configuration.update(given, protected=self._configuration.settings.protected_keys)
@@ -37,7 +37,7 @@ class ConfigProcessor:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"not key=value lines: {error}") from error
         if not change:
             return request.response(ResponseCode.SUCCESS)
-        log.info("settings changed by %s: %s", connection.peer, dict(change.changed))
+        log.info("settings changed peer=%s changed=%s", connection.peer, dict(change.changed))
         return asyncio.get_running_loop().create_task(self._persist(request, change))
 
     def get_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -50,7 +50,11 @@ class ConfigProcessor:
         except OSError as error:
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR,
-                f"the change is in force, but not in the file: {error}; it will be lost at the next restart",
+                f"the change is in force but not persisted: {error}; the next restart will undo it",
             ) from error
-        remark = None if is_saved else "in force until the next restart: no configuration file was given"
+        remark = (
+            None
+            if is_saved
+            else "not persisted, in force until the next restart: no configuration file was given"
+        )
         return request.response(ResponseCode.SUCCESS, remark)

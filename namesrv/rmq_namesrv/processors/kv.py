@@ -24,7 +24,7 @@ from ..kv_config import KvConfig
 
 
 class KvProcessor:
-    """Reads and changes the tables; a change is answered when it is on disk."""
+    """Reads and changes the tables; a change is answered once it is durable."""
 
     def __init__(self, kv_config: KvConfig) -> None:
         self._kv_config = kv_config
@@ -35,7 +35,7 @@ class KvProcessor:
         return _saved(request, self._kv_config.put(header.namespace, header.key, header.value))
 
     def delete_kv_config(self, _: Connection, request: RemotingCommand) -> Result:
-        """102. What is not there is deleted successfully."""
+        """102. Idempotent: deleting a missing key succeeds."""
         header = DeleteKVConfigRequestHeader.decode(request.ext_fields)
         return _saved(request, self._kv_config.delete(header.namespace, header.key))
 
@@ -66,7 +66,7 @@ def _saved(request: RemotingCommand, change: Coroutine[Any, Any, None]) -> async
         except OSError as error:
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR,
-                f"the change is in force, but not on disk: {error}; it will be lost at the next restart",
+                f"the change is in force but not persisted: {error}; the next restart will undo it",
             ) from error
         return request.response(ResponseCode.SUCCESS)
 

@@ -12,7 +12,7 @@ from ..brokers import BrokerTable
 
 
 class MemberProcessor:
-    """Tells which brokers there are."""
+    """Lists clusters and the members of broker names."""
 
     def __init__(self, brokers: BrokerTable) -> None:
         self._brokers = brokers
@@ -26,7 +26,7 @@ class MemberProcessor:
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     def get_broker_member_group(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """901. A name that nobody has is answered with a group without members."""
+        """901. The response for an unknown broker name is a group without members."""
         header = GetBrokerMemberGroupRequestHeader.decode(request.ext_fields)
         group = self._brokers.get(header.broker_name)
         members = BrokerMemberGroup(

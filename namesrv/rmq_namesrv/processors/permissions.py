@@ -22,14 +22,14 @@ log = logging.getLogger("rmq.namesrv.permissions")
 
 
 class PermissionProcessor:
-    """Keeps producers away from a broker, and lets them come again."""
+    """Withdraws the write permission of a broker's topics, and restores it."""
 
     def __init__(self, registry: BrokerRegistry, lane: SerialLane) -> None:
         self._registry = registry
         self._lane = lane
 
     def wipe_write_permission(self, connection: Connection, request: RemotingCommand) -> Result:
-        """205. Lasts until the broker's topics change, or until 327."""
+        """205. In force until the broker's topics change, or until 327."""
         name = WipeWritePermOfBrokerRequestHeader.decode(request.ext_fields).broker_name
         return self._lane.run(self._wipe(connection, request, name))
 
@@ -40,12 +40,12 @@ class PermissionProcessor:
 
     def _wipe(self, connection: Connection, request: RemotingCommand, name: str) -> Steps[Answer]:
         topics = yield from self._registry.wipe_write_permission(name)
-        log.info("write permission of broker %s wiped by %s: %d topics", name, connection.peer, topics)
+        log.info("write permission wiped broker=%s peer=%s topics=%d", name, connection.peer, topics)
         header = WipeWritePermOfBrokerResponseHeader(wipe_topic_count=topics)
         return request.response(ResponseCode.SUCCESS, ext_fields=header.encode())
 
     def _add(self, connection: Connection, request: RemotingCommand, name: str) -> Steps[Answer]:
         topics = yield from self._registry.add_write_permission(name)
-        log.info("write permission of broker %s restored by %s: %d topics", name, connection.peer, topics)
+        log.info("write permission restored broker=%s peer=%s topics=%d", name, connection.peer, topics)
         header = AddWritePermOfBrokerResponseHeader(add_topic_count=topics)
         return request.response(ResponseCode.SUCCESS, ext_fields=header.encode())

@@ -37,13 +37,13 @@ from ..slices import SerialLane, Steps
 
 log = logging.getLogger("rmq.namesrv.registration")
 
-# The ext field that says in which zone a broker is (Apache RocketMQ 5.3.3, MixAll).
+# The ext field with a broker's zone (Apache RocketMQ 5.3.3, MixAll).
 _ZONE_NAME: Final = "__ZONE_NAME"
 _ZLIB_BEGIN: Final = b"\x78"
 
 
 class RegistrationProcessor:
-    """Hands what brokers say of themselves to the registry, in the lane."""
+    """Passes registrations and heartbeats of brokers to the registry, registrations in the lane."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class RegistrationProcessor:
         self._settings = settings
 
     def register_broker(self, connection: Connection, request: RemotingCommand) -> Result:
-        """103. The body is a RegisterBrokerBody, the answer's a KVTable of order topics if there are any."""
+        """103. The body is a RegisterBrokerBody, that of the response a KVTable of order topics, if any."""
         header = RegisterBrokerRequestHeader.decode(request.ext_fields)
-        # Apache's broker 5.3.3 with compressedRegister=true compresses the body and says that it did not.
+        # Apache's broker 5.3.3 with compressedRegister=true compresses the body but does not set the flag.
         if header.compressed or request.body[:1] == _ZLIB_BEGIN:
             return asyncio.get_running_loop().create_task(
                 self._register_compressed(connection, request, header)
@@ -70,27 +70,27 @@ class RegistrationProcessor:
         return self._lane.run(self._register(connection, request, header, None), len(request.body))
 
     def unregister_broker(self, _: Connection, request: RemotingCommand) -> Result:
-        """104. Answered when no route leads to the broker any more."""
+        """104. Answered once no route contains the broker any more."""
         header = UnRegisterBrokerRequestHeader.decode(request.ext_fields)
         departure = Departure(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
         return self._lane.run(self._unregister(request, departure))
 
     def query_data_version(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """322. Whether a broker's DataVersion differs from the one known here, which is the answer's body."""
+        """322. Compare a broker's DataVersion with the known one, which is the body of the response."""
         header = QueryDataVersionRequestHeader.decode(request.ext_fields)
-        theirs = DataVersion.decode(request.body)
+        reported = DataVersion.decode(request.body)
         key = (header.cluster_name, header.broker_addr)
-        self._live.heard_of(key)
+        self._live.record_heartbeat(key)
         broker = self._live.get(key)
         known = None if broker is None else broker.data_version
-        answer = QueryDataVersionResponseHeader(changed=known != theirs)
+        answer = QueryDataVersionResponseHeader(changed=known != reported)
         body = b"" if known is None else known.encode()
         return request.response(ResponseCode.SUCCESS, ext_fields=answer.encode(), body=body)
 
     def broker_heartbeat(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """904. A sign of life; that of a broker which is not registered is taken without a word."""
+        """904. Record a heartbeat; that of an unregistered broker is answered with success, too."""
         header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
-        self._live.heard_of((header.cluster_name, header.broker_addr))
+        self._live.record_heartbeat((header.cluster_name, header.broker_addr))
         return request.response(ResponseCode.SUCCESS)
 
     def _register(
@@ -105,7 +105,7 @@ class RegistrationProcessor:
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR,
                 f"registration of {header.broker_name} refused: the checksum of its body is {checksum}, "
-                f"the header says {header.body_crc32}",
+                f"that in the header is {header.body_crc32}",
             )
         identity = _identity(header, request)
         master = self._registry.refresh(identity, connection, fingerprint)
@@ -113,14 +113,14 @@ class RegistrationProcessor:
             if registered is None:
                 registered = yield from read_registration(request.body)
             if connection.is_closed:
-                return None  # while this waited for its turn: the broker will come again
+                return None  # closed while this job waited in the lane: the broker will register again
             master = yield from self._registry.register(identity, connection, registered, fingerprint)
         return self._answer(request, master)
 
     async def _register_compressed(
         self, connection: Connection, request: RemotingCommand, header: RegisterBrokerRequestHeader
     ) -> Answer:
-        """A compressed body is read as a whole, in a thread: brokers no longer send any by default."""
+        """Decode a compressed body as a whole, in a thread: by default brokers no longer compress."""
         body = await asyncio.to_thread(RegisterBrokerBody.decode_compressed, request.body, request.version)
         steps = self._register(connection, request, header, from_compressed(body))
         outcome = self._lane.run(steps, len(request.body))

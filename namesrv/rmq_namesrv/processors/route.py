@@ -1,4 +1,4 @@
-"""Where a topic is: GET_ROUTEINFO_BY_TOPIC (105)."""
+"""Routes of topics: GET_ROUTEINFO_BY_TOPIC (105)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..config import RouteSettings
 from ..kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from ..route_bodies import RouteBodies
 
-# V4_9_4 in Apache's MQVersion: clients from here on are answered in standard JSON, asked for or not.
+# V4_9_4 in Apache's MQVersion: clients since this version are answered in standard JSON, requested or not.
 _VERSION_WITH_STANDARD_JSON: Final = 401
 
 # Ext fields that a client in zone mode adds to its requests (Apache RocketMQ 5.3.3, MixAll).
@@ -25,7 +25,7 @@ _ZONE_MODE: Final = "__ZONE_MODE"
 
 
 class RouteProcessor:
-    """Answers route requests out of encoded bodies. `clock` gives seconds; waiting counts from now on."""
+    """Answers route requests with encoded bodies. `clock` returns seconds; readiness counts from creation."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RouteProcessor:
         return request.response(ResponseCode.SUCCESS, body=body)
 
     def _check_ready(self) -> None:
-        """Raises CommandError in the first seconds, in which not all brokers may have registered yet."""
+        """Refuse requests right after the start, before brokers have registered. Raises CommandError."""
         left = self._settings.wait_seconds_for_service - (self._clock() - self._began)
         if left > 0:
             raise CommandError(
@@ -82,7 +82,7 @@ class RouteProcessor:
 
 
 def _wanted_zone(fields: dict[str, str]) -> str | None:
-    """The zone whose brokers alone are wanted, if there is one."""
+    """Return the zone to which the client restricts the route, if there is one."""
     if fields[_ZONE_MODE].lower() != "true":
         return None
     return fields.get(_ZONE_NAME, "").strip() or None

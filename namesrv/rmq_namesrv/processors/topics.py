@@ -1,6 +1,6 @@
 """Topics: lists (206, 224, 304, 311 to 313), REGISTER_TOPIC_IN_NAMESRV (217), DELETE_TOPIC_IN_NAMESRV (216).
 
-The lists of all topics are made in a thread: with 100,000 topics they take 10 ms and more.
+The lists of all topics are built in a thread: with 100,000 topics that takes 10 ms and more.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TopicProcessor:
         self._settings = settings
 
     def get_all_topic_list(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """206. The body is a TopicList, as of all lists here."""
+        """206. The body of the response is a TopicList, as that of all lists here."""
         _check_enabled(self._settings.enable_all_topic_list, "enableAllTopicList")
         return _listed(request, self._routes.topics())
 
@@ -56,7 +56,7 @@ class TopicProcessor:
         )
 
     def get_system_topic_list(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """304. Topics named after clusters and brokers, and the address of some broker to ask for more."""
+        """304. Topics named after clusters and brokers, and the address of a broker to ask for others."""
         clusters = self._brokers.clusters()
         names = [name for cluster, brokers in clusters.items() for name in (cluster, *brokers)]
         addresses = [address for group in self._brokers.groups() for address in group.addresses.values()]
@@ -76,7 +76,7 @@ class TopicProcessor:
         return self._by_flag(request, lambda flag: flag & (_UNIT | _UNIT_SUBSCRIBED) == _UNIT_SUBSCRIBED)
 
     def register_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """217. The body is a TopicRouteData of which only the queues count."""
+        """217. The body is a TopicRouteData, of which only the queues are used."""
         header = RegisterTopicRequestHeader.decode(request.ext_fields)
         body = TopicRouteData.decode(request.body)
         queues = [
@@ -90,13 +90,13 @@ class TopicProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """216. Without a cluster: everywhere."""
+        """216. Without a cluster the topic is deleted on all brokers."""
         header = DeleteTopicFromNamesrvRequestHeader.decode(request.ext_fields)
         self._registry.delete_topic(header.topic, header.cluster_name)
         return request.response(ResponseCode.SUCCESS)
 
     def _by_flag(self, request: RemotingCommand, wanted: Callable[[int], bool]) -> RemotingCommand:
-        """The topics whose system flag on the first of their brokers is wanted."""
+        """Return the topics whose system flag on the first of their brokers is wanted."""
         _check_enabled(self._settings.enable_topic_list, "enableTopicList")
         return _listed(
             request,
@@ -110,7 +110,7 @@ class TopicProcessor:
 
 def _check_enabled(enabled: bool, key: str) -> None:
     if not enabled:
-        raise CommandError(ResponseCode.SYSTEM_ERROR, f"this list is switched off here ({key}=false)")
+        raise CommandError(ResponseCode.SYSTEM_ERROR, f"this list is disabled ({key}=false)")
 
 
 def _listed(request: RemotingCommand, topics: Iterable[str]) -> RemotingCommand:

@@ -1,4 +1,4 @@
-"""Queues that the broker, not the client, divides among a group's consumers."""
+"""Assignment of a topic's queues to the members of a group by the broker, instead of by the clients."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .message_queue import QueueField
 
 
 class MessageRequestMode(WireEnum):
-    """How a consumer gets messages."""
+    """How a consumer requests messages."""
 
     PULL = "PULL"
     POP = "POP"
 
 
 class QueryAssignmentRequestBody(Body):
-    """Asks for a client's queues of a topic."""
+    """Request for the queues of a topic that are assigned to a client."""
 
     client_id: str
     consumer_group: str
@@ -36,13 +36,13 @@ class MessageQueueAssignment(Body):
 
 
 class QueryAssignmentResponseBody(Body):
-    """The queues that the client has; None: they cannot be told, and it keeps those that it has."""
+    """The assigned queues; None if the broker cannot tell: the client keeps its current ones."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = Field(default_factory=list)
 
 
 class SetMessageRequestModeRequestBody(Body):
-    """How a group consumes a topic, and in how many POP consumers' hands a queue may be at once (0: all)."""
+    """How a group consumes a topic, and how many additional POP consumers may share a queue (0: all)."""
 
     consumer_group: str
     mode: MessageRequestMode = MessageRequestMode.PULL

@@ -1,4 +1,4 @@
-"""What all typed bodies share: out of fastjson's text, into fastjson's text."""
+"""The base of all typed bodies: decoding from and encoding to fastjson's dialect."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from . import fastjson
 
 _MAX_PROBLEMS_TOLD: Final = 3
 
-# Where orjson and fastjson write the same text differently: control characters, and "null" members.
+# Texts that orjson and fastjson write differently: control characters and members that are null.
 _WRITTEN_DIFFERENTLY: Final = re.compile(rb"\\u00|\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|null")
 
 
 class Body(BaseModel):
     """A JSON object with typed members; the wire name of a field is its alias.
 
-    Reading takes what fastjson takes: names in another case or with underscores, boolean names with `is`
-    before them, numbers as text, unknown members (ignored) and null members (as if absent).
+    Decoding accepts the spellings that fastjson accepts: names in another case or with underscores, boolean
+    names prefixed with `is`, numbers as text, unknown members (ignored) and null members (as if absent).
     """
 
     model_config = ConfigDict(
@@ -42,7 +42,7 @@ class Body(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Note the wire names: members are written in their order, whatever the order of declaration."""
+        """Collect the wire names: members are written in alphabetical order, not in that of declaration."""
         super().__pydantic_init_subclass__(**kwargs)
         fields = cls.model_fields
         cls._wire_order = tuple(
@@ -76,12 +76,12 @@ class Body(BaseModel):
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> Self:
-        """Read the body; raises BodyError naming the class and the field, JsonError naming the position."""
+        """Decode the body. Raises BodyError with class and field, JsonError with the position."""
         return cls.from_wire(fastjson.loads(data))
 
     @classmethod
     def from_wire(cls, members: object) -> Self:
-        """Make the body of what `fastjson.loads` gave; raises BodyError naming the class and the field."""
+        """Build the body from the result of `fastjson.loads`. Raises BodyError with class and field."""
         if not isinstance(members, dict):
             raise BodyError(f"{cls.__name__}: a JSON object is needed, not a {type(members).__name__}")
         try:
@@ -90,26 +90,26 @@ class Body(BaseModel):
             raise BodyError(f"{cls.__name__}: {_problems(error)}") from error
 
     def to_wire(self) -> dict[str, object]:
-        """Members by wire name, alphabetical as fastjson's, absent ones left out; values as they are."""
+        """Return the members by wire name, in alphabetical order as fastjson's, without absent ones."""
         values = self.__dict__
         return {
             wire_name: value for wire_name, name in self._wire_order if (value := values[name]) is not None
         }
 
     def encode(self) -> bytes:
-        """The body as Apache's classes write it."""
+        """Encode the body as Apache's classes do."""
         try:
             text = orjson.dumps(self, _standard_wire_form, orjson.OPT_PASSTHROUGH_DATACLASS)
-        except TypeError:  # keys that are no text, or doubles
+        except TypeError:  # keys that are not text, or doubles
             return fastjson.dumps(self)
         return fastjson.dumps(self) if _WRITTEN_DIFFERENTLY.search(text) else text
 
     def encode_pretty(self) -> bytes:
-        """The body as Apache writes its configuration files."""
+        """Encode the body as Apache writes its configuration files."""
         return fastjson.dumps_pretty(self)
 
     def encode_standard(self) -> bytes:
-        """The body as standard JSON: what a client asks for with `acceptStandardJsonOnly`."""
+        """Encode the body as standard JSON, which clients request with `acceptStandardJsonOnly`."""
         return fastjson.dumps_standard(self)
 
 
@@ -121,7 +121,7 @@ def _standard_wire_form(value: object) -> object:
 
 @cache
 def _plain_names(body: type[Body]) -> dict[str, str]:
-    """Wire names by their own and our names (less the unit that ours may end in), for every spelling."""
+    """Return the wire names by every normalized spelling: their own, and the Python name without its unit."""
     return {
         _plain(name): wire_name
         for wire_name, field in body._wire_order
@@ -146,7 +146,7 @@ def _problems(error: ValidationError) -> str:
 
 
 class WireEnum(StrEnum):
-    """A Java enum: written by its name, read by its name or its ordinal."""
+    """A Java enum: encoded as its name, decoded from its name or ordinal."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -162,5 +162,5 @@ def _language(value: object) -> LanguageCode:
         return LanguageCode.OTHER
 
 
-# A language that is not known (yet) is no reason to refuse a body.
+# An unknown (newer) language must not make a body invalid.
 Language = Annotated[LanguageCode, BeforeValidator(_language)]

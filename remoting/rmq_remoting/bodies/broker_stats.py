@@ -1,4 +1,4 @@
-"""Figures of a broker: counted statistics, and its replication."""
+"""Statistics of a broker, and the state of its replication."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .base import Body
 
 
 class BrokerStatsItem(Body):
-    """One statistic over one span; `average_per_call` is the sum divided by the number of calls."""
+    """A statistic over one period; `average_per_call` is the sum divided by the number of calls."""
 
     average_per_call: float = Field(default=0.0, alias="avgpt")
     sum: Int64 = 0
@@ -47,7 +47,7 @@ class HAClientRuntimeInfo(Body):
 
 
 class HARuntimeInfo(Body):
-    """A broker's side of replication."""
+    """The state of replication as one broker sees it."""
 
     ha_client_runtime_info: HAClientRuntimeInfo = Field(default_factory=HAClientRuntimeInfo)
     ha_connection_info: list[HAConnectionRuntimeInfo] = Field(default_factory=list)
@@ -57,7 +57,7 @@ class HARuntimeInfo(Body):
 
 
 class BrokerSyncInfo(Body):
-    """What master and slave tell each other before they replicate."""
+    """Addresses and offset that master and slave exchange before replication."""
 
     master_address: str | None = None
     master_flush_offset: Int64 = 0

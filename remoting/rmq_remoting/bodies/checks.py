@@ -1,4 +1,4 @@
-"""What a client has checked, and what an administrator looks into."""
+"""Checks of a client's subscription, and entries of consume queues for administrators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .heartbeat import SubscriptionData
 
 
 class CheckClientRequestBody(Body):
-    """A client's subscription, for the broker to try its filter expression."""
+    """A client's subscription, whose filter expression the broker is asked to compile."""
 
     client_id: str | None = None
     group: str | None = None
@@ -19,7 +19,7 @@ class CheckClientRequestBody(Body):
 
 
 class ConsumeQueueData(Body):
-    """One entry of a consume queue; `eval` says whether the asked group's filter takes it."""
+    """An entry of a consume queue; `eval` tells whether it matches the filter of the group."""
 
     bit_map: str | None = None
     eval: bool = False
@@ -31,7 +31,7 @@ class ConsumeQueueData(Body):
 
 
 class QueryConsumeQueueResponseBody(Body):
-    """A stretch of a consume queue, with the group's subscription and filter."""
+    """A range of a consume queue, with the group's subscription and filter."""
 
     filter_data: str | None = None
     max_queue_index: Int64 = 0

@@ -1,4 +1,4 @@
-"""Who is connected to a broker."""
+"""Clients connected to a broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Connection(Body):
     version: Int32 = 0
 
     def to_wire(self) -> dict[str, object]:
-        """As of any body, the language by its name."""
+        """Return the members as of any body, the language by its name."""
         return {**super().to_wire(), "language": self.language.name}
 
 
@@ -40,7 +40,7 @@ class ProducerConnection(Body):
 
 
 class ProducerInfo(Body):
-    """One producer's connection; `remote_ip` is `host:port` all the same."""
+    """A producer's connection; `remote_ip` is `host:port` in spite of its name."""
 
     client_id: str | None = None
     language: Language = LanguageCode.JAVA
@@ -49,7 +49,7 @@ class ProducerInfo(Body):
     version: Int32 = 0
 
     def to_wire(self) -> dict[str, object]:
-        """As of any body, the language by its name."""
+        """Return the members as of any body, the language by its name."""
         return {**super().to_wire(), "language": self.language.name}
 
 

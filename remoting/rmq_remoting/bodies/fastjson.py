@@ -1,8 +1,8 @@
 """The JSON dialect that Apache's classes read and write with fastjson 1.2.83, and standard JSON.
 
 Beyond standard JSON the dialect has integers and objects as bare map keys (`{0:100}`, `{{"queueId":0}:100}`)
-and `{"$ref":"$.path"}` for an object that was written before. Reading takes both; writing makes bare keys,
-the form that every Java client reads, but never references.
+and `{"$ref":"$.path"}` for an object that was written before. The reader accepts both. The writer writes bare
+keys, which every Java client reads, but never references.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Reader of the fastjson dialect: orjson for standard text, a tolerant parser for the rest.
 
-What the tolerant parser takes beyond standard JSON is what fastjson 1.2.83 takes with its default features,
-as far as it is seen on the wire: integer and object keys, names without quotes, single quotes, commas too
-many, control characters in strings, the escapes `\\x41`, `\\v`, `\\0` and `\\'`. Its time is linear in the
-text.
+Beyond standard JSON the tolerant parser accepts the forms that fastjson 1.2.83 accepts with its default
+features, as far as they are seen on the wire: integer and object keys, names without quotes, single quotes,
+surplus commas, control characters in strings, the escapes `\\x41`, `\\v`, `\\0` and `\\'`. Its time is
+linear.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..errors import JsonError
 from .fastjson_references import resolve_references
 from .object_key import ObjectKey
 
-# Bodies nest less than ten levels. fastjson gives up at 512.
+# Bodies nest less than ten levels. fastjson's limit is 512.
 MAX_DEPTH: Final = 128
 
 _GAP: Final = re.compile(r"[ \t\r\n\f\b]*+")
 _GAP_OR_COMMAS: Final = re.compile(r"[ \t\r\n\f\b,]*+")
-# Possessive: a string that does not end is found out in one pass.
+# Possessive: a string without an end is found in one pass.
 _STRINGS: Final = {
     '"': re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL),
     "'": re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL),
@@ -40,11 +40,11 @@ _ESCAPED: Final = {
 
 
 def loads(data: bytes | bytearray | memoryview) -> object:
-    """Read a JSON text, standard or in fastjson's dialect.
+    """Decode a JSON text, standard or in fastjson's dialect.
 
-    Bare integer keys become ints and object keys `ObjectKey`s; quoted keys stay text, whatever is in them
-    (the typed bodies read those too). References are replaced with what they stand for, which is then one
-    object in several places. Raises JsonError, with the position where there is one.
+    Bare integer keys become ints and object keys `ObjectKey`s. Quoted keys stay text, whatever they contain;
+    the typed bodies decode those, too. References are replaced with their targets, which are then shared.
+    Raises JsonError, with the position if there is one.
     """
     try:
         value: object = orjson.loads(data)
@@ -63,7 +63,7 @@ def _decoded(data: bytes | bytearray | memoryview) -> str:
 
 
 class _Reader:
-    """A recursive descent over one text."""
+    """A recursive descent parser of one text."""
 
     __slots__ = ("_position", "_text")
 
@@ -78,7 +78,7 @@ class _Reader:
         return value
 
     def _next(self, skipped: re.Pattern[str]) -> str:
-        """Skip what the pattern takes; the character after it, or nothing at the end of the text."""
+        """Skip a match of the pattern; return the character after it, empty at the end of the text."""
         match = skipped.match(self._text, self._position)
         if match is not None:
             self._position = match.end()

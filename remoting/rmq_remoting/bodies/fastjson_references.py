@@ -1,4 +1,4 @@
-"""`{"$ref":"$.path"}`: fastjson's way to write an object that it has written before.
+"""References: fastjson writes `{"$ref":"$.path"}` for an object that it has written before.
 
 A path starts at the root `$`; `.name` steps into an object (a backslash precedes special characters), `[0]`
 into an array or a map with integer keys. Inside a map with object keys, `.null` is its first key (fastjson
@@ -13,7 +13,7 @@ from typing import Final
 from ..errors import JsonError
 from .object_key import ObjectKey
 
-# Without bounds a short text of nested references stands for a tree of any size.
+# Bounds, because a short text of nested references can expand to a tree of any size.
 MAX_EXPANDED_NODES: Final = 2_000_000
 MAX_EXPANDED_DEPTH: Final = 128
 _MAX_CHAIN: Final = 16
@@ -26,10 +26,10 @@ _UNDER_WAY: Final = (0, -1)
 
 
 def resolve_references(root: object) -> object:
-    """Replace every reference with what it stands for, in place; the target is then shared, not copied.
+    """Replace every reference with its target, in place; the target is shared, not copied.
 
-    Raises JsonError for a reference to nothing, to something around itself, and where what all of them stand
-    for is too deep or too large.
+    Raises JsonError for a reference without a target or inside its own target, and if the expanded value
+    would be too deep or too large.
     """
     if _path_of(root) is not None:
         raise JsonError("the whole text is a reference")
@@ -39,7 +39,7 @@ def resolve_references(root: object) -> object:
 
 
 def _path_of(value: object) -> str | None:
-    """The path if the value is a reference."""
+    """Return the path if the value is a reference."""
     if isinstance(value, ObjectKey):
         value = value.to_wire()
     if isinstance(value, dict) and len(value) == 1 and isinstance(path := value.get(_REFERENCE), str):
@@ -48,7 +48,7 @@ def _path_of(value: object) -> str | None:
 
 
 class _Resolver:
-    """Knows the root that paths start from and the targets found so far (so each path is walked once)."""
+    """Resolves paths from one root; caches targets, so that each path is followed once."""
 
     def __init__(self, root: object) -> None:
         self._root = root
@@ -83,16 +83,16 @@ class _Resolver:
         try:
             return ObjectKey.of(target) if isinstance(target, dict) else _hashable(target)
         except TypeError as error:
-            raise JsonError(f"the reference {path!r} stands for what cannot be a map key") from error
+            raise JsonError(f"the target of the reference {path!r} cannot be a map key") from error
 
     def _target(self, path: str, chain_left: int) -> object:
         if path in self._targets:
             return self._targets[path]
         if not path.startswith("$"):
-            # "@" and "..": a Java object inside itself. No body is like that.
+            # "@" and ".." are for a Java object inside itself, which no body has.
             raise JsonError(f"the reference {path!r} does not start at the root")
         if chain_left == 0:
-            raise JsonError(f"the reference {path!r} leads through too many others")
+            raise JsonError(f"the reference {path!r} leads through more than {_MAX_CHAIN} others")
         position, node = 1, self._root
         while position < len(path):
             step = _STEP.match(path, position)
@@ -125,16 +125,16 @@ def _stepped(node: object, step: re.Match[str], path: str) -> object:
         first_key = next(iter(node), None)
         if text == "null" and isinstance(first_key, ObjectKey):
             return first_key
-    raise JsonError(f"the reference {path!r} leads to nothing")
+    raise JsonError(f"the reference {path!r} has no target")
 
 
 def _measured(node: object, known: dict[int, tuple[int, int]], levels_left: int) -> tuple[int, int]:
-    """Values and levels under a node with every reference written out; checks that they are bounded."""
+    """Count values and levels under a node with all references expanded. Raises JsonError over a bound."""
     if not isinstance(node, dict | list):
         return 1, 0
     if id(node) in known:
         if known[id(node)] is _UNDER_WAY:
-            raise JsonError("a reference stands for something around itself")
+            raise JsonError("a reference lies inside its own target")
         return known[id(node)]
     if levels_left < 0:
         raise JsonError(f"nested deeper than {MAX_EXPANDED_DEPTH} levels")
@@ -145,7 +145,7 @@ def _measured(node: object, known: dict[int, tuple[int, int]], levels_left: int)
         size += item_size
         height = max(height, item_height + 1)
     if size > MAX_EXPANDED_NODES:
-        raise JsonError(f"the references stand for more than {MAX_EXPANDED_NODES} values")
+        raise JsonError(f"the references expand to more than {MAX_EXPANDED_NODES} values")
     if height > MAX_EXPANDED_DEPTH:
         raise JsonError(f"nested deeper than {MAX_EXPANDED_DEPTH} levels")
     known[id(node)] = size, height

@@ -1,7 +1,7 @@
-"""Writer of the fastjson dialect and of the standard JSON that a name server answers newer clients with.
+"""Writer of the fastjson dialect, and of the standard JSON in a name server's responses to newer clients.
 
-Objects come as dicts (written in their own order: Java's maps have none) or as anything with a `to_wire()`
-that gives such a dict, as the typed bodies do. Absent (None) members are left out.
+An object is a dict, written in its own order since Java's maps have none, or a value whose `to_wire()`
+returns such a dict, as the typed bodies do. Absent (None) members are omitted.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _SHORT_ESCAPES: Final = {
 _SPECIAL: Final = re.compile('["\\\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
 _SPECIAL_IN_BROWSERS: Final = re.compile('["\\\\/\x00-\x1f\x7f-\U0010ffff]')
 
-# Java writes a double of this range as plain digits, others with an exponent (java.lang.Double.toString).
+# Java writes doubles in this range as plain digits, others with an exponent (java.lang.Double.toString).
 _LEAST_PLAIN: Final = 1e-3
 _LEAST_EXPONENTIAL: Final = 1e7
 
 
 def dumps(value: object) -> bytes:
-    """Write a value as fastjson does by default: integer and object keys bare, text as UTF-8.
+    """Encode a value as fastjson does by default: integer and object keys bare, text as UTF-8.
 
     Raises TypeError for a value that is neither JSON nor has a `to_wire()`.
     """
@@ -41,7 +41,7 @@ def dumps(value: object) -> bytes:
 
 
 def dumps_standard(value: object) -> bytes:
-    """Write a value as standard JSON in ASCII: every key is text.
+    """Encode a value as standard JSON in ASCII: every key is text.
 
     That is fastjson with BrowserCompatible and QuoteFieldNames (Apache RocketMQ 5.3.3, ClientRequestProcessor
     of the name server).
@@ -50,9 +50,9 @@ def dumps_standard(value: object) -> bytes:
 
 
 def dumps_pretty(value: object) -> bytes:
-    """Write a value as Apache writes its configuration files: `dumps`, a line for every named member.
+    """Encode a value as Apache writes its configuration files: `dumps` with a line for each named member.
 
-    Members with other keys follow each other on one line (fastjson with PrettyFormat).
+    Members with other keys are on one line (fastjson with PrettyFormat).
     """
     return _written_pretty(value, "\n").encode("utf-8", "replace")
 
@@ -111,7 +111,7 @@ def _written_pretty(value: object, line: str) -> str:
 
 
 def wire_form(value: object) -> object:
-    """What `to_wire()` of a value gives; also orjson's hook for values that it does not know."""
+    """Return a value's `to_wire()`; also orjson's hook for values that it does not know."""
     to_wire = getattr(value, "to_wire", None)
     if to_wire is None:
         raise TypeError(f"{type(value).__name__} cannot be written as JSON")
@@ -152,7 +152,7 @@ def _escape_for_browsers(match: re.Match[str]) -> str:
 
 
 def double_text(value: float) -> str:
-    """A double as java.lang.Double.toString writes it; `null` for what JSON has no number for."""
+    """Return a double as java.lang.Double.toString writes it; `null` if it is not finite."""
     if not math.isfinite(value):
         return "null"
     if value == 0 or _LEAST_PLAIN <= abs(value) < _LEAST_EXPONENTIAL:

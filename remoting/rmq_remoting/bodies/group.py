@@ -1,4 +1,4 @@
-"""Consumer groups: their configuration and who is in them."""
+"""Consumer groups: their configuration and their members."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class ExponentialRetryPolicy(Body):
 
 
 class CustomizedRetryPolicy(Body):
-    """Delays in ms, one for each redelivery; the last for all further ones."""
+    """Delays in ms, one for each redelivery; the last holds for all further ones."""
 
     next: list[Int64] = Field(default_factory=lambda: list(_DEFAULT_DELAYS_MS))
 
 
 class GroupRetryPolicy(Body):
-    """A retry policy of either kind; without numbers the defaults of its kind hold."""
+    """A retry policy of either type; without numbers the defaults of its type hold."""
 
     customized_retry_policy: CustomizedRetryPolicy | None = None
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -51,7 +51,7 @@ class GroupRetryPolicy(Body):
 
 
 class SimpleSubscriptionData(Body):
-    """A subscription as the group's configuration remembers it."""
+    """A subscription as stored in the group's configuration."""
 
     expression: str | None = None
     expression_type: str | None = None
@@ -83,8 +83,8 @@ class SubscriptionGroupWrapper(Body):
     """All groups of a broker (its subscriptionGroup.json)."""
 
     data_version: DataVersion = Field(default_factory=DataVersion)
-    # By group and topic, the bits of what is forbidden. Not in Apache's class of this name, but in what its
-    # SubscriptionGroupManager writes, both to the file and to who asks for all groups.
+    # Bits of forbidden operations by group and topic. Apache's class of this name lacks the member, but its
+    # SubscriptionGroupManager writes it, to the file and in the response to a request for all groups.
     forbidden_table: dict[str, dict[str, Int32]] | None = None
     subscription_group_table: dict[str, SubscriptionGroupConfig] = Field(default_factory=dict)
 
@@ -110,13 +110,13 @@ class GroupList(Body):
 
 
 class GetConsumerListByGroupResponseBody(Body):
-    """The client ids of a group's living consumers."""
+    """The client ids of a group's connected consumers."""
 
     consumer_id_list: list[str] = Field(default_factory=list)
 
 
 class QuerySubscriptionResponseBody(Body):
-    """A group's subscription to a topic; none if it has none."""
+    """A group's subscription to a topic; None if it has none."""
 
     group: str | None = None
     subscription_data: SubscriptionData | None = None
@@ -124,7 +124,7 @@ class QuerySubscriptionResponseBody(Body):
 
 
 class ConsumeByWho(Body):
-    """Which groups have consumed a message and which have not."""
+    """The groups that have consumed a message, and those that have not."""
 
     consumed_group: list[str] = Field(default_factory=list)
     not_consumed_group: list[str] = Field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What clients tell brokers every 30 seconds: who they are and what they are subscribed to."""
+"""Heartbeats: every 30 seconds a client sends its id, its groups and their subscriptions to the brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SQL92_EXPRESSION: Final = "SQL92"
 
 
 class ConsumeType(WireEnum):
-    """Who decides when messages come."""
+    """How a consumer receives messages: it pulls, it is pushed to, or it pops."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -23,14 +23,14 @@ class ConsumeType(WireEnum):
 
 
 class MessageModel(WireEnum):
-    """Whether every consumer of a group gets every message, or one of them."""
+    """Whether each consumer of a group gets all messages, or each message goes to one consumer."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
 
 
 class ConsumeFromWhere(WireEnum):
-    """Where a group starts that has no offset; three of them are no longer used, but still counted."""
+    """Where a group without an offset starts; three values are obsolete, but count for the ordinals."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (
@@ -45,13 +45,13 @@ class ConsumeFromWhere(WireEnum):
 class SubscriptionData(Body):
     """A group's subscription to one topic.
 
-    `sub_version` is the time it was made (the newest counts); `code_set` holds the hashes of `tags_set`.
+    `sub_version` is its creation time, the latest wins; `code_set` holds the hashes of `tags_set`.
     """
 
     class_filter_mode: bool = False
     code_set: list[Int32] = Field(default_factory=list)
     expression_type: str = TAG_EXPRESSION
-    # Read for old clients, never written (Apache RocketMQ 5.3.3, SubscriptionData).
+    # Decoded for old clients, never encoded (Apache RocketMQ 5.3.3, SubscriptionData).
     filter_class_source: str | None = Field(default=None, exclude=True)
     sub_string: str = SUBSCRIBE_ALL
     sub_version: Int64 = 0
@@ -77,7 +77,7 @@ class ConsumerData(Body):
 
 
 class HeartbeatData(Body):
-    """A heartbeat: the whole, or with `without_sub` only the fingerprint of an unchanged one."""
+    """A heartbeat: a whole one, or with `without_sub` only the fingerprint of an unchanged one."""
 
     client_id: str = Field(alias="clientID")
     consumer_data_set: list[ConsumerData] = Field(default_factory=list)

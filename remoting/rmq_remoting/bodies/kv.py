@@ -1,4 +1,4 @@
-"""Tables of text: broker run-time information, order topic configuration, the name server's settings."""
+"""Tables of text: a broker's runtime information, configuration of order topics, a name server's settings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from .base import Body
 
 
 class KVTable(Body):
-    """A table of text; as the answer to a registration: order topics, `broker:queues;...` by topic."""
+    """A table of text; in the response to a registration, `broker:queues;...` by order topic."""
 
     table: dict[str, str] = Field(default_factory=dict)
 
 
 class KVConfigSerializeWrapper(Body):
-    """All tables of a name server by namespace (its kvConfig.json)."""
+    """All tables of a name server, by namespace (its kvConfig.json)."""
 
     config_table: dict[str, dict[str, str]] = Field(default_factory=dict)

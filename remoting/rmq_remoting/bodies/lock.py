@@ -1,4 +1,4 @@
-"""Queues that ordered consumers lock for themselves."""
+"""Locks on queues, held by the consumers of orderly groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .message_queue import QueueField
 
 
 class LockBatchRequestBody(Body):
-    """Queues to lock; `only_this_broker` is for requests between the brokers of a group."""
+    """Queues to lock; `only_this_broker` is for requests between brokers of one name."""
 
     client_id: str
     consumer_group: str
@@ -18,7 +18,7 @@ class LockBatchRequestBody(Body):
 
 
 class LockBatchResponseBody(Body):
-    """The queues that the client has locked now, of those it asked for."""
+    """Those of the requested queues that the client holds locks on."""
 
     lock_ok_mq_set: list[QueueField] = Field(default_factory=list, alias="lockOKMQSet")
 

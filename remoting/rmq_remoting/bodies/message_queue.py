@@ -1,4 +1,4 @@
-"""Message queues inside bodies: as objects, as map keys, and as map keys that are JSON text in quotes."""
+"""Message queues in bodies: as objects, as map keys, and as map keys of JSON text in quotes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _MessageQueueForm(Body):
 
 
 def message_queue_of(value: Any) -> MessageQueue:
-    """Read a queue from an object, an object key, or the JSON text of one; raises ValueError."""
+    """Decode a queue from an object, an object key, or the JSON text of one. Raises ValueError."""
     if isinstance(value, MessageQueue):
         return value
     try:
@@ -38,7 +38,7 @@ QueueField = Annotated[MessageQueue, PlainValidator(message_queue_of)]
 
 
 class MessageQueueForC(Body):
-    """A queue with its offset, for clients whose JSON readers know no object keys."""
+    """A queue with its offset, for clients whose JSON readers have no object keys."""
 
     broker_name: str
     offset: Int64 = 0
@@ -47,7 +47,7 @@ class MessageQueueForC(Body):
 
 
 class OffsetMovedEvent(Body):
-    """A consumer asked for an offset that is no longer (or not yet) there and was moved."""
+    """Event: a consumer requested an offset outside the queue, and was given another one."""
 
     consumer_group: str
     message_queue: QueueField

@@ -1,4 +1,4 @@
-"""A JSON object that stands where a map key stands, as Apache's fastjson writes maps with object keys."""
+"""A JSON object as a map key: fastjson writes maps with object keys that way."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Self
 
 
 class ObjectKey(tuple[tuple[str, Hashable], ...]):
-    """The object's members as (name, value) pairs, sorted by name; inner objects and lists frozen too."""
+    """The object's members as (name, value) pairs, sorted by name; inner objects and lists are frozen."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, members: Mapping[str, object]) -> Self:
-        """Freeze an object; raises TypeError where a value or a name cannot be part of a key."""
+        """Freeze an object. Raises TypeError if a value or a name cannot be part of a key."""
         for name in members:
             if not isinstance(name, str):
                 raise TypeError(f"{name!r} cannot be a name in a map key")
@@ -22,7 +22,7 @@ class ObjectKey(tuple[tuple[str, Hashable], ...]):
         return cls(sorted(pairs, key=itemgetter(0)))
 
     def to_wire(self) -> dict[str, object]:
-        """The object as it was."""
+        """Return the object's members as a dict."""
         return dict(self)
 
 

@@ -1,4 +1,4 @@
-"""How far groups have consumed."""
+"""Offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class RocksDBOffsetSerializeWrapper(Body):
 
 
 class OffsetSerializeWrapper(Body):
-    """Offsets that a broadcasting consumer keeps on its own disk (offsets.json)."""
+    """Offsets that a broadcasting consumer stores on its own disk (offsets.json)."""
 
     offset_table: dict[QueueField, Int64] = Field(default_factory=dict)
 
 
 class OffsetWrapper(Body):
-    """Where a group is in one queue; `last_timestamp` is when its last consumed message was stored."""
+    """A group's offsets in one queue; `last_timestamp` is the store time of the last consumed message."""
 
     broker_offset: Int64 = 0
     consumer_offset: Int64 = 0
@@ -48,14 +48,14 @@ class OffsetWrapper(Body):
 
 
 class ConsumeStats(Body):
-    """Where a group is in all its queues."""
+    """A group's offsets in all its queues."""
 
     consume_tps: float = 0.0
     offset_table: dict[QueueField, OffsetWrapper] = Field(default_factory=dict)
 
 
 class ConsumeStatsList(Body):
-    """Where all groups of a broker are, by group."""
+    """The offsets of all groups of a broker, by group."""
 
     broker_addr: str | None = None
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = Field(default_factory=list)
@@ -64,7 +64,7 @@ class ConsumeStatsList(Body):
 
 
 class GetConsumerStatusBody(Body):
-    """Where a group's clients are: from one client by queue, from a broker by client id and queue."""
+    """Offsets of a group's clients: from a client by queue, from a broker by client id and queue."""
 
     consumer_table: dict[str, dict[QueueField, Int64]] = Field(default_factory=dict)
     message_queue_table: dict[QueueField, Int64] = Field(default_factory=dict)
@@ -77,19 +77,19 @@ class ResetOffsetBody(Body):
 
 
 class ResetOffsetBodyForC(Body):
-    """New offsets for a client whose JSON reader knows no object keys."""
+    """New offsets for a client whose JSON reader has no object keys."""
 
     offset_table: list[MessageQueueForC] = Field(default_factory=list)
 
 
 class QueryCorrectionOffsetBody(Body):
-    """Offsets by queue id that a group should go back to, as another group has not come further."""
+    """Offsets by queue id to which a group should go back, because another group has not consumed more."""
 
     correction_offsets: dict[Int32, Int64] = Field(default_factory=dict)
 
 
 class RollbackStats(Body):
-    """What a reset did to one queue."""
+    """The result of a reset for one queue."""
 
     broker_name: str | None = None
     broker_offset: Int64 = 0
@@ -100,9 +100,9 @@ class RollbackStats(Body):
 
 
 class QueueTimeSpan(Body):
-    """From when to when the messages of a queue are, and up to when a group has consumed them.
+    """Store times of a queue's first and last message, and of the last message that a group has consumed.
 
-    Each time is also written as text in the local time zone; that is for people and never read back.
+    Each time is also encoded as text in the local time zone, for people; that text is never decoded.
     """
 
     consume_timestamp: Int64 = Field(default=0, alias="consumeTimeStamp")
@@ -112,7 +112,7 @@ class QueueTimeSpan(Body):
     min_timestamp: Int64 = Field(default=0, alias="minTimeStamp")
 
     def to_wire(self) -> dict[str, object]:
-        """As of any body, and the times as text."""
+        """Return the members as of any body, and the times as text."""
         members = super().to_wire()
         for name in ("consumeTimeStamp", "maxTimeStamp", "minTimeStamp"):
             members[f"{name}Str"] = _local_text(members[name])

@@ -1,7 +1,7 @@
-"""POP: acknowledgements in batches, and what the broker stores in its revive topic.
+"""POP: batches of acknowledgements, and the records of the broker's revive topic.
 
-The wire names are one or two letters; the long names are read too (Apache RocketMQ 5.3.3, BatchAck, AckMsg,
-BatchAckMsg, PopCheckPoint).
+The wire names are one or two letters; the long names are decoded, too (Apache RocketMQ 5.3.3, BatchAck,
+AckMsg, BatchAckMsg, PopCheckPoint).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .base import Body
 
 
 def _bits(value: Any) -> Any:
-    """Java's BitSet.toByteArray in base64: bit n is bit n % 8 of byte n // 8."""
+    """Decode Java's BitSet.toByteArray in Base64: bit n is bit n % 8 of byte n // 8."""
     return int.from_bytes(b64decode(value, validate=True), "little") if isinstance(value, str) else value
 
 
@@ -28,14 +28,14 @@ class BatchAck(Body):
     invisible_time_ms: Int64 = Field(default=0, alias="it")
     pop_time: Int64 = Field(default=0, alias="pt")
     queue_id: Int32 = Field(default=0, alias="q")
-    # "1" when popped from the group's retry topic, "0" when not.
+    # "1" if popped from the group's retry topic, "0" if not.
     retry: str | None = Field(default=None, alias="r")
     revive_queue_id: Int32 = Field(default=0, alias="rq")
     start_offset: Int64 = Field(default=0, alias="so")
     topic: str = Field(alias="t")
 
     def to_wire(self) -> dict[str, object]:
-        """As of any body, the bits in base64."""
+        """Return the members as of any body, the bits in Base64."""
         length = (self.bit_set.bit_length() + 7) // 8
         return {**super().to_wire(), "b": b64encode(self.bit_set.to_bytes(length, "little")).decode()}
 
@@ -66,10 +66,10 @@ class BatchAckMsg(AckMsg):
 
 
 class OrderInfo(Body):
-    """What a group that pops in order has in its hands of a queue (consumerOrderInfo.json, OrderInfo).
+    """Messages of a queue in flight to a group that pops in order (consumerOrderInfo.json, OrderInfo).
 
-    `offset_list` is the first message's offset and, of the others, the distance to it; bit n of
-    `commit_offset_bit` says that the n-th is acknowledged. The maps are by offset.
+    `offset_list` is the first message's offset, then the distances of the others to it. Bit n of
+    `commit_offset_bit` is set if the n-th message is acknowledged. The maps are by offset.
     """
 
     pop_time: Int64 = 0
@@ -88,23 +88,23 @@ class OrderInfo(Body):
 
 
 class OrderInfoTable(Body):
-    """The content of consumerOrderInfo.json: by `topic@group` and queue id."""
+    """The content of consumerOrderInfo.json, by `topic@group` and queue id."""
 
     table: dict[str, dict[Int32, OrderInfo]] = Field(default_factory=dict)
 
 
 class OrderAck(AckMsg):
-    """An acknowledgement with, where the group pops in order, how far it is: this project's own members."""
+    """An acknowledgement with this project's own members: the progress of a group that pops in order."""
 
     next_offset: Int64 | None = None
     order: OrderInfo | None = None
 
 
 class PopCheckPoint(Body):
-    """What was popped and must come again if it is not acknowledged by `revive_time`.
+    """The messages of one pop, which are redelivered unless they are acknowledged by `revive_time`.
 
-    `queue_offset_diff` are the offsets of the messages less `start_offset`; bit n of `bit_map` says that the
-    n-th is acknowledged.
+    `queue_offset_diff` are the offsets of the messages less `start_offset`; bit n of `bit_map` is set if the
+    n-th message is acknowledged.
     """
 
     bit_map: Int32 = Field(default=0, alias="bm")
@@ -125,5 +125,5 @@ class PopCheckPoint(Body):
         return self.pop_time + self.invisible_time_ms
 
     def to_wire(self) -> dict[str, object]:
-        """As of any body, and the time of revival, which is not read back."""
+        """Return the members as of any body, and the revive time, which is never decoded."""
         return dict(sorted({**super().to_wire(), "reviveTime": self.revive_time}.items()))

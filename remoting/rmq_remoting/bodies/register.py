@@ -1,4 +1,4 @@
-"""What a broker registers with a name server: as JSON, or as a compressed stream of pieces."""
+"""The body of a broker's registration with a name server: JSON, or a compressed stream of pieces."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .base import Body
 from .static_topic import TopicConfigAndMappingSerializeWrapper, TopicQueueMappingInfo
 from .topic import TopicConfig
 
-# V5_0_0 in Apache's MQVersion: from here on a compressed registration has mappings at its end.
+# V5_0_0 in Apache's MQVersion: since this version a compressed registration ends with mappings.
 VERSION_WITH_MAPPINGS: Final = 413
 
-# 100,000 topics take some 6 MiB; the same deflated is far below the frame limit.
+# 100,000 topics take about 6 MiB; compressed they are far below the frame limit.
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
 
 _LENGTH: Final = Struct(">i")
 
 
 class RegisterBrokerBody(Body):
-    """All topics of a broker. `filter_server_list` is of a feature that no longer exists."""
+    """All topics of a broker. `filter_server_list` belongs to a feature that no longer exists."""
 
     filter_server_list: list[str] = Field(default_factory=list)
     topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = Field(
@@ -32,11 +32,11 @@ class RegisterBrokerBody(Body):
     )
 
     def encode_compressed(self) -> bytes:
-        """The body of a registration whose header says `compressed=true`.
+        """Encode the body of a registration whose header has `compressed=true`.
 
         A zlib stream of: data version (JSON), number of topics, each topic (`TopicConfig.to_line`), filter
-        servers (JSON), number of mappings, each mapping (JSON); every piece after its length, all numbers
-        int32 (Apache RocketMQ 5.3.3, RegisterBrokerBody.encode).
+        servers (JSON), number of mappings, each mapping (JSON). Each piece follows its length; all numbers
+        are int32 (Apache RocketMQ 5.3.3, RegisterBrokerBody.encode).
         """
         wrapper = self.topic_config_serialize_wrapper
         pieces = [_piece(wrapper.data_version.encode()), _LENGTH.pack(len(wrapper.topic_config_table))]
@@ -49,7 +49,7 @@ class RegisterBrokerBody(Body):
 
     @classmethod
     def decode_compressed(cls, data: bytes, broker_version: int = VERSION_WITH_MAPPINGS) -> Self:
-        """Read such a body of a broker of that version (its MQVersion ordinal); raises BodyError."""
+        """Decode such a body of a broker with that version (its MQVersion ordinal). Raises BodyError."""
         pieces = _Pieces(_inflated(data))
         wrapper: dict[str, object] = {"dataVersion": fastjson.loads(pieces.next("data version"))}
         wrapper["topicConfigTable"] = topics = {}
@@ -78,36 +78,36 @@ def _inflated(data: bytes) -> bytes:
     if inflater.unconsumed_tail:
         raise BodyError(f"RegisterBrokerBody: more than {MAX_INFLATED_BYTES} bytes after decompression")
     if not inflater.eof:
-        raise BodyError("RegisterBrokerBody: the compressed stream ends too early")
+        raise BodyError("RegisterBrokerBody: the compressed stream is truncated")
     return inflated
 
 
 class _Pieces:
-    """Cuts the inflated stream."""
+    """Cuts the decompressed stream into its pieces."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
 
-    def count(self, what: str) -> int:
+    def count(self, items: str) -> int:
         if self._position + _LENGTH.size > len(self._data):
-            raise BodyError(f"RegisterBrokerBody: the stream ends before the number of {what}")
+            raise BodyError(f"RegisterBrokerBody: the stream ends before the number of {items}")
         (number,) = _LENGTH.unpack_from(self._data, self._position)
         if number < 0:
-            raise BodyError(f"RegisterBrokerBody: {number} is no number of {what}")
+            raise BodyError(f"RegisterBrokerBody: {number} is not a possible number of {items}")
         self._position += _LENGTH.size
         return int(number)
 
-    def next(self, what: str) -> bytes:
-        end = self.count(f"bytes of the {what}") + self._position
+    def next(self, piece: str) -> bytes:
+        end = self.count(f"bytes of the {piece}") + self._position
         if end > len(self._data):
-            raise BodyError(f"RegisterBrokerBody: the stream ends inside the {what}")
+            raise BodyError(f"RegisterBrokerBody: the stream ends inside the {piece}")
         content = self._data[self._position : end]
         self._position = end
         return content
 
-    def next_text(self, what: str) -> str:
+    def next_text(self, piece: str) -> str:
         try:
-            return self.next(what).decode()
+            return self.next(piece).decode()
         except UnicodeDecodeError as error:
-            raise BodyError(f"RegisterBrokerBody: the {what} is not UTF-8 text") from error
+            raise BodyError(f"RegisterBrokerBody: the {piece} is not UTF-8 text") from error

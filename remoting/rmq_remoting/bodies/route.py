@@ -1,4 +1,4 @@
-"""Where topics are and which brokers there are."""
+"""Routes of topics, and the brokers of clusters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MASTER_BROKER_ID: Final = 0
 
 
 class QueueData(Body):
-    """The queues that one broker (a master and its slaves) has of a topic."""
+    """The queues of a topic on one broker (a master and its slaves)."""
 
     broker_name: str
     perm: Int32 = 0
@@ -24,7 +24,7 @@ class QueueData(Body):
 
 
 class BrokerData(Body):
-    """A broker's addresses by broker id, 0 being the master."""
+    """A broker's addresses by broker id; 0 is the master."""
 
     broker_addrs: dict[Int64, str] = Field(default_factory=dict)
     broker_name: str
@@ -58,7 +58,7 @@ class TopicList(Body):
 
 
 class BrokerMemberGroup(Body):
-    """The living members of one broker name, addresses by broker id."""
+    """The live members of one broker name: addresses by broker id."""
 
     broker_addrs: dict[Int64, str] = Field(default_factory=dict)
     broker_name: str
@@ -66,6 +66,6 @@ class BrokerMemberGroup(Body):
 
 
 class GetBrokerMemberGroupResponseBody(Body):
-    """Answer to GET_BROKER_MEMBER_GROUP; no group if the name server does not know it."""
+    """Response to GET_BROKER_MEMBER_GROUP; without a group if the name server does not know it."""
 
     broker_member_group: BrokerMemberGroup | None = None

@@ -1,4 +1,4 @@
-"""What a consumer tells about itself when an administrator asks."""
+"""State of a running consumer, as requested by administrators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROP_CONSUMER_START_TIMESTAMP: Final = "PROP_CONSUMER_START_TIMESTAMP"
 
 
 class ProcessQueueInfo(Body):
-    """Messages of one queue that a push consumer holds; for ordered ones, also those under way."""
+    """Messages of one queue that a push consumer has buffered; of an orderly one, also those in flight."""
 
     cached_msg_count: Int32 = 0
     cached_msg_max_offset: Int64 = 0
@@ -39,7 +39,7 @@ class ProcessQueueInfo(Body):
 
 
 class PopProcessQueueInfo(Body):
-    """Messages of one queue that a POP consumer holds."""
+    """Messages of one queue that are in flight to a POP consumer."""
 
     dropped: bool = Field(default=False, alias="droped")
     last_pop_timestamp: Int64 = 0
@@ -47,7 +47,7 @@ class PopProcessQueueInfo(Body):
 
 
 class ConsumeStatus(Body):
-    """Rates (per second) and mean times of one topic; failures are of the last hour."""
+    """Rates (per second) and mean times of one topic; failures are those of the last hour."""
 
     consume_failed_msgs: Int64 = 0
     consume_failed_tps: float = Field(default=0.0, alias="consumeFailedTPS")
@@ -58,7 +58,7 @@ class ConsumeStatus(Body):
 
 
 class ConsumerRunningInfo(Body):
-    """Everything about one consumer; `jstack` is where its threads are, if that was asked for."""
+    """The whole state of a consumer; `jstack` holds its threads' stacks, if they were requested."""
 
     jstack: str | None = None
     mq_pop_table: dict[QueueField, PopProcessQueueInfo] = Field(default_factory=dict)
@@ -70,7 +70,7 @@ class ConsumerRunningInfo(Body):
 
 
 class CMResult(WireEnum):
-    """How a listener ended that was given one message on an administrator's order."""
+    """The outcome of a listener to which an administrator sent one message."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"
@@ -81,7 +81,7 @@ class CMResult(WireEnum):
 
 
 class ConsumeMessageDirectlyResult(Body):
-    """What became of that message."""
+    """The result of that delivery."""
 
     auto_commit: bool = True
     consume_result: CMResult | None = None

@@ -14,7 +14,7 @@ GLOBAL_SCOPE: Final = "__global__"
 
 
 class LogicQueueMappingItem(Body):
-    """A stretch of a logical queue that lives in one queue of one broker; -1 means open or unknown."""
+    """A range of a logical queue that is stored in one queue of one broker; -1 means open or unknown."""
 
     broker_name: str | None = Field(default=None, alias="bname")
     end_offset: Int64 = -1
@@ -27,7 +27,7 @@ class LogicQueueMappingItem(Body):
 
 
 class TopicQueueMappingInfo(Body):
-    """Which logical queues of a topic a broker has now: logical id to its own queue id."""
+    """The logical queues of a topic that a broker hosts now: logical id to its own queue id."""
 
     broker_name: str | None = Field(default=None, alias="bname")
     current_id_map: dict[Int32, Int32] = Field(default_factory=dict, alias="currIdMap")
@@ -39,7 +39,7 @@ class TopicQueueMappingInfo(Body):
 
 
 class TopicQueueMappingDetail(TopicQueueMappingInfo):
-    """The whole history of the logical queues that a broker hosts, by logical id."""
+    """The full history of the logical queues that a broker hosts, by logical id."""
 
     hosted_queues: dict[Int32, list[LogicQueueMappingItem]] = Field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class TopicQueueMappingOne(Body):
 
 
 class TopicConfigAndQueueMapping(TopicConfig):
-    """A topic's configuration with its mapping, if it is a static topic (answer to GET_TOPIC_CONFIG)."""
+    """A topic's configuration with its mapping, if it is static (response to GET_TOPIC_CONFIG)."""
 
     mapping_detail: TopicQueueMappingDetail | None = None
 
@@ -68,7 +68,7 @@ class TopicQueueMappingSerializeWrapper(Body):
 
 
 class TopicRemappingDetailWrapper(Body):
-    """What mqadmin writes down while it moves the queues of a static topic."""
+    """The state that mqadmin saves while it moves the queues of a static topic."""
 
     broker_config_map: dict[str, TopicConfigAndQueueMapping] = Field(default_factory=dict)
     broker_to_map_in: list[str] = Field(default_factory=list)

@@ -1,4 +1,4 @@
-"""How many timed messages wait on a broker."""
+"""Numbers of scheduled messages that wait on a broker."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .topic import DataVersion
 
 
 class TimerMetric(Body):
-    """Of one topic, and when that changed last (ms)."""
+    """The number for one topic, and the time of its last change (ms)."""
 
     count: Int64 = 0
     timestamp_ms: Int64 = Field(default=0, alias="timeStamp")
 
 
 class TimerMetricsSerializeWrapper(Body):
-    """By topic; a broker's `timermetrics`."""
+    """The numbers by topic: a broker's file `timermetrics`."""
 
     data_version: DataVersion | None = None
     timing_count: dict[str, TimerMetric] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Topics: their configuration and how far their queues reach."""
+"""Topics: their configuration and the offsets of their queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import fastjson
 from .base import Body, WireEnum
 from .message_queue import QueueField
 
-# Queues of a topic whose configuration does not say (Apache RocketMQ 5.3.3, TopicConfig).
+# Queues of a topic without a configured number (Apache RocketMQ 5.3.3, TopicConfig).
 DEFAULT_QUEUE_NUMS: Final = 16
 PERM_READ_WRITE: Final = 6
 
@@ -20,21 +20,21 @@ _LINE_PARTS: Final = 5
 
 
 class TopicFilterType(WireEnum):
-    """Whether a message has one tag or several; Apache knows only the first in practice."""
+    """Whether a message has one tag or several; in practice Apache uses only the first."""
 
     SINGLE_TAG = "SINGLE_TAG"
     MULTI_TAG = "MULTI_TAG"
 
 
 class DataVersion(Body):
-    """Says which of two tables is newer; `timestamp` is the time of the last change."""
+    """The version of a table, to tell which of two is newer; `timestamp` is the time of the last change."""
 
     counter: Int64 = 0
     state_version: Int64 = 0
     timestamp: Int64 = 0
 
     def next(self, now_ms: int, state_version: int = 0) -> DataVersion:
-        """The version after a change."""
+        """Return the version after a change."""
         return DataVersion(counter=self.counter + 1, state_version=state_version, timestamp=now_ms)
 
 
@@ -51,16 +51,16 @@ class TopicConfig(Body):
     write_queue_nums: Int32 = DEFAULT_QUEUE_NUMS
 
     def to_line(self) -> str:
-        """The form of a compressed registration (TopicConfig.encode of Apache): no order, no system flag."""
+        """Encode the line of a compressed registration (Apache's TopicConfig.encode): no order, no flags."""
         numbers = f"{self.read_queue_nums} {self.write_queue_nums} {self.perm}"
         attributes = fastjson.dumps(self.attributes).decode()
         return f"{self.topic_name} {numbers} {self.topic_filter_type} {attributes}"
 
     @staticmethod
     def members_of_line(line: str) -> dict[str, object]:
-        """The members that such a line stands for, still to be checked; raises BodyError.
+        """Decode the members of such a line, which are still to be validated. Raises BodyError.
 
-        Apache splits at every blank and so loses attributes that have blanks in them; here they are kept.
+        Apache splits at every blank and thereby loses attributes that contain blanks; here they are kept.
         """
         parts = line.split(" ", _LINE_PARTS)
         if len(parts) < _LINE_PARTS:
@@ -86,7 +86,7 @@ class CreateTopicListRequestBody(Body):
 
 
 class TopicOffset(Body):
-    """Reach of one queue; `max_offset` is the next offset, the timestamp that of its last message or 0."""
+    """Offsets of a queue; `max_offset` is the next one, the timestamp that of the last message or 0."""
 
     last_update_timestamp: Int64 = 0
     max_offset: Int64 = 0
@@ -94,7 +94,7 @@ class TopicOffset(Body):
 
 
 class TopicStatsTable(Body):
-    """Reach of every queue of a topic."""
+    """Offsets of all queues of a topic."""
 
     offset_table: dict[QueueField, TopicOffset] = Field(default_factory=dict)
     topic_put_tps: float = 0.0

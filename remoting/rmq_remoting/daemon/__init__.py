@@ -1,5 +1,5 @@
-"""What a daemon is, whichever it is: settings, logs, life cycle, background tasks, metrics.
+"""The parts that every daemon has: settings, logs, life cycle, background tasks, metrics.
 
-Nothing here knows of brokers, and the SDK imports none of it. Modules are imported one by one where they
-are needed: a daemon's start is measured in milliseconds.
+These modules know nothing of brokers, and the SDK imports none of them. Each is imported only where it is
+needed, because a daemon's start takes milliseconds.
 """

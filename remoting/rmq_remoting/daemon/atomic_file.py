@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: after a crash there is the old content or the new, never a mixture."""
+"""Atomic replacement of files: after a crash a file has the old content or the new one, never a mixture."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes, *, keep_backup: bool = False) -> None:
-    """Replace a file's content, on disk when this returns; the folder is made where it is missing.
+    """Replace a file's content; it is durable on return. A missing folder is created.
 
-    Access rights stay as they were. With `keep_backup` the content until now stays as `<name>.bak`, as
-    beside Apache RocketMQ's JSON files (5.3.3, MixAll.string2File). Blocks on the disk; raises OSError.
+    Access rights are kept. With `keep_backup` the previous content is kept as `<name>.bak`, as beside Apache
+    RocketMQ's JSON files (5.3.3, MixAll.string2File). Blocks on the disk. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
@@ -28,7 +28,7 @@ def replace_file(path: Path, content: bytes, *, keep_backup: bool = False) -> No
 
 
 def read_file_or_backup(path: Path) -> bytes | None:
-    """A file's content, or that of its `.bak` where the file is missing or empty; None where both are."""
+    """Return a file's content, or that of its `.bak` if the file is missing or empty; None if both are."""
     for candidate in (path, path.with_name(path.name + ".bak")):
         with contextlib.suppress(FileNotFoundError):
             if content := candidate.read_bytes():
@@ -41,13 +41,13 @@ def _keep_backup(path: Path) -> None:
     new_link = path.with_name(path.name + ".bak.tmp")
     new_link.unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
-        # A second name for the old content: there is no moment without a file of either name.
+        # A second name for the old content, so that a file of either name exists at any moment.
         os.link(path, new_link)
         new_link.replace(backup)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power cut. Raises OSError; blocks."""
+    """Flush a folder, so that its names survive a power cut. Blocks on the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What the command lines of all daemons have in common: `-c FILE`, `--set key=value`, `--print-config`."""
+"""The options that all daemons have: `-c FILE`, `--set key=value`, `--print-config`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .reference import sample_file
 
 
 def command_parser(program: str, description: str) -> argparse.ArgumentParser:
-    """A parser with the common options; add the daemon's own, then hand its result to `load_from`."""
+    """Return a parser with the common options; add the daemon's own, then pass its result to `load_from`."""
     parser = argparse.ArgumentParser(prog=program, description=description, allow_abbrev=False)
     parser.add_argument(
-        "-c", "--config", metavar="FILE", type=Path, help="properties file with settings, Apache's keys"
+        "-c", "--config", metavar="FILE", type=Path, help="properties file with settings, by Apache's keys"
     )
     parser.add_argument(
         "--set",
@@ -22,12 +22,12 @@ def command_parser(program: str, description: str) -> argparse.ArgumentParser:
         type=_assignment,
         action="append",
         default=[],
-        help="a setting, over that of the file; may be given again",
+        help="a setting, overrides the file; may be repeated",
     )
     parser.add_argument(
-        "-p", "--print-config", action="store_true", help="print all settings with their meaning and end"
+        "-p", "--print-config", action="store_true", help="print all settings with their meanings and exit"
     )
-    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and end")
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version and exit")
     return parser
 
 
@@ -37,9 +37,9 @@ def load_from(
     known_keys: KnownKeys,
     shorthands: dict[str, tuple[str, Any]] | None = None,
 ) -> Configuration[SettingsT]:
-    """The configuration: the file, then `--set`, then shorthands (`{"--port": ("listenPort", port)}`).
+    """Load the configuration: the file, then `--set`, then shorthands (`{"--port": ("listenPort", port)}`).
 
-    A shorthand whose value is None was not given. Raises SettingsError.
+    A shorthand whose value is None is ignored. Raises SettingsError.
     """
     overrides = [Override(key, value) for key, value in options.set]
     overrides += [
@@ -51,7 +51,7 @@ def load_from(
 
 
 def print_config(configuration: Configuration[SettingsT]) -> None:
-    """Print every setting as a properties file, which can be loaded again."""
+    """Print every setting as a properties file that can be loaded again."""
     print(sample_file(configuration.describe(), configuration.unused), end="")
 
 
@@ -63,7 +63,7 @@ def _assignment(text: str) -> tuple[str, str]:
 
 
 class _PrintVersion(argparse.Action):
-    """Finds out the version only when it is asked for: that takes longer than the rest of the parsing."""
+    """Looks the version up on demand only, since that takes longer than the rest of the parsing."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib.metadata import version  # noqa: PLC0415

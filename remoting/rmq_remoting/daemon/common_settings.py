@@ -29,7 +29,7 @@ class LogLevel(enum.StrEnum):
 
 
 class LogFormat(enum.StrEnum):
-    """How a log line looks."""
+    """Form of a log line."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -37,7 +37,7 @@ class LogFormat(enum.StrEnum):
 
 
 class MetricsExporterType(enum.StrEnum):
-    """Where metrics go (Apache RocketMQ 5.3.3, MetricsExporterType).
+    """Destination of metrics (Apache RocketMQ 5.3.3, MetricsExporterType).
 
     Both daemons refuse OTLP_GRPC and LOG (`unsupported_settings.py`).
     """
@@ -55,48 +55,49 @@ class ServerSettings(SettingsGroup):
         "0.0.0.0", "bindAddress", "Address to listen on; 0.0.0.0 is every interface."
     )
     server_socket_backlog: Count = setting(
-        1024, "serverSocketBacklog", "Connections that the system holds before they are accepted."
+        1024, "serverSocketBacklog", "Connections that the operating system queues until they are accepted."
     )
     server_channel_max_idle_seconds: Seconds = setting(
         120,
         "serverChannelMaxIdleTimeSeconds",
-        "A connection on which nothing came or went for so long is closed.",
+        "Idle time after which a connection is closed.",
     )
     write_buffer_high_water_mark_bytes: ByteCount = setting(
         0,
         "writeBufferHighWaterMark",
-        "Over so much unsent data, nothing more is read from a peer that does not read; 0: 4 MiB.",
+        "High watermark of a connection's unsent data, above which nothing more is read from the peer; "
+        "0: 4 MiB.",
     )
     write_buffer_low_water_mark_bytes: ByteCount = setting(
         0,
         "writeBufferLowWaterMark",
-        "Under so much, such a peer is read from again; 0: a quarter of the high mark.",
+        "Low watermark, below which the peer is read from again; 0: a quarter of the high watermark.",
     )
     shutdown_wait_seconds: Seconds = setting(
         30,
         "shutdownWaitTimeSeconds",
-        "How long an orderly stop may take before the process ends without it.",
+        "Time limit of a graceful shutdown; after it the process ends at once.",
         maximum=3600,
     )
 
     @property
     def write_high_bytes(self) -> int:
-        """The high water mark in force."""
+        """The high watermark in force."""
         return self.write_buffer_high_water_mark_bytes or 4 * 1024 * 1024
 
     @property
     def write_low_bytes(self) -> int:
-        """The low water mark in force."""
+        """The low watermark in force."""
         return self.write_buffer_low_water_mark_bytes or self.write_high_bytes // 4
 
-    def settle(self) -> list[str]:
-        """Checks that the water marks are in order."""
+    def resolve(self) -> list[str]:
+        """Check that the low watermark is not above the high one."""
         if self.write_low_bytes > self.write_high_bytes:
             raise ValueError(
                 f"writeBufferLowWaterMark={self.write_low_bytes} must not be above "
                 f"writeBufferHighWaterMark={self.write_high_bytes}"
             )
-        return super().settle()
+        return super().resolve()
 
 
 class MetricsSettings(SettingsGroup):
@@ -125,7 +126,7 @@ class MetricsSettings(SettingsGroup):
 
     @property
     def metrics_extra_labels(self) -> dict[str, str]:
-        """The labels of `metricsLabel`; a pair without a colon is left out, as by Apache."""
+        """The labels of `metricsLabel`; a pair without a colon is ignored, as in Apache."""
         pairs = (pair.split(":") for pair in self.metrics_label.split(",") if pair.count(":") == 1)
         return {name.strip(): value.strip() for name, value in pairs}
 
@@ -137,15 +138,15 @@ class DaemonSettings(SettingsGroup):
     log_format: LogFormat = setting(
         LogFormat.AUTO,
         "logFormat",
-        "auto: text on a terminal, JSON otherwise; text and json: that, wherever it goes.",
+        "auto: text on a terminal, JSON otherwise. text, json: always that form.",
         ours=True,
     )
     config_black_list: JavaString = setting(
-        "", "configBlackList", "Keys that nobody can change over the network, separated by semicolons."
+        "", "configBlackList", "Keys that cannot be changed over the network, separated by semicolons."
     )
 
     @property
     def protected_keys(self) -> frozenset[str]:
-        """Keys that nobody can change over the network, those that never can included."""
+        """Keys that cannot be changed over the network, including those that never can."""
         listed = {key.strip() for key in self.config_black_list.split(";")}
         return frozenset(listed | {"configBlackList", "rocketmqHome"}) - {""}

@@ -1,11 +1,11 @@
-"""A daemon's configuration: settings loaded from a file and the command line, changed while it runs.
+"""A daemon's configuration: settings from a file and the command line, some of them changeable at run time.
 
     SettingsError
-    └── problems: list[Problem]     everything that was wrong, not only the first
+    └── problems: list[Problem]     all problems, not only the first
 
-A key that Apache knows and that is not used here is accepted and noted. An unknown key is refused with the
-key that was probably meant, a bad value with the values that are allowed, and a value that asks for a feature
-that is missing here with a remedy (`unsupported_settings.py`).
+A key of Apache's that has no effect here is accepted and noted in the log. The refusal of an unknown key
+suggests the nearest known one. The refusal of a bad value lists the allowed values. The refusal of a value
+that asks for a missing feature names a remedy (`unsupported_settings.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KnownKeys = Callable[[], Mapping[str, KnownKey]]
 
 
 class ProblemKind(enum.Enum):
-    """What is wrong with a setting."""
+    """Kinds of problems with a setting."""
 
     UNREADABLE = "unreadable"
     UNKNOWN_KEY = "unknown key"
@@ -51,7 +51,7 @@ class ProblemKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One refused setting; `str()` of it is a line for the operator."""
+    """One refused setting; its `str()` is a line for the operator."""
 
     kind: ProblemKind
     key: str
@@ -69,7 +69,7 @@ class Problem:
 
 
 class SettingsError(Exception):
-    """Settings that were refused as a whole; the message has one line per problem."""
+    """Settings that were refused; the message has one line per problem."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -77,7 +77,7 @@ class SettingsError(Exception):
 
 
 class Override(NamedTuple):
-    """A setting from the command line; `source` is the option that gave it."""
+    """A setting from the command line; `source` is the option it came from."""
 
     key: str
     value: str
@@ -86,7 +86,7 @@ class Override(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a change at run time did: `changed` maps a key to its (old, new) text."""
+    """The effect of a change at run time: `changed` maps a key to its (old, new) text."""
 
     changed: Mapping[str, tuple[str, str]]
     unused: Mapping[str, str]
@@ -100,7 +100,7 @@ class Change:
 
 @dataclass(slots=True)
 class _Given:
-    """Settings as given, sorted into ours and Apache's others, with where each comes from."""
+    """Settings as given: those in use here, Apache's others, and the source of each."""
 
     fields: dict[str, str] = dataclass_field(default_factory=dict)
     unused: dict[str, str] = dataclass_field(default_factory=dict)
@@ -118,15 +118,15 @@ def load(
     overrides: Iterable[Override] = (),
     known_keys: KnownKeys = _no_known_keys,
 ) -> Configuration[SettingsT]:
-    """Settings out of a properties file, then the overrides; the last one of a key counts.
+    """Load settings from a properties file, then the overrides; the last value of a key wins.
 
-    Raises SettingsError with everything that is wrong.
+    Raises SettingsError with all problems.
     """
     listed = [*(_read_file(file) if file is not None else ()), *overrides]
     given = _sort(model, listed, known_keys)
     settings = _validate(model, given)
     try:
-        notes = settings.settle()
+        notes = settings.resolve()
     except ValueError as error:
         raise SettingsError([Problem(ProblemKind.CONFLICT, "", "", "", str(error))]) from error
     configuration = Configuration(settings, known_keys, file, given.fields)
@@ -136,11 +136,11 @@ def load(
 
 
 class Configuration(Generic[SettingsT]):
-    """The settings in force and what was given beside them.
+    """The settings in force, and given keys without effect.
 
-    `settings` is one object for the daemon's whole life: a change at run time sets its attributes, so who
-    wants to follow a changeable setting reads it from here whenever it is used. `notes` are lines for the
-    log at start; `unused` are keys of Apache's that were given and have no effect.
+    `settings` is one object for the daemon's whole life. A change at run time sets its attributes, so users
+    of a changeable setting must read it from here each time. `notes` are lines for the log at start; `unused`
+    are given keys of Apache's that have no effect.
     """
 
     def __init__(
@@ -160,14 +160,14 @@ class Configuration(Generic[SettingsT]):
         self._lock = threading.Lock()
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
-        """Have `listener` called after each change, in the thread that made it."""
+        """Call `listener` after each change, in the thread of the change."""
         self._listeners.append(listener)
 
     def update(self, changes: Mapping[str, str], *, protected: Iterable[str] = ()) -> Change:
-        """Change settings while running. A value equal to the one in force is always fine.
+        """Change settings at run time. A value equal to the one in force is always accepted.
 
         Raises SettingsError, with nothing changed, for an unknown key, a bad or unsupported value, a setting
-        that only a restart can change, or a key in `protected`.
+        that needs a restart, or a key in `protected`.
         """
         model = type(self.settings)
         with self._lock:
@@ -189,10 +189,10 @@ class Configuration(Generic[SettingsT]):
         return change
 
     def persist(self, change: Change) -> bool:
-        """Write a change into the file that was loaded, leaving its other lines alone.
+        """Write a change into the loaded file; its other lines stay as they are.
 
-        Blocks on the disk. False where no file was loaded: the change then ends with the process. Raises
-        OSError where the file cannot be written.
+        Blocks on the disk. Return False if no file was loaded: the change then ends with the process. Raises
+        OSError if the file cannot be written.
         """
         if self.file is None:
             return False
@@ -203,7 +203,7 @@ class Configuration(Generic[SettingsT]):
         return True
 
     def to_properties(self) -> dict[str, str]:
-        """Every setting that has a value, and the unused keys that were given, sorted by key."""
+        """Return every setting with a value, and the given keys without effect, sorted by key."""
         texts = {
             info.key: to_text(getattr(self.settings, info.name))
             for info in describe_settings(type(self.settings))
@@ -212,18 +212,18 @@ class Configuration(Generic[SettingsT]):
         return dict(sorted(given.items()))
 
     def to_text(self) -> str:
-        """The configuration as the admin tools fetch it: `key=value` lines, sorted."""
+        """Return the configuration for admin tools: `key=value` lines, sorted."""
         return properties.render(self.to_properties())
 
     def describe(self) -> list[SettingRow]:
-        """Every setting with its description and the value in force, group by group."""
+        """Return every setting with its description and the value in force, group by group."""
         return [
             SettingRow(info, to_text(getattr(self.settings, info.name)) or "", info.key in self._given)
             for info in describe_settings(type(self.settings))
         ]
 
     def _candidate(self, given: _Given) -> SettingsT:
-        """The settings as they would be, checked together."""
+        """Return the settings after the change, validated as a whole."""
         current = {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
         names = fields_by_key(type(self.settings))
         for key in given.fields:
@@ -231,7 +231,7 @@ class Configuration(Generic[SettingsT]):
         return _validate(type(self.settings), given, current)
 
     def _differences(self, given: _Given, candidate: SettingsT) -> dict[str, tuple[str, str]]:
-        """Key -> (old, new) of what was given and is not so already."""
+        """Return key -> (old, new) of the given settings that differ from those in force."""
         names = fields_by_key(type(self.settings))
         pairs = {
             key: (getattr(self.settings, names[key]), getattr(candidate, names[key])) for key in given.fields
@@ -241,7 +241,7 @@ class Configuration(Generic[SettingsT]):
         }
 
     def _refuse(self, keys: Iterable[str], given: _Given, protected: frozenset[str]) -> None:
-        """Raises SettingsError where one of the keys cannot be changed while running."""
+        """Refuse keys that cannot be changed at run time. Raises SettingsError."""
         infos = {info.key: info for info in describe_settings(type(self.settings))}
         problems: list[Problem] = []
         for key in keys:
@@ -293,7 +293,7 @@ def _sort(model: type[SettingsGroup], listed: Iterable[Override], known_keys: Kn
 
 
 def _unsupported(model: type[SettingsGroup], given: _Given) -> list[Problem]:
-    """The problems with values that ask for a missing feature; of a repeated key, the last value counts."""
+    """Return the problems of values that ask for a missing feature; of a repeated key the last one counts."""
     values = given.fields | given.unused
     return [
         Problem(ProblemKind.UNSUPPORTED, rule.key, values[rule.key], given.sources[rule.key], rule.reason)
@@ -303,7 +303,7 @@ def _unsupported(model: type[SettingsGroup], given: _Given) -> list[Problem]:
 
 
 def _validate(model: type[SettingsT], given: _Given, others: Mapping[str, object] | None = None) -> SettingsT:
-    """The model with the given settings (by key) and others (by name). Raises SettingsError."""
+    """Return the model with the given settings (by key) and others (by name). Raises SettingsError."""
     try:
         settings = model.model_validate({**(others or {}), **given.fields})
     except ValidationError as error:
@@ -326,8 +326,8 @@ def _validate(model: type[SettingsT], given: _Given, others: Mapping[str, object
 
 
 def _nearest(key: str, candidates: Iterable[str]) -> str | None:
-    """The key that was probably meant: the same but for upper and lower case, or spelled much alike."""
-    import difflib  # noqa: PLC0415 (used only where a daemon refuses to start)
+    """Return the candidate that was probably meant: equal but for case, or similar in spelling."""
+    import difflib  # noqa: PLC0415 (needed only when a daemon refuses to start)
 
     by_lower: dict[str, str] = {}
     for candidate in candidates:

@@ -1,7 +1,7 @@
-"""Metrics as values, and their text as Prometheus reads it (text format 0.0.4).
+"""Metrics as values, and their exposition for Prometheus (text format 0.0.4).
 
-Hot paths count in plain integers and in `Histogram`s; when a scrape comes, collectors turn those into
-families. Rendering is a generator, so that whoever drives it can pause between lines.
+Hot paths count in plain integers and in `Histogram`s. During a scrape, collectors turn these into families.
+Rendering is a generator, so that its caller can pause between lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Histogram:
-    """How many observations fell up to each bound. `bounds` ascend; what is above the last is counted too."""
+    """Numbers of observations by upper bound. `bounds` ascend; values above the last one are counted, too."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -26,12 +26,12 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one observation: 0.2 µs."""
+        """Count one observation. Takes 0.2 µs."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def observe_all(self, values: Sequence[float]) -> None:
-        """Count several observations; quick where all are within the first bound."""
+        """Count several observations; fast if all are within the first bound."""
         if values and max(values) <= self.bounds[0]:
             self.counts[0] += len(values)
             self.total += sum(values)
@@ -46,11 +46,10 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """All series of one metric: label values, in the order of the label names, with the value now.
+    """All series of one metric: label values, in the order of the label names, and the current value.
 
-    `name` is the name of the samples, with `_total` where it is a counter; a histogram's is without
-    `_bucket`. `series` is read once, a line at a time, while the daemon goes on: a map that others change
-    must be copied for it.
+    `name` is the name of the samples: a counter's ends in `_total`, a histogram's is without `_bucket`.
+    `series` is read once, line by line, while the daemon continues to work: copy a map that may change.
     """
 
     name: str
@@ -61,26 +60,26 @@ class Family:
 
 
 class Collector(Protocol):
-    """Gives families when a scrape asks; runs on the daemon's loop, so it must not compute for long."""
+    """Supplies families for a scrape; runs on the daemon's loop, so it must not compute for long."""
 
     def collect(self) -> Iterable[Family]:
-        """The families now."""
+        """Return the families with their current values."""
         ...
 
 
 def gauge(name: str, meaning: str, value: Number) -> Family:
-    """A gauge without labels."""
+    """Return a gauge without labels."""
     return Family(name, "gauge", meaning, [((), value)])
 
 
 def counter(name: str, meaning: str, value: Number) -> Family:
-    """A counter without labels; its name ends in `_total`."""
+    """Return a counter without labels; its name must end in `_total`."""
     return Family(name, "counter", meaning, [((), value)])
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The metric that a plain number in an object's attribute becomes."""
+    """The metric of a plain number in an attribute of an object."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -90,7 +89,7 @@ class Field:
 def fields_of(
     label_name: str, sources: Mapping[str, object], fields: Mapping[str, Field]
 ) -> Iterator[Family]:
-    """Families out of objects that count in plain attributes: `fields` maps an attribute to its metric.
+    """Yield families of objects that count in plain attributes; `fields` maps an attribute to its metric.
 
     `sources` maps the value of the label to the object.
     """
@@ -100,7 +99,7 @@ def fields_of(
 
 
 def render(families: Iterable[Family], common_labels: Mapping[str, str]) -> Iterator[str]:
-    """The exposition, one or a few lines at a time; every series gets the common labels."""
+    """Yield the exposition, one or a few lines at a time; every series gets the common labels."""
     common = [f'{name}="{_escape(value)}"' for name, value in common_labels.items()]
     for family in families:
         yield f"# HELP {family.name} {_escape_help(family.meaning)}\n# TYPE {family.name} {family.kind}\n"

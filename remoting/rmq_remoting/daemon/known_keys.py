@@ -1,8 +1,8 @@
-"""The keys that Apache RocketMQ 5.3.3 knows, so that its files are accepted here as they are.
+"""The keys of Apache RocketMQ 5.3.3, so that its configuration files are accepted as they are.
 
-Each daemon carries them as a table of its package: one `type<TAB>key<TAB>default` per line, a `#` line
-before the keys of each of Apache's classes. The table is read only when a key comes up that is no setting
-of ours, or when the settings are described.
+Each daemon's package has them as a table: one `type<TAB>key<TAB>default` per line, and a `#` line before the
+keys of each of Apache's classes. The table is read only when a key is given that is not a setting here, or
+when the settings are described.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .settings import parse_boolean, parse_integer
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """A key of Apache's: `kind` is its Java type, `default` the text that Apache starts with."""
+    """A key of Apache's: `kind` is its Java type, `default` its default as text."""
 
     key: str
     kind: str
@@ -25,7 +25,7 @@ class KnownKey:
     owner: str
 
     def problem_with(self, value: str) -> str | None:
-        """What is wrong with this text as a value of the key, as a phrase that follows 'must be'."""
+        """Return None for a valid value, else the phrase that follows 'must be' in the error."""
         try:
             if self.kind in ("int", "long"):
                 parse_integer(value)
@@ -38,13 +38,13 @@ class KnownKey:
         return None
 
 
-# Read by both daemons: the network settings of Apache's NettyServerConfig, NettyClientConfig and TLS.
+# Common to both daemons: the network settings of Apache's NettyServerConfig, NettyClientConfig and TLS.
 NETWORK_TABLE = Path(__file__).with_name("apache_network_settings.tsv")
 
 
 @functools.cache
 def read_known_keys(*tables: Path) -> Mapping[str, KnownKey]:
-    """The tables' keys; where two tables have the same key, the first one counts."""
+    """Return the keys of the tables; of two tables with the same key, the first one wins."""
     found: dict[str, KnownKey] = {}
     for table in tables:
         owner = ""

@@ -1,12 +1,11 @@
 """The life of a daemon's process: from the command line to the exit code.
 
-    0  a clean stop                   (SIGTERM or SIGINT)
-    1  a failure: it could not start, could not go on, or did not stop in time
-    2  a bad command line or configuration: the message says what, no stack trace
+    0  a graceful shutdown            (SIGTERM or SIGINT)
+    1  a failure: the daemon could not start or continue, or did not stop in time
+    2  a bad command line or configuration: reported by a message without a stack trace
 
-A daemon prints one line to standard output, which begins with `ready`, when it serves; everything else it
-has to say goes to standard error. The first signal begins an orderly stop; a second one ends the process
-at once.
+A daemon that is ready to serve prints one line, beginning with `ready`, to standard output. Everything else
+goes to standard error. The first signal begins a graceful shutdown, a second one ends the process at once.
 """
 
 from __future__ import annotations
@@ -34,40 +33,40 @@ EXIT_FAILURE: Final = 1
 EXIT_BAD_CONFIGURATION: Final = 2
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-# Several of the largest answers to pulls; frames near the limit are given back.
+# A few of the largest pull responses; the memory of frames near the limit is returned to the system.
 _KEPT_BYTES: Final = 8 * 1024 * 1024
 
 
 class StartError(Exception):
-    """A daemon cannot start for a reason that the operator can mend: shown without a stack trace."""
+    """A daemon cannot start for a reason that the operator can fix: shown without a stack trace."""
 
 
 class Daemon(Protocol):
-    """What is run: a name server, a broker."""
+    """A name server or a broker, as `run_daemon` runs it."""
 
     async def start(self) -> str:
-        """Start; when it serves, return what follows `ready ` (name, address …). Raises StartError.
+        """Start serving, and return the text after `ready ` (name, address …). Raises StartError.
 
-        When this raises or is cancelled, `stop` is called all the same.
+        `stop` is called even if this raises or is cancelled.
         """
         ...
 
     async def stop(self) -> None:
-        """Stop in order: accept no more, answer what is in flight, flush, unregister."""
+        """Shut down gracefully: accept nothing more, drain requests in flight, flush, unregister."""
         ...
 
 
 # Builds a daemon in the running loop; its background tasks belong to the supervisor. Raises StartError.
-# A build that raises or is cancelled leaves nothing behind: there is no daemon yet that could be stopped.
+# A build that raises or is cancelled must clean up itself: there is no daemon yet that could be stopped.
 Build = Callable[[TaskSupervisor], Coroutine[Any, Any, Daemon]]
 
 _T = TypeVar("_T")
 
 
 def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code. Bad settings become a message and exit code 2.
+    """Run a command line and return its exit code. Bad settings become a message and exit code 2.
 
-    `command` gets the arguments (those of the process where none are given) and returns its exit code.
+    `command` gets the arguments (by default those of the process) and returns its exit code.
     """
     try:
         code = command(sys.argv[1:] if arguments is None else arguments)
@@ -81,16 +80,16 @@ def run_command(command: Callable[[Sequence[str]], int], arguments: Sequence[str
     except KeyboardInterrupt:
         return EXIT_FAILURE
     except BrokenPipeError:
-        # `--print-config | head`: whoever read has gone, and Python would complain of it at its end.
+        # `--print-config | head`: the reader has gone, and Python would report that at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
 
 
 def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_seconds: float = 5.0) -> int:
-    """Run a daemon until a signal or a failure ends it; the exit code.
+    """Run a daemon until a signal or a failure ends it, and return the exit code.
 
-    Where the orderly stop takes longer than its time, the process ends here and now with exit code 1; and
-    so it does where the loop is stuck or threads do not end, `watchdog_seconds` later.
+    If the graceful shutdown exceeds its time-out, the process ends at once with exit code 1. If the loop
+    hangs or threads do not end, it ends `watchdog_seconds` later.
     """
     raise_file_limit()
     keep_freed_memory(_KEPT_BYTES)
@@ -103,20 +102,20 @@ def run_daemon(build: Build, *, stop_timeout_seconds: float = 30.0, watchdog_sec
                 _exit_now(EXIT_FAILURE)
         for thread in set(threading.enumerate()) - threads_before:
             if not thread.daemon:
-                thread.join()  # as the interpreter would at its end, but within the watchdog's time
+                thread.join()  # as the interpreter does at exit, but within the watchdog's time
     finally:
         life.watchdog.cancel()
     return EXIT_FAILURE if life.failed else EXIT_CLEAN
 
 
 def raise_file_limit() -> None:
-    """Allow this process as many open files as the system lets it have; connections and queues need them."""
+    """Raise the limit of open files to the system's maximum; connections and queues need them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (ValueError, OSError) as error:
-            log.warning("the limit of %d open files cannot be raised to %d: %s", soft, hard, error)
+            log.warning("limit of open files not raised limit=%d wanted=%d cause=%s", soft, hard, error)
 
 
 class _Life:
@@ -128,7 +127,7 @@ class _Life:
         self._end = asyncio.Event()
         self.failed = False
         self.overdue = False
-        # Ends a process whose loop is stuck, or which threads keep from ending, after its time to stop.
+        # Ends the process after the time-out if its loop hangs or its threads do not end.
         self.watchdog = threading.Timer(stop_timeout_seconds + watchdog_seconds, _give_up)
         self.watchdog.daemon = True
 
@@ -139,7 +138,7 @@ class _Life:
         supervisor = TaskSupervisor(self._task_died)
         daemon = await self._completed(self._build(supervisor))
         if daemon is None:
-            self.watchdog.start()  # a look-up that does not end may keep a thread
+            self.watchdog.start()  # a DNS look-up that hangs may keep a thread alive
             return
         try:
             ready_text = await self._completed(daemon.start())
@@ -159,13 +158,13 @@ class _Life:
             working.cancel()
             await asyncio.wait((working,), timeout=self._stop_timeout_seconds)
         if not working.done():
-            log.error("the start could not be broken off")
+            log.error("start not cancelled in time, ending the process")
             self.overdue = self.failed = True
             return None
         try:
             return await working
         except asyncio.CancelledError:
-            log.info("stopped before it was ready")
+            log.info("stopped before the daemon was ready")
         except StartError as error:
             self._fail("cannot start: %s", error)
         except Exception:
@@ -181,15 +180,15 @@ class _Life:
         except TimeoutError:
             self.overdue = True
             limit = self._stop_timeout_seconds
-            self._fail("the stop took longer than %.1f s: ending without it", limit, exc_info=True)
+            self._fail("graceful shutdown timed out, ending the process limit_s=%.1f", limit, exc_info=True)
         except Exception:
-            self._fail("the stop failed", exc_info=True)
+            self._fail("graceful shutdown failed", exc_info=True)
         else:
             log.info("stopped")
 
     def _signalled(self, number: signal.Signals) -> None:
-        log.info("%s: stopping", number.name)
-        # From here on the system itself ends the process, even if the interpreter is stuck somewhere.
+        log.info("stopping signal=%s", number.name)
+        # The next signal is handled by the system itself, so it works even if the interpreter hangs.
         loop = asyncio.get_running_loop()
         for each in _SIGNALS:
             loop.remove_signal_handler(each)
@@ -197,7 +196,7 @@ class _Life:
         self._end.set()
 
     def _task_died(self, name: str, error: BaseException) -> None:
-        self._fail("stopping: task %s died: %s", name, error)
+        self._fail("stopping, a task failed task=%s cause=%s", name, error)
 
     def _fail(self, message: str, *arguments: object, exc_info: bool = False) -> None:
         log.error(message, *arguments, exc_info=exc_info)
@@ -206,22 +205,22 @@ class _Life:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, which moves twice the messages; asyncio's own where it cannot be had."""
+    """Return uvloop's factory, which doubles the throughput, or None for asyncio's own if it is missing."""
     with contextlib.suppress(ImportError):
-        import uvloop  # noqa: PLC0415 (not there on every platform)
+        import uvloop  # noqa: PLC0415 (not available on every platform)
 
         return uvloop.new_event_loop
     return None
 
 
 def _give_up() -> None:
-    log.error("the process does not end: giving up; its threads are doing this:")
+    log.error("process does not end, killing it; stacks of its threads follow")
     faulthandler.dump_traceback(all_threads=True)
     _exit_now(EXIT_FAILURE)
 
 
 def _exit_now(code: int) -> NoReturn:
-    """End without waiting for threads or tasks that hang."""
+    """Exit without waiting for threads or tasks that hang."""
     logging.shutdown()
     with contextlib.suppress(OSError):
         sys.stdout.flush()

@@ -1,8 +1,7 @@
 """Logs of a daemon: every logger of the process, through structlog, to standard error.
 
-On a terminal a line is `time level [logger] event key=value …`; anywhere else it is one JSON object, so
-that what collects the logs of a container need not guess. Library code logs by the standard `logging`.
-(The module is not called `logging`, to leave that name to the standard library's.)
+On a terminal a line is `time level [logger] event key=value …`; elsewhere it is one JSON object, which log
+collectors of containers parse. Library code uses the standard `logging`, whose name this module leaves free.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def configure_logs(
     log_format: LogFormat = LogFormat.AUTO,
     stream: TextIO | None = None,
 ) -> None:
-    """Send all logs of the process to `stream` (standard error). Calling it again replaces the set-up."""
+    """Send all logs of the process to `stream` (standard error). A further call replaces this."""
     target = sys.stderr if stream is None else stream
     as_text = log_format is LogFormat.TEXT or (log_format is LogFormat.AUTO and target.isatty())
     timestamp = structlog.processors.TimeStamper(fmt="iso", utc=not as_text)
@@ -64,12 +63,12 @@ def configure_logs(
 
 
 def set_log_level(level: LogLevel) -> None:
-    """Change the least severity that is logged, at once."""
+    """Set the least severity that is logged, with immediate effect."""
     logging.getLogger().setLevel(level.value)
 
 
 def render_text(logger: WrappedLogger, name: str, event_dict: EventDict) -> str:
-    """One event as a line for a person; a stack trace follows on lines of its own."""
+    """Return one event as a line for people; a stack trace follows on lines of its own."""
     trace = "".join(f"\n{event_dict.pop(key)}" for key in ("stack", "exception") if key in event_dict)
     timestamp, level, origin, event = (str(event_dict.pop(key, "")) for key in _SHOWN_FIRST)
     pairs = "".join(f" {key}={_quoted(value)}" for key, value in event_dict.items())

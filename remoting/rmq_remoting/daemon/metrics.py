@@ -1,7 +1,7 @@
-"""The metrics that every daemon has, and the registry that a scrape goes through.
+"""Metrics that every daemon has, and the registry of collectors that a scrape reads.
 
-Names: `rocketmq_…` are Apache RocketMQ 5.3.3's, `process_…` and `python_…` those of Prometheus' own Python
-client, which dashboards know; `rmq_…` are ours.
+Names: `rocketmq_…` are Apache RocketMQ 5.3.3's. `process_…` and `python_…` are those of Prometheus' Python
+client, which common dashboards use. `rmq_…` are this project's own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TASK_FIELDS: Final = {
 
 
 class MetricsRegistry:
-    """The collectors of one process and the labels that all their series carry."""
+    """The collectors of one process, and the labels that all their series have."""
 
     def __init__(self, common_labels: Mapping[str, str] | None = None) -> None:
         self.common_labels = dict(common_labels or {})
@@ -39,17 +39,17 @@ class MetricsRegistry:
         self._collectors: list[Collector] = []
 
     def register(self, collector: Collector) -> None:
-        """Ask this collector at every scrape."""
+        """Include a collector in every scrape."""
         self._collectors.append(collector)
 
     def render(self) -> Iterator[str]:
-        """The exposition, piece by piece. A collector that fails is logged, counted and left out."""
+        """Yield the exposition in pieces. A collector that fails is logged, counted and omitted."""
         for collector in self._collectors:
             try:
                 yield from render(collector.collect(), self.common_labels)
             except Exception:
                 self.failures += 1
-                log.exception("metrics of %s cannot be collected", type(collector).__name__)
+                log.exception("metrics not collected collector=%s", type(collector).__name__)
         failures = counter(
             "rmq_scrape_failures_total", "Collectors that failed during a scrape.", self.failures
         )
@@ -57,7 +57,7 @@ class MetricsRegistry:
 
 
 class LoopLagProbe:
-    """How late a timer of the event loop fires: what every request on the loop waits at that moment."""
+    """Delay of a timer on the event loop: the time that any request on the loop waits at that moment."""
 
     def __init__(self, period_seconds: float = _PROBE_SECONDS) -> None:
         self.lags = Histogram(_PAUSE_BOUNDS)
@@ -66,26 +66,28 @@ class LoopLagProbe:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to measure the running loop."""
-        # Not loop.time(): uvloop's stands still during an iteration and counts whole milliseconds.
+        """Start measuring the running loop."""
+        # Not loop.time(): uvloop's has a resolution of 1 ms and does not advance during an iteration.
         due = time.monotonic() + self._period_seconds
         self._timer = asyncio.get_running_loop().call_later(self._period_seconds, self._fired, due)
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def collect(self) -> Iterable[Family]:
-        """The lag's distribution and its last value."""
+        """Yield the lag's distribution and its last value."""
         yield Family(
             "rmq_event_loop_lag_seconds",
             "histogram",
-            f"How late a timer fired on the event loop, sampled every {self._period_seconds} s.",
+            f"Delay of a timer on the event loop, sampled every {self._period_seconds} s.",
             [((), self.lags)],
         )
-        yield gauge("rmq_event_loop_lag_last_seconds", "How late it fired last.", self.last_seconds)
+        yield gauge(
+            "rmq_event_loop_lag_last_seconds", "Delay of the timer in the last sample.", self.last_seconds
+        )
 
     def _fired(self, due: float) -> None:
         self.last_seconds = max(0.0, time.monotonic() - due)
@@ -94,35 +96,39 @@ class LoopLagProbe:
 
 
 class GarbageCollectionProbe:
-    """How often Python's cycle collector runs and how long it holds everything up."""
+    """Frequency and pauses of Python's cycle collector."""
 
     def __init__(self) -> None:
         self.pauses = Histogram(_PAUSE_BOUNDS)
         self._began = 0.0
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         gc.callbacks.append(self._called)
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._called in gc.callbacks:
             gc.callbacks.remove(self._called)
 
     def collect(self) -> Iterable[Family]:
-        """Collections by generation, and the pauses."""
+        """Yield collections by generation, and the pauses."""
         generations = gc.get_stats()
         for key, name, meaning in (
             ("collections", "python_gc_collections_total", "Runs of the cycle collector."),
-            ("collected", "python_gc_objects_collected_total", "Objects that it freed."),
-            ("uncollectable", "python_gc_objects_uncollectable_total", "Objects that it could not free."),
+            ("collected", "python_gc_objects_collected_total", "Objects that the cycle collector freed."),
+            (
+                "uncollectable",
+                "python_gc_objects_uncollectable_total",
+                "Objects that the cycle collector could not free.",
+            ),
         ):
             series = [((str(number),), stats[key]) for number, stats in enumerate(generations)]
             yield Family(name, "counter", meaning, series, ("generation",))
         yield Family(
             "rmq_gc_pause_seconds",
             "histogram",
-            "How long a run of the cycle collector took.",
+            "Duration of the runs of the cycle collector.",
             [((), self.pauses)],
         )
 
@@ -134,7 +140,7 @@ class GarbageCollectionProbe:
 
 
 class ProcessCollector:
-    """Memory, processor time, threads and open files of this process, as Linux tells them."""
+    """Memory, CPU time, threads and open files of this process, as reported by Linux."""
 
     def __init__(self, proc: Path = Path("/proc/self")) -> None:
         self._proc = proc
@@ -142,18 +148,20 @@ class ProcessCollector:
         self._started_at = time.time()
 
     def collect(self) -> Iterable[Family]:
-        """The figures now; those of /proc are left out where there is none."""
+        """Yield the figures now; without /proc its figures are omitted."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        yield counter("process_cpu_seconds_total", "Processor time used.", usage.ru_utime + usage.ru_stime)
-        yield gauge("process_start_time_seconds", "When the process began, since 1970.", self._started_at)
+        yield counter("process_cpu_seconds_total", "CPU time used.", usage.ru_utime + usage.ru_stime)
+        yield gauge(
+            "process_start_time_seconds", "Start time of the process in seconds since 1970.", self._started_at
+        )
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        yield gauge("process_max_fds", "Files and connections that may be open.", limit)
+        yield gauge("process_max_fds", "Limit of open files and connections.", limit)
         version = ".".join(map(str, sys.version_info[:3]))
         yield Family("python_info", "gauge", "Python's version.", [((version,), 1)], ("version",))
         try:
             yield from self._of_proc()
         except OSError as error:
-            log.debug("no process figures: %s", error)
+            log.debug("process figures not read cause=%s", error)
 
     def _of_proc(self) -> Iterable[Family]:
         virtual, resident, shared = (
@@ -168,7 +176,7 @@ class ProcessCollector:
 
 
 def _entries(folder: Path) -> int:
-    with os.scandir(folder) as entries:  # no path objects: there may be 50,000 connections
+    with os.scandir(folder) as entries:  # without path objects, since there may be 50,000 connections
         return sum(1 for _ in entries)
 
 
@@ -179,5 +187,5 @@ class TaskCollector:
         self._supervisor = supervisor
 
     def collect(self) -> Iterable[Family]:
-        """By task: whether it runs, how often it failed."""
+        """Yield, by task, whether it runs and how often it failed."""
         yield from fields_of("task", self._supervisor.statistics, _TASK_FIELDS)

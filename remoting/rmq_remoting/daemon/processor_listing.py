@@ -1,4 +1,4 @@
-"""The processor table as text for people: what `--print-processors` prints."""
+"""The processor table as text for people: the output of `--print-processors`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TIER_HEAD: Final = ("tier", "kind", "threads", "capacity", "longest wait")
 
 
 def processor_listing(dispatcher: Dispatcher) -> str:
-    """Every request code with its tier, then every tier with its bounds."""
+    """Return every request code with its tier, then every tier with its bounds."""
     rows = [(str(row.code), row.name, row.tier.name) for row in dispatcher.registrations()]
     return f"{_table(_HEAD, rows)}\n{_table(_TIER_HEAD, [_tier_row(tier) for tier in dispatcher.tiers()])}"
 

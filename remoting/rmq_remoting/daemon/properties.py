@@ -1,8 +1,7 @@
-"""Java's .properties text: read, written, and edited in place.
+"""Java's .properties format: parsing, rendering, and editing in place.
 
-The rules are those of `java.util.Properties` (Java 17, `load` and `store`), because operators bring the
-`broker.conf` and `namesrv.conf` that Apache RocketMQ reads with it, and because the configuration that
-the admin tools fetch and send travels in this form.
+The rules are those of `java.util.Properties` (Java 17, `load` and `store`). Apache RocketMQ parses operators'
+`broker.conf` and `namesrv.conf` by them, and admin tools fetch and send configurations in this format.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _WHITE_SPACE: Final = " \t\f"
-# Java ends a line at these only; `str.splitlines` would also break at \v, \x85, \u2028 and others.
+# Only these end a line in Java; `str.splitlines` would also split at \v, \x85, \u2028 and others.
 _NATURAL_LINE: Final = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _TO_ESCAPE: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
@@ -21,12 +20,12 @@ _UNICODE_ESCAPE: Final = re.compile("[0-9a-fA-F]{4}")
 
 
 class PropertiesError(ValueError):
-    """Text that is not a properties file; the message names the line."""
+    """A text that is not a properties file; the message has the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One `key = value` of a text: where it stands counts from line 1 and character 0."""
+    """One `key = value` of a text; lines count from 1, `start` and `end` are characters from 0."""
 
     key: str
     value: str
@@ -36,9 +35,9 @@ class Property:
 
 
 def decode(data: bytes) -> str:
-    """The text of a properties file.
+    """Decode the bytes of a properties file.
 
-    Java reads ISO 8859-1; files written today are UTF-8. Text that is not UTF-8 is taken as Java would.
+    Java reads ISO 8859-1, but files written today are UTF-8. Bytes that are not UTF-8 are decoded as in Java.
     """
     try:
         return data.decode("utf-8-sig")
@@ -47,12 +46,12 @@ def decode(data: bytes) -> str:
 
 
 def parse(text: str) -> dict[str, str]:
-    """All keys with their values; of a repeated key the last one counts. Raises PropertiesError."""
+    """Return all keys with their values; of a repeated key the last one wins. Raises PropertiesError."""
     return {entry.key: entry.value for entry in entries(text)}
 
 
 def entries(text: str) -> Iterator[Property]:
-    """Every `key = value` of a text in order, repeated keys included. Raises PropertiesError."""
+    """Yield every `key = value` of a text in order, repeated keys included. Raises PropertiesError."""
     for logical, line, start, end in _logical_lines(text):
         key, value = _split(logical)
         try:
@@ -62,18 +61,18 @@ def entries(text: str) -> Iterator[Property]:
 
 
 def render(properties: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
-    """Text that reads back as these properties, one per line, in the order given.
+    """Return a text of these properties, one per line, in the given order.
 
-    Only what a reader needs is escaped (`namesrvAddr=127.0.0.1:9876`, as Apache's admin tools show it,
-    not `127.0.0.1\\:9876` as `store` writes it); characters outside ASCII become \\uXXXX, because Java
-    reads bytes as ISO 8859-1.
+    Only necessary escapes are written: `namesrvAddr=127.0.0.1:9876`, as Apache's admin tools show it, not
+    `127.0.0.1\\:9876` as `store` writes it. Characters outside ASCII become \\uXXXX, because Java reads bytes
+    as ISO 8859-1.
     """
     items = properties.items() if isinstance(properties, Mapping) else properties
     return "".join(f"{_escape_key(key)}={_escape_value(value)}\n" for key, value in items)
 
 
 def edit(text: str, changes: Mapping[str, str]) -> str:
-    """The text with these keys set: in the line that counts now, or added at the end.
+    """Return the text with these keys set, each in its effective line or in a new line at the end.
 
     Comments, order and all other lines stay as they are.
     """
@@ -88,7 +87,7 @@ def edit(text: str, changes: Mapping[str, str]) -> str:
 
 
 def edit_bytes(data: bytes, changes: Mapping[str, str]) -> bytes:
-    """`edit` for a file's content, which keeps the encoding that it has."""
+    """Apply `edit` to a file's content, in the encoding that the file has."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -101,17 +100,17 @@ def _line(key: str, value: str) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int, int, int]]:
-    """(content, number of the first line, start, end): comments, blank lines and continuations resolved."""
+    """Yield (content, first line, start, end) of each entry: continued lines joined, comments skipped."""
     parts: list[str] = []
     first_line = start = 0
     for number, match in enumerate(_NATURAL_LINE.finditer(text), 1):
         content = match[1].lstrip(_WHITE_SPACE)
-        if not any(parts):  # a lone backslash continues nothing: what follows may still be a comment
+        if not any(parts):  # after a lone backslash the next line may still be a comment
             parts = []
             if not content or content[0] in "#!":
                 continue
             first_line, start = number, match.start()
-        # Only an odd number of backslashes continues the line, and only a new line can be a comment.
+        # Only an odd number of backslashes continues a line, and a continuation is never a comment.
         continues = (len(content) - len(content.rstrip("\\"))) % 2 == 1
         parts.append(content[:-1] if continues else content)
         if continues and match.end() < len(text):
@@ -123,7 +122,7 @@ def _logical_lines(text: str) -> Iterator[tuple[str, int, int, int]]:
 
 
 def _split(logical: str) -> tuple[str, str]:
-    """Key and value, both still escaped: the key ends at the first bare `=`, `:` or white space."""
+    """Return key and value, both still escaped; the key ends at the first bare `=`, `:` or white space."""
     position = 0
     while position < len(logical) and logical[position] not in "=: \t\f":
         position += 2 if logical[position] == "\\" else 1

@@ -12,18 +12,18 @@ from .unsupported_settings import UnsupportedSetting
 
 
 def sample_file(rows: Iterable[SettingRow], unused: Mapping[str, str]) -> str:
-    """All settings as a properties file with comments; what nobody has set is commented out."""
+    """Return all settings as a commented properties file; settings that were not given are commented out."""
     sections = [
         f"#### {title}\n\n" + "\n".join(map(_sample_entry, group))
         for title, group in groupby(rows, key=lambda row: row.info.group)
     ]
     if unused:
-        sections.append("#### Given, and without effect here\n\n" + render(unused))
+        sections.append("#### Given, but without effect here\n\n" + render(unused))
     return "\n".join(sections)
 
 
 def markdown_tables(infos: Iterable[SettingInfo]) -> str:
-    """All settings as Markdown, one table per group."""
+    """Return all settings as Markdown, one table per group."""
     head = "| key | default | unit | meaning |\n|---|---|---|---|\n"
     return "\n".join(
         f"## {title}\n\n{head}" + "".join(map(_markdown_row, group))
@@ -32,7 +32,7 @@ def markdown_tables(infos: Iterable[SettingInfo]) -> str:
 
 
 def unsupported_table(rules: Iterable[UnsupportedSetting]) -> str:
-    """The values that a daemon refuses as a Markdown table: what is missing and what to do instead."""
+    """Return the values that a daemon refuses as a Markdown table, with the missing feature and a remedy."""
     head = "| key | refused values | not supported | what to do |\n|---|---|---|---|\n"
     rows = ((f"`{rule.key}`", rule.values.text, rule.missing, rule.instead) for rule in rules)
     return head + "".join("| " + " | ".join(cells) + " |\n" for cells in rows)
@@ -48,7 +48,7 @@ def _sample_entry(row: SettingRow) -> str:
 
 
 def _traits(info: SettingInfo) -> str:
-    """Unit, allowed values, default, and what else an operator has to know, in brackets."""
+    """Return unit, allowed values, default and further traits of a setting, in brackets."""
     traits = [
         info.unit,
         info.choices,

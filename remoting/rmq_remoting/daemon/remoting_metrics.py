@@ -1,4 +1,4 @@
-"""Metrics of a daemon's network side: listeners, tiers of work, requests by code."""
+"""Metrics of a daemon's network side: listeners, tiers, requests by code."""
 
 from __future__ import annotations
 
@@ -12,25 +12,35 @@ from ..server import RemotingServer
 from .exposition import Family, Field, Histogram, counter, fields_of
 
 _TIER_FIELDS: Final = {
-    "capacity": Field("rmq_tier_capacity", "gauge", "How many requests may wait in a tier."),
-    "threads": Field("rmq_tier_threads", "gauge", "Threads of a tier; 0: it runs on the loop."),
+    "capacity": Field("rmq_tier_capacity", "gauge", "Bound of the requests that wait in a tier."),
+    "threads": Field("rmq_tier_threads", "gauge", "Threads of a tier; 0: it runs on the event loop."),
 }
 _TIER_STATISTICS: Final = {
     "waiting": Field("rmq_tier_waiting", "gauge", "Requests that wait in a tier now."),
-    "max_waiting": Field("rmq_tier_waiting_max", "gauge", "Most that ever waited."),
-    "accepted": Field("rmq_tier_accepted_total", "counter", "Requests taken in."),
+    "max_waiting": Field(
+        "rmq_tier_waiting_max", "gauge", "Maximum of requests that waited in a tier at once."
+    ),
+    "accepted": Field("rmq_tier_accepted_total", "counter", "Requests accepted by a tier."),
     "failed": Field("rmq_tier_failed_total", "counter", "Requests whose processor failed."),
-    "wait_seconds_total": Field("rmq_tier_wait_seconds_total", "counter", "Time that requests waited."),
+    "wait_seconds_total": Field(
+        "rmq_tier_wait_seconds_total", "counter", "Time that requests waited in a tier."
+    ),
 }
 _CONNECTION_STATISTICS: Final = {
-    "opened": Field("rmq_connections_opened_total", "counter", "Connections made."),
-    "closed": Field("rmq_connections_closed_total", "counter", "Connections ended."),
+    "opened": Field("rmq_connections_opened_total", "counter", "Connections opened."),
+    "closed": Field("rmq_connections_closed_total", "counter", "Connections closed."),
     "protocol_errors": Field(
-        "rmq_connections_protocol_errors_total", "counter", "Ended because the peer broke the protocol."
+        "rmq_connections_protocol_errors_total",
+        "counter",
+        "Connections closed because the peer broke the protocol.",
     ),
-    "idle_closed": Field("rmq_connections_idle_closed_total", "counter", "Ended because nothing came."),
+    "idle_closed": Field(
+        "rmq_connections_idle_closed_total", "counter", "Connections closed because they were idle."
+    ),
     "reads_paused": Field(
-        "rmq_connections_reads_paused_total", "counter", "Times a peer that did not read was not read from."
+        "rmq_connections_reads_paused_total",
+        "counter",
+        "Times that reading from a peer paused because the peer did not read.",
     ),
     "bytes_read": Field("rmq_connections_read_bytes_total", "counter", "Bytes received."),
     "bytes_written": Field("rmq_connections_written_bytes_total", "counter", "Bytes sent."),
@@ -40,19 +50,19 @@ _CONNECTION_STATISTICS: Final = {
 class RemotingCollector:
     """The processor table and the listeners of one daemon; `servers` maps a listener's name to it.
 
-    Where a listener has a dispatcher of its own, its requests are counted with those of the others.
+    The requests of a listener with a dispatcher of its own are added to those of the others.
     """
 
     def __init__(self, dispatcher: Dispatcher, servers: Mapping[str, RemotingServer]) -> None:
         self._dispatcher = dispatcher
         self._servers = servers
-        # Each once, in a fixed order.
+        # Without duplicates, in a fixed order.
         self._dispatchers = list(
             dict.fromkeys([dispatcher, *(server.dispatcher for server in servers.values())])
         )
 
     def collect(self) -> Iterable[Family]:
-        """Tiers, requests, connections."""
+        """Yield the metrics of tiers, requests and connections."""
         yield from self._of_tiers()
         yield from self._of_requests()
         yield from self._of_listeners()
@@ -135,7 +145,7 @@ def _add(histogram: Histogram, latency: Latency) -> None:
 
 
 def _add_latency(histogram: Histogram, row: Registration, code: int, answered: int) -> None:
-    """Count all answers of a code in; those that were fast are counted as a whole."""
+    """Add all responses with a code; the fast ones are counted as a whole."""
     slow = row.slow.get(code)
     if slow is not None:
         answered -= sum(slow.counts)

@@ -1,12 +1,12 @@
-"""How a daemon declares its settings: typed, each with key, default, unit, range and meaning in one place.
+"""Declaration of a daemon's settings: type, key, default, unit, range and meaning of each in one place.
 
     class LogSettings(SettingsGroup):
         '''Logs'''
-        level: LogLevel = live(LogLevel.INFO, "logLevel", "Least level that is logged.")
+        level: LogLevel = live(LogLevel.INFO, "logLevel", "Least severity that is logged.")
 
-A daemon's settings are one model that inherits such groups: one flat object for the operator, while each
-part of the daemon asks for the group that it needs. Keys and defaults are Apache RocketMQ 5.3.3's unless
-a setting is marked as ours. Reading files and changing settings at run time is `configuration.py`.
+A daemon's settings are one model that inherits such groups: flat for the operator, while each part of the
+daemon depends only on the group that it needs. Keys and defaults are Apache RocketMQ 5.3.3's unless a setting
+is marked with `ours`. Reading files and changing settings at run time is the task of `configuration.py`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _LONG_RANGE: Final = (-(2**63), 2**63 - 1)
 
 
 class Unacceptable(ValueError):
-    """Raised by a setting's own validator; the message follows 'must be'."""
+    """Raised by the validator of a setting; the message follows 'must be'."""
 
 
 def parse_integer(value: object) -> object:
-    """Text of a whole number as an int; anything that is not text is left to the model's own check."""
+    """Return the text of a whole number as an int; leave other types to the model's validation."""
     if isinstance(value, str):
         text = value.strip()
         if not _INTEGER.fullmatch(text):
@@ -45,9 +45,9 @@ def parse_integer(value: object) -> object:
 
 
 def parse_boolean(value: object) -> object:
-    """'true' or 'false' in any case, as a bool.
+    """Return 'true' or 'false', in any case, as a bool.
 
-    Java's parseBoolean takes every other text for false; a typing error must not switch a setting off.
+    Java's parseBoolean takes any other text for false, but a typing error must not switch a setting off.
     """
     if isinstance(value, str):
         text = value.strip().lower()
@@ -58,7 +58,7 @@ def parse_boolean(value: object) -> object:
 
 
 def parse_path(value: object) -> object:
-    """Text as a path, with `${user.home}` and a leading `~` resolved; nothing at all for empty text."""
+    """Return text as a path, with `${user.home}` and a leading `~` resolved; None for empty text."""
     if isinstance(value, str):
         text = value.strip()
         if not text:
@@ -73,7 +73,7 @@ def _strip(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The unit of a setting's type, for people."""
+    """The unit of a setting's type, as shown to people."""
 
     text: str
 
@@ -111,10 +111,10 @@ def setting(
     default_factory: Any = None,
     default_text: str | None = None,
 ) -> Any:
-    """One setting that is fixed at start.
+    """Declare a setting that is fixed at start.
 
-    `unit` where the type does not say it; `minimum` and `maximum` narrow the type's bounds; `ours` where
-    Apache has no such key; `default_text` is shown in place of a default that depends on the machine
+    `unit` is needed if the type has none; `minimum` and `maximum` narrow the type's bounds; `ours` marks a
+    key that Apache does not have; `default_text` is shown in place of a default that depends on the machine
     (`default_factory`).
     """
     extra = {"unit": unit, "changeable": changeable, "ours": ours, "default_text": default_text}
@@ -129,9 +129,9 @@ def setting(
 
 
 def live(*arguments: Any, **options: Any) -> Any:
-    """A setting as `setting` makes it, that can be changed while the daemon runs.
+    """Declare a setting that can be changed at run time; otherwise as `setting`.
 
-    Whoever uses it reads it from the settings object each time, never once.
+    Users must read it from the settings object each time.
     """
     return setting(*arguments, changeable=True, **options)
 
@@ -139,24 +139,24 @@ def live(*arguments: Any, **options: Any) -> Any:
 class SettingsGroup(BaseModel):
     """Base of all groups of settings; a group's docstring is its title.
 
-    A daemon's own model sets `unsupported` to the values that it refuses, of any key that it knows.
+    A daemon's own model sets `unsupported` to the values that it refuses, for any known key.
     """
 
     model_config = ConfigDict(populate_by_name=True, extra="forbid", strict=False)
     unsupported: ClassVar[tuple[UnsupportedSetting, ...]] = ()
 
-    def settle(self) -> list[str]:
-        """Fill in what depends on other settings; tell what the operator should know, one line each.
+    def resolve(self) -> list[str]:
+        """Set the values that depend on other settings; return notes for the operator, one line each.
 
-        Called once after loading. A group that overrides it calls `super().settle()` too. Raises
-        ValueError for settings that cannot go together.
+        Called once after loading. An override must call `super().resolve()`, too. Raises ValueError for
+        settings that contradict each other.
         """
         return []
 
 
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
-    """What is declared about one setting of a model."""
+    """The declaration of one setting of a model."""
 
     name: str
     key: str
@@ -171,7 +171,7 @@ class SettingInfo:
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One line of `--print-config` and of the reference page: a setting and the value in force."""
+    """An entry of `--print-config`: a setting and the value in force."""
 
     info: SettingInfo
     current: str
@@ -179,14 +179,14 @@ class SettingRow:
 
 
 def fields_by_key(model: type[SettingsGroup]) -> dict[str, str]:
-    """The settings of a model: key in a file -> attribute name."""
+    """Return the settings of a model: key in a file -> attribute name."""
     return {field.alias or name: name for name, field in model.model_fields.items()}
 
 
 def describe_settings(model: type[SettingsGroup]) -> Iterator[SettingInfo]:
-    """Every setting of a model: the model's own first, then group by group in the order of its bases.
+    """Yield every setting of a model: the model's own first, then group by group in the order of its bases.
 
-    A setting that the model only gives another default stays in its group.
+    A setting whose default alone is overridden by the model stays in its group.
     """
     groups = [
         cls for cls in model.__mro__ if issubclass(cls, SettingsGroup) and cls not in (SettingsGroup, model)
@@ -203,7 +203,7 @@ def describe_settings(model: type[SettingsGroup]) -> Iterator[SettingInfo]:
 
 
 def allowed_text(field: FieldInfo) -> str:
-    """What a setting's value may be, as a phrase that follows 'must be'."""
+    """Return the allowed values of a setting, as a phrase that follows 'must be'."""
     kind = field.annotation
     if kind is bool:
         return "true or false"
@@ -218,7 +218,7 @@ def allowed_text(field: FieldInfo) -> str:
 
 
 def to_text(value: object) -> str | None:
-    """A setting's value as it stands in a properties file; None where the setting is not set."""
+    """Return a setting's value as text for a properties file; None if it is not set."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -247,7 +247,7 @@ def _info(name: str, field: FieldInfo, group: str) -> SettingInfo:
 
 
 def _choices_text(field: FieldInfo) -> str:
-    """What there is to choose from, where it does not go without saying."""
+    """Return the choices or the range of a setting, empty if they are evident from its type."""
     kind = field.annotation
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return " | ".join(str(member.value) for member in kind)
@@ -255,14 +255,14 @@ def _choices_text(field: FieldInfo) -> str:
 
 
 def _bounds(field: FieldInfo) -> tuple[int, int]:
-    # A setting's own bounds come beside those of its type; the narrowest counts.
+    # A setting's own bounds are listed beside those of its type; the narrowest applies.
     least = max((item.ge for item in field.metadata if hasattr(item, "ge")), default=_LONG_RANGE[0])
     most = min((item.le for item in field.metadata if hasattr(item, "le")), default=_LONG_RANGE[1])
     return least, most
 
 
 def _range_text(field: FieldInfo) -> str:
-    """A number's bounds, without those that only come from its size in Java."""
+    """Return a number's bounds, without those of its Java type."""
     least, most = _bounds(field)
     below, above = least > _INT_RANGE[0], most < _INT_RANGE[1]
     if below and above:

@@ -1,7 +1,7 @@
 """Background tasks of a daemon: started in one place, named, watched, cancelled on stop.
 
-A task that dies is logged and counted, and then started again after a pause or, where the daemon is no use
-without it, ends the daemon.
+A task that fails is logged and counted. It is then restarted after a pause or, if the daemon is useless
+without it, stops the daemon.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger("rmq.tasks")
 
 Sleep = Callable[[float], Awaitable[None]]
 Work = Callable[[], Coroutine[Any, Any, None]]
-# A period in seconds, or who tells it: then a setting that changes counts from the next round on.
+# A period in seconds, or a function that returns it: a changed setting takes effect in the next round.
 Period = float | Callable[[], float]
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
@@ -25,7 +25,7 @@ _LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
 class OnDeath(enum.Enum):
-    """What becomes of a task that ended by an error."""
+    """The consequence of a task's failure."""
 
     RESTART = "restart"
     STOP_DAEMON = "stop daemon"
@@ -42,7 +42,7 @@ class TaskStatistics:
 class TaskSupervisor:
     """Owns the background tasks of one daemon. All methods belong to the loop's thread.
 
-    `on_fatal(name, error)` is called once for a task that must not die and did. `sleep` is the clock.
+    `on_fatal(name, error)` is called once when a task with STOP_DAEMON has failed. `sleep` is the clock.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class TaskSupervisor:
         self.statistics: dict[str, TaskStatistics] = {}
 
     def start(self, name: str, work: Work, *, on_death: OnDeath = OnDeath.RESTART) -> None:
-        """Run `work` until it returns or `stop` is called; `name` is free again when it has ended.
+        """Run `work` until it returns or `stop` is called; afterwards `name` is free again.
 
-        Raises ValueError where a task of that name runs, RuntimeError after `stop`.
+        Raises ValueError if a task of that name runs, RuntimeError after `stop`.
         """
         if self._stopping:
             raise RuntimeError(f"task {name!r} cannot start: the daemon is stopping")
@@ -78,9 +78,9 @@ class TaskSupervisor:
         *,
         first_after_seconds: float | None = None,
     ) -> None:
-        """Run `action` again and again: a pause of the period before each (or, before the first, another).
+        """Run `action` periodically, after a pause before each run (`first_after_seconds` before the first).
 
-        An action that fails is logged and counted; the next round comes as if it had not.
+        An action that fails is logged and counted, and runs again after the next pause.
         """
         statistics = self.statistics.setdefault(name, TaskStatistics())
 
@@ -95,24 +95,24 @@ class TaskSupervisor:
                         await outcome
                 except Exception:
                     statistics.failures += 1
-                    log.exception("%s failed; next in %.1f s", name, _seconds(period_seconds))
+                    log.exception("task round failed task=%s next_in_s=%.1f", name, _seconds(period_seconds))
 
         self.start(name, rounds)
 
     @property
     def names(self) -> list[str]:
-        """The tasks that run now."""
+        """Names of the tasks that run now."""
         return sorted(self._tasks)
 
     async def cancel(self, name: str) -> None:
-        """End one task and wait until it has ended; nothing where it does not run."""
+        """Cancel one task, if it runs, and wait until it has ended."""
         task = self._tasks.get(name)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def stop(self, timeout_seconds: float = 5.0) -> None:
-        """End all tasks and start no more; what does not end in time is left behind with a log line."""
+        """Cancel all tasks and start no more; a task that does not end in time is logged and abandoned."""
         self._stopping = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -120,7 +120,9 @@ class TaskSupervisor:
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=timeout_seconds)
             for task in late:
-                log.error("task %s did not end within %.1f s", task.get_name(), timeout_seconds)
+                log.error(
+                    "task abandoned, not ended in time task=%s limit_s=%.1f", task.get_name(), timeout_seconds
+                )
 
     async def _watch(self, name: str, work: Work, on_death: OnDeath, statistics: TaskStatistics) -> None:
         pause = _FIRST_PAUSE_SECONDS
@@ -133,12 +135,12 @@ class TaskSupervisor:
             except Exception as error:
                 statistics.failures += 1
                 if on_death is OnDeath.STOP_DAEMON:
-                    log.exception("task %s died; the daemon cannot go on without it", name)
+                    log.exception("task failed, stopping the daemon task=%s", name)
                     self._on_fatal(name, error)
                     return
                 if asyncio.get_running_loop().time() - began > _LONGEST_PAUSE_SECONDS:
-                    pause = _FIRST_PAUSE_SECONDS  # it had run well for a while: not the same trouble again
-                log.exception("task %s died; starting it again in %.1f s", name, pause)
+                    pause = _FIRST_PAUSE_SECONDS  # it had run well for a while: another failure
+                log.exception("task failed, restarting it task=%s restart_in_s=%.1f", name, pause)
             finally:
                 statistics.running = False
             await self._sleep(pause)

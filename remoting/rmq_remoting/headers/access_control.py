@@ -1,4 +1,4 @@
-"""Headers of users and access control lists (codes 3001 to 3010); who and what is in the bodies."""
+"""Headers of users and access control lists (codes 3001 to 3010); users and policies are in the bodies."""
 
 from __future__ import annotations
 

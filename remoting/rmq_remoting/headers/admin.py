@@ -1,4 +1,4 @@
-"""Headers of looking after a broker (codes 26, 315, 354, 355, 370, 902, 903)."""
+"""Headers of the administration of a broker (codes 26, 315, 354, 355, 370, 902, 903)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class GetBrokerConfigResponseHeader(Header):
 
 
 class ViewBrokerStatsDataRequestHeader(Header):
-    """315; the body of the answer is a BrokerStatsData."""
+    """315; the body of the response is a BrokerStatsData."""
 
     stats_key: str
     stats_name: str
 
 
 class RecallMessageRequestHeader(TopicHeader):
-    """370: takes back a delayed message that has not been delivered yet."""
+    """370: recalls a delayed message that has not been delivered yet."""
 
     producer_group: str | None = None
     recall_handle: str
@@ -35,7 +35,7 @@ class RecallMessageResponseHeader(Header):
 
 
 class AddBrokerRequestHeader(Header):
-    """902, to a container of several brokers: start one more."""
+    """902, to a container of several brokers: start another one."""
 
     config_path: str | None = None
 

@@ -1,4 +1,4 @@
-"""What all typed headers share: out of a string map, into a string map."""
+"""The base of all typed headers: decoding from and encoding to a map of strings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..errors import HeaderError, shown
 
 
 class TypedHeader(Protocol):
-    """Any header, a `Header` or one of those that travel with every message and have a codec of their own."""
+    """Any header: a `Header`, or one of the hot path with a codec of its own."""
 
     def encode(self) -> dict[str, str]:
-        """The ext fields."""
+        """Encode the ext fields."""
 
 
 class Header(BaseModel):
@@ -30,9 +30,9 @@ class Header(BaseModel):
 
     @classmethod
     def decode(cls, ext_fields: Mapping[str, str]) -> Self:
-        """Read the header out of ext fields.
+        """Decode the header from ext fields.
 
-        Raises HeaderError naming the header and the field where one is missing or has a bad value.
+        Raises HeaderError, with header and field, for a missing field or an invalid value.
         """
         try:
             return cls.model_validate(ext_fields)
@@ -45,7 +45,7 @@ class Header(BaseModel):
             raise HeaderError(f"{cls.__name__}: {problems}") from error
 
     def encode(self) -> dict[str, str]:
-        """The ext fields of this header: absent values left out, booleans as `true` and `false`."""
+        """Encode the ext fields: absent values are omitted, booleans are `true` and `false`."""
         return {
             name: _text(value) for name, value in self.model_dump(by_alias=True, exclude_none=True).items()
         }

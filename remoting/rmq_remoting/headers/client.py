@@ -1,4 +1,4 @@
-"""Headers of what clients and brokers tell each other about clients (34, 35, 38, 40 to 42, 203, 307 …)."""
+"""Headers about clients: heartbeats, members, locks, running state (34, 35, 38, 40 to 42, 203, 307 …)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class HeartbeatRequestHeader(RpcHeader):
 
 
 class UnregisterClientRequestHeader(RpcHeader):
-    """35: a client leaves the groups that it names."""
+    """35: a client leaves the named groups."""
 
     client_id: str = Field(alias="clientID")
     consumer_group: str | None = None
@@ -22,7 +22,7 @@ class UnregisterClientRequestHeader(RpcHeader):
 
 
 class UnregisterClientResponseHeader(Header):
-    """Nothing to say."""
+    """An empty header."""
 
 
 class GetConsumerListByGroupRequestHeader(RpcHeader):
@@ -32,11 +32,11 @@ class GetConsumerListByGroupRequestHeader(RpcHeader):
 
 
 class GetConsumerListByGroupResponseHeader(Header):
-    """Nothing to say; the body is a GetConsumerListByGroupResponseBody."""
+    """An empty header; the body is a GetConsumerListByGroupResponseBody."""
 
 
 class NotifyConsumerIdsChangedRequestHeader(RpcHeader):
-    """40: a broker tells a consumer that its group has changed."""
+    """40: a broker notifies a consumer that the members of its group have changed."""
 
     consumer_group: str
 
@@ -50,23 +50,23 @@ class UnlockBatchMqRequestHeader(RpcHeader):
 
 
 class GetConsumerConnectionListRequestHeader(RpcHeader):
-    """203; the body of the answer is a ConsumerConnection."""
+    """203; the body of the response is a ConsumerConnection."""
 
     consumer_group: str
 
 
 class GetProducerConnectionListRequestHeader(RpcHeader):
-    """204; the body of the answer is a ProducerConnection."""
+    """204; the body of the response is a ProducerConnection."""
 
     producer_group: str
 
 
 class GetAllProducerInfoRequestHeader(Header):
-    """328; the body of the answer is a ProducerTableInfo."""
+    """328; the body of the response is a ProducerTableInfo."""
 
 
 class GetConsumerRunningInfoRequestHeader(RpcHeader):
-    """307, passed on by the broker to the client; the body of the answer is a ConsumerRunningInfo."""
+    """307, forwarded by the broker to the client; the body of the response is a ConsumerRunningInfo."""
 
     client_id: str
     consumer_group: str
@@ -74,7 +74,7 @@ class GetConsumerRunningInfoRequestHeader(RpcHeader):
 
 
 class ConsumeMessageDirectlyResultRequestHeader(TopicHeader):
-    """309, passed on by the broker to the client with the message; answered ConsumeMessageDirectlyResult."""
+    """309, forwarded by the broker to the client with the message; answered ConsumeMessageDirectlyResult."""
 
     client_id: str | None = None
     consumer_group: str

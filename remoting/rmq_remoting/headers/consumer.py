@@ -10,7 +10,7 @@ from .rpc import RpcHeader, TopicHeader
 
 
 class ConsumerSendMsgBackRequestHeader(RpcHeader):
-    """36: a consumer could not handle a message; it is to come again after a delay of that level."""
+    """36: a consumer could not process a message, which is to be redelivered after a delay of that level."""
 
     delay_level: Int32
     group: str
@@ -22,7 +22,7 @@ class ConsumerSendMsgBackRequestHeader(RpcHeader):
 
 
 class GetSubscriptionGroupConfigRequestHeader(RpcHeader):
-    """352; the body of the answer is a SubscriptionGroupConfig."""
+    """352; the body of the response is a SubscriptionGroupConfig."""
 
     group: str
 
@@ -35,7 +35,7 @@ class DeleteSubscriptionGroupRequestHeader(RpcHeader):
 
 
 class UpdateGroupForbiddenRequestHeader(TopicHeader):
-    """353; the body of the answer is a GroupForbidden. Without `readable` nothing is changed."""
+    """353; the body of the response is a GroupForbidden. Without `readable` nothing changes."""
 
     group: str
     readable: bool | None = None
@@ -43,7 +43,7 @@ class UpdateGroupForbiddenRequestHeader(TopicHeader):
 
 
 class GetConsumeStatsRequestHeader(TopicHeader):
-    """208; the body of the answer is a ConsumeStats. `topic_list` is several topics, separated by `;`."""
+    """208; the body of the response is a ConsumeStats. `topic_list` is several topics, separated by `;`."""
 
     consumer_group: str
     topic: str | None = None
@@ -51,39 +51,39 @@ class GetConsumeStatsRequestHeader(TopicHeader):
 
 
 class GetConsumeStatsInBrokerHeader(Header):
-    """317; the body of the answer is a ConsumeStatsList."""
+    """317; the body of the response is a ConsumeStatsList."""
 
     order: bool = Field(default=False, alias="isOrder")
 
 
 class QueryTopicConsumeByWhoRequestHeader(TopicHeader):
-    """300; the body of the answer is a GroupList."""
+    """300; the body of the response is a GroupList."""
 
     topic: str
 
 
 class QueryTopicsByConsumerRequestHeader(RpcHeader):
-    """343; the body of the answer is a TopicList."""
+    """343; the body of the response is a TopicList."""
 
     group: str
 
 
 class QuerySubscriptionByConsumerRequestHeader(TopicHeader):
-    """345; the body of the answer is a QuerySubscriptionResponseBody."""
+    """345; the body of the response is a QuerySubscriptionResponseBody."""
 
     group: str
     topic: str | None = None
 
 
 class QueryConsumeTimeSpanRequestHeader(TopicHeader):
-    """303; the body of the answer is a QueryConsumeTimeSpanBody."""
+    """303; the body of the response is a QueryConsumeTimeSpanBody."""
 
     group: str
     topic: str
 
 
 class GetConsumerStatusRequestHeader(TopicHeader):
-    """223, and 221 from the broker to a client; the body of the answer is a GetConsumerStatusBody."""
+    """223, and 221 from the broker to a client; the body of the response is a GetConsumerStatusBody."""
 
     client_addr: str | None = None
     group: str

@@ -1,6 +1,6 @@
-"""Headers of the controller, which chooses masters (codes 1001 to 1013).
+"""Headers of the controller, which elects masters (codes 1001 to 1013).
 
-`invoke_time` is when the request was made, in ms since 1970.
+`invoke_time` is the time of the request in ms since 1970.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class AlterSyncStateSetRequestHeader(Header):
 
 
 class AlterSyncStateSetResponseHeader(Header):
-    """The epoch of the new set."""
+    """The epoch of the new SyncStateSet."""
 
     new_sync_state_set_epoch: Int32 = 0
 
 
 class ElectMasterRequestHeader(Header):
-    """1002; `designate_elect` says that it must be this broker."""
+    """1002; with `designate_elect` only this broker may be elected."""
 
     broker_id: Int64 = -1
     broker_name: str = ""
@@ -56,7 +56,7 @@ class RegisterBrokerToControllerRequestHeader(Header):
 
 
 class RegisterBrokerToControllerResponseHeader(Header):
-    """Who is master now; the body is a SyncStateSet."""
+    """The current master; the body is a SyncStateSet."""
 
     broker_name: str | None = None
     cluster_name: str | None = None
@@ -73,7 +73,7 @@ class GetReplicaInfoRequestHeader(Header):
 
 
 class GetReplicaInfoResponseHeader(Header):
-    """Who is master; the body is a SyncStateSet."""
+    """The current master; the body is a SyncStateSet."""
 
     master_address: str | None = None
     master_broker_id: Int64 | None = None
@@ -117,7 +117,7 @@ class GetNextBrokerIdRequestHeader(Header):
 
 
 class GetNextBrokerIdResponseHeader(Header):
-    """The id that a new broker may apply for."""
+    """The id for which a new broker may apply."""
 
     broker_name: str | None = None
     cluster_name: str | None = None
@@ -134,7 +134,7 @@ class ApplyBrokerIdRequestHeader(Header):
 
 
 class ApplyBrokerIdResponseHeader(Header):
-    """The id is the broker's."""
+    """Confirmation that the id belongs to the broker."""
 
     broker_name: str | None = None
     cluster_name: str | None = None

@@ -7,7 +7,7 @@ from .base import Header
 
 
 class ExchangeHAInfoRequestHeader(Header):
-    """906: a slave asks its master where to replicate from, or a master tells."""
+    """906: a slave asks its master for the address to replicate from, or a master announces it."""
 
     master_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -15,7 +15,7 @@ class ExchangeHAInfoRequestHeader(Header):
 
 
 class ExchangeHAInfoResponseHeader(Header):
-    """The master's answer."""
+    """The master's addresses and flushed offset."""
 
     master_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -23,6 +23,6 @@ class ExchangeHAInfoResponseHeader(Header):
 
 
 class ResetMasterFlushOffsetHeader(Header):
-    """908: a slave's idea of how far its master has flushed."""
+    """908: sets the offset to which a slave believes that its master has flushed."""
 
     master_flush_offset: Int64

@@ -24,7 +24,7 @@ class RegisterBrokerRequestHeader(Header):
 
 
 class RegisterBrokerResponseHeader(Header):
-    """Who the master is, for a slave; the body may be a KVTable of order topics."""
+    """The master's addresses, for a slave; the body may be a KVTable of order topics."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -40,7 +40,7 @@ class UnRegisterBrokerRequestHeader(Header):
 
 
 class BrokerHeartbeatRequestHeader(Header):
-    """904: keeps a registration alive; also tells a controller how far the broker is."""
+    """904: keeps a registration alive, and reports the broker's offsets to a controller."""
 
     broker_addr: str
     broker_id: Int64 | None = None
@@ -63,13 +63,13 @@ class QueryDataVersionRequestHeader(Header):
 
 
 class QueryDataVersionResponseHeader(Header):
-    """Whether the broker has to register again; the body is the known DataVersion."""
+    """Whether the broker must register again; the body is the known DataVersion."""
 
     changed: bool
 
 
 class GetRouteInfoRequestHeader(TopicHeader):
-    """105; the body of the answer is a TopicRouteData."""
+    """105; the body of the response is a TopicRouteData."""
 
     accept_standard_json_only: bool | None = None
     topic: str
@@ -108,7 +108,7 @@ class WipeWritePermOfBrokerRequestHeader(Header):
 
 
 class WipeWritePermOfBrokerResponseHeader(Header):
-    """How many topics lost their write permission."""
+    """The number of topics that lost their write permission."""
 
     wipe_topic_count: Int32
 
@@ -120,7 +120,7 @@ class AddWritePermOfBrokerRequestHeader(Header):
 
 
 class AddWritePermOfBrokerResponseHeader(Header):
-    """How many topics got their write permission back."""
+    """The number of topics whose write permission was restored."""
 
     add_topic_count: Int32
 
@@ -154,20 +154,20 @@ class DeleteKVConfigRequestHeader(Header):
 
 
 class GetKVListByNamespaceRequestHeader(Header):
-    """219; the body of the answer is a KVTable."""
+    """219; the body of the response is a KVTable."""
 
     namespace: str
 
 
 class GetBrokerMemberGroupRequestHeader(Header):
-    """901; the body of the answer is a GetBrokerMemberGroupResponseBody."""
+    """901; the body of the response is a GetBrokerMemberGroupResponseBody."""
 
     broker_name: str
     cluster_name: str
 
 
 class NotifyMinBrokerIdChangeRequestHeader(Header):
-    """905: tells the brokers of a group that another one has the smallest id among them now."""
+    """905: notifies the brokers of one name that the smallest live broker id among them has changed."""
 
     broker_name: str | None = None
     ha_broker_addr: str | None = None

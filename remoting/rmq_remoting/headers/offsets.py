@@ -22,13 +22,13 @@ class QueryConsumerOffsetRequestHeader(TopicHeader):
 
 
 class QueryConsumerOffsetResponseHeader(Header):
-    """The next offset that the group wants."""
+    """The next offset that the group will consume."""
 
     offset: Int64
 
 
 class UpdateConsumerOffsetRequestHeader(TopicHeader):
-    """15: sets the next offset that the group wants."""
+    """15: sets the next offset that the group will consume."""
 
     commit_offset: Int64
     consumer_group: str
@@ -37,11 +37,11 @@ class UpdateConsumerOffsetRequestHeader(TopicHeader):
 
 
 class UpdateConsumerOffsetResponseHeader(Header):
-    """Nothing to say."""
+    """An empty header."""
 
 
 class BoundaryType(StrEnum):
-    """Which of several messages of the same time is meant: the first or the last."""
+    """Selects the first or the last of several messages with the same store time."""
 
     LOWER = "LOWER"
     UPPER = "UPPER"
@@ -54,7 +54,7 @@ def _boundary(value: Any) -> BoundaryType:
 class SearchOffsetRequestHeader(TopicHeader):
     """29: the offset of the first (or last) message that was stored at that time (ms) or later."""
 
-    # As Apache reads it: whatever is not "upper" means the lower boundary.
+    # As in Apache: any value but "upper" means the lower boundary.
     boundary_type: Annotated[BoundaryType, BeforeValidator(_boundary)] | None = None
     queue_id: Int32
     timestamp: Int64
@@ -68,7 +68,7 @@ class SearchOffsetResponseHeader(Header):
 
 
 class GetMaxOffsetRequestHeader(TopicHeader):
-    """30; `committed` leaves out what a synchronous flush has not reached yet."""
+    """30; `committed` excludes messages that a synchronous flush has not reached yet."""
 
     committed: bool = True
     queue_id: Int32
@@ -76,7 +76,7 @@ class GetMaxOffsetRequestHeader(TopicHeader):
 
 
 class GetMaxOffsetResponseHeader(Header):
-    """The next offset that a message will get."""
+    """The offset of the next message to be stored."""
 
     offset: Int64
 
@@ -89,7 +89,7 @@ class GetMinOffsetRequestHeader(TopicHeader):
 
 
 class GetMinOffsetResponseHeader(Header):
-    """The offset of the oldest message that is still there."""
+    """The offset of the oldest message in the queue."""
 
     offset: Int64
 
@@ -102,13 +102,13 @@ class GetEarliestMsgStoretimeRequestHeader(TopicHeader):
 
 
 class GetEarliestMsgStoretimeResponseHeader(Header):
-    """When the oldest message was stored, in ms since 1970; -1 if there is none."""
+    """The store time of the oldest message in ms since 1970; -1 if there is none."""
 
     timestamp: Int64
 
 
 class ResetOffsetRequestHeader(TopicHeader):
-    """222, and 220 from the broker to clients: go to the offset, or else to the time; queue -1 means all."""
+    """222, and 220 from broker to clients: reset to the offset, or else to the time; queue -1 means all."""
 
     force: bool = Field(default=False, alias="isForce")
     group: str
@@ -119,7 +119,7 @@ class ResetOffsetRequestHeader(TopicHeader):
 
 
 class QueryCorrectionOffsetHeader(TopicHeader):
-    """308; the body of the answer is a QueryCorrectionOffsetBody. Filter groups are separated by commas."""
+    """308; the body of the response is a QueryCorrectionOffsetBody. Filter groups are separated by commas."""
 
     compare_group: str
     filter_groups: str | None = None
@@ -127,7 +127,7 @@ class QueryCorrectionOffsetHeader(TopicHeader):
 
 
 class CloneGroupOffsetRequestHeader(RpcHeader):
-    """314: gives a group the offsets of another one."""
+    """314: copies the offsets of a group to another one."""
 
     destination_group: str = Field(alias="destGroup")
     offline: bool = False

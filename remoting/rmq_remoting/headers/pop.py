@@ -1,6 +1,6 @@
 """Headers of POP consumption (codes 200050 to 200055); all times are ms.
 
-Those that travel with every message have codecs of their own. Source: Apache RocketMQ 5.3.3,
+Those of the hot path have codecs of their own. Source: Apache RocketMQ 5.3.3,
 PopMessageRequestHeader, AckMessageRequestHeader and so on.
 """
 
@@ -44,7 +44,7 @@ _ANSWER_INTEGERS: Final[IntegerFields] = (
 
 @dataclass(slots=True, kw_only=True)
 class PopMessageRequestHeader:
-    """200050; queue -1 means any, `init_mode` 0 starts a new group at the oldest message, 1 at the newest."""
+    """200050; queue -1 means any; `init_mode` 0 starts a new group at the oldest message, 1 at the newest."""
 
     consumer_group: str
     topic: str
@@ -62,7 +62,7 @@ class PopMessageRequestHeader:
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> PopMessageRequestHeader:
-        """Read the header out of ext fields. Raises HeaderError."""
+        """Decode the header from ext fields. Raises HeaderError."""
         get = fields.get
         try:
             header = cls(
@@ -94,7 +94,7 @@ class PopMessageRequestHeader:
         return header
 
     def encode(self) -> dict[str, str]:
-        """The ext fields."""
+        """Encode the ext fields."""
         fields = {
             "consumerGroup": self.consumer_group,
             "topic": self.topic,
@@ -117,7 +117,7 @@ class PopMessageRequestHeader:
 
 @dataclass(slots=True, kw_only=True)
 class PopMessageResponseHeader:
-    """What was popped; the infos are lists that the message properties' receipts are made of."""
+    """The response to a pop; clients build the messages' receipts from the lists in the infos."""
 
     invisible_time_ms: int = 0
     pop_time: int = 0
@@ -129,7 +129,7 @@ class PopMessageResponseHeader:
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> PopMessageResponseHeader:
-        """Read the header out of ext fields. Raises HeaderError."""
+        """Decode the header from ext fields. Raises HeaderError."""
         get = fields.get
         try:
             return cls(
@@ -145,7 +145,7 @@ class PopMessageResponseHeader:
             raise _answer_error("PopMessageResponseHeader", fields) from error
 
     def encode(self) -> dict[str, str]:
-        """The ext fields."""
+        """Encode the ext fields."""
         fields = {
             "invisibleTime": str(self.invisible_time_ms),
             "popTime": str(self.pop_time),
@@ -173,7 +173,7 @@ class AckMessageRequestHeader:
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> AckMessageRequestHeader:
-        """Read the header out of ext fields. Raises HeaderError."""
+        """Decode the header from ext fields. Raises HeaderError."""
         try:
             header = cls(
                 consumer_group=fields["consumerGroup"],
@@ -190,7 +190,7 @@ class AckMessageRequestHeader:
         return header
 
     def encode(self) -> dict[str, str]:
-        """The ext fields."""
+        """Encode the ext fields."""
         fields = {
             "consumerGroup": self.consumer_group,
             "topic": self.topic,
@@ -215,7 +215,7 @@ class ChangeInvisibleTimeRequestHeader:
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> ChangeInvisibleTimeRequestHeader:
-        """Read the header out of ext fields. Raises HeaderError."""
+        """Decode the header from ext fields. Raises HeaderError."""
         try:
             header = cls(
                 consumer_group=fields["consumerGroup"],
@@ -237,7 +237,7 @@ class ChangeInvisibleTimeRequestHeader:
         return header
 
     def encode(self) -> dict[str, str]:
-        """The ext fields."""
+        """Encode the ext fields."""
         fields = {
             "consumerGroup": self.consumer_group,
             "topic": self.topic,
@@ -259,7 +259,7 @@ class ChangeInvisibleTimeResponseHeader:
 
     @classmethod
     def decode(cls, fields: Mapping[str, str]) -> ChangeInvisibleTimeResponseHeader:
-        """Read the header out of ext fields. Raises HeaderError."""
+        """Decode the header from ext fields. Raises HeaderError."""
         get = fields.get
         try:
             return cls(
@@ -271,7 +271,7 @@ class ChangeInvisibleTimeResponseHeader:
             raise _answer_error("ChangeInvisibleTimeResponseHeader", fields) from error
 
     def encode(self) -> dict[str, str]:
-        """The ext fields."""
+        """Encode the ext fields."""
         return {
             "invisibleTime": str(self.invisible_time_ms),
             "popTime": str(self.pop_time),
@@ -289,7 +289,7 @@ class PeekMessageRequestHeader(TopicHeader):
 
 
 class NotificationRequestHeader(TopicHeader):
-    """200054: answer when there is something to pop, or after `poll_time_ms`."""
+    """200054: respond when there are messages to pop, or after `poll_time_ms`."""
 
     attempt_id: str | None = None
     born_time: Int64 = 0
@@ -301,7 +301,7 @@ class NotificationRequestHeader(TopicHeader):
 
 
 class NotificationResponseHeader(Header):
-    """Whether there is something, or too many are waiting already."""
+    """Whether there are messages, or too many requests are held already."""
 
     has_msg: bool = False
     polling_full: bool = False
@@ -316,7 +316,7 @@ class PollingInfoRequestHeader(TopicHeader):
 
 
 class PollingInfoResponseHeader(Header):
-    """How many polls are waiting."""
+    """The number of held pops."""
 
     polling_num: Int32 = 0
 

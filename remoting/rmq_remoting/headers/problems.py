@@ -1,4 +1,4 @@
-"""What is wrong with a header that has a codec of its own: found out only when it could not be read."""
+"""Errors of headers with a codec of their own: determined only after decoding has failed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ..errors import HeaderError, shown
 
-# Names of integers, and the least and the largest that each can be.
+# Names of integer fields, with their least and largest value.
 IntegerFields = Sequence[tuple[Sequence[str], int, int]]
 
 
@@ -17,7 +17,7 @@ def header_error(
     integers: IntegerFields,
     optional: Collection[str] = (),
 ) -> HeaderError:
-    """All problems at once; `texts` are required, of the integers those that are not optional."""
+    """Return an error with all problems; `texts` are required, and so are integers that are not optional."""
     problems = [f"required field {name} is missing" for name in texts if name not in fields]
     for names, lowest, highest in integers:
         for name in names:

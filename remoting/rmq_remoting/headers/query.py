@@ -1,4 +1,4 @@
-"""Headers of looking messages up (codes 12, 33, 321)."""
+"""Headers of queries for messages (codes 12, 33, 321)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..integers import Int32, Int64
 from .base import Header
 from .rpc import TopicHeader
 
-# An ext field of 12 that is in no header: `true` if the key is a unique key.
+# An ext field of 12 that is not part of its header: `true` if the key is a unique key.
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 
 
 class QueryMessageRequestHeader(TopicHeader):
-    """12: messages with a key, stored between two times (ms)."""
+    """12: query messages with a key, stored between two times (ms)."""
 
     begin_timestamp: Int64
     end_timestamp: Int64
@@ -25,25 +25,25 @@ class QueryMessageRequestHeader(TopicHeader):
 
 
 class QueryMessageResponseHeader(Header):
-    """How far the index has come; the body is the stored messages one after the other."""
+    """The progress of the index; the body is the stored messages, one after the other."""
 
     index_last_update_physical_offset: Int64 = Field(alias="indexLastUpdatePhyoffset")
     index_last_update_timestamp: Int64
 
 
 class ViewMessageRequestHeader(Header):
-    """33: the message at a physical offset of the commit log."""
+    """33: fetch the message at a physical offset of the commit log."""
 
     offset: Int64
     topic: str | None = None
 
 
 class ViewMessageResponseHeader(Header):
-    """Nothing to say; the body is the stored message."""
+    """An empty header; the body is the stored message."""
 
 
 class QueryConsumeQueueRequestHeader(TopicHeader):
-    """321; the body of the answer is a QueryConsumeQueueResponseBody."""
+    """321; the body of the response is a QueryConsumeQueueResponseBody."""
 
     consumer_group: str | None = None
     count: Int32 = 0

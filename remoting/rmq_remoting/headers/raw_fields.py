@@ -1,4 +1,4 @@
-"""Ext fields as they come in binary headers: where a field is, without decoding the others."""
+"""Ext fields of binary headers as bytes: positions of fields, without decoding the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 
 def places_of(names: Collection[bytes], raw: bytes) -> list[int]:
-    """Where in a well-formed map these fields begin, as often as they occur."""
+    """Return the positions of these fields in a well-formed map, one for each occurrence."""
     places = []
     at, end = 0, len(raw)
     while at < end:

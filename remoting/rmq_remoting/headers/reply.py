@@ -1,4 +1,4 @@
-"""Header of a reply on its way from the broker to who asked (code 326)."""
+"""Header of a reply that the broker forwards to the requesting client (code 326)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .rpc import TopicHeader
 
 
 class ReplyMessageRequestHeader(TopicHeader):
-    """326: the fields of the send request that the reply came in, and its hosts as `host:port`."""
+    """326: the fields of the send request with the reply, and its hosts as `host:port`."""
 
     born_host: str
     born_timestamp: Int64

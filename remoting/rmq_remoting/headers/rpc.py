@@ -1,7 +1,7 @@
-"""What nearly every request may carry beside its own fields (Apache RocketMQ 5.3.3, RpcRequestHeader).
+"""Fields that nearly every request may have beside its own (Apache RocketMQ 5.3.3, RpcRequestHeader).
 
-The headers of this package require what Apache's do, unless they have a value of their own for it: Apache
-notes a missing field in its log and goes on with that value, so clients get away with leaving it out.
+A field is required here if Apache's header requires it, unless the field has a default there. Apache logs a
+missing field and continues with its default, so clients may omit it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from .base import Header
 
 
 class RpcHeader(Header):
-    """Names of two letters on the wire: where a request belongs.
+    """The destination of a request; the names have two to four letters on the wire.
 
-    `namespaced` says that names have the namespace in them already; `broker_name` is the broker that a proxy
-    (or a static topic) means; `oneway` that no answer is expected.
+    `namespaced`: names contain the namespace already. `broker_name`: the broker that a proxy or a static
+    topic addresses. `oneway`: no response is expected.
     """
 
     broker_name: str | None = Field(default=None, alias="bname")
@@ -25,6 +25,6 @@ class RpcHeader(Header):
 
 
 class TopicHeader(RpcHeader):
-    """A request about a topic; `logical` says that queue ids are those of a static topic's mapping."""
+    """A request about a topic; with `logical` its queue ids are those of a static topic's mapping."""
 
     logical: bool | None = Field(default=None, alias="lo")

@@ -33,13 +33,13 @@ class DeleteTopicRequestHeader(TopicHeader):
 
 
 class GetTopicConfigRequestHeader(TopicHeader):
-    """351; the body of the answer is a TopicConfigAndQueueMapping."""
+    """351; the body of the response is a TopicConfigAndQueueMapping."""
 
     topic: str
 
 
 class GetTopicStatsInfoRequestHeader(TopicHeader):
-    """202; the body of the answer is a TopicStatsTable."""
+    """202; the body of the response is a TopicStatsTable."""
 
     topic: str
 

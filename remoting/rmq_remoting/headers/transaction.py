@@ -21,11 +21,11 @@ class EndTransactionRequestHeader(RpcHeader):
 
 
 class EndTransactionResponseHeader(Header):
-    """Nothing to say."""
+    """An empty header."""
 
 
 class CheckTransactionStateRequestHeader(RpcHeader):
-    """39: a broker asks a producer what became of a half message, which is the body."""
+    """39: a broker asks a producer for the outcome of a transaction; the half message is the body."""
 
     commit_log_offset: Int64
     msg_id: str | None = None
@@ -45,7 +45,7 @@ class CheckTransactionStateResponseHeader(Header):
 
 
 class ResumeCheckHalfMessageRequestHeader(Header):
-    """323: ask the producer again about a half message that was given up."""
+    """323: resume the checks of a half message that the broker had given up."""
 
     msg_id: str | None = None
     topic: str | None = None

@@ -25,7 +25,7 @@ _BINARY: Final = Serialization.BINARY
 
 
 def decode_header(data: bytes, start: int, end: int, body: bytes) -> RemotingCommand:
-    """Read the header at data[start:end]; the ext fields stay bytes until somebody asks for them."""
+    """Decode the header at data[start:end]; the ext fields stay bytes until their first access."""
     if end - start < _FIXED_SIZE + 4:
         raise HeaderDecodeError(f"binary header of {end - start} bytes is too short")
     code, language, version, opaque, flag, remark_length = _unpack_fixed(data, start)
@@ -45,7 +45,7 @@ def decode_header(data: bytes, start: int, end: int, body: bytes) -> RemotingCom
 
 
 def decode_ext_fields(raw: bytes) -> dict[str, str]:
-    """The string map. As in Apache's reader an empty value counts as absent, the last of equal keys wins."""
+    """Decode the string map. As in Apache's, an empty value counts as absent, the last of equal keys wins."""
     fields: dict[str, str] = {}
     position, end = 0, len(raw)
     try:
@@ -75,7 +75,7 @@ RemotingCommand.decode_raw_ext = staticmethod(decode_ext_fields)
 
 
 def encode_ext_fields(fields: dict[str, str]) -> bytes:
-    """The map as bytes, in the order of the dict."""
+    """Encode the map, in the order of the dict."""
     parts: list[bytes] = []
     for key, value in fields.items():
         key_bytes, value_bytes = key.encode(), value.encode()
@@ -84,7 +84,7 @@ def encode_ext_fields(fields: dict[str, str]) -> bytes:
 
 
 def encode_header(command: RemotingCommand) -> bytes:
-    """The header's bytes; a code over 16 bits cannot be written (ValueError): use JSON for it."""
+    """Encode the header. Raises ValueError for a code of more than 16 bits: use JSON for it."""
     if not MIN_BINARY_CODE <= command.code <= MAX_BINARY_CODE:
         raise ValueError(f"code {command.code} does not fit a binary header")
     remark = command.remark.encode() if command.remark else b""

@@ -18,7 +18,7 @@ _INT32_LIMIT: Final = 1 << 31
 
 
 def decode_header(data: bytes, body: bytes) -> RemotingCommand:
-    """Read a JSON header."""
+    """Decode a JSON header."""
     try:
         fields = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -56,7 +56,7 @@ def decode_header(data: bytes, body: bytes) -> RemotingCommand:
 
 
 def encode_header(command: RemotingCommand) -> bytes:
-    """Write a JSON header, keys in the order of Apache's writer."""
+    """Encode a JSON header, keys in the order of Apache's writer."""
     fields: dict[str, object] = {"code": command.code}
     if command.has_ext_fields:
         fields["extFields"] = command.ext_fields
@@ -71,10 +71,10 @@ def encode_header(command: RemotingCommand) -> bytes:
 
 
 def _text(value: object) -> str:
-    """A non-string value of a lenient writer, as the text that Apache's reader would make of it."""
+    """Return a value that is not a string as the text that Apache's reader makes of it."""
     if isinstance(value, str):
         return value
     try:
         return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError as error:  # the reader nests deeper than the writer
-        raise HeaderDecodeError(f"a value of the header cannot be: {error}") from error
+    except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it writes
+        raise HeaderDecodeError(f"a value of the header cannot be read as text: {error}") from error

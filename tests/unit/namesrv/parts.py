@@ -1,4 +1,4 @@
-"""Parts of a name server for its unit tests: a clock, tables put together, a broker's registration."""
+"""Parts of a name server for its unit tests: a clock, connected tables, a broker's registration."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Clock:
 
 
 def settings(**keys: object) -> NamesrvSettings:
-    """Settings by Apache's keys, the rest with defaults."""
+    """Return settings by Apache's keys, the others with their defaults."""
     return NamesrvSettings.model_validate(keys)
 
 
 def identity(name: str = "broker-a", broker_id: int = 0, **others: object) -> BrokerIdentity:
-    """A broker of DefaultCluster; its address is made of name and id unless it is given."""
+    """Return a broker of DefaultCluster; by default its address consists of name and id."""
     members: dict[str, object] = {
         "cluster": "DefaultCluster",
         "address": f"{name}-{broker_id}:10911",
@@ -55,7 +55,7 @@ def registered(
     state_version: int = 0,
     mappings: Mapping[str, TopicQueueMappingInfo] | None = None,
 ) -> RegisteredTopics:
-    """What a broker registers: by default its own topic, its cluster's and TopicTest."""
+    """Return a registration: by default of the broker's own topic, its cluster's and TopicTest."""
     return RegisteredTopics(
         DataVersion(counter=counter, state_version=state_version, timestamp=1_700_000_000_000),
         {"DefaultCluster": EIGHT_QUEUES, "TopicTest": EIGHT_QUEUES} if topics is None else topics,
@@ -64,7 +64,7 @@ def registered(
 
 
 class Tables:
-    """The tables of a name server and what changes them, without connections and timers."""
+    """The tables of a name server and its registry, without connections and timers."""
 
     def __init__(self, **keys: object) -> None:
         self.clock = Clock()
@@ -81,32 +81,32 @@ class Tables:
     def register(
         self,
         broker: BrokerIdentity,
-        what: RegisteredTopics | None = None,
+        topics: RegisteredTopics | None = None,
         connection: Connection | None = None,
         fingerprint: bytes = b"",
     ) -> MasterOf:
-        """A whole registration."""
-        steps = self.registry.register(broker, connection, what or registered(), fingerprint)
+        """Run a registration to its end."""
+        steps = self.registry.register(broker, connection, topics or registered(), fingerprint)
         return run_to_end(steps)
 
     def numbers(self, topic: str, name: str = "broker-a") -> QueueNumbers | None:
-        """What the routes have of a topic on a broker name."""
+        """Return the numbers of a topic's queues on a broker name."""
         route = self.routes.get(topic)
         queues = None if route is None else route.queues.get(name)
         return None if queues is None else queues.numbers
 
     def perm(self, topic: str, name: str = "broker-a") -> int | None:
-        """The permission of a topic on a broker name."""
+        """Return the permission of a topic on a broker name."""
         numbers = self.numbers(topic, name)
         return None if numbers is None else numbers.perm
 
     def route(self, topic: str, **options: object) -> dict[str, object] | None:
-        """The answer to a client that asks for the topic's route."""
+        """Return the decoded response to a route request."""
         body = self.bodies.get(topic, standard=True, **options)  # type: ignore[arg-type]
         return None if body is None else orjson.loads(body)
 
     def addresses(self, topic: str) -> dict[str, dict[str, str]]:
-        """The brokers' addresses in that answer, by broker name and id."""
+        """Return the brokers' addresses in that response, by broker name and id."""
         answer = self.route(topic)
         assert answer is not None
         brokers = answer["brokerDatas"]

@@ -13,7 +13,7 @@ def group(name: str = "broker-a", cluster: str = "C1", **addresses: str) -> Brok
     return BrokerGroup(cluster, name, by_id)
 
 
-def test_both_encodings_are_apaches() -> None:
+def test_both_encodings_equal_apaches() -> None:
     example = json_file("protocol/bodies.json")["BrokerData"]["examples"][0]["json"]
     broker = BrokerGroup("DefaultCluster", "broker-a", {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"})
     plain, standard = broker.encoded
@@ -35,7 +35,7 @@ def test_the_smallest_id_acts_as_the_missing_master(
     assert BrokerGroup("C1", "broker-a", addresses).acting.addresses == acting
 
 
-def test_a_table_knows_groups_and_clusters() -> None:
+def test_a_table_lists_groups_and_clusters() -> None:
     table = BrokerTable()
     table.put(group("broker-b", _0="b:1"))
     table.put(group("broker-a", _0="a:1", _1="a:2"))
@@ -48,7 +48,7 @@ def test_a_table_knows_groups_and_clusters() -> None:
     assert "C2" not in table.clusters()
 
 
-def test_the_version_grows_with_changes_only() -> None:
+def test_the_version_increases_only_with_changes() -> None:
     table = BrokerTable()
     table.put(group(_0="a:1"))
     version = table.version

@@ -1,4 +1,4 @@
-"""The name server's settings against Apache's."""
+"""The name server's settings, compared with Apache's."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def test_no_default_is_refused() -> None:
         assert not rule.values.match(defaults.get(rule.key, known_keys()[rule.key].default)), rule.key
 
 
-def test_files_are_kept_at_home() -> None:
+def test_files_are_in_the_home_folder() -> None:
     assert NamesrvSettings().kv_config_path == Path.home() / "namesrv" / "kvConfig.json"
 
 
-def test_what_cannot_be_changed_remotely() -> None:
+def test_protected_keys_include_paths() -> None:
     assert NamesrvSettings().protected_keys == {
         "configBlackList",
         "configStorePath",

@@ -12,7 +12,7 @@ from rmq_namesrv.kv_config import KvConfig, KvConfigError
 from rmq_remoting.daemon.atomic_file import replace_file
 
 
-async def test_what_is_put_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_changes_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "namesrv" / "kvConfig.json"
     first = KvConfig(path)
     first.load()
@@ -33,9 +33,7 @@ async def test_what_is_put_is_there_after_a_restart(tmp_path: Path) -> None:
     assert third.get("nowhere", "k") is None
 
 
-async def test_changes_that_come_together_share_a_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_concurrent_changes_share_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[bytes] = []
 
     def counted(path: Path, content: bytes, *, keep_backup: bool) -> None:
@@ -51,7 +49,7 @@ async def test_changes_that_come_together_share_a_write(
     assert again.table("n") == {str(number): "v" for number in range(50)}
 
 
-async def test_a_disk_that_fails_is_told_and_the_next_change_tries_again(tmp_path: Path) -> None:
+async def test_a_failed_write_is_reported_and_retried_with_the_next_change(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.write_text("a file where a folder should be")
     config = KvConfig(folder / "kvConfig.json")
@@ -66,14 +64,14 @@ async def test_a_disk_that_fails_is_told_and_the_next_change_tries_again(tmp_pat
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"configTable":{"n":7}}'])
-def test_a_damaged_file_is_refused_with_what_to_do(tmp_path: Path, content: str) -> None:
+def test_a_damaged_file_is_refused_with_a_remedy(tmp_path: Path, content: str) -> None:
     path = tmp_path / "kvConfig.json"
     path.write_text(content)
-    with pytest.raises(KvConfigError, match=r"kvConfig\.json cannot be read: .* mend or remove"):
+    with pytest.raises(KvConfigError, match=r"kvConfig\.json cannot be read: .* repair or remove"):
         KvConfig(path).load()
 
 
-def test_an_empty_table_of_apaches_is_fine(tmp_path: Path) -> None:
+def test_an_empty_table_of_apaches_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     path.write_text("{}")
     config = KvConfig(path)

@@ -1,4 +1,4 @@
-"""Who is alive, by a virtual clock."""
+"""Liveness of brokers, with a virtual clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.support.peers import Peer
 from tests.unit.namesrv.parts import Clock, identity
 
 
-def test_a_broker_is_silent_after_its_timeout_and_not_before() -> None:
+def test_a_broker_is_silent_only_after_its_timeout() -> None:
     clock = Clock()
     live = LiveBrokers(clock)
     patient, hasty = identity("patient"), identity("hasty", timeout_seconds=10.0)
@@ -17,22 +17,22 @@ def test_a_broker_is_silent_after_its_timeout_and_not_before() -> None:
     assert live.silent() == []
     clock.now += 1
     assert [broker.identity for broker in live.silent()] == [hasty]
-    assert live.heard_of(hasty.key)
+    assert live.record_heartbeat(hasty.key)
     assert live.silent() == []
     clock.now += 109
-    live.heard_of(hasty.key)
+    live.record_heartbeat(hasty.key)
     assert live.silent() == []
     clock.now += 0.5
     assert [broker.identity for broker in live.silent()] == [patient]
 
 
-def test_a_sign_of_life_of_a_stranger_is_none() -> None:
+def test_a_heartbeat_of_an_unknown_broker_is_ignored() -> None:
     live = LiveBrokers(Clock())
-    assert not live.heard_of(("DefaultCluster", "nobody:1"))
+    assert not live.record_heartbeat(("DefaultCluster", "nobody:1"))
     assert live.remove(("DefaultCluster", "nobody:1")) is None
 
 
-async def test_brokers_belong_to_the_connection_that_they_registered_over_last() -> None:
+async def test_brokers_belong_to_the_connection_of_their_last_registration() -> None:
     live = LiveBrokers(Clock())
     old, new = Peer().connection, Peer().connection
     first, second = identity("broker-a"), identity("broker-b")

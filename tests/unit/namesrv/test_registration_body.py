@@ -1,4 +1,4 @@
-"""Reading registrations: small, large, in pieces, compressed, damaged."""
+"""Decoding of registrations: small, large, in pieces, compressed, damaged."""
 
 from __future__ import annotations
 
@@ -72,18 +72,18 @@ def test_a_golden_body() -> None:
     assert checksum == examples["compressed_example"]["crc32"]
 
 
-def test_no_body_is_no_topics() -> None:
+def test_an_empty_body_has_no_topics() -> None:
     assert read(b"") == RegisteredTopics()
 
 
-def test_a_large_body_is_read_in_pieces() -> None:
+def test_a_large_body_is_decoded_in_pieces() -> None:
     body = body_of(large()).encode()
     assert len(body) > 8 * registration_body._PIECE_BYTES
     assert read(body) == RegisteredTopics(VERSION, expected(), {})
     assert pauses(body) > 10
 
 
-def test_apaches_reference_to_the_first_version_is_no_hindrance() -> None:
+def test_apaches_reference_to_the_first_version_is_resolved() -> None:
     body = body_of(large()).encode()
     version = VERSION.encode()
     assert body.count(version) == 2
@@ -113,18 +113,18 @@ def test_mappings_behind_a_large_table() -> None:
         {"A": {"topic_name": "A", "ReadQueueNums": 8, "write-queue-nums": 8}},
     ],
 )
-def test_spellings_that_fastjson_takes(topics: object) -> None:
+def test_fastjsons_spellings_are_accepted(topics: object) -> None:
     body = orjson.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": topics}})
     assert read(body).topics == {"A": EIGHT_QUEUES}
 
 
-def test_an_indented_body_is_read_as_a_whole() -> None:
+def test_an_indented_body_is_decoded_as_a_whole() -> None:
     body = orjson.dumps(orjson.loads(body_of(large(500)).encode()), option=orjson.OPT_INDENT_2)
     assert len(body) > registration_body._PIECE_BYTES
     assert read(body).topics == expected(500)
 
 
-def test_members_in_another_order_are_read_as_a_whole() -> None:
+def test_members_in_another_order_are_decoded_as_a_whole() -> None:
     table = {
         name: {"topicName": name, "perm": 6, "readQueueNums": 8, "writeQueueNums": 8, "attributes": {}}
         for name in map(str, range(2000))
@@ -151,7 +151,7 @@ def test_a_reference_in_place_of_a_topic() -> None:
     ),
     st.integers(40, 400),
 )
-def test_pieces_of_any_size_give_the_same(
+def test_the_size_of_pieces_does_not_matter(
     topics: dict[str, tuple[int, int, dict[str, str]]], piece_bytes: int
 ) -> None:
     configs = [
@@ -196,7 +196,7 @@ def test_a_large_damaged_body_is_refused() -> None:
             read(damaged)
 
 
-def test_checksums_are_pausing_and_right() -> None:
+def test_checksums_are_computed_with_pauses() -> None:
     body = bytes(range(256)) * 5000
     steps = checksum_and_fingerprint(body)
     assert sum(1 for _ in steps) == 5

@@ -1,4 +1,4 @@
-"""What brokers and operators do to routes, on a virtual clock."""
+"""Changes of routes by brokers and operators, with a virtual clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def leave(tables: Tables, *names: str) -> None:
 # --- registration ---
 
 
-def test_a_broker_brings_its_topics() -> None:
+def test_a_registration_adds_the_brokers_topics() -> None:
     tables = Tables()
     assert tables.register(identity()) == NO_MASTER
     assert tables.addresses("TopicTest") == {"broker-a": {"0": "broker-a-0:10911"}}
@@ -34,18 +34,18 @@ def test_a_broker_brings_its_topics() -> None:
     assert tables.numbers("TopicTest") == EIGHT_QUEUES
 
 
-def test_topics_change_with_the_version_only() -> None:
+def test_topics_change_only_with_the_version() -> None:
     tables = Tables()
     tables.register(identity(), registered({"T": EIGHT_QUEUES, "U": EIGHT_QUEUES}))
     tables.register(identity(), registered({"T": FOUR_QUEUES, "U": EIGHT_QUEUES, "V": FOUR_QUEUES}))
-    assert tables.numbers("T") == EIGHT_QUEUES, "the same version: what is there stays"
-    assert tables.numbers("V") == FOUR_QUEUES, "what is missing is brought in"
+    assert tables.numbers("T") == EIGHT_QUEUES, "the same version: existing topics are kept"
+    assert tables.numbers("V") == FOUR_QUEUES, "missing topics are added"
     tables.register(identity(), registered({"T": FOUR_QUEUES, "U": EIGHT_QUEUES}, counter=2))
     assert tables.numbers("T") == FOUR_QUEUES
     assert tables.numbers("V") == FOUR_QUEUES, "not listed any more, but not forgotten either"
 
 
-def test_unlisted_topics_are_forgotten_where_that_is_wanted() -> None:
+def test_unlisted_topics_are_deleted_if_configured() -> None:
     tables = Tables(deleteTopicWithBrokerRegistration="true")
     tables.register(identity("broker-b"), registered(MANY))
     tables.register(identity(), registered(MANY))
@@ -66,14 +66,14 @@ def test_a_single_topic_needs_a_registered_broker() -> None:
     assert tables.numbers("TopicTest") == EIGHT_QUEUES
 
 
-def test_a_registration_in_parts_adds_up() -> None:
+def test_partial_registrations_add_up() -> None:
     tables = Tables()
     tables.register(identity(), registered({"A": EIGHT_QUEUES, "B": EIGHT_QUEUES}))
     tables.register(identity(), registered({"C": EIGHT_QUEUES, "D": EIGHT_QUEUES}))
     assert sorted(tables.routes.topics()) == ["A", "B", "C", "D"]
 
 
-def test_a_broker_that_comes_back_brings_its_topics_whatever_their_version() -> None:
+def test_a_returning_broker_adds_its_topics_whatever_their_version() -> None:
     tables = Tables()
     tables.register(identity())
     leave(tables, "broker-a")
@@ -82,7 +82,7 @@ def test_a_broker_that_comes_back_brings_its_topics_whatever_their_version() -> 
     assert tables.numbers("TopicTest") == FOUR_QUEUES
 
 
-def test_a_slave_brings_its_address_and_learns_its_master() -> None:
+def test_a_slave_adds_its_address_and_gets_its_master() -> None:
     tables = Tables()
     tables.register(identity())
     slave = identity(broker_id=1)
@@ -91,14 +91,14 @@ def test_a_slave_brings_its_address_and_learns_its_master() -> None:
     assert tables.numbers("T1") is None, "topics are the master's"
 
 
-def test_a_slave_without_a_master_is_told_of_none() -> None:
+def test_a_slave_without_a_master_gets_none() -> None:
     tables = Tables()
     assert tables.register(identity(broker_id=1)) == NO_MASTER
     assert tables.brokers.address_count == 1
     assert tables.routes.topics() == []
 
 
-def test_a_slave_that_may_act_brings_its_topics_read_only() -> None:
+def test_a_slave_that_may_act_adds_its_topics_read_only() -> None:
     tables = Tables(supportActingMaster="true")
     tables.register(identity(broker_id=1, enable_acting_master=True))
     assert tables.perm("TopicTest") == 4
@@ -108,13 +108,13 @@ def test_a_slave_that_may_act_brings_its_topics_read_only() -> None:
     assert tables.addresses("TopicTest") == {"broker-a": {"0": "broker-a-0:10911", "1": "broker-a-1:10911"}}
 
 
-def test_a_slave_that_knows_of_acting_but_may_not_keeps_its_permissions() -> None:
+def test_a_slave_that_may_not_act_keeps_its_permissions() -> None:
     tables = Tables()
     tables.register(identity(broker_id=1, enable_acting_master=False))
     assert tables.perm("TopicTest") == 6
 
 
-def test_a_broker_that_changes_its_id_leaves_no_double() -> None:
+def test_a_changed_broker_id_leaves_no_duplicate() -> None:
     tables = Tables()
     tables.register(identity(broker_id=1, address="x:1"))
     tables.register(identity(broker_id=0, address="x:1"))
@@ -123,7 +123,7 @@ def test_a_broker_that_changes_its_id_leaves_no_double() -> None:
     assert group.addresses == {0: "x:1"}
 
 
-def test_a_broker_that_changes_its_address_replaces_the_old_one() -> None:
+def test_a_changed_address_replaces_the_old_one() -> None:
     tables = Tables()
     tables.register(identity(address="old:1"))
     tables.register(identity(address="new:1"))
@@ -132,7 +132,7 @@ def test_a_broker_that_changes_its_address_replaces_the_old_one() -> None:
     assert tables.addresses("TopicTest") == {"broker-a": {"0": "new:1"}}
 
 
-def test_an_old_master_that_comes_back_is_not_let_in() -> None:
+def test_a_returning_old_master_is_refused() -> None:
     tables = Tables()
     tables.register(identity(address="new:1"), registered(state_version=2))
     tables.register(identity(address="old:1"), registered(state_version=1, counter=9))
@@ -143,7 +143,7 @@ def test_an_old_master_that_comes_back_is_not_let_in() -> None:
     assert tables.addresses("TopicTest") == {"broker-a": {"0": "newer:1"}}
 
 
-def test_mappings_of_static_topics_go_along() -> None:
+def test_mappings_of_static_topics_are_applied() -> None:
     tables = Tables()
     mapping = TopicQueueMappingInfo(
         topic="Static", broker_name="broker-a", current_id_map={0: 3}, total_queues=4
@@ -169,7 +169,7 @@ def test_mappings_of_static_topics_go_along() -> None:
 # --- the same again ---
 
 
-async def test_the_same_bytes_again_are_only_a_sign_of_life() -> None:
+async def test_an_unchanged_registration_is_only_a_heartbeat() -> None:
     tables = Tables()
     connection, newer = Peer().connection, Peer().connection
     broker = identity()
@@ -184,7 +184,7 @@ async def test_the_same_bytes_again_are_only_a_sign_of_life() -> None:
     assert tables.registry.refresh(identity(zone_name="z"), newer, b"1") is None, "another zone"
 
 
-async def test_the_same_bytes_are_read_again_when_something_else_has_changed() -> None:
+async def test_an_unchanged_registration_is_read_again_after_another_change() -> None:
     tables = Tables()
     connection = Peer().connection
     tables.register(identity(), connection=connection, fingerprint=b"1")
@@ -201,7 +201,7 @@ async def test_the_same_bytes_are_read_again_when_something_else_has_changed() -
 # --- departure ---
 
 
-def test_a_broker_that_leaves_takes_its_topics_with_it() -> None:
+def test_a_departing_broker_is_removed_with_its_topics() -> None:
     tables = Tables()
     tables.register(identity("broker-a"), registered(MANY))
     tables.register(identity("broker-b"), registered({"T1": EIGHT_QUEUES, "U": EIGHT_QUEUES}))
@@ -214,7 +214,7 @@ def test_a_broker_that_leaves_takes_its_topics_with_it() -> None:
     assert len(tables.live) == 0
 
 
-def test_a_broker_that_is_gone_is_in_no_answer_even_before_the_routes_are_swept() -> None:
+def test_a_broker_that_left_is_in_no_response_even_before_the_sweep() -> None:
     tables = Tables()
     tables.register(identity("broker-a"), registered(MANY))
     tables.register(identity("broker-b"), registered(MANY))
@@ -224,7 +224,7 @@ def test_a_broker_that_is_gone_is_in_no_answer_even_before_the_routes_are_swept(
     assert tables.numbers("T999") is None
 
 
-def test_a_broker_that_came_back_before_the_sweep_is_not_swept() -> None:
+def test_a_broker_that_returned_before_the_sweep_is_kept() -> None:
     tables = Tables()
     tables.register(identity(), registered(MANY))
     steps = tables.registry.leave([Departure.of(identity())], "test")
@@ -233,7 +233,7 @@ def test_a_broker_that_came_back_before_the_sweep_is_not_swept() -> None:
     assert tables.numbers("T999") == EIGHT_QUEUES
 
 
-def test_a_broker_that_leaves_in_the_middle_of_its_registration_leaves_nothing() -> None:
+def test_a_departure_during_the_registration_leaves_nothing_behind() -> None:
     tables = Tables()
     registration = tables.registry.register(identity(), None, registered(MANY))
     next(registration)
@@ -244,7 +244,7 @@ def test_a_broker_that_leaves_in_the_middle_of_its_registration_leaves_nothing()
     assert tables.registry.registrations["interrupted"] == 1
 
 
-def test_a_slave_that_leaves_takes_only_its_address() -> None:
+def test_a_departing_slave_removes_only_its_address() -> None:
     tables = Tables()
     tables.register(identity())
     tables.register(identity(broker_id=1))
@@ -253,7 +253,7 @@ def test_a_slave_that_leaves_takes_only_its_address() -> None:
     assert tables.perm("TopicTest") == 6
 
 
-def test_without_its_master_a_group_that_may_act_becomes_read_only() -> None:
+def test_a_group_that_may_act_becomes_read_only_without_its_master() -> None:
     tables = Tables(supportActingMaster="true")
     tables.register(identity(enable_acting_master=True), registered(MANY))
     tables.register(identity(broker_id=1, enable_acting_master=True), registered(MANY))
@@ -265,7 +265,7 @@ def test_without_its_master_a_group_that_may_act_becomes_read_only() -> None:
     assert tables.perm("T999") == 6
 
 
-def test_without_its_master_a_group_that_may_not_act_stays_as_it_is() -> None:
+def test_a_group_that_may_not_act_is_unchanged_without_its_master() -> None:
     tables = Tables(supportActingMaster="true")
     tables.register(identity())
     tables.register(identity(broker_id=1))
@@ -274,14 +274,14 @@ def test_without_its_master_a_group_that_may_not_act_stays_as_it_is() -> None:
     assert tables.addresses("TopicTest") == {"broker-a": {"1": "broker-a-1:10911"}}
 
 
-def test_a_stranger_leaves_without_a_trace() -> None:
+def test_the_departure_of_an_unknown_broker_changes_nothing() -> None:
     tables = Tables()
     tables.register(identity())
     leave(tables, "nobody")
     assert tables.numbers("TopicTest") == EIGHT_QUEUES
 
 
-async def test_a_connection_that_closes_takes_all_its_brokers_with_it() -> None:
+async def test_a_closed_connection_removes_all_its_brokers() -> None:
     tables = Tables()
     old, new = Peer().connection, Peer().connection
     for name in ("broker-a", "broker-b"):
@@ -294,7 +294,7 @@ async def test_a_connection_that_closes_takes_all_its_brokers_with_it() -> None:
     assert tables.registry.leave_by_connection(old) is None
 
 
-async def test_silent_brokers_are_forgotten_and_their_connections_closed() -> None:
+async def test_silent_brokers_are_removed_and_their_connections_closed() -> None:
     tables = Tables()
     peer = Peer()
     tables.register(identity("broker-a"), connection=peer.connection)
@@ -315,7 +315,7 @@ async def test_silent_brokers_are_forgotten_and_their_connections_closed() -> No
 # --- the smallest id ---
 
 
-def test_brokers_are_told_of_another_smallest_id() -> None:
+def test_brokers_are_notified_of_another_smallest_id() -> None:
     tables = Tables(notifyMinBrokerIdChanged="true")
     for broker_id in (2, 1):
         tables.register(identity(broker_id=broker_id, enable_acting_master=True))
@@ -335,7 +335,7 @@ def test_brokers_are_told_of_another_smallest_id() -> None:
     ]
 
 
-def test_a_slave_that_becomes_master_is_told_of_itself() -> None:
+def test_a_slave_that_becomes_master_is_notified_itself() -> None:
     tables = Tables(notifyMinBrokerIdChanged="true")
     tables.register(identity(broker_id=1, address="x:1", enable_acting_master=True))
     tables.register(identity(broker_id=0, address="x:1", enable_acting_master=True))
@@ -343,7 +343,7 @@ def test_a_slave_that_becomes_master_is_told_of_itself() -> None:
 
 
 @pytest.mark.parametrize(("setting", "acting"), [("false", True), ("true", False)])
-def test_nobody_is_told_where_that_is_not_wanted(setting: str, acting: bool) -> None:
+def test_notifications_can_be_disabled(setting: str, acting: bool) -> None:
     tables = Tables(notifyMinBrokerIdChanged=setting)
     tables.register(identity(enable_acting_master=acting))
     tables.register(identity(broker_id=1, enable_acting_master=acting))
@@ -354,7 +354,7 @@ def test_nobody_is_told_where_that_is_not_wanted(setting: str, acting: bool) -> 
 # --- topics and permissions ---
 
 
-def test_one_topic_is_brought_in() -> None:
+def test_a_single_topic_is_added() -> None:
     tables = Tables()
     tables.register(identity("broker-a"))
     tables.register(identity("broker-b"))
@@ -400,7 +400,7 @@ def test_write_permission_is_wiped_and_restored() -> None:
     assert run_to_end(tables.registry.wipe_write_permission("nobody")) == 0
 
 
-def test_a_new_version_restores_what_was_wiped() -> None:
+def test_a_new_version_restores_wiped_permissions() -> None:
     tables = Tables()
     tables.register(identity())
     run_to_end(tables.registry.wipe_write_permission("broker-a"))
@@ -408,7 +408,7 @@ def test_a_new_version_restores_what_was_wiped() -> None:
     assert tables.perm("TopicTest") == 6
 
 
-def test_several_members_that_leave_together_make_one_change() -> None:
+def test_a_common_departure_of_several_members_is_one_change() -> None:
     tables = Tables(notifyMinBrokerIdChanged="true")
     members = [identity(broker_id=number, enable_acting_master=True) for number in range(4)]
     for member in members:

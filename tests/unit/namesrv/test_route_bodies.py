@@ -1,4 +1,4 @@
-"""Route answers: the same bytes as Apache's, joined or kept."""
+"""Bodies of route responses: the same bytes as Apache's, joined or cached."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SLAVE_ALONE = BrokerGroup("DefaultCluster", "broker-a", {1: "10.0.0.2:10911"}, e
 @pytest.mark.parametrize(
     ("example", "standard"), [("route, default encode", False), ("route, standard JSON", True)]
 )
-def test_an_answer_is_apaches(example: str, standard: bool) -> None:
+def test_a_body_equals_apaches(example: str, standard: bool) -> None:
     examples = json_file("protocol/bodies.json")["TopicRouteData"]["examples"]
     (text,) = [row["json"] for row in examples if row["example"] == example]
     assert with_topic(MASTER_AND_SLAVE).bodies.get("T", standard=standard) == text.encode()
@@ -45,7 +45,7 @@ def test_an_answer_is_apaches(example: str, standard: bool) -> None:
     mapped=st.booleans(),
     standard=st.booleans(),
 )
-def test_joined_pieces_are_what_the_typed_body_encodes_to(
+def test_joined_pieces_equal_the_encoded_typed_body(
     brokers: dict[str, dict[int, str]], cluster: str, order_config: str | None, mapped: bool, standard: bool
 ) -> None:
     groups = [BrokerGroup(cluster, name, dict(sorted(brokers[name].items()))) for name in sorted(brokers)]
@@ -69,7 +69,7 @@ def test_joined_pieces_are_what_the_typed_body_encodes_to(
     assert tables.bodies.get("T", standard=standard, order_config=order_config) == expected
 
 
-def test_an_answer_is_made_once_until_something_changes() -> None:
+def test_a_body_is_encoded_once_until_a_change() -> None:
     tables = with_topic(MASTER_AND_SLAVE)
     first = tables.bodies.get("T", standard=True)
     assert tables.bodies.get("T", standard=True) is first
@@ -98,7 +98,7 @@ def test_cached_bodies_are_bounded() -> None:
     assert cache.evictions == 100 - len(cache)
 
 
-def test_a_broker_that_is_gone_is_left_out_and_without_brokers_there_is_no_route() -> None:
+def test_a_broker_that_left_is_omitted_and_without_brokers_there_is_no_route() -> None:
     other = BrokerGroup("DefaultCluster", "broker-b", {0: "10.0.0.3:10911"})
     tables = with_topic(MASTER_AND_SLAVE, other)
     tables.brokers.remove("broker-a")
@@ -108,7 +108,7 @@ def test_a_broker_that_is_gone_is_left_out_and_without_brokers_there_is_no_route
     assert tables.route("nobody has it") is None
 
 
-def test_a_slave_acts_as_master_only_where_all_agree() -> None:
+def test_a_slave_acts_as_master_only_if_all_settings_allow_it() -> None:
     tables = with_topic(SLAVE_ALONE, supportActingMaster=True)
     assert tables.addresses("T") == {"broker-a": {"1": "10.0.0.2:10911"}}, "its queues are writable"
     route = tables.routes.with_queues(None, "broker-a", EIGHT_QUEUES.with_perm(4))

@@ -20,7 +20,7 @@ def table(*topics: str, brokers: tuple[str, ...] = ("broker-a", "broker-b")) -> 
     return routes
 
 
-def test_topics_that_look_alike_share_a_route() -> None:
+def test_topics_with_equal_routes_share_one() -> None:
     routes = table("T1", "T2", "T3")
     assert routes.get("T1") is routes.get("T3")
     assert routes.distinct_routes == 1
@@ -28,7 +28,7 @@ def test_topics_that_look_alike_share_a_route() -> None:
     assert routes.queue_group_count == 6
 
 
-def test_the_order_of_coming_makes_no_difference() -> None:
+def test_the_order_of_registrations_does_not_matter() -> None:
     routes = table("T1")
     for broker in ("broker-b", "broker-a"):
         routes.put("T2", routes.with_queues(routes.get("T2"), broker, EIGHT_QUEUES))
@@ -38,7 +38,7 @@ def test_the_order_of_coming_makes_no_difference() -> None:
     assert list(route.queues) == ["broker-a", "broker-b"]
 
 
-def test_a_change_leaves_old_snapshots_as_they_were() -> None:
+def test_a_change_does_not_affect_old_snapshots() -> None:
     routes = table("T1", "T2")
     before = routes.get("T1")
     routes.put("T1", routes.with_queues(before, "broker-a", FOUR_QUEUES))
@@ -57,7 +57,7 @@ def test_the_same_queues_again_change_nothing() -> None:
     assert routes.with_queues(route, "broker-a", EIGHT_QUEUES) is route
 
 
-def test_routes_that_nobody_has_any_more_are_forgotten() -> None:
+def test_unused_routes_are_released() -> None:
     routes = table("T1")
     routes.put("T1", routes.with_queues(None, "broker-c", FOUR_QUEUES))
     gc.collect()
@@ -74,7 +74,7 @@ def test_a_topic_without_queues_is_no_topic() -> None:
     assert routes.queue_group_count == 0
 
 
-def test_deleting_forgets_the_mapping_too() -> None:
+def test_deleting_a_topic_deletes_its_mapping() -> None:
     routes = table("Static")
     routes.put_mapping("Static", "broker-a", TopicQueueMappingInfo(topic="Static", broker_name="broker-a"))
     assert routes.delete("Static")
@@ -98,7 +98,7 @@ def test_a_sweep_changes_every_topic_of_the_brokers_and_counts_them() -> None:
     assert routes.get("T500") is only_b
 
 
-def test_a_sweep_pauses_and_respects_what_happens_meanwhile() -> None:
+def test_a_sweep_pauses_and_respects_changes_made_meanwhile() -> None:
     routes = table(*[f"T{number}" for number in range(600)])
     steps = routes.sweep(("broker-a",), lambda route: routes.without(route, ("broker-a", "broker-b")))
     next(steps)
@@ -109,7 +109,7 @@ def test_a_sweep_pauses_and_respects_what_happens_meanwhile() -> None:
     assert routes.topics() == ["New"]
 
 
-def test_queue_numbers_know_what_is_writable() -> None:
+def test_queue_numbers_tell_whether_queues_are_writable() -> None:
     assert EIGHT_QUEUES.writable
     assert not EIGHT_QUEUES.with_perm(4).writable
     assert EIGHT_QUEUES.with_perm(6) is EIGHT_QUEUES

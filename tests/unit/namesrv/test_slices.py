@@ -1,4 +1,4 @@
-"""Jobs in slices: one at a time, in order, with pauses for everything else."""
+"""Jobs in slices: one at a time, in order, with pauses for other work."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_short_job_ends_at_once() -> None:
     assert short.depth == 0
 
 
-async def test_a_long_job_is_a_promise() -> None:
+async def test_a_long_job_returns_a_future() -> None:
     long = lane()
     promise = long.run(counting(10))
     assert isinstance(promise, asyncio.Future)
@@ -63,7 +63,7 @@ async def test_a_long_job_is_a_promise() -> None:
     assert long.statistics.slices > 2
 
 
-async def test_others_run_between_two_slices() -> None:
+async def test_other_work_runs_between_two_slices() -> None:
     log: list[str] = []
     busy = lane()
     promise = busy.run(counting(20, log, "job"))
@@ -75,7 +75,7 @@ async def test_others_run_between_two_slices() -> None:
     assert log == ["other", "other", "other", "job"]
 
 
-async def test_jobs_end_in_the_order_of_their_coming() -> None:
+async def test_jobs_end_in_the_order_of_their_arrival() -> None:
     done: list[str] = []
     busy = lane()
     jobs = [busy.run(counting(9, done, "long")), busy.run(counting(0, done, "short"))]
@@ -86,7 +86,7 @@ async def test_jobs_end_in_the_order_of_their_coming() -> None:
     assert done == ["long", "short"]
 
 
-async def test_an_error_comes_out_at_once_or_with_the_promise() -> None:
+async def test_an_error_is_raised_at_once_or_by_the_future() -> None:
     busy = lane()
     with pytest.raises(CommandError):
         busy.run(failing(1))
@@ -113,15 +113,15 @@ async def test_too_many_waiting_bytes_are_refused() -> None:
     assert await alone == 9, "one that is too large by itself runs when it is alone"
 
 
-async def test_what_nobody_waits_for_fails_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_of_a_submitted_job_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     busy = lane()
     busy.submit("sweeping", failing(1))
     busy.submit("sweeping", failing(9))
     await loop_passes(9)
-    assert [record.message for record in caplog.records] == ["sweeping failed", "sweeping failed"]
+    assert [record.message for record in caplog.records] == ["job failed job=sweeping"] * 2
 
 
-async def test_a_stop_gives_up_what_waits() -> None:
+async def test_a_stop_cancels_waiting_jobs() -> None:
     busy = lane()
     jobs = [busy.run(counting(9)), busy.run(counting(9))]
     busy.stop()
@@ -130,7 +130,7 @@ async def test_a_stop_gives_up_what_waits() -> None:
     assert busy.depth == 0
 
 
-async def test_a_promise_that_nobody_wants_any_more_stops_nothing() -> None:
+async def test_a_cancelled_future_does_not_stop_the_lane() -> None:
     busy = lane()
     unwanted, wanted = busy.run(counting(9)), busy.run(counting(9))
     assert isinstance(unwanted, asyncio.Future)

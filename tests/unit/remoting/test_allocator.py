@@ -21,11 +21,11 @@ class _Library:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is of glibc")
-def test_glibc_takes_it() -> None:
+def test_glibc_accepts_the_setting() -> None:
     assert allocator.keep_freed_memory(8 * 1024 * 1024)
 
 
-def test_blocks_and_the_end_of_the_heap_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_blocks_and_the_end_of_the_heap_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     library = _Library(1)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
 
@@ -34,7 +34,7 @@ def test_blocks_and_the_end_of_the_heap_are_kept(monkeypatch: pytest.MonkeyPatch
     assert library.asked == {-1: 1_000_000, -3: 1_000_000}
 
 
-def test_other_libraries_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_without_the_setting_return_false(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     assert not allocator.keep_freed_memory(1_000_000)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: _Library(0))

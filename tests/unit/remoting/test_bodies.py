@@ -1,4 +1,4 @@
-"""Typed bodies: every example of Apache's classes, both ways, and what is refused."""
+"""Typed bodies: every example of Apache's classes in both directions, and refusals."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def utc() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES)
-def test_example_is_read_and_written_the_same(name: str, example: dict[str, Any]) -> None:
+def test_an_example_is_decoded_and_encoded_unchanged(name: str, example: dict[str, Any]) -> None:
     value = _decoded(name, example["json"])
     if example["example"] == STANDARD:
         assert value.encode_standard().decode() == example["json"]
@@ -144,7 +144,7 @@ def test_orjson_and_the_exact_writer_agree(name: str, example: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(("name", "index"), sorted(WRITTEN_WITH_REFERENCES))
-def test_example_with_references_means_the_same(name: str, index: int) -> None:
+def test_an_example_with_references_has_the_same_meaning(name: str, index: int) -> None:
     text = GOLDEN[name]["examples"][index]["json"]
     value = CLASSES[name].decode(text.encode())
     written = value.encode()
@@ -173,7 +173,7 @@ def test_wire_names_are_apaches(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES.keys() & GOLDEN.keys()))
-def test_alternate_names_are_read(name: str) -> None:
+def test_alternate_names_are_decoded(name: str) -> None:
     body = CLASSES[name]
     for member in GOLDEN[name]["json_read"]:
         for alternate in member.get("alternate_names", []):
@@ -185,7 +185,7 @@ def test_alternate_names_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("row", TOLERANCE.values(), ids=TOLERANCE)
-def test_reads_what_fastjson_reads(row: dict[str, Any]) -> None:
+def test_fastjsons_spellings_are_decoded(row: dict[str, Any]) -> None:
     by_member: dict[object, type[Body]] = {
         "consumeTps": ConsumeStats,
         "correctionOffsets": QueryCorrectionOffsetBody,
@@ -210,7 +210,7 @@ def test_more_spellings() -> None:
     assert table.table == {"a": "1", "b": "2.5", "c": "x"}
 
 
-def test_enums_are_read_by_name_and_by_ordinal() -> None:
+def test_enums_are_decoded_by_name_and_ordinal() -> None:
     by_ordinal = ConsumerData.decode(b'{"groupName":"g","consumeType":0,"messageModel":0}')
     assert by_ordinal.consume_type is ConsumeType.CONSUME_ACTIVELY
     with pytest.raises(BodyError, match=r"ConsumerData: consumeType: .*got 'NO'"):
@@ -228,7 +228,7 @@ def test_enums_are_read_by_name_and_by_ordinal() -> None:
         ("99", LanguageCode.OTHER),
     ],
 )
-def test_languages_that_are_not_known_are_other(text: str, language: LanguageCode) -> None:
+def test_unknown_languages_are_other(text: str, language: LanguageCode) -> None:
     connection = Connection.decode(f'{{"language":{text}}}'.encode())
     assert connection.language is language
     assert f'"language":"{language.name}"'.encode() in connection.encode()
@@ -271,7 +271,7 @@ def test_a_message_queue_is_a_value() -> None:
 
 
 @given(st.text(), st.text())
-def test_any_text_is_written_alike_by_both_writers(name: str, value: str) -> None:
+def test_both_writers_encode_any_text_alike(name: str, value: str) -> None:
     table = KVTable(table={"null": "null", name: value})
     assert table.encode() == fastjson.dumps(table)
     if name != "$ref":
@@ -295,14 +295,14 @@ class TestRegistration:
         text = GOLDEN["RegisterBrokerBody"]["examples"][0]["json"]
         return RegisterBrokerBody.decode(text.encode())
 
-    def test_compressed_form_is_read(self) -> None:
+    def test_the_compressed_form_is_decoded(self) -> None:
         body = RegisterBrokerBody.decode_compressed(bytes.fromhex(self.golden["hex"]))
         wrapper = body.topic_config_serialize_wrapper
         assert wrapper.topic_config_table == self._body().topic_config_serialize_wrapper.topic_config_table
         assert wrapper.data_version == DataVersion(counter=5, timestamp=1700000000000)
         assert body.filter_server_list == []
 
-    def test_compressed_form_is_written(self) -> None:
+    def test_the_compressed_form_is_encoded(self) -> None:
         compressed = self._body().encode_compressed()
         assert zlib.decompress(compressed).hex() == self.golden["inflated_hex"]
         (config,) = self._body().topic_config_serialize_wrapper.topic_config_table.values()
@@ -319,7 +319,7 @@ class TestRegistration:
         assert old.topic_config_serialize_wrapper.topic_queue_mapping_info_map == {}
 
     @pytest.mark.parametrize("length", range(0, 110, 7))
-    def test_a_cut_stream_is_refused(self, length: int) -> None:
+    def test_a_truncated_stream_is_refused(self, length: int) -> None:
         inflated = bytes.fromhex(self.golden["inflated_hex"])
         with pytest.raises(BodyError, match="RegisterBrokerBody: the stream ends"):
             RegisterBrokerBody.decode_compressed(zlib.compress(inflated[:length]))
@@ -327,10 +327,12 @@ class TestRegistration:
             RegisterBrokerBody.decode_compressed(bytes.fromhex(self.golden["hex"])[:length])
 
     def test_a_negative_length_is_refused(self) -> None:
-        with pytest.raises(BodyError, match="-1 is no number of bytes of the data version"):
+        with pytest.raises(BodyError, match="-1 is not a possible number of bytes of the data version"):
             RegisterBrokerBody.decode_compressed(zlib.compress(b"\xff\xff\xff\xff"))
 
-    def test_too_much_is_refused_before_it_is_inflated(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_too_large_stream_is_refused_before_it_is_inflated(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("rmq_remoting.bodies.register.MAX_INFLATED_BYTES", 1000)
         with pytest.raises(BodyError, match="more than 1000 bytes"):
             RegisterBrokerBody.decode_compressed(zlib.compress(bytes(100_000)))
@@ -368,11 +370,11 @@ class TestConfigurationFiles:
             (DelayOffsetSerializeWrapper, "delayOffset"),
         ],
     )
-    def test_are_read_and_written_the_same(self, body: type[Body], name: str) -> None:
+    def test_are_decoded_and_encoded_unchanged(self, body: type[Body], name: str) -> None:
         text = (DATA / "protocol" / "config" / f"{name}.json").read_bytes()
         assert body.decode(text).encode_pretty().decode() == text.decode()
 
-    def test_consumer_offsets_come_with_more_than_is_needed(self) -> None:
+    def test_surplus_members_of_consumer_offsets_are_ignored(self) -> None:
         text = (DATA / "protocol" / "config" / "consumerOffset.json").read_bytes()
         tree = fastjson.loads(text)
         assert fastjson.dumps_pretty(tree).decode() == text.decode()

@@ -84,7 +84,7 @@ def test_command_without_fields_has_an_empty_map() -> None:
     assert command.ext_fields == {}
 
 
-def test_damaged_fields_can_be_shown() -> None:
+def test_a_command_with_damaged_fields_has_a_repr() -> None:
     command = RemotingCommand(10, 1, 1, raw_ext=b"\xff")
     assert repr(command).startswith("<response code=10 opaque=1 JSON remark=None ext=?")
     with pytest.raises(HeaderDecodeError):
@@ -103,12 +103,12 @@ def test_numbers_are_those_of_apache(
     assert {name: expected.get(name) for name in ours} == ours
 
 
-def test_refusal_tells_its_code_by_name() -> None:
+def test_a_refusal_shows_the_name_of_its_code() -> None:
     assert str(CommandError(2, "try later")) == "2 (SYSTEM_BUSY): try later"
     assert str(CommandError(31_999, "what")) == "31999 (?): what"
 
 
-def test_values_from_outside_are_shown_in_part() -> None:
+def test_values_from_outside_are_truncated() -> None:
     assert shown("abc") == "'abc'"
     assert shown(5) == "5"
     assert shown(None) == "None"

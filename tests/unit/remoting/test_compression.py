@@ -1,4 +1,4 @@
-"""Compression of bodies: the same bytes as Apache's client, and no bombs."""
+"""Compression of bodies: the bytes of the Java client, and protection against bombs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_limit_is_exact(compression: CompressionType) -> None:
 
 
 @all_types
-def test_cut_anywhere(compression: CompressionType) -> None:
+def test_a_truncated_body_is_refused(compression: CompressionType) -> None:
     compressed = compress(b"abcdefgh" * 40 + bytes(range(64)), compression)
     for length in range(len(compressed)):
         with pytest.raises(DecompressionError):
@@ -96,7 +96,7 @@ def test_frames_one_after_another(compression: CompressionType) -> None:
         decompress(frames + b"junk after the end", compression)
 
 
-def test_bytes_after_a_zlib_stream_are_passed_over() -> None:
+def test_bytes_after_a_zlib_stream_are_ignored() -> None:
     # Java's InflaterInputStream does not read on after the end of the stream.
     assert decompress(zlib.compress(b"body") + b"junk", CompressionType.ZLIB) == b"body"
 

@@ -1,4 +1,4 @@
-"""Frames in and out, checked against what Apache RocketMQ 5.3.3 writes."""
+"""Decoding and encoding of frames, compared with frames of Apache RocketMQ 5.3.3."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_golden_frame_as_netty_sends_it_means_the_same(golden: GoldenFrame) -> N
 
 
 @each_golden
-def test_golden_frame_comes_byte_by_byte(golden: GoldenFrame) -> None:
+def test_golden_frame_is_decoded_byte_by_byte(golden: GoldenFrame) -> None:
     decoder = FrameDecoder()
 
     early = [decoder.feed(golden.frame[at : at + 1]) for at in range(len(golden.frame) - 1)]
@@ -71,12 +71,12 @@ def test_golden_frame_comes_byte_by_byte(golden: GoldenFrame) -> None:
     assert decoder.buffered_bytes == 0
 
 
-def test_both_serializations_come_mixed_in_one_chunk() -> None:
+def test_both_serializations_in_one_chunk() -> None:
     assert [described(command) for command in decode_all(STREAM)] == EXPECTED
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_stream_comes_in_random_chunks(seed: int) -> None:
+def test_a_stream_in_random_chunks(seed: int) -> None:
     rng = random.Random(seed)
     largest = rng.choice([2, 7, 9, 100, 1500, 9000])
     sizes, left = [], len(STREAM)
@@ -112,7 +112,7 @@ def test_every_cut_of_two_frames() -> None:
         assert [described(command) for command in commands] == expected
 
 
-def test_nothing_comes_of_nothing() -> None:
+def test_empty_chunks_complete_no_command() -> None:
     decoder = FrameDecoder()
     assert decoder.feed(b"") == []
     assert decoder.failure is None
@@ -122,7 +122,7 @@ def test_nothing_comes_of_nothing() -> None:
 
 
 @each_golden
-def test_golden_frame_is_written_byte_for_byte(golden: GoldenFrame) -> None:
+def test_golden_frame_is_encoded_byte_for_byte(golden: GoldenFrame) -> None:
     read = decode_one(golden.frame)
     # A map that was absent stays absent, which is not the same as an empty one in JSON.
     fields = dict(read.ext_fields) if read.has_ext_fields else None
@@ -162,7 +162,9 @@ def test_fields_that_were_changed_after_reading_are_written_changed() -> None:
 
 @pytest.mark.parametrize("serialization", Serialization)
 @pytest.mark.parametrize("code", [-0x8001, -0x8000, -1000, -1, 0, 10, 0x7FFF, 0x8000, 200_050])
-def test_code_that_no_binary_header_can_carry_goes_as_json(code: int, serialization: Serialization) -> None:
+def test_a_code_too_large_for_a_binary_header_is_sent_as_json(
+    code: int, serialization: Serialization
+) -> None:
     frame = encode_frame(RemotingCommand.request(code, {"a": "b"}, b"x", serialization=serialization))
 
     command = decode_one(frame)
@@ -174,7 +176,7 @@ def test_code_that_no_binary_header_can_carry_goes_as_json(code: int, serializat
 
 
 @pytest.mark.parametrize("serialization", Serialization)
-def test_frame_over_the_limit_is_not_written(serialization: Serialization) -> None:
+def test_a_frame_over_the_limit_is_not_encoded(serialization: Serialization) -> None:
     command = RemotingCommand.request(34, serialization=serialization)
     room = MAX_FRAME_BYTES - len(encode_frame(command))
 
@@ -213,7 +215,7 @@ def test_limit_can_be_lower() -> None:
 
 
 @pytest.mark.parametrize("length", [3, 2, 1, 0, -1, -2, -5, -(2**31), 2**31 - 1, MAX_FRAME_BYTES])
-def test_length_that_cannot_be(length: int) -> None:
+def test_an_impossible_length_is_refused(length: int) -> None:
     decoder = FrameDecoder()
 
     assert decoder.feed(struct.pack(">ii", length, 0) + bytes(100)) == []
@@ -256,7 +258,7 @@ def test_unknown_serialization(serialization: int) -> None:
     ],
 )
 @pytest.mark.parametrize("byte_by_byte", [False, True])
-def test_what_is_before_a_broken_frame_is_given_and_nothing_after_it(
+def test_commands_before_a_broken_frame_are_returned_and_none_after_it(
     broken: bytes, byte_by_byte: bool
 ) -> None:
     stream = SMALL + GOLDEN[1].frame + broken + SMALL
@@ -285,7 +287,7 @@ def large_frame(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_large_frames_come_in_random_parts(seed: int) -> None:
+def test_large_frames_in_random_parts(seed: int) -> None:
     rng = random.Random(seed)
     bodies = [rng.randbytes(rng.choice([0, 10, 16_000, 17_000, 100_000, 300_000])) for _ in range(6)]
     stream = b"".join([large_frame(body) for body in bodies])
@@ -301,7 +303,7 @@ def test_large_frames_come_in_random_parts(seed: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 7, 8, 9, 20, 40])
-def test_large_frame_whose_header_comes_in_two_parts(cut: int) -> None:
+def test_a_large_frame_with_a_split_header(cut: int) -> None:
     frame = large_frame(b"x" * 100_000)
     decoder = FrameDecoder()
 
@@ -325,7 +327,7 @@ def test_large_frame_of_an_unknown_serialization_ends_the_stream() -> None:
     assert decoder.feed(SMALL) == []
 
 
-def test_parts_of_a_large_frame_are_not_copied_until_it_is_whole() -> None:
+def test_parts_of_a_large_frame_are_copied_only_once() -> None:
     frame = large_frame(bytes(1_000_000))
     parts = [frame[at : at + 65_536] for at in range(0, 900_000, 65_536)]
     decoder = FrameDecoder()
@@ -335,7 +337,7 @@ def test_parts_of_a_large_frame_are_not_copied_until_it_is_whole() -> None:
     assert all(kept is part for kept, part in zip(decoder._parts, parts, strict=True))
 
 
-def test_small_parts_are_put_together() -> None:
+def test_small_parts_are_joined() -> None:
     frame = large_frame(bytes(1_000_000))
     decoder = FrameDecoder()
 

@@ -1,4 +1,4 @@
-"""Whatever bytes come in: commands or a ProtocolError come out, the same however the stream is cut."""
+"""Any bytes give commands or a ProtocolError, and the same ones however the stream is cut."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_any_stream_however_it_is_cut(parts: list[bytes], cuts: list[int]) -> No
 
 @settings(max_examples=500)
 @given(mutated_frames())
-def test_mutated_header_is_read_or_refused(frame: bytes) -> None:
+def test_a_mutated_header_is_decoded_or_refused(frame: bytes) -> None:
     decoder = FrameDecoder()
     for command in decoder.feed(repaired(frame)):
         attributes(command)
@@ -186,7 +186,7 @@ COMMANDS = st.builds(
 
 @settings(max_examples=300)
 @given(COMMANDS)
-def test_every_command_reads_as_it_was_written(command: RemotingCommand) -> None:
+def test_every_command_round_trips(command: RemotingCommand) -> None:
     read = decode_one(encode_frame(command))
 
     assert attributes(read) == attributes(command)

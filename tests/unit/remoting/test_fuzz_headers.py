@@ -1,4 +1,4 @@
-"""Whatever fields come in: a typed header, or a HeaderError that can be answered."""
+"""Any fields give a typed header or a HeaderError."""
 
 from __future__ import annotations
 

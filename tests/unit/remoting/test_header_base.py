@@ -1,4 +1,4 @@
-"""What all typed headers share."""
+"""The base of typed headers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_names_on_the_wire_are_camel_case() -> None:
     assert header.encode() == {"consumerGroup": "g", "queueId": "-3", "isLast": "true", "brokerName": "b"}
 
 
-def test_absent_values_are_left_out() -> None:
+def test_absent_values_are_omitted() -> None:
     header = SampleHeader.decode({"consumerGroup": "g", "queueId": "1"})
     assert header.encode() == {"consumerGroup": "g", "queueId": "1", "isLast": "false"}
 
@@ -48,14 +48,14 @@ def test_bad_value_is_named_and_shown(value: str) -> None:
     assert len(str(caught.value)) < 400
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(HeaderError) as caught:
         SampleHeader.decode({"queueId": "x", "isLast": "perhaps"})
     for name in ("consumerGroup", "queueId", "isLast"):
         assert name in str(caught.value)
 
 
-def test_huge_values_are_not_repeated_in_full() -> None:
+def test_huge_values_are_truncated_in_errors() -> None:
     with pytest.raises(HeaderError) as caught:
         SampleHeader.decode({"consumerGroup": "g", "queueId": "\x00" * 5_000_000, "isLast": "y" * 5_000_000})
     assert len(str(caught.value)) < 1000

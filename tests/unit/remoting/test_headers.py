@@ -136,7 +136,7 @@ def _java_types(hint: Any) -> tuple[set[str], bool]:
 
 
 @pytest.mark.parametrize("name", sorted(MODELLED))
-def test_every_field_is_read_and_written(name: str) -> None:
+def test_every_field_is_decoded_and_encoded(name: str) -> None:
     ext_fields = {field["name"]: _sample(field["type"]) for field in MODELLED[name]["fields"]}
     header = CLASSES[name].decode({**ext_fields, "unknown": "x"})
     assert header.encode() == ext_fields
@@ -174,7 +174,7 @@ def test_a_bad_value_is_named(name: str) -> None:
         )
     )
 )
-def test_random_fields_are_read_or_refused(case: tuple[str, dict[str, str]]) -> None:
+def test_random_fields_are_decoded_or_refused(case: tuple[str, dict[str, str]]) -> None:
     name, ext_fields = case
     try:
         header = CLASSES[name].decode(ext_fields)
@@ -192,7 +192,7 @@ def test_random_fields_are_read_or_refused(case: tuple[str, dict[str, str]]) -> 
         (ResetOffsetRequestHeader, "timestamp", "9223372036854775808"),
     ],
 )
-def test_numbers_must_fit_javas(header: type[Header], field: str, value: str) -> None:
+def test_numbers_must_fit_java_types(header: type[Header], field: str, value: str) -> None:
     with pytest.raises(HeaderError, match=rf"{field}: .*\(got '{value}'\)"):
         header.decode({"topic": "T", "group": "g", "queueId": "0", field: value})
 
@@ -206,7 +206,7 @@ def test_numbers_must_fit_javas(header: type[Header], field: str, value: str) ->
         ("?", BoundaryType.LOWER),
     ],
 )
-def test_boundary_types_are_read_in_any_case(text: str, boundary: BoundaryType) -> None:
+def test_boundary_types_are_decoded_in_any_case(text: str, boundary: BoundaryType) -> None:
     header = SearchOffsetRequestHeader.decode(
         {"topic": "T", "queueId": "1", "timestamp": "5", "boundaryType": text}
     )

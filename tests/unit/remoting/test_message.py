@@ -84,10 +84,10 @@ class TestMessage:
     @pytest.mark.parametrize(
         ("times", "problem"),
         [
-            ({"delay_ms": -1}, "delay_ms is -1: it is a whole number of ms"),
+            ({"delay_ms": -1}, "delay_ms is -1: it must be a whole number of ms"),
             ({"deliver_at_ms": 1.5}, "deliver_at_ms is 1.5"),
-            ({"delay_ms": 5, "deliver_at_ms": 6}, "a message comes at one time"),
-            ({"delay_ms": 5, "delay_level": 1}, "a message comes at one time"),
+            ({"delay_ms": 5, "deliver_at_ms": 6}, "a message has one delivery time"),
+            ({"delay_ms": 5, "delay_level": 1}, "a message has one delivery time"),
         ],
     )
     def test_a_time_that_is_none(self, times: dict[str, int], problem: str) -> None:

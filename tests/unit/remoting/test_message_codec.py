@@ -351,7 +351,7 @@ def decodes_or_raises_the_typed_error(raw: bytes) -> None:
 
 
 def without_derived_fields(message: MessageExt) -> MessageExt:
-    """What goes in unchanged: no sizes, CRC and host bits, and IPv6 addresses in one way of writing."""
+    """Return a message without computed fields (sizes, CRC, host bits); IPv6 addresses are normalized."""
     return replace(
         message,
         sys_flag=message.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6),

@@ -141,7 +141,7 @@ class TestGenerator:
         now_ms = next(times)
         assert parse_unique_key(generator.next_key()).milliseconds_of_month == 1000
 
-    def test_clock_set_back_over_the_months_beginning(self) -> None:
+    def test_clock_set_back_across_the_beginning_of_the_month(self) -> None:
         now_ms = local_ms(2024, 5, 1, 0, 0, 5)
         generator = UniqueKeyGenerator("10.0.0.3", 1, 1, lambda: now_ms)
         now_ms -= 10_000

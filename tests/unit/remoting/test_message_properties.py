@@ -1,4 +1,4 @@
-"""Properties, against Apache's reading and writing of them."""
+"""Properties, compared with Apache's decoding and encoding."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_decode(row: dict[str, Any]) -> None:
     raw = bytes.fromhex(row["hex"])
     decoded = decode_properties(raw)
     assert decoded == row["decoded"]
-    # What was read is written in the one way that all readers agree on.
+    # Decoded properties are encoded in the normal form.
     assert decode_properties(encode_properties(decoded)) == decoded
 
 
@@ -69,7 +69,7 @@ def test_text_and_bytes_forms_agree() -> None:
 
 def test_too_long() -> None:
     assert len(encode_properties({"p": "x" * 32764})) == 32767
-    with pytest.raises(MessageEncodeError, match="32768 bytes, 32767 are allowed"):
+    with pytest.raises(MessageEncodeError, match="32768 bytes, the limit is 32767"):
         encode_properties({"p": "x" * 32765})
 
 

@@ -44,7 +44,7 @@ def test_golden_hash_and_text(row: dict[str, Any]) -> None:
     assert str(queue) == row["toString"]
 
 
-def test_text_is_what_consistent_hashing_hashes() -> None:
+def test_the_text_is_the_input_of_consistent_hashing() -> None:
     row = HASHES["consistent_hash_md5"][1]
     text = str(MessageQueue("TopicTest", "broker-a", 0))
     assert text == row["string"]

@@ -1,4 +1,4 @@
-"""Headers of POP that travel with every message, in both directions."""
+"""POP headers of the hot path, in both directions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ INTEGERS: Final = [
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_field_of_apaches_is_read_and_written(name: str) -> None:
+def test_every_field_of_apaches_is_decoded_and_encoded(name: str) -> None:
     fields = {field["name"]: _sample(field) for field in _golden(name)}
     header = CLASSES[name].decode({**fields, "unknown": "x", "ns": "n"})
     assert header.encode() == fields
@@ -66,7 +66,7 @@ def test_every_field_of_apaches_is_read_and_written(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_what_may_be_missing_has_apaches_value(name: str) -> None:
+def test_optional_fields_have_apaches_defaults(name: str) -> None:
     needed = {field["name"]: _sample(field) for field in _golden(name) if _is_needed(field)}
     encoded = CLASSES[name].decode(needed).encode()
     defaults = {field["name"]: field["default"] for field in _golden(name) if "default" in field}
@@ -85,7 +85,7 @@ def test_a_missing_field_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "field", "kind"), INTEGERS)
-def test_numbers_are_javas(name: str, field: str, kind: str) -> None:
+def test_numbers_must_be_integers(name: str, field: str, kind: str) -> None:
     fields = {each["name"]: _sample(each) for each in _golden(name)}
     lowest, highest = LIMITS[kind]
     for value in (lowest, highest):
@@ -97,7 +97,7 @@ def test_numbers_are_javas(name: str, field: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "field", "kind"), [row for row in INTEGERS if "Request" in row[0]])
-def test_requests_numbers_are_not_larger_than_javas(name: str, field: str, kind: str) -> None:
+def test_numbers_of_requests_must_fit_java_types(name: str, field: str, kind: str) -> None:
     fields = {each["name"]: _sample(each) for each in _golden(name)}
     lowest, highest = LIMITS[kind]
     for bad in (lowest - 1, highest + 1):
@@ -106,6 +106,6 @@ def test_requests_numbers_are_not_larger_than_javas(name: str, field: str, kind:
 
 
 @pytest.mark.parametrize(("text", "order"), [("true", True), ("TRUE", True), ("false", False), ("x", False)])
-def test_booleans_are_read_as_java_reads_them(text: str, order: bool) -> None:
+def test_booleans_are_decoded_as_in_java(text: str, order: bool) -> None:
     fields = {"consumerGroup": "g", "topic": "t", "order": text}
     assert PopMessageRequestHeader.decode(fields).order is order

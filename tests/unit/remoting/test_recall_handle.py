@@ -1,4 +1,4 @@
-"""Handles as Apache RocketMQ 5.3.3 makes them, and what is none."""
+"""Recall handles as in Apache RocketMQ 5.3.3, and invalid ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GOLDEN = json_file("hashes.json")["recall_handle"]
 
 
 @pytest.mark.parametrize("row", _GOLDEN, ids=lambda row: row["messageId"])
-def test_as_apaches(row: dict[str, str]) -> None:
+def test_handles_equal_apaches(row: dict[str, str]) -> None:
     handle = RecallHandle(row["topic"], row["brokerName"], int(row["timestampStr"]), row["messageId"])
     assert handle.encode() == row["handle"]
     assert RecallHandle.decode(row["handle"]) == handle
@@ -41,7 +41,7 @@ def _encoded(text: str) -> str:
         "A" * 5000,
     ],
 )
-def test_what_is_none(handle: str) -> None:
+def test_invalid_handles_are_refused(handle: str) -> None:
     with pytest.raises(RecallHandleError, match="is invalid") as refused:
         RecallHandle.decode(handle)
     assert len(str(refused.value)) < 400

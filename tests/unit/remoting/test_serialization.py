@@ -1,4 +1,4 @@
-"""Both header serializations: what they refuse, and what lenient writers get away with."""
+"""Both header serializations: refusals, and deviations that are accepted from lenient writers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_json_ext_fields_that_are_no_object(value: str) -> None:
         read_json(f'{{"extFields":{value}}}'.encode())
 
 
-def test_json_header_may_be_nearly_empty() -> None:
+def test_json_header_fields_are_optional() -> None:
     command = read_json(b"{}")
 
     assert (command.code, command.flag, command.opaque, command.version) == (0, 0, 0, 0)
@@ -128,7 +128,7 @@ def test_json_nested_deeper_than_can_be_written_back(where: str, depth: int) -> 
         ("{}", LanguageCode.OTHER),
     ],
 )
-def test_json_language_that_is_not_known_is_other(value: str, language: LanguageCode) -> None:
+def test_json_unknown_language_is_other(value: str, language: LanguageCode) -> None:
     assert read_json(f'{{"language":{value}}}'.encode()).language == language
 
 
@@ -136,7 +136,7 @@ def test_json_unknown_members_are_ignored() -> None:
     assert read_json(b'{"code":7,"hashCode":1,"serializeTypeCurrentRPC":"ROCKETMQ"}').code == 7
 
 
-def test_json_members_come_in_the_order_of_apache() -> None:
+def test_json_members_are_in_apaches_order() -> None:
     command = RemotingCommand(1, 0, 2, remark="r", ext_fields={"a": "b"})
 
     assert list(orjson.loads(json.encode_header(command))) == [
@@ -174,13 +174,13 @@ def test_binary_header_too_short(size: int) -> None:
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 4, 5, 2**31 - 1])
-def test_binary_remark_length_that_cannot_be(length: int) -> None:
+def test_binary_impossible_remark_length(length: int) -> None:
     with pytest.raises(HeaderDecodeError, match="remark length"):
         read_binary(binary_header(remark=b"abc", remark_length=length))
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 8, 2**31 - 1])
-def test_binary_ext_length_that_cannot_be(length: int) -> None:
+def test_binary_impossible_ext_length(length: int) -> None:
     with pytest.raises(HeaderDecodeError, match="ext fields length"):
         read_binary(binary_header(ext=ext_field(b"a", b""), ext_length=length))
 
@@ -209,7 +209,7 @@ def test_binary_remark_that_is_no_utf8(remark: bytes) -> None:
         (ext_field(b"a", b"b") + b"\x00\x00\x00", "in the middle"),
     ],
 )
-def test_binary_ext_fields_are_read_when_they_are_wanted(ext: bytes, problem: str) -> None:
+def test_binary_ext_fields_are_decoded_on_demand(ext: bytes, problem: str) -> None:
     command = read_binary(binary_header(ext=ext))
 
     assert command.code == 10
@@ -225,7 +225,7 @@ def test_binary_empty_value_counts_as_absent() -> None:
 
 
 @pytest.mark.parametrize(("last", "read"), [(b"2", {"a": "2"}), (b"", {})])
-def test_binary_last_of_equal_keys_counts(last: bytes, read: dict[str, str]) -> None:
+def test_binary_last_of_equal_keys_wins(last: bytes, read: dict[str, str]) -> None:
     ext = ext_field(b"a", b"1") + ext_field(b"a", last)
     assert read_binary(binary_header(ext=ext)).ext_fields == read
 
@@ -235,7 +235,7 @@ def test_binary_bytes_after_the_ext_fields_are_ignored() -> None:
     assert command.ext_fields == {"a": "b"}
 
 
-def test_binary_header_is_read_within_its_bounds() -> None:
+def test_binary_header_is_decoded_within_its_bounds() -> None:
     before, header = b"\xff" * 5, binary_header(ext=ext_field(b"a", b"b"))
 
     command = binary.decode_header(before + header + b"\xff" * 9, 5, 5 + len(header), b"")
@@ -258,7 +258,7 @@ def test_binary_command_of_an_unknown_language_can_be_shown_in_json() -> None:
 
 
 @pytest.mark.parametrize("code", [0x8000, -0x8001, 200_050])
-def test_binary_code_over_16_bits_is_not_written(code: int) -> None:
+def test_binary_code_over_16_bits_is_not_encoded(code: int) -> None:
     with pytest.raises(ValueError, match="does not fit a binary header"):
         binary.encode_header(RemotingCommand(code, 0, 1))
 
@@ -276,7 +276,7 @@ def test_binary_ext_fields_keep_their_order() -> None:
     assert list(binary.decode_ext_fields(raw).items()) == list(fields.items())
 
 
-def test_binary_command_carries_what_its_fields_can_hold() -> None:
+def test_binary_command_round_trips() -> None:
     command = RemotingCommand.request(0x7FFF, {"k": "v" * 100_000}, serialization=Serialization.BINARY)
     assert decode_one(encode_frame(command)).ext_fields == {"k": "v" * 100_000}
 

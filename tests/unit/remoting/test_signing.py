@@ -1,4 +1,4 @@
-"""Signed requests: as Apache's class for it signs them, however the header is written."""
+"""Signed requests, compared with Apache's signatures, in both serializations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def seen(command: RemotingCommand) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row['name']}-{row['serialization']}")
-def test_as_apaches_client_signs(row: dict[str, Any]) -> None:
+def test_signatures_equal_the_java_clients(row: dict[str, Any]) -> None:
     signer = RequestSigner(row["access_key"], row["secret_key"], row["security_token"])
     plain, expected = bytes.fromhex(row["plain"]), bytes.fromhex(row["signed"])
     assert seen(decoded(signer.sign(plain))) == seen(decoded(expected))
@@ -85,7 +85,7 @@ def test_prepared_ext_fields_are_signed() -> None:
     assert fields == {"topic": "orders", "queueId": "3", "AccessKey": "user"}
 
 
-def test_a_binary_field_without_a_value_is_left_out() -> None:
+def test_a_binary_field_without_a_value_is_omitted() -> None:
     # Apache's server would look for a signature that has the word "null" in it.
     fields = {"b": "orders", "i": ""}
     frame = encode_frame(RemotingCommand(320, 0, 1, ext_fields=fields, serialization=Serialization.BINARY))
@@ -102,7 +102,7 @@ def test_a_response_stays_as_it_is(serialization: Serialization) -> None:
     assert RequestSigner("user", "secret").sign(frame) is frame
 
 
-def test_a_code_that_no_binary_header_carries() -> None:
+def test_a_code_too_large_for_a_binary_header() -> None:
     request = RemotingCommand.request(200_050, {"a": "b"}, b"pop", serialization=Serialization.BINARY)
     signed = decoded(RequestSigner("user", "secret").sign(encode_frame(request)))
     assert (signed.code, signed.serialization, signed.body) == (200_050, Serialization.JSON, b"pop")
@@ -110,7 +110,7 @@ def test_a_code_that_no_binary_header_carries() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100_000])
-def test_the_body_is_part_of_it(size: int) -> None:
+def test_the_body_is_signed(size: int) -> None:
     signer = RequestSigner("user", "secret")
 
     def signature(body: bytes) -> str:

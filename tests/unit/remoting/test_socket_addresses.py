@@ -19,17 +19,17 @@ from rmq_remoting.socket_addresses import decode_address, encode_address
         ("::ffff:10.0.0.3", 1, "00000000000000000000ffff0a000003" + "00000001"),
     ],
 )
-def test_both_ways(host: str, port: int, raw: str) -> None:
+def test_addresses_round_trip(host: str, port: int, raw: str) -> None:
     assert encode_address(host, port).hex() == raw
     assert decode_address(bytes.fromhex(raw)) == (host, port)
 
 
-def test_a_zone_is_left_out() -> None:
+def test_a_zone_is_omitted() -> None:
     assert encode_address("fe80::1%eth0", 5) == encode_address("fe80::1", 5)
 
 
 @given(st.binary(max_size=24))
-def test_any_bytes(raw: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(raw: bytes) -> None:
     try:
         host, port = decode_address(raw)
     except MessageDecodeError:
@@ -39,12 +39,12 @@ def test_any_bytes(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("host", ["", "localhost", "1.2.3", "1.2.3.4.5", "::g", "10.0.0.1\0", "\ud83d"])
-def test_no_address(host: str) -> None:
+def test_an_invalid_address_is_refused(host: str) -> None:
     with pytest.raises(MessageEncodeError, match="no IP address"):
         encode_address(host, 1)
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
-def test_no_port(port: int) -> None:
+def test_an_invalid_port_is_refused(port: int) -> None:
     with pytest.raises(MessageEncodeError, match="between 0 and 65535"):
         encode_address("10.0.0.1", port)

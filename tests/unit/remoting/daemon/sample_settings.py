@@ -33,9 +33,9 @@ class Colour(enum.StrEnum):
 class PaintSettings(SettingsGroup):
     """Paint"""
 
-    colour: Colour = live(Colour.RED, "colour", "What it looks like.")
-    drying_time_ms: Milliseconds = live(500, "dryingTime", "How long it dries.")
-    layers: JavaInt = live(1, "layers", "How often it is painted.", minimum=1, maximum=9)
+    colour: Colour = live(Colour.RED, "colour", "Colour of the paint.")
+    drying_time_ms: Milliseconds = live(500, "dryingTime", "Drying time.")
+    layers: JavaInt = live(1, "layers", "Number of layers.", minimum=1, maximum=9)
 
 
 class HouseSettings(PaintSettings):
@@ -46,19 +46,19 @@ class HouseSettings(PaintSettings):
         UnsupportedSetting("gardenName", one_of("Eden"), "paradise", "choose another name"),
     )
 
-    door: Port = setting(80, "door", "Where one comes in.")
-    lit: JavaBoolean = live(True, "lit", "Whether somebody is there.")
-    steps: JavaLong = setting(3, "steps", "Up to the door.")
-    name: JavaString = setting(key="houseName", meaning="Its name.", default_factory=lambda: "here")
-    cellar: FilePath = setting(Path("/cellar"), "cellarPath", "What is below.")
-    attic: OptionalPath = setting(None, "atticPath", "What is above.")
-    layers: JavaInt = live(2, "layers", "How often it is painted.", minimum=1, maximum=9)
-    owners: JavaInt = setting(1, "owners", "Who lives there.", ours=True)
+    door: Port = setting(80, "door", "Number of the door.")
+    lit: JavaBoolean = live(True, "lit", "Whether the light is on.")
+    steps: JavaLong = setting(3, "steps", "Steps up to the door.")
+    name: JavaString = setting(key="houseName", meaning="Name of the house.", default_factory=lambda: "here")
+    cellar: FilePath = setting(Path("/cellar"), "cellarPath", "Folder of the cellar.")
+    attic: OptionalPath = setting(None, "atticPath", "Folder of the attic.")
+    layers: JavaInt = live(2, "layers", "Number of layers.", minimum=1, maximum=9)
+    owners: JavaInt = setting(1, "owners", "Number of owners.", ours=True)
 
-    def settle(self) -> list[str]:
+    def resolve(self) -> list[str]:
         if self.door == 666:
             raise ValueError("door=666 leads nowhere")
-        return [*super().settle(), "a note"] if self.colour is Colour.GREEN else super().settle()
+        return [*super().resolve(), "a note"] if self.colour is Colour.GREEN else super().resolve()
 
 
 def known_keys() -> Mapping[str, KnownKey]:

@@ -1,4 +1,4 @@
-"""A daemon for the tests of the life cycle: what it does wrong is its first argument."""
+"""A daemon for the tests of the life cycle; `--fault` selects its fault."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SmallDaemon:
         return f"small 127.0.0.1:{80}"
 
     async def stop(self) -> None:
-        log.info("in order")
+        log.info("graceful shutdown begins")
         if self._fault == "stop hangs":
             await asyncio.Event().wait()
         if self._fault == "loop hangs":

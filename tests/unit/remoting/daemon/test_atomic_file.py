@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole."""
+"""Atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from rmq_remoting.daemon.atomic_file import read_file_or_backup, replace_file
 
 
-def test_makes_the_folder_and_the_file(tmp_path: Path) -> None:
+def test_the_folder_and_the_file_are_created(tmp_path: Path) -> None:
     path = tmp_path / "config" / "topics.json"
     replace_file(path, b"{}")
     assert path.read_bytes() == b"{}"
     assert [each.name for each in path.parent.iterdir()] == ["topics.json"]
 
 
-def test_keeps_the_last_content_as_backup(tmp_path: Path) -> None:
+def test_the_previous_content_is_kept_as_backup(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     for content in (b"1", b"2", b"3"):
         replace_file(path, content, keep_backup=True)
@@ -24,7 +24,7 @@ def test_keeps_the_last_content_as_backup(tmp_path: Path) -> None:
     assert (tmp_path / "topics.json.bak").read_bytes() == b"2"
 
 
-def test_keeps_access_rights(tmp_path: Path) -> None:
+def test_access_rights_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "secret.properties"
     path.write_bytes(b"1")
     path.chmod(0o600)
@@ -32,7 +32,7 @@ def test_keeps_access_rights(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_failed_write_leaves_the_old_content(tmp_path: Path) -> None:
+def test_a_failed_write_keeps_the_old_content(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     path.write_bytes(b"old")
     (tmp_path / "topics.json.tmp").mkdir()  # in the way of the new content
@@ -41,7 +41,7 @@ def test_a_failed_write_leaves_the_old_content(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
-def test_reads_the_backup_where_the_file_is_missing_or_empty(tmp_path: Path) -> None:
+def test_the_backup_is_read_if_the_file_is_missing_or_empty(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     assert read_file_or_backup(path) is None
     (tmp_path / "topics.json.bak").write_bytes(b"backup")

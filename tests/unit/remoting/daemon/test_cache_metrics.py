@@ -11,7 +11,7 @@ def cache_named(name: str, max_entries: int = 2) -> BoundedCache[int, int]:
     return BoundedCache(name, max_entries=max_entries, max_bytes=1000, size_of=lambda *_: 100)
 
 
-def test_caches_are_told_by_name_and_those_of_one_name_are_summed() -> None:
+def test_caches_are_reported_by_name_and_those_of_one_name_are_summed() -> None:
     routes, first, second = cache_named("routes"), cache_named("headers"), cache_named("headers", 5)
     for cache in (routes, first, second):
         for number in range(3):

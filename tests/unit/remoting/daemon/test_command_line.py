@@ -12,7 +12,7 @@ from rmq_remoting.daemon.command_line import command_parser, load_from, print_co
 from .sample_settings import HouseSettings, known_keys
 
 
-def test_shorthands_beat_set_and_set_beats_the_file(tmp_path: Path) -> None:
+def test_shorthands_override_set_which_overrides_the_file(tmp_path: Path) -> None:
     path = tmp_path / "house.conf"
     path.write_text("door=1\nlayers=3\nsteps=9\n")
     options = command_parser("small", "").parse_args(["-c", str(path), "--set", "door=2", "--set", "steps=4"])
@@ -27,9 +27,7 @@ def test_a_value_may_contain_an_equals_sign() -> None:
     assert load_from(options, HouseSettings, known_keys).settings.name == "a=b"
 
 
-def test_the_configuration_can_be_printed_and_loaded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_printed_configuration_can_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parser = command_parser("small", "")
     first = load_from(parser.parse_args(["--set", "door=2", "-p"]), HouseSettings, known_keys)
     print_config(first)

@@ -36,35 +36,35 @@ def _file(tmp_path: Path, text: str) -> Path:
 
 
 class TestLoading:
-    def test_nothing_given_gives_the_defaults(self) -> None:
+    def test_without_arguments_settings_have_their_defaults(self) -> None:
         configuration = load(HouseSettings)
         assert configuration.settings == HouseSettings()
         assert configuration.notes == []
 
-    def test_the_command_line_beats_the_file(self, tmp_path: Path) -> None:
+    def test_the_command_line_overrides_the_file(self, tmp_path: Path) -> None:
         path = _file(tmp_path, "door=1\ncolour = GREEN\ndoor=2\n")
         settings = load(HouseSettings, path, [Override("door", "3", "--door")]).settings
         assert (settings.door, settings.colour) == (3, Colour.GREEN)
 
-    def test_of_a_repeated_key_the_last_counts(self, tmp_path: Path) -> None:
+    def test_of_a_repeated_key_the_last_value_wins(self, tmp_path: Path) -> None:
         assert load(HouseSettings, _file(tmp_path, "door=1\ndoor=2\n")).settings.door == 2
 
-    def test_notes_come_from_the_settings_too(self) -> None:
+    def test_notes_of_the_settings_are_included(self) -> None:
         assert _load(("colour", "GREEN")).notes == ["a note"]
 
     def test_settings_that_contradict_each_other_are_refused(self) -> None:
         assert [str(problem) for problem in _problems(("door", "666"))] == ["door=666 leads nowhere"]
 
-    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+    def test_the_error_for_a_missing_file_names_it(self, tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match=r"nowhere\.conf: cannot be read: No such file"):
             load(HouseSettings, tmp_path / "nowhere.conf")
 
-    def test_a_broken_file_is_named(self, tmp_path: Path) -> None:
+    def test_the_error_for_a_malformed_file_names_it(self, tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match=r"house\.conf: line 2: .*hexadecimal"):
             load(HouseSettings, _file(tmp_path, "door=1\nhouseName=\\u1\n"))
 
 
-class TestApachesOtherKeys:
+class TestApachesUnusedKeys:
     def test_are_accepted_with_a_note(self, tmp_path: Path) -> None:
         configuration = load(HouseSettings, _file(tmp_path, "\ngardenSize=4\n"), (), known_keys)
         assert configuration.unused == {"gardenSize": "4"}
@@ -80,11 +80,11 @@ class TestApachesOtherKeys:
             ("gardenRatio", "half", "a number"),
         ],
     )
-    def test_are_checked_by_their_type(self, key: str, value: str, must: str) -> None:
+    def test_are_validated_by_their_type(self, key: str, value: str, must: str) -> None:
         (problem,) = _problems((key, value))
         assert (problem.kind, problem.reason) == (ProblemKind.BAD_VALUE, f"must be {must}")
 
-    def test_are_not_looked_up_for_nothing(self) -> None:
+    def test_are_read_only_for_unknown_keys(self) -> None:
         def fail() -> dict[str, object]:
             raise AssertionError("the table was read")
 
@@ -92,7 +92,7 @@ class TestApachesOtherKeys:
 
 
 class TestRefusals:
-    def test_an_unknown_key_comes_with_the_nearest_known_one(self) -> None:
+    def test_the_error_for_an_unknown_key_suggests_the_nearest(self) -> None:
         (problem,) = _problems(("doors", "1"))
         assert problem == Problem(
             ProblemKind.UNKNOWN_KEY, "doors", "1", "--set", "no such setting", nearest="door"
@@ -102,7 +102,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("key", "nearest"), [("HOUSENAME", "houseName"), ("gardensize", "gardenSize"), ("xyzzy", None)]
     )
-    def test_nearest_means_ours_and_apaches(self, key: str, nearest: str | None) -> None:
+    def test_suggestions_include_apaches_keys(self, key: str, nearest: str | None) -> None:
         assert _problems((key, "1"))[0].nearest == nearest
 
     @pytest.mark.parametrize(
@@ -115,7 +115,9 @@ class TestRefusals:
             ("cellarPath", "", "must be a path"),
         ],
     )
-    def test_a_bad_value_comes_with_what_is_allowed(self, key: str, value: str, reason: str) -> None:
+    def test_the_error_for_a_bad_value_lists_the_allowed_ones(
+        self, key: str, value: str, reason: str
+    ) -> None:
         assert [str(problem) for problem in _problems((key, value))] == [f"--set: {key}={value}: {reason}"]
 
     @pytest.mark.parametrize(
@@ -125,17 +127,17 @@ class TestRefusals:
             ("gardenName", "Eden", "paradise is not supported by this version; choose another name"),
         ],
     )
-    def test_a_value_that_asks_for_a_missing_feature_comes_with_a_remedy(
+    def test_the_error_for_an_unsupported_value_names_a_remedy(
         self, key: str, value: str, reason: str
     ) -> None:
         assert _problems((key, value)) == (Problem(ProblemKind.UNSUPPORTED, key, value, "--set", reason),)
 
-    def test_an_unsupported_value_that_a_later_one_replaces_is_accepted(self, tmp_path: Path) -> None:
+    def test_an_overridden_unsupported_value_is_accepted(self, tmp_path: Path) -> None:
         path = _file(tmp_path, "colour=BLACK\ngardenName=Eden\n")
         later = [Override("colour", "RED"), Override("gardenName", "Kew")]
         assert load(HouseSettings, path, later, known_keys).unused == {"gardenName": "Kew"}
 
-    def test_everything_wrong_is_told_at_once(self, tmp_path: Path) -> None:
+    def test_all_problems_are_reported_at_once(self, tmp_path: Path) -> None:
         path = _file(tmp_path, "door=x\nlit=perhaps\nroof=flat\n")
         with pytest.raises(SettingsError) as caught:
             load(HouseSettings, path, [Override("layers", "0")], known_keys)
@@ -157,7 +159,7 @@ class TestUpdates:
         assert configuration.settings is settings
         assert settings.lit is False
 
-    def test_listeners_hear_of_changes_only(self) -> None:
+    def test_listeners_are_called_only_for_changes(self) -> None:
         configuration = _load()
         heard: list[Change] = []
         configuration.on_change(heard.append)
@@ -187,7 +189,7 @@ class TestUpdates:
         assert [problem.kind for problem in caught.value.problems] == [kind]
         assert configuration.to_properties() == before
 
-    def test_what_is_so_already_may_always_be_sent(self) -> None:
+    def test_a_value_equal_to_the_one_in_force_is_accepted(self) -> None:
         """Consoles send back the whole configuration with one value changed."""
         configuration = _load(("door", "5"), ("gardenSize", "4"))
         everything = configuration.to_properties() | {"lit": "false"}
@@ -202,33 +204,33 @@ class TestUpdates:
 
 
 class TestPersisting:
-    def test_changes_only_the_lines_concerned(self, tmp_path: Path) -> None:
+    def test_only_the_lines_of_changed_keys_change(self, tmp_path: Path) -> None:
         path = _file(tmp_path, "# our house\nlit = true\ndoor=5\n")
         configuration = load(HouseSettings, path, (), known_keys)
         change = configuration.update({"lit": "false", "gardenSize": "4"})
         assert configuration.persist(change)
         assert path.read_text() == "# our house\nlit=false\ndoor=5\ngardenSize=4\n"
 
-    def test_without_a_file_there_is_nowhere_to_write(self) -> None:
+    def test_without_a_file_nothing_is_persisted(self) -> None:
         configuration = _load()
         assert not configuration.persist(configuration.update({"lit": "false"}))
 
 
 class TestShowing:
-    def test_properties_are_sorted_and_leave_out_what_is_not_set(self) -> None:
+    def test_properties_are_sorted_and_without_unset_ones(self) -> None:
         shown = _load(("gardenOpen", "false")).to_properties()
         assert list(shown) == sorted(shown)
         assert shown["gardenOpen"] == "false"
         assert shown["colour"] == "RED"
         assert "atticPath" not in shown
 
-    def test_text_can_be_loaded_again(self, tmp_path: Path) -> None:
+    def test_the_text_can_be_loaded(self, tmp_path: Path) -> None:
         first = _load(("door", "5"), ("gardenName", "Garten für alle"), ("cellarPath", "/a b"))
         again = load(HouseSettings, _file(tmp_path, first.to_text()), (), known_keys)
         assert again.settings == first.settings
         assert again.unused == first.unused
 
-    def test_rows_tell_what_was_given(self) -> None:
+    def test_rows_mark_given_settings(self) -> None:
         rows = {row.info.key: row for row in _load(("door", "5")).describe()}
         assert (rows["door"].current, rows["door"].given) == ("5", True)
         assert (rows["steps"].current, rows["steps"].given) == ("3", False)

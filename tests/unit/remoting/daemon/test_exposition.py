@@ -1,4 +1,4 @@
-"""Metrics as text, read back by Prometheus' own parser."""
+"""Metrics as text, parsed by Prometheus' own parser."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_without_labels_there_are_no_braces() -> None:
 
 
 @pytest.mark.parametrize("value", [0, 2**63, 1.5, 1e300, 1e-9, math.inf, -math.inf])
-def test_numbers_keep_their_value(value: float) -> None:
+def test_numbers_are_exact(value: float) -> None:
     assert _samples(_text(gauge("rmq_x", "", value))) == {("rmq_x", ()): value}
 
 
-def test_not_a_number_is_one_too() -> None:
+def test_nan_is_exposed() -> None:
     (value,) = _samples(_text(gauge("rmq_x", "", math.nan))).values()
     assert math.isnan(value)
 
@@ -57,7 +57,7 @@ def test_any_text_can_be_a_label_or_a_meaning(text: str) -> None:
     assert families[0].samples[0].labels == {"topic": text}
 
 
-def test_a_histogram_counts_from_below() -> None:
+def test_a_histogram_is_cumulative() -> None:
     histogram = Histogram((1, 2.5))
     for value in (0.5, 1, 2, 3, 100):
         histogram.observe(value)
@@ -90,6 +90,6 @@ def test_plain_attributes_become_families() -> None:
     }
 
 
-def test_series_that_do_not_fit_their_labels_are_an_error() -> None:
+def test_series_with_a_wrong_number_of_labels_are_an_error() -> None:
     with pytest.raises(ValueError, match="zip"):
         _text(Family("rmq_x", "gauge", "", [(("a", "b"), 1)], ("p",)))

@@ -1,4 +1,4 @@
-"""Apache's keys out of the packages' tables."""
+"""Apache's keys from the packages' tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rmq_remoting.daemon.known_keys import NETWORK_TABLE, KnownKey, read_known_keys
 
 
-def test_reads_a_table(tmp_path: Path) -> None:
+def test_a_table_is_read(tmp_path: Path) -> None:
     table = tmp_path / "keys.tsv"
     table.write_text("# First\nint\ta\t1\nString\tb\t\n# Second\nboolean\tc\ttrue\nint\ta\t2\n")
     assert read_known_keys(table) == {
@@ -38,5 +38,5 @@ def test_the_network_table_is_sound() -> None:
         ("String", "", True),
     ],
 )
-def test_checks_values_by_type(kind: str, value: str, fine: bool) -> None:
+def test_values_are_validated_by_type(kind: str, value: str, fine: bool) -> None:
     assert (KnownKey("key", kind, "", "Owner").problem_with(value) is None) is fine

@@ -1,4 +1,4 @@
-"""A daemon's process, from its start to its exit code: run as a process of its own."""
+"""A daemon's process from its start to its exit code; each test runs one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMMAND = (sys.executable, "-m", "tests.unit.remoting.daemon.small_daemon")
 
 
 class Process:
-    """A small daemon that runs; `said` is what it wrote to standard error so far."""
+    """A running small daemon; `said` is its standard error so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -30,7 +30,7 @@ class Process:
         return (await self._process.stdout.readline()).decode()
 
     async def says(self, text: str) -> None:
-        """Wait until it has written this to standard error."""
+        """Wait until the process has written `text` to standard error."""
         assert self._process.stderr is not None
         while text not in self.said:
             line = await self._process.stderr.readline()
@@ -65,40 +65,40 @@ async def _running(*arguments: str) -> AsyncIterator[Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_stops_in_order(number: signal.Signals) -> None:
+async def test_a_signal_begins_a_graceful_shutdown(number: signal.Signals) -> None:
     async with _running() as process:
         assert await process.ready() == "ready small 127.0.0.1:80\n"
         process.signal(number)
         assert await process.ends() == lifecycle.EXIT_CLEAN
-        assert "in order" in process.said
-        assert f"{number.name}: stopping" in process.said
+        assert "graceful shutdown begins" in process.said
+        assert f"stopping signal={number.name}" in process.said
 
 
-async def test_a_second_signal_ends_it_at_once() -> None:
+async def test_a_second_signal_ends_the_process_at_once() -> None:
     async with _running("--fault", "loop hangs") as process:
         await process.ready()
         process.signal(signal.SIGTERM)
-        await process.says("in order")
+        await process.says("graceful shutdown begins")
         process.signal(signal.SIGTERM)
         assert await process.ends() == -signal.SIGTERM
 
 
-async def test_a_signal_during_the_start_stops_it_too() -> None:
+async def test_a_signal_during_the_start_stops_the_daemon() -> None:
     async with _running("--fault", "starts slowly") as process:
         await process.says("starting")
         process.signal(signal.SIGTERM)
         assert await process.ends() == lifecycle.EXIT_CLEAN
-        assert "stopped before it was ready" in process.said
-        assert "in order" in process.said
+        assert "stopped before the daemon was ready" in process.said
+        assert "graceful shutdown begins" in process.said
 
 
-async def test_a_signal_during_the_build_stops_it_too() -> None:
+async def test_a_signal_during_the_build_stops_the_daemon() -> None:
     async with _running("--fault", "is built slowly") as process:
         await process.says("building")
         process.signal(signal.SIGTERM)
         assert await process.ends() == lifecycle.EXIT_CLEAN
-        assert "stopped before it was ready" in process.said
-        assert "in order" not in process.said, "there was no daemon to be stopped"
+        assert "stopped before the daemon was ready" in process.said
+        assert "graceful shutdown begins" not in process.said, "there was no daemon to be stopped"
 
 
 async def test_a_failed_build_ends_it_with_1() -> None:
@@ -106,7 +106,7 @@ async def test_a_failed_build_ends_it_with_1() -> None:
         assert await process.ends() == lifecycle.EXIT_FAILURE
         assert "cannot start: brokerIP1=nowhere cannot be resolved" in process.said
         assert "Traceback" not in process.said
-        assert "in order" not in process.said
+        assert "graceful shutdown begins" not in process.said
 
 
 @pytest.mark.parametrize(
@@ -114,25 +114,25 @@ async def test_a_failed_build_ends_it_with_1() -> None:
     [
         ("cannot start", "cannot start: cannot listen on 0.0.0.0:80: it is in use", False),
         ("crashes at start", "ZeroDivisionError", True),
-        ("task dies", "stopping: task flush died: no disk", True),
+        ("task dies", "stopping, a task failed task=flush cause=no disk", True),
     ],
 )
-async def test_a_failure_ends_it_with_1(fault: str, says: str, trace: bool) -> None:
+async def test_a_failure_gives_exit_code_1(fault: str, says: str, trace: bool) -> None:
     async with _running("--fault", fault) as process:
         assert await process.ends() == lifecycle.EXIT_FAILURE
         assert says in process.said
         assert ("Traceback" in process.said) is trace
-        assert "in order" in process.said
+        assert "graceful shutdown begins" in process.said
 
 
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ("stop hangs", "the stop took longer than 0.3 s"),
-        ("stop fails", "the stop failed"),
+        ("stop hangs", "graceful shutdown timed out, ending the process limit_s=0.3"),
+        ("stop fails", "graceful shutdown failed"),
     ],
 )
-async def test_a_stop_that_goes_wrong_ends_it_with_1(fault: str, says: str) -> None:
+async def test_a_failed_shutdown_gives_exit_code_1(fault: str, says: str) -> None:
     async with _running("--fault", fault) as process:
         await process.ready()
         process.signal(signal.SIGTERM)
@@ -141,12 +141,12 @@ async def test_a_stop_that_goes_wrong_ends_it_with_1(fault: str, says: str) -> N
 
 
 @pytest.mark.parametrize("fault", ["thread stays", "loop hangs"])
-async def test_a_process_that_hangs_gives_up_and_says_where(fault: str) -> None:
+async def test_a_hanging_process_is_killed_with_its_stacks_logged(fault: str) -> None:
     async with _running("--fault", fault) as process:
         await process.ready()
         process.signal(signal.SIGTERM)
         assert await process.ends() == lifecycle.EXIT_FAILURE
-        assert "the process does not end" in process.said
+        assert "process does not end, killing it" in process.said
         assert "most recent call first" in process.said
 
 
@@ -160,14 +160,14 @@ async def test_a_process_that_hangs_gives_up_and_says_where(fault: str) -> None:
         (["--fly"], "unrecognized arguments: --fly"),
     ],
 )
-async def test_a_bad_configuration_ends_it_with_2(arguments: list[str], says: str) -> None:
+async def test_a_bad_configuration_gives_exit_code_2(arguments: list[str], says: str) -> None:
     async with _running(*arguments) as process:
         assert await process.ends() == lifecycle.EXIT_BAD_CONFIGURATION
         assert says in process.said
         assert "Traceback" not in process.said
 
 
-async def test_a_reader_that_has_gone_is_no_reason_to_complain() -> None:
+async def test_a_closed_standard_output_is_no_error() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""How a daemon's log lines look."""
+"""Formats of a daemon's log lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _json_lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_what_is_no_terminal_gets_json() -> None:
+def test_without_a_terminal_lines_are_json() -> None:
     stream = io.StringIO()
     configure_logs(stream=stream)
     logging.getLogger("rmq.test").info("%d topics", 3, extra={"broker": "a"})
@@ -53,7 +53,7 @@ def test_an_exception_stays_in_its_json_line() -> None:
     assert "ValueError: no\nway" in str(line["exception"])
 
 
-def test_a_terminal_gets_text() -> None:
+def test_on_a_terminal_lines_are_text() -> None:
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]
     configure_logs(stream=stream)
@@ -96,7 +96,7 @@ def test_the_level_can_be_changed() -> None:
     assert [line["event"] for line in _json_lines(stream)] == ["3", "4"]
 
 
-def test_values_that_json_does_not_know_become_text() -> None:
+def test_values_without_a_json_form_become_text() -> None:
     stream = io.StringIO()
     configure_logs(stream=stream)
     structlog.get_logger("rmq.test").info("x", value={1}, table={1: 2})

@@ -28,17 +28,17 @@ def _text(*collectors: Collector) -> str:
     return "".join(registry.render())
 
 
-async def test_the_lag_of_a_blocked_loop_is_seen() -> None:
+async def test_the_lag_of_a_blocked_loop_is_measured() -> None:
     probe = LoopLagProbe(period_seconds=0.001)
     probe.start()
-    time.sleep(0.05)  # noqa: ASYNC251 (the loop is blocked: that is what is measured)
+    time.sleep(0.05)  # noqa: ASYNC251 (blocks the loop, to measure that)
     await asyncio.sleep(0.005)
     probe.stop()
     assert probe.lags.total >= 0.045
     assert "rmq_event_loop_lag_seconds_sum 0.0" in _text(probe)
 
 
-async def test_a_stopped_probe_measures_no_more() -> None:
+async def test_a_stopped_probe_does_not_measure() -> None:
     probe = LoopLagProbe(period_seconds=0.0001)
     probe.start()
     probe.stop()
@@ -56,7 +56,7 @@ def test_collections_are_counted_and_timed() -> None:
     assert 'python_gc_collections_total{generation="2"}' in _text(probe)
 
 
-def test_the_process_tells_its_memory_and_files() -> None:
+def test_memory_and_files_of_the_process_are_reported() -> None:
     lines = dict(line.split() for line in _text(ProcessCollector()).splitlines() if line[0] != "#")
     resident, own = (
         float(lines[name]) for name in ("process_resident_memory_bytes", "rmq_process_own_memory_bytes")
@@ -67,13 +67,13 @@ def test_the_process_tells_its_memory_and_files() -> None:
     assert 0 < float(lines["process_cpu_seconds_total"]) < 1e6
 
 
-def test_where_there_is_no_proc_the_rest_is_told(tmp_path: Path) -> None:
+def test_without_proc_the_other_figures_are_reported(tmp_path: Path) -> None:
     text = _text(ProcessCollector(tmp_path))
     assert "process_cpu_seconds_total" in text
     assert "process_open_fds" not in text
 
 
-async def test_tasks_tell_their_failures() -> None:
+async def test_failures_of_tasks_are_reported() -> None:
     supervisor = TaskSupervisor(lambda *_: None)
     supervisor.every("scan", 60.0, lambda: None)
     await asyncio.sleep(0)
@@ -84,7 +84,7 @@ async def test_tasks_tell_their_failures() -> None:
     await supervisor.stop()
 
 
-def test_a_collector_that_fails_is_left_out_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_collector_that_fails_is_omitted_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         def collect(self) -> Iterable[Family]:
             yield gauge("rmq_before", "", 1)
@@ -98,4 +98,4 @@ def test_a_collector_that_fails_is_left_out_and_counted(caplog: pytest.LogCaptur
     assert "rmq_before 1\n" in text
     assert "rmq_whole 1\n" in text
     assert "rmq_scrape_failures_total 1\n" in text
-    assert "metrics of Broken cannot be collected" in caplog.text
+    assert "metrics not collected collector=Broken" in caplog.text

@@ -71,11 +71,11 @@ async def test_metrics_are_served(served: Served) -> None:
     assert b'rmq_x{cluster="k",number="1"} 1\n' in body
 
 
-async def test_a_query_in_the_address_does_not_matter(served: Served) -> None:
+async def test_a_query_string_is_ignored(served: Served) -> None:
     assert (await served.get("/metrics?name=x"))[0] == "HTTP/1.1 200 OK"
 
 
-async def test_head_gives_the_head_only(served: Served) -> None:
+async def test_head_returns_only_the_head(served: Served) -> None:
     status, headers, body = await served.request(b"HEAD /metrics HTTP/1.1\r\n\r\n")
     assert (status, body) == ("HTTP/1.1 200 OK", b"")
     assert int(headers["Content-Length"]) > 0
@@ -90,11 +90,11 @@ async def test_head_gives_the_head_only(served: Served) -> None:
         (b"hello", "HTTP/1.1 400 Bad Request"),
     ],
 )
-async def test_anything_else_is_refused(served: Served, request_line: bytes, status: str) -> None:
+async def test_other_requests_are_refused(served: Served, request_line: bytes, status: str) -> None:
     assert (await served.request(request_line + b"\r\n\r\n"))[0] == status
 
 
-async def test_a_head_without_end_is_cut(served: Served) -> None:
+async def test_an_endless_request_head_is_cut_off(served: Served) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 10_000)
     with contextlib.suppress(ConnectionResetError):  # our last bytes were still on their way
@@ -103,7 +103,7 @@ async def test_a_head_without_end_is_cut(served: Served) -> None:
     assert (await served.get("/metrics"))[0] == "HTTP/1.1 200 OK"
 
 
-async def test_a_scrape_does_not_hold_the_loop_up(served: Served) -> None:
+async def test_a_scrape_does_not_block_the_loop(served: Served) -> None:
     served.registry.register(Series(300, seconds=0.0002))
     probe = LoopLagProbe(period_seconds=0.001)
     probe.start()
@@ -113,7 +113,7 @@ async def test_a_scrape_does_not_hold_the_loop_up(served: Served) -> None:
     assert sum(probe.lags.counts) > 10
 
 
-async def test_scrapes_at_the_same_time_are_bounded(served: Served) -> None:
+async def test_concurrent_scrapes_are_bounded(served: Served) -> None:
     served.registry.register(Series(10, seconds=0.0005))
     answers = await asyncio.gather(*(served.get("/metrics") for _ in range(20)))
     statuses = [status for status, _, _ in answers]
@@ -121,7 +121,7 @@ async def test_scrapes_at_the_same_time_are_bounded(served: Served) -> None:
     assert set(statuses) == {"HTTP/1.1 200 OK", "HTTP/1.1 503 Service Unavailable"}
 
 
-async def test_stop_cuts_scrapes_and_frees_the_port(served: Served) -> None:
+async def test_stop_cuts_scrapes_off_and_frees_the_port(served: Served) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
     (await served.get("/metrics"))  # the idle connection before it has been accepted by now
     await served.server.stop()
@@ -131,9 +131,9 @@ async def test_stop_cuts_scrapes_and_frees_the_port(served: Served) -> None:
     await served.server.stop()
 
 
-async def test_a_port_in_use_is_a_warning(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_port_in_use_is_only_a_warning(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     other = MetricsServer(MetricsRegistry())
     assert await other.start("127.0.0.1", served.port) is None
-    assert f"no metrics: cannot listen on 127.0.0.1:{served.port}" in caplog.text
+    assert f"metrics not served, cannot listen address=127.0.0.1:{served.port}" in caplog.text
     assert "set metricsPromExporterPort" in caplog.text
     await other.stop()

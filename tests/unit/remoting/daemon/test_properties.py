@@ -1,4 +1,4 @@
-"""Java's .properties text, against what java.util.Properties makes of the same texts."""
+"""Java's .properties format, compared with the results of java.util.Properties."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _properties = st.dictionaries(_texts, _texts, max_size=5)
 
 
 @pytest.mark.parametrize("row", _ROWS, ids=[repr(row["text"]) for row in _ROWS])
-def test_reads_as_java_does(row: dict[str, object]) -> None:
+def test_texts_are_parsed_as_in_java(row: dict[str, object]) -> None:
     text = str(row["text"])
     if row["properties"] is None:
         with pytest.raises(PropertiesError, match="line 1"):
@@ -30,32 +30,32 @@ def test_reads_as_java_does(row: dict[str, object]) -> None:
 
 
 @given(_properties)
-def test_what_is_rendered_reads_back(values: dict[str, str]) -> None:
+def test_rendered_properties_parse_back(values: dict[str, str]) -> None:
     assert properties.parse(properties.render(values)) == values
 
 
 @given(_properties)
-def test_what_is_rendered_is_ascii(values: dict[str, str]) -> None:
+def test_rendered_properties_are_ascii(values: dict[str, str]) -> None:
     assert properties.render(values).isascii()
 
 
 @given(_texts)
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(PropertiesError):
         properties.parse(text)
 
 
-def test_rendered_values_are_not_escaped_without_need() -> None:
+def test_only_necessary_escapes_are_rendered() -> None:
     assert properties.render({"namesrvAddr": "127.0.0.1:9876;b=c"}) == "namesrvAddr=127.0.0.1:9876;b=c\n"
 
 
-def test_entries_say_where_they_stand() -> None:
+def test_entries_have_their_positions() -> None:
     text = "# first\n\na=1\nb = 2 \\\n  and more\nc=3"
     found = [(entry.key, entry.line, text[entry.start : entry.end]) for entry in properties.entries(text)]
     assert found == [("a", 3, "a=1"), ("b", 4, "b = 2 \\\n  and more"), ("c", 6, "c=3")]
 
 
-def test_a_bad_escape_names_its_line() -> None:
+def test_the_error_for_a_bad_escape_names_its_line() -> None:
     with pytest.raises(PropertiesError, match=r"line 2.*four hexadecimal digits"):
         properties.parse("a=1\nb=\\u12")
 
@@ -78,7 +78,7 @@ def test_editing_changes_one_line(before: str, after: str) -> None:
 
 
 @given(_texts, st.dictionaries(st.sampled_from("abc"), _texts))
-def test_editing_sets_the_changes_and_nothing_else(text: str, changes: dict[str, str]) -> None:
+def test_editing_changes_nothing_else(text: str, changes: dict[str, str]) -> None:
     try:
         before = properties.parse(text)
     except PropertiesError:
@@ -89,7 +89,7 @@ def test_editing_sets_the_changes_and_nothing_else(text: str, changes: dict[str,
     assert properties.parse(properties.edit(text, changes)) == before | changes
 
 
-def test_files_are_utf_8_or_what_java_would_read() -> None:
+def test_files_are_decoded_as_utf_8_or_as_in_java() -> None:
     assert properties.decode("a=é".encode()) == "a=é"
     assert properties.decode("a=é".encode("latin-1")) == "a=é"
     assert properties.decode(b"\xef\xbb\xbfa=1") == "a=1"

@@ -10,7 +10,7 @@ from rmq_remoting.server import RemotingServer
 from rmq_remoting.tiers import InlineTier, PoolTier
 
 
-def test_tiers_requests_and_connections_are_told() -> None:
+def test_tiers_requests_and_connections_are_reported() -> None:
     dispatcher = Dispatcher()
     send = InlineTier("send", capacity=10, max_wait_ms=200)
     admin = PoolTier("admin", threads=2, capacity=5, max_wait_ms=5000)

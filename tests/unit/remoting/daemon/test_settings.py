@@ -1,4 +1,4 @@
-"""How settings are declared and described."""
+"""Declaration and description of settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmq_remoting.daemon.settings import describe_settings, fields_by_key, to_te
 from .sample_settings import Colour, HouseSettings, PaintSettings
 
 
-def test_a_model_is_each_of_its_groups() -> None:
+def test_a_model_is_an_instance_of_its_groups() -> None:
     house = HouseSettings(colour=Colour.GREEN)
     assert isinstance(house, PaintSettings)
     assert house.layers == 2
@@ -35,7 +35,7 @@ def test_a_model_is_each_of_its_groups() -> None:
         ("atticPath", "/a", Path("/a")),
     ],
 )
-def test_text_becomes_a_value(key: str, text: str, value: object) -> None:
+def test_text_is_converted(key: str, text: str, value: object) -> None:
     house = HouseSettings.model_validate({key: text})
     assert getattr(house, fields_by_key(HouseSettings)[key]) == value
 
@@ -63,12 +63,12 @@ def test_bad_text_is_refused(key: str, text: str) -> None:
         HouseSettings.model_validate({key: text})
 
 
-def test_values_become_text_again() -> None:
+def test_values_become_text() -> None:
     values = [True, False, 3, Colour.RED, Path("/a"), "x", None]
     assert [to_text(value) for value in values] == ["true", "false", "3", "RED", "/a", "x", None]
 
 
-def test_describes_the_own_settings_first_then_each_group() -> None:
+def test_own_settings_are_described_first_then_each_group() -> None:
     described = list(describe_settings(HouseSettings))
     groups = [(info.group, info.key) for info in described]
     assert groups[0] == ("House", "door")
@@ -76,7 +76,7 @@ def test_describes_the_own_settings_first_then_each_group() -> None:
     assert len(described) == len(HouseSettings.model_fields)
 
 
-def test_a_description_has_all_there_is_to_know() -> None:
+def test_a_description_is_complete() -> None:
     by_key = {info.key: info for info in describe_settings(HouseSettings)}
     drying = by_key["dryingTime"]
     assert (drying.name, drying.default, drying.unit) == ("drying_time_ms", "500", "ms")

@@ -1,4 +1,4 @@
-"""Background tasks: watched, started again, cancelled."""
+"""Background tasks: watched, restarted, cancelled."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Supervised:
         )
 
 
-async def test_a_task_that_returns_is_over() -> None:
+async def test_a_task_that_returns_is_not_restarted() -> None:
     made = Supervised()
     done = asyncio.Event()
 
@@ -54,7 +54,7 @@ async def test_a_task_that_returns_is_over() -> None:
     assert not made.supervisor.statistics["once"].running
 
 
-async def test_a_task_that_dies_is_started_again_with_growing_pauses(
+async def test_a_failed_task_is_restarted_with_growing_pauses(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = Supervised()
@@ -72,12 +72,12 @@ async def test_a_task_that_dies_is_started_again_with_growing_pauses(
     assert runs == 12
     assert made.supervisor.statistics["fragile"].failures == 12
     assert made.fatal.empty()
-    assert "task fragile died" in caplog.text
+    assert "task failed, restarting it task=fragile" in caplog.text
     assert "run 1" in caplog.text
     await made.supervisor.stop()
 
 
-async def test_a_task_that_must_not_die_ends_the_daemon() -> None:
+async def test_a_failed_essential_task_stops_the_daemon() -> None:
     made = Supervised()
     error = RuntimeError("no disk")
 
@@ -89,7 +89,7 @@ async def test_a_task_that_must_not_die_ends_the_daemon() -> None:
     assert made.clock.asked.empty()
 
 
-async def test_rounds_go_on_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rounds_continue_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     made = Supervised()
     rounds = 0
 
@@ -104,7 +104,7 @@ async def test_rounds_go_on_after_a_failure(caplog: pytest.LogCaptureFixture) ->
     assert pauses == [5.0, 5.0, 5.0, 5.0]
     assert rounds == 3
     assert made.supervisor.statistics["scan"].failures == 1
-    assert "scan failed; next in 5.0 s" in caplog.text
+    assert "task round failed task=scan next_in_s=5.0" in caplog.text
     await made.supervisor.stop()
 
 
@@ -121,7 +121,7 @@ async def test_a_period_may_change_and_the_first_pause_may_differ() -> None:
     await made.supervisor.stop()
 
 
-async def test_stop_cancels_all_and_lets_nothing_start() -> None:
+async def test_stop_cancels_all_tasks_and_refuses_new_ones() -> None:
     made = Supervised()
     cleaned: list[str] = []
 
@@ -141,7 +141,7 @@ async def test_stop_cancels_all_and_lets_nothing_start() -> None:
         made.supervisor.start("late", work)
 
 
-async def test_what_will_not_stop_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_task_that_does_not_end_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
     made = Supervised()
     release = asyncio.Event()
     started = asyncio.Event()
@@ -158,7 +158,7 @@ async def test_what_will_not_stop_is_left_behind(caplog: pytest.LogCaptureFixtur
     await started.wait()
     with caplog.at_level(logging.ERROR):
         await made.supervisor.stop(timeout_seconds=0.01)
-    assert "task stubborn did not end within" in caplog.text
+    assert "task abandoned, not ended in time task=stubborn" in caplog.text
     release.set()
     await made.supervisor.cancel("stubborn")
 
@@ -173,7 +173,7 @@ async def test_one_task_can_be_cancelled() -> None:
     await made.supervisor.stop()
 
 
-async def test_a_name_is_given_once() -> None:
+async def test_a_name_is_unique() -> None:
     made = Supervised()
     made.supervisor.every("scan", 5.0, lambda: None)
     with pytest.raises(ValueError, match="'scan' is running already"):
