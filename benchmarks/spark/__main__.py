@@ -43,7 +43,7 @@ from tests.support.toolchain import BuildFailed, ToolMissing
 _TARGET: Final = Path("docs/performance_spark.md")
 _AS_IT_COMES: Final = "ours"
 _LARGE_PULLS: Final = "ours, large pulls"
-# docs/spark advises the second one for brokers that Spark reads heavily.
+# docs/spark/how-to-read-batches.md advises the second one for brokers that Spark reads heavily.
 _OUR_BROKERS: Final[Mapping[str, Mapping[str, str]]] = {
     _AS_IT_COMES: {},
     _LARGE_PULLS: {

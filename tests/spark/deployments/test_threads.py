@@ -1,7 +1,7 @@
 """Reads and writes in a Python thread other than the one that created the session.
 
 Spark's writers look up Python data sources in the session that is active in their JVM thread, and a new
-thread has none. The documentation of the connector describes the workaround.
+thread has none. docs/spark/how-to-troubleshoot.md describes the workaround.
 """
 
 from __future__ import annotations
