@@ -90,7 +90,7 @@ def aggregated(folder: Path) -> Tally:
     for minute, status, lines in zip(*(table[name].to_pylist() for name in table.column_names), strict=True):
         key = (minute.replace(tzinfo=UTC), status)
         if key in tally.counts:
-            raise ValueError(f"{_told(key)} is there twice: {tally.counts[key]} lines and {lines}")
+            raise ValueError(f"duplicate counts for {_label(key)}: {tally.counts[key]} and {lines} lines")
         tally.counts[key] = lines
     return tally
 
@@ -100,14 +100,14 @@ def keep_alerts(namesrv: str, topic: str, path: Path) -> None:
     path.unlink(missing_ok=True)
     path.touch()
     with Admin(namesrv) as admin:
-        observations = admin.topic_stats(topic).values()
-    missing = sum(reach.max_offset - reach.min_offset for reach in observations)
+        stats = admin.topic_stats(topic).values()
+    missing = sum(queue.max_offset - queue.min_offset for queue in stats)
     with PullConsumer(namesrv, group="pipeline-check", consume_from="first") as consumer:
         consumer.assign(consumer.queues(topic))
         while missing > 0:
             messages = consumer.poll(timeout_seconds=_POLL_SECONDS)
             if not messages:
-                raise RuntimeError(f"topic {topic}: {missing} messages cannot be read")
+                raise RuntimeError(f"topic {topic}: {missing} messages were not received")
             missing -= len(messages)
             for message in messages:
                 append(path, {"row": message.properties.get(_ROW_ID), **json.loads(message.body)})
@@ -146,15 +146,15 @@ def differences(work: Work, rule: AlertRule) -> Iterator[str]:
     batches = read_all(work.job_progress)
     unreadable, late = (sum(batch[name] for batch in batches) for name in ("unreadable", "late"))
     if unreadable != wanted.unreadable:
-        yield f"unreadable: the log has {wanted.unreadable} lines, the job found {unreadable}"
+        yield f"unreadable lines: {wanted.unreadable} in the log, {unreadable} in the job"
     if late:
-        yield f"late: {late} counts were too late for their minute, and left out"
+        yield f"late: {late} counts arrived after their minute was closed and were dropped"
 
 
 def _counts_differ(where: str, wanted: Mapping[Key, int], found: Mapping[Key, int]) -> Iterator[str]:
     keys = sorted(key for key in wanted.keys() | found.keys() if wanted.get(key, 0) != found.get(key, 0))
     for key in keys[:_SHOWN]:
-        yield f"{where}: {_told(key)} has {found.get(key, 0)} lines, the log {wanted.get(key, 0)}"
+        yield f"{where}: {_label(key)}: {found.get(key, 0)} lines, {wanted.get(key, 0)} in the log"
     if len(keys) > _SHOWN:
         yield f"{where}: {len(keys) - _SHOWN} more minutes and statuses differ"
 
@@ -162,11 +162,11 @@ def _counts_differ(where: str, wanted: Mapping[Key, int], found: Mapping[Key, in
 def _alerts_differ(wanted: Iterable[Alert], found: list[Record]) -> Iterator[str]:
     got = Counter((datetime.fromisoformat(one["minute"]), one["lines"], one["errors"]) for one in found)
     expected = Counter(wanted)
-    yield from _listed("an alert is missing", expected - got)
-    yield from _listed("an alert is there that should not be", got - expected)
-    yield from _listed("an alert without id", [one["minute"] for one in found if not one["row"]])
+    yield from _listed("missing alert", expected - got)
+    yield from _listed("unexpected alert", got - expected)
+    yield from _listed("alert without row id", [one["minute"] for one in found if not one["row"]])
     repeated = Counter(one["row"] for one in found)
-    yield from _listed("the id of two alerts", [row for row, count in repeated.items() if count > 1])
+    yield from _listed("row id of several alerts", [row for row, count in repeated.items() if count > 1])
 
 
 def _listed(what: str, those: Iterable[Hashable]) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _listed(what: str, those: Iterable[Hashable]) -> Iterator[str]:
         yield f"alerts: {what}: {shown}"
 
 
-def _told(key: Key) -> str:
+def _label(key: Key) -> str:
     return f"{key[0]:%H:%M} status {key[1]}"
 
 
@@ -210,7 +210,7 @@ def main() -> int:
     if found:
         print(f"check: FAILED, {len(found)} differences")
         return 1
-    print(f"check: equal to the message: {summary(work)}")
+    print(f"check: all counts are equal: {summary(work)}")
     return 0
 
 

@@ -86,13 +86,15 @@ class Program:
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
             raise ProgramFailed(
-                f"{self._last()}\nthe {self.name} is not ready after {timeout_seconds:g} s"
+                f"{self._last()}\n{self.name} was not ready within {timeout_seconds:g} s"
             ) from None
 
     def must_run(self) -> None:
         """Raise ProgramFailed if the program has ended."""
         if not self.running:
-            raise ProgramFailed(f"{self._last()}\nthe {self.name} has ended with {self._process.returncode}")
+            raise ProgramFailed(
+                f"{self._last()}\n{self.name} ended with exit code {self._process.returncode}"
+            )
 
     async def ended(self) -> int:
         """Wait for the end; return the exit code."""

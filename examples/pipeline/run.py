@@ -117,7 +117,7 @@ class Run:
         await job.done()
         return (
             f"{options.lines:,} lines sent and read in {reading:.1f} s ({options.lines / reading:,.0f}/s), "
-            f"{workers}{watch}; {time.monotonic() - began:.0f} s in all"
+            f"{workers}{watch}; total {time.monotonic() - began:.0f} s"
         )
 
     async def _close_the_last_minute(self, place: Place, watch: Watch) -> None:
@@ -184,7 +184,9 @@ def fresh(folder: Path) -> Work:
     """Create the folder, or clear it. Raises ProgramFailed if it has files of other origin."""
     if folder.exists():
         if any(folder.iterdir()) and not (folder / _MARK).exists():
-            raise ProgramFailed(f"{folder} has files that are not of an earlier run: give another --work")
+            raise ProgramFailed(
+                f"{folder} has files that no earlier run created: choose another folder with --work"
+            )
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / _MARK).touch()
@@ -224,7 +226,7 @@ def arguments() -> argparse.Namespace:
     add("--tell-every", type=float, default=2.0, metavar="SECONDS", help="default: %(default)s")
     options = parser.parse_args()
     if options.lines < 1 or options.rate < 0 or options.hours <= 0 or options.workers < 0:
-        parser.error("--lines and --hours have to be above 0, --rate and --workers must not be below")
+        parser.error("--lines and --hours must be above 0, --rate and --workers at least 0")
     return options
 
 

@@ -87,7 +87,7 @@ class SparkCluster:
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
             raise ProgramFailed(
-                f"not all Spark workers are there after {_READY_SECONDS:g} s: see {self._logs}"
+                f"not all Spark workers registered within {_READY_SECONDS:g} s: see {self._logs}"
             ) from None
 
     async def at_work(self) -> int:
@@ -120,5 +120,5 @@ def java_missing() -> str | None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=str(Path(home) / "bin") if home else None) is None:
         where = f"below JAVA_HOME, {home}" if home else "on the PATH"
-        return f"Spark needs Java 17 or later, and there is no `java` {where}"
+        return f"Spark needs Java 17 or later; no `java` was found {where}"
     return None

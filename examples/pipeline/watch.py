@@ -39,7 +39,7 @@ class Watch:
         self.batches = 0
         self.watermark: datetime | None = None
         self.most_memory_bytes = 0
-        self._teller = _Teller(tell_every_seconds, clock())
+        self._printer = _ProgressPrinter(tell_every_seconds, clock())
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for the condition. Raises ProgramFailed if a program ends, or no progress is made for too
@@ -53,12 +53,12 @@ class Watch:
             await asyncio.sleep(_LOOK_SECONDS)
             self.look()
             now = self._clock()
-            self._teller.tell(self, now)
+            self._printer.print_if_due(self, now)
             if (here := (self.sent, self.read, self.batches)) != before:
                 before, changed = here, now
             elif now - changed > _STANDSTILL_SECONDS:
                 logs = ", ".join(str(program.log) for program in self._programs)
-                raise ProgramFailed(f"nothing was sent or read for {_STANDSTILL_SECONDS:g} s: see {logs}")
+                raise ProgramFailed(f"no message was sent or read for {_STANDSTILL_SECONDS:g} s: see {logs}")
 
     def look(self) -> None:
         """Read new progress records."""
@@ -80,7 +80,7 @@ class Watch:
         return f"lag {max(0, self.sent - self.read):,}  batches {self.batches}{closed}{memory}"
 
 
-class _Teller:
+class _ProgressPrinter:
     """Prints the progress at intervals, with the rates since the last line."""
 
     def __init__(self, every_seconds: float, now: float) -> None:
@@ -88,7 +88,7 @@ class _Teller:
         self._began = self._last = now
         self._sent = self._read = 0
 
-    def tell(self, watch: Watch, now: float) -> None:
+    def print_if_due(self, watch: Watch, now: float) -> None:
         passed = now - self._last
         if passed < self._every_seconds:
             return

@@ -19,7 +19,7 @@ from rmq_client import (
 
 from .errors import SourceUnavailable
 
-log = logging.getLogger("rmq.spark.patience")
+log = logging.getLogger("rmq.spark.retries")
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 2.0

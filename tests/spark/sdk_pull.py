@@ -61,7 +61,7 @@ def spark_rows(rows: Iterable[Row]) -> dict[Position, dict[str, Any]]:
     found: dict[Position, dict[str, Any]] = {}
     for row in rows:
         position = (row.topic, row.brokerName, row.queueId, row.queueOffset)
-        assert position not in found, f"{position} is there twice"
+        assert position not in found, f"{position} is duplicated"
         found[position] = {name: _plain(value) for name, value in row.asDict().items()}
     return found
 

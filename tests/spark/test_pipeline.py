@@ -55,7 +55,7 @@ def _run(work: Path, *options: str) -> str:
 
 def test_pipeline_counts_every_line_and_detects_a_wrong_count(tmp_path: Path) -> None:
     output = _run(tmp_path / "run", "--lines", "20000", "--rate", "10000")
-    assert "check: equal to the message: " in output
+    assert "check: all counts are equal: " in output
     work = Work(tmp_path / "run")
     assert work.chart.read_bytes().startswith(b"\x89PNG")
     # All lines, and the one that closes the last minute.
@@ -77,4 +77,4 @@ def test_pipeline_counts_every_line_and_detects_a_wrong_count(tmp_path: Path) ->
 def test_pipeline_on_a_cluster_of_two_workers(tmp_path: Path) -> None:
     output = _run(tmp_path / "run", "--lines", "10000", "--workers", "2")
     assert "2 of 2 workers at work" in output
-    assert "check: equal to the message: " in output
+    assert "check: all counts are equal: " in output

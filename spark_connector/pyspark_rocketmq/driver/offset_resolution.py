@@ -11,7 +11,7 @@ from ..offsets import EARLIEST, LATEST, QueueKey, QueueOffsets
 from ..options import Anchor, AtOffsets, AtTime, Position, ReadOptions
 from .cluster import Cluster
 
-log = logging.getLogger("rmq.spark.resolving")
+log = logging.getLogger("rmq.spark.offsets")
 
 _PLACEHOLDERS: Final = {EARLIEST: Anchor.EARLIEST, LATEST: Anchor.LATEST}
 

@@ -46,7 +46,7 @@ class Mode(enum.Enum):
 class OtherMode(enum.Enum):
     """Treatment of an option in a mode that it is not for."""
 
-    REFUSED = "refused"
+    REJECTED = "rejected"
     # As Spark's Kafka source treats the limits per trigger in a batch read (KafkaSourceProvider).
     IGNORED = "ignored"
 
@@ -80,7 +80,7 @@ def option(
     *,
     default_text: str | None = None,
     only: Mode | None = None,
-    in_other_mode: OtherMode = OtherMode.REFUSED,
+    in_other_mode: OtherMode = OtherMode.REJECTED,
     secret: bool = False,
 ) -> Any:
     """Declare one option; without a default it is required.
@@ -215,7 +215,7 @@ def _applicable(
             raise UnknownOption(name, _suggestion(model, name, [info.name for info in known.values()]))
         if info.only in (None, mode):
             admitted.append((info, text))
-        elif info.in_other_mode is OtherMode.REFUSED:
+        elif info.in_other_mode is OtherMode.REJECTED:
             allowed = f"left out: it is for {_mode_text(model, info.only)} only"
             raise OptionError(info.name, info.shown(text), allowed)
         else:

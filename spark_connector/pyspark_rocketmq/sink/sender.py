@@ -66,8 +66,9 @@ class MessageProducer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A failure that no retry can mend. `is_for_target`: it holds for all requests to the same topic or
-    queue.
+    """A failure that no retry can mend.
+
+    `is_for_target`: it applies to all requests to the same topic or queue.
     """
 
     reason: str
@@ -80,7 +81,7 @@ class FailureKind(Enum):
     TRANSIENT = auto()  # a retry may succeed
     NO_ROUTE = auto()  # the topic is missing or not writable; it may appear within a short time
     REJECTED = auto()  # the request is invalid
-    FATAL = auto()  # unknown cause: the task fails
+    FATAL = auto()  # any other error: the task fails
 
 
 def classify(error: ClientError, pinned: bool) -> FailureKind:

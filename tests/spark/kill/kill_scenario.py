@@ -186,7 +186,7 @@ class KillScenario:
         twice = [
             position for position, count in Counter(position for position, _ in rows).items() if count > 1
         ]
-        assert not twice, f"{len(twice)} messages are there more than once: {sorted(twice)[:10]}"
+        assert not twice, f"{len(twice)} messages are duplicated: {sorted(twice)[:10]}"
         found = dict(rows)
         missing = sorted(stored.keys() - found.keys())
         assert not missing, f"{len(missing)} of {len(stored)} messages are missing: {missing[:10]}"

@@ -245,7 +245,7 @@ def test_option_of_the_other_mode_is_rejected_or_logged(
     other = Mode.BATCH if info.only is Mode.STREAM else Mode.STREAM
     text, _ = _RIGHT[info.name]
     options = {**_base(model, info), info.name: text}
-    if info.in_other_mode is OtherMode.REFUSED:
+    if info.in_other_mode is OtherMode.REJECTED:
         problem = f"{info.name} is .* it must be left out: it is for {model.purpose()} a"
         with pytest.raises(OptionError, match=problem):
             model.read(options, other)
