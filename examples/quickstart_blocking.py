@@ -1,4 +1,4 @@
-"""The same without asyncio: send a message and read it back.
+"""Send a message and read it back without asyncio.
 
 python examples/quickstart_blocking.py [NAMESRV] [TOPIC]
 """

@@ -1,4 +1,4 @@
-"""Print the messages of a topic as they come, until Ctrl-C. Start it twice: the two share the queues.
+"""Print the messages of a topic as they arrive, until Ctrl-C. Two such programs share the queues.
 
 python examples/quickstart_consume.py [NAMESRV] [TOPIC]
 """

@@ -1,4 +1,4 @@
-"""Consume in order until Ctrl-C: the messages of a queue one by one, a failed one again before the next.
+"""Consume in order until Ctrl-C: the messages of a queue one by one; a failed one is repeated first.
 
 python examples/quickstart_orderly.py [NAMESRV] [TOPIC]
 """

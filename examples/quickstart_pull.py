@@ -1,4 +1,4 @@
-"""Read a topic from its beginning to its end, once, and commit: the next run prints only what is new.
+"""Read a topic from its beginning to its end, once, and commit: the next run prints only new messages.
 
 python examples/quickstart_pull.py [NAMESRV] [TOPIC]
 """

@@ -1,4 +1,4 @@
-"""Send ten messages and print where each was stored.
+"""Send ten messages and print where each one was stored.
 
 python examples/quickstart_send.py [NAMESRV] [TOPIC]
 """

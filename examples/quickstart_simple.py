@@ -1,4 +1,4 @@
-"""Take messages one by one, and say of each when it is done; what is not done in time comes again.
+"""Receive messages and acknowledge each one; unacknowledged messages are redelivered.
 
 python examples/quickstart_simple.py [NAMESRV] [TOPIC]
 """

@@ -42,7 +42,7 @@ def reply_to(request: Message, body: bytes) -> Message:
     ]
     if missing:
         raise UsageError(
-            f"the message to {request.topic} is not a request, so nobody waits for a reply: it has no "
+            f"the message to {request.topic} is not a request, so it cannot be replied to: it has no "
             f"property {', '.join(missing)}"
         )
     reply = Message(f"{cluster}_REPLY_TOPIC", body)

@@ -27,7 +27,7 @@ class TlsSettings:
     brokers that are known by IP address.
 
     `verify`: `full` verifies the certificate and its name (the host, or `server_name`). `certificate` only
-    verifies that a trusted authority has signed it. `none` trusts everybody, so that anyone on the network
+    verifies that a trusted authority has signed it. `none` trusts every server, so that anyone on the network
     path can read and change everything. Raises UsageError.
     """
 

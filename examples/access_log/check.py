@@ -1,4 +1,6 @@
-"""Compares what was shipped with what was read: `check.py LOG SEEN...`; exit code 1 if a line is missing."""
+"""Compare the shipped lines with the lines that were read: `check.py LOG SEEN...`; exit code 1 if one is
+missing.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ async def main(namesrv: str, seen: BinaryIO) -> None:
         loop.add_signal_handler(number, stop.set)
 
     async def keep(messages: list[MessageExt]) -> None:
-        # Written before it is committed: what a killed process has committed is in its file.
+        # Written before the commit: the file of a killed process contains everything that it has committed.
         seen.write(b"".join(message.body + b"\n" for message in messages))
         seen.flush()
 

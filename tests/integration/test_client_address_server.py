@@ -1,4 +1,4 @@
-"""Name servers that are told by an address server."""
+"""Name servers from an address server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def _web_server(text: str) -> AsyncIterator[_WebServer]:
         yield web
 
 
-async def test_the_name_servers_are_asked_for() -> None:
+async def test_name_servers_are_resolved_by_the_address_server() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         _web_server(f"{cluster.address}\n") as web,
@@ -59,7 +59,7 @@ async def test_the_name_servers_are_asked_for() -> None:
         assert web.asked == 1
 
 
-async def test_they_may_change() -> None:
+async def test_changed_name_servers_are_used() -> None:
     async with _web_server("one:1;two:2") as web:
         instance = await ClientInstance.acquire(web.url, ClientSettings())
         try:
@@ -86,20 +86,20 @@ async def test_they_may_change() -> None:
         ("http://x/", "is another address server"),
     ],
 )
-async def test_answers_that_are_none(text: str, problem: str) -> None:
+async def test_invalid_address_server_answers_raise(text: str, problem: str) -> None:
     async with _web_server(text) as web:
         with pytest.raises(NameServerUnreachable, match=problem):
             await AddressServer(web.url).addresses()
 
 
-async def test_nobody_there() -> None:
+async def test_an_unreachable_address_server_raises() -> None:
     url = f"http://{LOOPBACK}:{free_port()}/"
     async with Producer(url, group="g") as producer:
         with pytest.raises(NameServerUnreachable, match=f"address server {url} returned no name servers"):
             await producer.send(Message("T", b"x"))
 
 
-def test_an_address_server_stands_alone() -> None:
+def test_an_address_server_must_be_the_only_address() -> None:
     assert name_server_list("http://somewhere/nsaddr") == ("http://somewhere/nsaddr",)
     with pytest.raises(UsageError, match="must be the only address"):
         name_server_list("http://somewhere/nsaddr;other:9876")

@@ -1,4 +1,4 @@
-"""The SDK's administration with two brokers of ours: messages by key and id, and how far groups are."""
+"""Administration with two brokers of ours: messages by key and id, and the progress of groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BROKERS = ("broker-a", "broker-b")
 
 
 class _Cluster:
-    """Topic T with two queues on each broker, and what was sent to it."""
+    """Topic T with two queues on each broker, and the messages sent to it."""
 
     def __init__(self, address: str, brokers: list[RunningBroker]) -> None:
         self.address = address
@@ -45,7 +45,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[_Cluster]:
                 queue = MessageQueue("T", _BROKERS[number % 2], 0)
                 made.sent.append(await producer.send(message, queue=queue))
             async with asyncio.timeout(5):
-                # The index of a broker that has just started is made in the background.
+                # A broker that has just started builds its index in the background.
                 while len((await admin.query_messages("T", "all")).messages) < 4:
                     pass
         yield made
@@ -66,7 +66,7 @@ async def test_messages_by_key_of_all_brokers(cluster: _Cluster) -> None:
         assert (await admin.query_messages("T", "k4")).messages == []
 
 
-async def test_messages_of_a_time(cluster: _Cluster) -> None:
+async def test_messages_between_two_times(cluster: _Cluster) -> None:
     now, hour = datetime.now(UTC), timedelta(hours=1)
     async with Admin(cluster.address) as admin:
         assert len((await admin.query_messages("T", "all", begin=now - hour, end=now + hour)).messages) == 4
@@ -111,7 +111,7 @@ async def test_progress_of_a_group(cluster: _Cluster) -> None:
         assert spans[MessageQueue("T", "broker-a", 1)].max_timestamp == -1
 
 
-async def test_without_a_loop(cluster: _Cluster) -> None:
+async def test_the_blocking_admin(cluster: _Cluster) -> None:
     def ask() -> None:
         with blocking.Admin(cluster.address) as admin:
             assert len(admin.query_messages("T", "all").messages) == 4

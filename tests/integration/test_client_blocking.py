@@ -1,4 +1,4 @@
-"""The blocking face, used from threads without a loop; the cluster lives in a thread of its own."""
+"""The blocking classes, used from threads without a loop; the cluster has a thread of its own."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_sending_and_reading(cluster: FakeCluster) -> None:
         assert admin.topics() == ["T", "U"]
 
 
-def test_asking_and_replying(cluster: FakeCluster) -> None:
+def test_request_and_reply(cluster: FakeCluster) -> None:
     cluster.broker.topics["DefaultCluster_REPLY_TOPIC"] = 1
 
     def listen(messages: list[MessageExt]) -> None:
@@ -73,7 +73,7 @@ def test_asking_and_replying(cluster: FakeCluster) -> None:
         assert producer.request(Message("T", b"ping")).body == b"re: ping"
 
 
-def test_listening(cluster: FakeCluster) -> None:
+def test_a_function_listener(cluster: FakeCluster) -> None:
     got: list[MessageExt] = []
     consumer = blocking.PushConsumer(
         cluster.address, group="g", topics=["T"], listener=got.extend, consume_from="first"
@@ -85,7 +85,7 @@ def test_listening(cluster: FakeCluster) -> None:
     assert cluster.broker.offsets["g", "T", 0] == 1
 
 
-def test_what_was_being_worked_on_when_it_failed_is_not_committed(cluster: FakeCluster) -> None:
+def test_messages_of_a_failed_poll_are_not_committed(cluster: FakeCluster) -> None:
     for number in range(10):
         cluster.broker.put("T", b"%d" % number)
     queue = MessageQueue("T", "broker-a", 0)
@@ -128,7 +128,7 @@ def test_many_threads_share_a_producer(cluster: FakeCluster) -> None:
     assert len(cluster.broker.bodies) == 100
 
 
-def test_inside_a_loop_it_would_only_block_it(cluster: FakeCluster) -> None:
+def test_blocking_objects_work_inside_a_running_loop(cluster: FakeCluster) -> None:
     async def send() -> int:
         with blocking.Producer(cluster.address, group="p") as producer:
             return producer.send(Message("T", b"x")).queue_offset
@@ -136,9 +136,9 @@ def test_inside_a_loop_it_would_only_block_it(cluster: FakeCluster) -> None:
     assert asyncio.run(send()) == 0
 
 
-# Python 3.12 and later warn of any fork in a process with threads: here it is what is tested.
+# Python 3.12 and later warn of any fork in a process with threads. Here the fork is the subject of the test.
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_forked_process_begins_anew(cluster: FakeCluster) -> None:
+def test_a_forked_process_starts_its_own_client(cluster: FakeCluster) -> None:
     with blocking.Producer(cluster.address, group="p") as producer:
         producer.send(Message("T", b"parent"))
         child = os.fork()
@@ -156,7 +156,7 @@ def test_a_forked_process_begins_anew(cluster: FakeCluster) -> None:
     assert sorted(cluster.broker.bodies) == [b"child", b"parent", b"parent again"]
 
 
-def test_it_has_everything_that_the_asyncio_objects_have() -> None:
+def test_the_blocking_classes_have_all_asyncio_methods() -> None:
     for name in ("Producer", "PushConsumer", "PullConsumer", "Admin"):
         original, face = getattr(rmq_client, name), getattr(blocking, name)
         methods = {

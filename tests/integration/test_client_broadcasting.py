@@ -1,4 +1,4 @@
-"""Broadcasting against brokers in memory: everybody gets everything, and keeps his own place."""
+"""Broadcasting against brokers in memory: every member gets every message, and keeps its own offsets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rmq_remoting.bodies.heartbeat import HeartbeatData, MessageModel
 from rmq_remoting.bodies.offsets import OffsetSerializeWrapper
 from rmq_remoting.codes import RequestCode
 from tests.support.waiting import until
-from tests.unit.client.consuming import Inbox, consumer_of, put, until_assigned
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.push_consumers import Inbox, consumer_of, put, until_assigned
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 
@@ -43,7 +43,7 @@ async def test_every_consumer_gets_every_message(tmp_path: Path) -> None:
         assert not cluster.broker.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
 
 
-async def test_a_consumer_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_broadcasting_consumer_resumes_at_its_offsets(tmp_path: Path) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 3, queues=1)
         inbox = Inbox()
@@ -61,7 +61,9 @@ async def test_a_consumer_goes_on_where_it_was(tmp_path: Path) -> None:
         assert inbox.messages[-1].body == b"meanwhile"
 
 
-async def test_what_is_refused_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_broadcast_messages_are_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 3, queues=1)
         seen: list[bytes] = []
@@ -101,7 +103,7 @@ async def test_in_order_without_locks(tmp_path: Path) -> None:
         assert not cluster.broker.requests(RequestCode.LOCK_BATCH_MQ)
 
 
-async def test_offsets_that_cannot_be_read_are_no_new_beginning(
+async def test_unreadable_offsets_stop_the_consumption(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:

@@ -1,4 +1,4 @@
-"""With credentials every request is signed, whichever way it takes: all that passes a proxy is looked at."""
+"""With credentials every request is signed: a proxy checks all requests."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _KEYS = Credentials("shop", "open-sesame", "token-0815")
 
 @dataclass(slots=True)
 class Judge:
-    """What clients have said, and which of it was not as it has to be."""
+    """The requests of clients, and those with a wrong signature."""
 
     requests: Counter[int] = field(default_factory=Counter)
     answers: int = 0
@@ -125,7 +125,7 @@ async def _consume(address: str, settings: ClientSettings) -> None:
         timing=_QUICK,
         settings=settings,
     ):
-        # What brokers ask is answered on the same connections.
+        # Answers to requests of brokers use the same connections.
         instance = await ClientInstance.acquire(address, settings)
         (broker,) = instance.routes.brokers().values()
         header = GetConsumerRunningInfoRequestHeader(

@@ -1,4 +1,4 @@
-"""Every program of the SDK's pages runs against a broker of ours, as it stands there."""
+"""Every program of the SDK's pages runs against a broker of ours, as printed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAGES = [path.name for path in sorted(_FOLDER.glob("*.md")) if "```python" in p
 _SECURE_PAGE = "how-to-secure-connections.md"
 _ADDRESS = "127.0.0.1:9876"
 _CA_FILE = "/etc/rmq/ca.pem"
-# What the pages ask brokers for beyond the defaults.
+# Broker settings that the pages require beyond the defaults.
 _SETTINGS = {"recallMessageEnable": "true", "enablePropertyFilter": "true", "traceTopicEnable": "true"}
 _CONSUMED_WITHIN_SECONDS = 20.0
 
@@ -34,7 +34,7 @@ def _programs(page: str) -> list[str]:
 
 @asynccontextmanager
 async def _cluster(folder: Path) -> AsyncIterator[str]:
-    """The name server of a broker with messages in the topics that the pages consume."""
+    """Yield the name server of a broker with messages in the topics that the pages consume."""
     async with (
         running_namesrv(folder) as namesrv,
         running_broker(folder, namesrvAddr=namesrv.address, **_SETTINGS),
@@ -47,7 +47,7 @@ async def _cluster(folder: Path) -> AsyncIterator[str]:
 
 
 async def _wait_until_something_is_consumed(consumer: PushConsumer) -> None:
-    """In place of `wait_stopped`, which would wait for Ctrl-C."""
+    """Replace `wait_stopped`, which would wait for Ctrl-C."""
     async with asyncio.timeout(_CONSUMED_WITHIN_SECONDS):
         while not any(topic.consumed for topic in (await consumer.statistics()).values()):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -60,7 +60,7 @@ def _run(program: str, name: str) -> None:
 @pytest.fixture(autouse=True)
 def _consumers_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PushConsumer, "wait_stopped", _wait_until_something_is_consumed)
-    # `rmq-broker` is where this Python is.
+    # `rmq-broker` is in the folder of this Python.
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 

@@ -1,4 +1,4 @@
-"""The quick-start programs do what they say."""
+"""The quick-start programs print what they promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions on properties: every consumer of ours with a broker of ours, in this process."""
+"""SQL92 expressions: every consumer with a broker of ours, in this process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ _BODIES = [b"6", b"7", b"8", b"9"]
 
 @pytest.fixture
 async def address(tmp_path: Path) -> AsyncIterator[str]:
-    """The name server of a broker that filters by properties; amounts 0 to 9 in two regions are sent."""
+    """Yield the name server of a broker that filters by properties; amounts 0 to 9 in two regions are
+    sent.
+    """
     async with running_namesrv(tmp_path) as namesrv:
         keys = {"namesrvAddr": namesrv.address, "enablePropertyFilter": True}
         async with running_broker(tmp_path, **keys), Admin(namesrv.address) as admin:
@@ -68,7 +70,7 @@ async def test_pull(address: str) -> None:
         got = [message async for message in _first(consumer, 4)]
         assert sorted(message.body for message in got) == _BODIES
         assert await consumer.poll(timeout_seconds=0.05) == []
-        # Another expression counts from here on.
+        # Another expression from here on.
         await consumer.assign(await consumer.queues("T"), Sql("amount = 3"))
         for queue in consumer.assignment():
             await consumer.seek_to_beginning(queue)
@@ -96,7 +98,7 @@ async def test_simple(address: str) -> None:
     assert sorted(got) == _BODIES
 
 
-async def test_a_wrong_expression_is_told_with_the_place(address: str) -> None:
+async def test_a_wrong_expression_raises_with_its_position(address: str) -> None:
     wrong = Sql("amount LIKE 5")
 
     async def listen(messages: list[MessageExt]) -> None:

@@ -39,8 +39,8 @@ from rmq_client.producer.policies import RetryPolicy
 from tests.support.brokers import RunningBroker, running_broker
 from tests.support.namesrv import running_namesrv
 from tests.support.waiting import until
-from tests.unit.client.consuming import QUICK
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.push_consumers import QUICK
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _SHOP = ClientSettings(namespace="shop")
@@ -93,7 +93,7 @@ async def test_messages_go_to_the_topic_of_the_namespace() -> None:
         assert record.properties["INSTANCE_ID"] == "shop"
 
 
-async def test_automatic_batches_and_encoded_messages_go_there_too() -> None:
+async def test_automatic_batches_and_encoded_messages_use_the_namespace() -> None:
     async with (
         _fake_cluster() as cluster,
         Producer(cluster.address, group="p", batching=BatchPolicy(), settings=_SHOP) as producer,
@@ -109,7 +109,7 @@ async def test_automatic_batches_and_encoded_messages_go_there_too() -> None:
         assert {header.target.producer_group for header in cluster.broker.sends} == {"shop%p"}
 
 
-async def test_a_topic_that_only_others_have_is_not_found() -> None:
+async def test_a_topic_of_another_namespace_is_not_found() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="p", settings=_SHOP) as producer,
@@ -131,7 +131,7 @@ class _Hook(ConsumeHook):
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_a_push_consumer_gets_its_namespaces_messages_also_again(orderly: bool) -> None:
+async def test_a_push_consumer_gets_retries_of_its_namespace(orderly: bool) -> None:
     got: list[MessageExt] = []
     queues: set[str] = set()
     changes: list[ShareChange] = []
@@ -181,7 +181,7 @@ async def test_a_push_consumer_gets_its_namespaces_messages_also_again(orderly: 
             assert again.properties["RETRY_TOPIC"] == "shop%T"
 
 
-async def test_a_choice_of_queues_is_by_the_applications_names() -> None:
+async def test_allocations_use_the_applications_names() -> None:
     chosen = MessageQueue("T", "broker-a", 1)
 
     async def listen(messages: list[MessageExt]) -> None:
@@ -256,7 +256,7 @@ async def test_pull_consumers_share_the_queues_of_their_namespace() -> None:
 # --- requests, transactions, traces ---
 
 
-async def test_replies_find_their_way_between_namespaces_and_none() -> None:
+async def test_replies_cross_namespaces() -> None:
     topics = {"shop%T": 1, "DefaultCluster_REPLY_TOPIC": 1}
     async with (
         FakeCluster({"broker-a": topics}) as cluster,
@@ -266,7 +266,7 @@ async def test_replies_find_their_way_between_namespaces_and_none() -> None:
         asked = asyncio.ensure_future(asker.request(Message("T", b"ping")))
         await until(lambda: cluster.broker.queues["shop%T", 0].records)
         (request,) = cluster.broker.queues["shop%T", 0].records
-        request.properties["CLUSTER"] = "DefaultCluster"  # real brokers name it
+        request.properties["CLUSTER"] = "DefaultCluster"  # as real brokers set it
         await answerer.reply(request, b"pong")
         assert (await asked).body == b"pong"
 
@@ -331,7 +331,7 @@ async def test_transactions_and_recalls_are_of_the_namespace_and_traces_of_none(
 
 
 async def _trace_lines(address: str, *last: str) -> list[list[str]]:
-    """What was traced, once there is a line that ends so."""
+    """Return the trace lines, once one of them ends like this."""
     async with PullConsumer(address, group="traces", consume_from="first") as reader:
         await reader.assign(await reader.queues(_TRACES))
         lines: list[list[str]] = []

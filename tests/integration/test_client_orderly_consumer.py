@@ -1,4 +1,4 @@
-"""The orderly push consumer against brokers in memory: order, locks, hand-over, dead letters."""
+"""The ordered push consumer against brokers in memory: order, locks, moving queues, dead letters."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from rmq_remoting.headers.client import (
 from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 from rmq_remoting.message_codec import encode_stored_message
 from tests.support.waiting import until
-from tests.unit.client.consuming import QUICK, consumer_of, put, until_assigned
 from tests.unit.client.fake_cluster import FakeBroker, FakeCluster, FakeNamesrv, Fault
+from tests.unit.client.push_consumers import QUICK, consumer_of, put, until_assigned
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 class _Ledger:
-    """Notes what comes of each queue, and that no two calls for one queue overlap, in any consumer."""
+    """Records the messages of each queue, and asserts that no two calls for one queue overlap."""
 
     def __init__(self) -> None:
         self.bodies: dict[int, list[bytes]] = defaultdict(list)
@@ -78,7 +78,7 @@ def _call(cluster: FakeCluster, code: RequestCode, header: Any, body: bytes = b"
 
 
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
-async def test_queues_come_in_order_and_side_by_side(kind: str) -> None:
+async def test_each_queue_is_ordered_and_queues_run_side_by_side(kind: str) -> None:
     async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
         bodies = put(cluster, 200)
         ledger = _Ledger()
@@ -92,7 +92,7 @@ async def test_queues_come_in_order_and_side_by_side(kind: str) -> None:
         assert cluster.broker.locks == {}, "all given back"
 
 
-async def test_a_refused_message_is_repeated_before_the_next_one_comes() -> None:
+async def test_a_refused_message_is_repeated_before_the_next() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 3, queues=1)
         calls: list[tuple[bytes, int]] = []
@@ -127,7 +127,7 @@ async def test_after_enough_attempts_a_message_goes_to_the_dead_letters() -> Non
 
         async with consumer_of(cluster, listen, orderly=True, max_reconsume_times=1):
             await until(lambda: (b"001", 0) in calls)
-        # Once more than allowed: the first time, no broker took the dead letter.
+        # Once more than allowed: the first time, no broker accepted the dead letter.
         first = [call for call in calls if call[0] == b"000"]
         assert first[:3] == [(b"000", 0), (b"000", 1), (b"000", 2)]
         assert cluster.broker.offsets["g", "T", 0] == 2
@@ -160,7 +160,7 @@ async def test_commits_by_hand() -> None:
 async def test_a_queue_is_taken_only_with_its_lock() -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
         bodies = put(cluster, 4, queues=2)
-        cluster.broker.locks["g", _QUEUE] = "somebody else"
+        cluster.broker.locks["g", _QUEUE] = "another-client"
         ledger = _Ledger()
         async with consumer_of(cluster, ledger.listen, orderly=True) as consumer:
             await until_assigned(consumer, 1)
@@ -199,7 +199,7 @@ async def test_locks_are_renewed_also_while_the_listener_hangs() -> None:
             release.set()
 
 
-async def test_a_lost_lock_costs_what_was_held_but_not_the_order() -> None:
+async def test_a_lost_lock_drops_held_messages_and_keeps_the_order() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         bodies = put(cluster, 6, queues=1)
         seen: list[bytes] = []
@@ -212,9 +212,9 @@ async def test_a_lost_lock_costs_what_was_held_but_not_the_order() -> None:
 
         async with consumer_of(cluster, listen, orderly=True) as consumer:
             await until(lambda: len(seen) == 2)
-            cluster.broker.locks["g", _QUEUE] = "somebody else"
+            cluster.broker.locks["g", _QUEUE] = "another-client"
             await until_assigned(consumer, 0)
-            cluster.broker.offsets["g", "T", 0] = 4  # the other one went on
+            cluster.broker.offsets["g", "T", 0] = 4  # the other consumer has continued
             release.set()
             await until(lambda: len(seen) == 3)
             assert cluster.broker.offsets["g", "T", 0] == 4, "the result of the call did not count"
@@ -223,7 +223,7 @@ async def test_a_lost_lock_costs_what_was_held_but_not_the_order() -> None:
         assert seen == [*bodies[:3], *bodies[4:]]
 
 
-async def test_a_queue_that_is_lost_while_it_is_given_up_commits_nothing_more(
+async def test_a_queue_lost_while_it_is_given_up_commits_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
@@ -245,7 +245,7 @@ async def test_a_queue_that_is_lost_while_it_is_given_up_commits_nothing_more(
                 await until_assigned(first, 1)
                 (left,) = {0, 1} - {queue.queue_id for queue in await first.assigned_queues()}
                 (other,) = set(broker.clients) - {owner}
-                # As if the broker had forgotten the lock, and the other one had come first.
+                # As if the broker's lock had expired, and another member had locked the queue first.
                 broker.locks["g", MessageQueue("T", "broker-a", left)] = other
                 await until(lambda: broker.offsets["g", "T", left] == 3)
                 await until(lambda: "another consumer has its lock" in caplog.text)
@@ -256,7 +256,7 @@ async def test_a_queue_that_is_lost_while_it_is_given_up_commits_nothing_more(
         assert len(ledger.bodies[left]) == 2
 
 
-async def test_no_two_members_have_one_queue_while_it_changes_hands() -> None:
+async def test_a_moving_queue_has_one_consumer_at_a_time() -> None:
     async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
         ledger = _Ledger()
         total = 0
@@ -290,7 +290,7 @@ async def test_no_two_members_have_one_queue_while_it_changes_hands() -> None:
             assert ledger.bodies[queue_id] == expected, "in order, nothing lost, nothing twice"
 
 
-async def test_a_queue_that_is_given_up_stays_locked_until_the_listener_is_done() -> None:
+async def test_a_revoked_queue_stays_locked_until_the_listener_returns() -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
         put(cluster, 4, queues=2)
         release = threading.Event()
@@ -314,12 +314,12 @@ async def test_a_queue_that_is_given_up_stays_locked_until_the_listener_is_done(
                 release.set()
                 await until_assigned(other, 1)
                 await until(lambda: other_ledger.count == 1)
-                # What it did after the queue was given up counted, since nobody else could have begun.
+                # Results after the queue was given up counted, since no other member could have begun.
                 assert len(ledger.bodies[left]) == 1
                 assert cluster.broker.offsets["g", "T", left] >= 1
 
 
-async def test_a_queue_that_was_moved_stays_locked_until_the_listener_is_done_with_the_old_one() -> None:
+async def test_a_reset_queue_stays_locked_until_the_old_call_returns() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         bodies = put(cluster, 5, queues=1)
         broker = cluster.broker
@@ -354,7 +354,7 @@ async def test_a_queue_that_was_moved_stays_locked_until_the_listener_is_done_wi
         assert ledger.bodies[0] == bodies[2:]
 
 
-async def test_locks_are_asked_of_masters_alone(
+async def test_locks_are_requested_from_masters_only(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def as_slave(broker: FakeBroker) -> BrokerData:
@@ -397,7 +397,7 @@ async def test_locks_are_renewed_while_a_stop_waits_for_the_listener() -> None:
         assert broker.offsets["g", "T", 0] == 1
 
 
-async def test_an_administrator_moves_a_group_that_consumes_in_order() -> None:
+async def test_an_administrator_resets_the_offsets_of_an_ordered_group() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         bodies = put(cluster, 5, queues=1)
         ledger = _Ledger()
@@ -428,7 +428,7 @@ async def test_an_administrator_moves_a_group_that_consumes_in_order() -> None:
         assert ledger.overlaps == 0
 
 
-async def test_an_administrator_asks_about_an_orderly_consumer() -> None:
+async def test_an_administrator_gets_the_running_info_of_an_ordered_consumer() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         message = cluster.broker.put("T", b"x")
         seen: list[bytes] = []
@@ -465,6 +465,6 @@ async def test_an_administrator_asks_about_an_orderly_consumer() -> None:
             )
 
 
-async def test_settings_that_cannot_be() -> None:
+async def test_invalid_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="max_reconsume_times=-1"):
         PushConsumer("a:1", group="g", topics=["T"], listener=print, max_reconsume_times=-1)

@@ -1,4 +1,4 @@
-"""The push consumer whose messages are popped, against brokers of ours, in this process."""
+"""The push consumer with POP, against brokers of ours, in this process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.brokers import RunningBroker, running_broker
 from tests.support.namesrv import running_namesrv
 from tests.support.pop_requests import set_mode
 from tests.support.waiting import until
-from tests.unit.client.consuming import until_assigned
+from tests.unit.client.push_consumers import until_assigned
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _BROKERS = ("broker-a", "broker-b")
@@ -50,7 +50,7 @@ _QUICK = ConsumerTiming(rebalance_seconds=1.0, rebalance_again_seconds=0.05)
 async def _cluster(
     folder: Path, brokers: list[RunningBroker] | None = None, **keys: object
 ) -> AsyncIterator[str]:
-    """The name server of two brokers, which have topic T with two queues each; `brokers` is filled."""
+    """Yield the name server of two brokers, which have topic T with two queues each; `brokers` is filled."""
     async with AsyncExitStack() as stack:
         namesrv = await stack.enter_async_context(running_namesrv(folder))
         for name in _BROKERS:
@@ -96,7 +96,7 @@ async def _until_assigned(consumer: PushConsumer, expected: list[MessageQueue]) 
 
 
 async def _left(address: str, seconds: float = 0.3) -> list[MessageExt]:
-    """What the group still has to consume, and nobody has."""
+    """Return the messages that the group still has to consume, and that no member has."""
     async with SimpleConsumer(
         address,
         group="g",
@@ -108,7 +108,7 @@ async def _left(address: str, seconds: float = 0.3) -> list[MessageExt]:
 
 
 @pytest.mark.parametrize("coroutine", [True, False])
-async def test_each_message_comes_once(address: str, coroutine: bool) -> None:
+async def test_each_message_is_delivered_once(address: str, coroutine: bool) -> None:
     got: list[bytes] = []
 
     def listen(messages: list[MessageExt]) -> None:
@@ -131,7 +131,7 @@ async def test_each_message_comes_once(address: str, coroutine: bool) -> None:
     assert await _left(address) == []
 
 
-async def test_refused_messages_come_again_and_become_dead_letters(address: str) -> None:
+async def test_refused_messages_are_redelivered_and_become_dead_letters(address: str) -> None:
     got: list[tuple[bytes, int, str]] = []
 
     def listen(messages: list[MessageExt], context: ConsumeContext) -> ConsumeResult:
@@ -163,7 +163,7 @@ async def _queues(reader: PullConsumer, topic: str) -> list[MessageQueue]:
         return []
 
 
-async def test_stop_gives_back_what_the_listener_has_not_begun(address: str) -> None:
+async def test_stop_makes_unstarted_messages_visible(address: str) -> None:
     begun = asyncio.Event()
     go_on = asyncio.Event()
     got: list[bytes] = []
@@ -188,7 +188,7 @@ async def test_stop_gives_back_what_the_listener_has_not_begun(address: str) -> 
 
 
 async def test_members_share_and_topics_come_and_go(address: str) -> None:
-    """Who has enough in hand pops no more: what is left is the other member's."""
+    """A member with enough unacknowledged messages pops no more: the rest goes to the other one."""
     got: dict[str, list[bytes]] = {"one": [], "two": []}
     both_have_some = asyncio.Event()
 
@@ -241,13 +241,13 @@ async def _set_mode(brokers: list[RunningBroker], mode: MessageRequestMode) -> N
 
 
 def _subscribed(broker: RunningBroker) -> set[str]:
-    """The topics that the group subscribes to, as its heartbeats say."""
+    """Return the topics of the group's subscriptions in its heartbeats."""
     group = broker.consumers.find_group("g")
     return set() if group is None else set(group.subscriptions)
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_what_is_to_be_pulled_is_pulled(tmp_path: Path, orderly: bool) -> None:
+async def test_topics_in_pull_mode_are_pulled(tmp_path: Path, orderly: bool) -> None:
     got: list[bytes] = []
 
     def listen(messages: list[MessageExt]) -> None:
@@ -272,7 +272,7 @@ async def test_what_is_to_be_pulled_is_pulled(tmp_path: Path, orderly: bool) -> 
 
 
 async def test_a_group_changes_between_popping_and_pulling(tmp_path: Path) -> None:
-    """Nothing is lost on the way: neither what was refused while it was popped nor while it was pulled."""
+    """No message is lost: neither those refused while popped nor those refused while pulled."""
     got: Counter[bytes] = Counter()
     refuse = {b"popped", b"pulled"}
 
@@ -312,7 +312,7 @@ async def test_a_group_changes_between_popping_and_pulling(tmp_path: Path) -> No
         refuse.discard(b"pulled")
         await until(lambda: got[b"pulled"] >= 2, _LONG_SECONDS)
         subscribed = {topic for broker in brokers for topic in _subscribed(broker)}
-        assert subscribed == {"T", "%RETRY%g"}, "what was pulled is not asked for any more"
+        assert subscribed == {"T", "%RETRY%g"}, "no topic is pulled any more"
     assert got[b"before"] == 1
 
 
@@ -320,7 +320,7 @@ async def test_a_group_changes_between_popping_and_pulling(tmp_path: Path) -> No
 
 
 class _Order:
-    """Notes what comes of each queue, and that no two calls for one queue overlap."""
+    """Records the messages of each queue, and asserts that no two calls for one queue overlap."""
 
     def __init__(self) -> None:
         self.got: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -374,7 +374,7 @@ async def test_members_pop_in_order_and_share_the_queues(address: str) -> None:
     order.check(200)
 
 
-async def test_a_message_refused_in_order_is_repeated_before_the_next(address: str) -> None:
+async def test_a_message_refused_by_an_ordered_pop_listener_is_repeated_before_the_next(address: str) -> None:
     got: list[tuple[bytes, int]] = []
 
     def listen(messages: list[MessageExt]) -> ConsumeResult:
@@ -396,7 +396,7 @@ async def test_a_message_refused_in_order_is_repeated_before_the_next(address: s
         assert "%DLQ%g" in await admin.topics()
 
 
-async def test_who_stops_gives_back_what_it_has_not_begun_in_order(address: str) -> None:
+async def test_an_ordered_stop_makes_unstarted_messages_visible(address: str) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
     order = _Order()
 
@@ -417,12 +417,12 @@ async def test_who_stops_gives_back_what_it_has_not_begun_in_order(address: str)
         await until(lambda: begun.is_set() or order.count == 10)
         asyncio.get_running_loop().call_later(0.05, go_on.set)
         await consumer.stop()
-        # Sooner than the messages become visible by themselves, and than a held question ends.
+        # Before the end of the invisible time, and of a held notification request.
         await until(lambda: order.count == 10, timeout_seconds=8)
     order.check(10)
 
 
-async def test_what_the_listener_has_is_kept_from_others_while_a_stop_waits_for_it(
+async def test_invisible_times_are_renewed_while_stop_waits_for_the_listener(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -455,7 +455,7 @@ async def test_what_the_listener_has_is_kept_from_others_while_a_stop_waits_for_
             await _until_assigned(other, _POPPED)
             stopping = asyncio.ensure_future(consumer.stop())
             before = kept
-            # Each of them a good half of the invisible time after the one before.
+            # Each call lasts a good half of the invisible time.
             await until(lambda: kept >= before + 4 or order.count)
             assert order.count == 0, "another one has got it meanwhile"
             go_on.set()
@@ -472,6 +472,6 @@ async def test_what_the_listener_has_is_kept_from_others_while_a_stop_waits_for_
         {"consume_from": "then"},
     ],
 )
-def test_what_cannot_be_popped_is_refused(options: dict[str, Any]) -> None:
+def test_invalid_pop_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         PushConsumer("h:1", **{"group": "g", "listener": print, "client_rebalance": False, **options})

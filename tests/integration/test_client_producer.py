@@ -1,4 +1,4 @@
-"""The producer against brokers in memory: every way of sending, and everything that can go wrong with it."""
+"""The producer against brokers in memory: every way of sending, and every failure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def _until_queues(producer: Producer, topic: str, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_message_arrives_as_it_was_sent() -> None:
+async def test_a_message_is_stored_as_sent() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -98,7 +98,7 @@ async def test_headers_are_binary_unless_the_settings_say_otherwise() -> None:
         assert cluster.broker.bodies == [b"1", b"2", b"3"] * 2
 
 
-async def test_messages_go_round_all_queues_of_all_brokers() -> None:
+async def test_messages_use_all_queues_of_all_brokers_in_turn() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 2}, "broker-b": {"T": 3}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -110,7 +110,7 @@ async def test_messages_go_round_all_queues_of_all_brokers() -> None:
         assert [result.queue for result in results[:5]] == [result.queue for result in results[5:]]
 
 
-async def test_a_queue_a_selector_and_a_key_choose_where_it_goes() -> None:
+async def test_a_queue_a_selector_and_a_key_select_the_queue() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 4}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -157,7 +157,7 @@ async def test_batches_are_stored_together_with_an_id_for_each_message() -> None
         ([Message("T", b"x" * 3_000_000), Message("T", b"x" * 3_000_000)], "send it in parts"),
     ],
 )
-async def test_batches_that_cannot_be(messages: list[Message], problem: str) -> None:
+async def test_invalid_batches_are_refused(messages: list[Message], problem: str) -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -167,13 +167,16 @@ async def test_batches_that_cannot_be(messages: list[Message], problem: str) -> 
         assert cluster.broker.seen == []
 
 
-async def test_automatic_batching_gives_everybody_their_own_result() -> None:
+async def test_automatic_batching_returns_a_result_to_each_sender() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 2, "U": 1}}) as cluster,
         Producer(cluster.address, group="g", batching=BatchPolicy(max_messages=10)) as producer,
     ):
         topics = ["T" if number % 3 else "U" for number in range(60)]
-        await producer.queues("T"), await producer.queues("U")  # routes known, all sends begin in one turn
+        (
+            await producer.queues("T"),
+            await producer.queues("U"),
+        )  # with known routes, all sends begin in one turn of the loop
         results = await asyncio.gather(
             *(producer.send(Message(topic, b"%d" % number)) for number, topic in enumerate(topics))
         )
@@ -184,7 +187,7 @@ async def test_automatic_batching_gives_everybody_their_own_result() -> None:
         assert cluster.broker.requests(_SEND) == []
 
 
-async def test_what_cannot_be_in_a_batch_goes_alone() -> None:
+async def test_messages_that_cannot_be_batched_are_sent_alone() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", batching=BatchPolicy()) as producer,
@@ -199,7 +202,7 @@ async def test_what_cannot_be_in_a_batch_goes_alone() -> None:
         assert len(cluster.broker.requests(RequestCode.SEND_BATCH_MESSAGE)) == 1
 
 
-async def test_a_failed_batch_fails_for_everybody_in_it() -> None:
+async def test_a_failed_batch_fails_all_its_sends() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", batching=BatchPolicy()) as producer,
@@ -240,7 +243,7 @@ async def test_compression_can_be_turned_off() -> None:
         assert cluster.broker.bodies == [b"b" * 10_000]
 
 
-async def test_one_way_sends_are_not_answered_for() -> None:
+async def test_one_way_sends_get_no_answer() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -253,7 +256,7 @@ async def test_one_way_sends_are_not_answered_for() -> None:
         await until(lambda: producer.in_flight == 0)
 
 
-async def test_one_way_sends_tell_when_there_is_no_broker() -> None:
+async def test_one_way_sends_raise_without_a_broker() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -279,7 +282,7 @@ async def test_a_topic_without_a_route() -> None:
         await producer.send(Message("Nowhere", b"x"))
 
 
-async def test_a_topic_is_created_by_the_first_message_where_brokers_do_that() -> None:
+async def test_the_first_message_creates_a_topic_on_demand() -> None:
     async with (
         FakeCluster({"broker-a": {"TBW102": 8}}) as cluster,
         Producer(cluster.address, group="g", new_topic_queues=3) as producer,
@@ -293,7 +296,7 @@ async def test_a_topic_is_created_by_the_first_message_where_brokers_do_that() -
         await _until_queues(producer, "New", 5)
 
 
-async def test_a_topic_that_nobody_may_write() -> None:
+async def test_a_topic_without_write_permission_raises_no_queue() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 4}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -323,14 +326,14 @@ async def test_routes_are_refreshed() -> None:
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "x" * 128, "SCHEDULE_TOPIC_XXXX", "ümlaut"])
-async def test_topics_that_nobody_can_send_to(topic: str) -> None:
+async def test_invalid_topics_are_refused(topic: str) -> None:
     async with FakeCluster({"broker-a": {}}) as cluster, Producer(cluster.address, group="g") as producer:
         with pytest.raises(UsageError, match="topic"):
             await producer.send(Message(topic, b"x"))
         assert cluster.namesrv.seen == []
 
 
-async def test_messages_that_no_broker_takes() -> None:
+async def test_invalid_messages_are_refused() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", max_message_bytes=10) as producer,
@@ -360,7 +363,7 @@ async def test_messages_that_no_broker_takes() -> None:
 @pytest.mark.parametrize(
     "code", [ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.TOPIC_NOT_EXIST]
 )
-async def test_a_broker_that_cannot_is_left_for_another_one(code: ResponseCode) -> None:
+async def test_an_unavailable_broker_is_replaced_by_another(code: ResponseCode) -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -371,7 +374,7 @@ async def test_a_broker_that_cannot_is_left_for_another_one(code: ResponseCode) 
         assert sum(len(broker.requests(_SEND)) for broker in cluster.brokers.values()) == 3
 
 
-async def test_a_single_broker_gets_another_chance() -> None:
+async def test_a_single_broker_is_retried() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -398,7 +401,7 @@ async def test_all_attempts_fail() -> None:
         assert len(cluster.broker.requests(_SEND)) == 2
 
 
-async def test_a_wrong_message_is_not_sent_again() -> None:
+async def test_a_rejected_message_is_not_retried() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -412,7 +415,7 @@ async def test_a_wrong_message_is_not_sent_again() -> None:
         assert len(cluster.broker.requests(_SEND)) == 2
 
 
-async def test_a_chosen_queue_is_never_left() -> None:
+async def test_a_send_to_a_chosen_queue_is_not_retried() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -441,7 +444,7 @@ async def test_one_timeout_bounds_all_attempts() -> None:
             await producer.send(Message("Other", b"x"))
 
 
-async def test_a_late_answer_harms_nobody() -> None:
+async def test_a_late_answer_is_ignored() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -474,7 +477,7 @@ async def test_a_broker_that_was_restarted_is_found_again() -> None:
         await until(lambda: cluster.broker.requests(RequestCode.HEART_BEAT))
 
 
-async def test_statuses_that_are_no_errors() -> None:
+async def test_statuses_other_than_send_ok_are_no_errors() -> None:
     async with FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster:
         flush = ResponseCode.FLUSH_DISK_TIMEOUT
         fields = {"msgId": "7F00000100002A9F0000000000000000", "queueId": "0", "queueOffset": "9"}
@@ -506,7 +509,7 @@ async def test_no_name_server() -> None:
             await producer.send(Message("T", b"x"))
 
 
-async def test_the_next_name_server_is_asked() -> None:
+async def test_an_unreachable_name_server_is_replaced_by_the_next() -> None:
     dead = f"127.0.0.1:{free_port()}"
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
@@ -518,7 +521,7 @@ async def test_the_next_name_server_is_asked() -> None:
 # --- bounds, cancelling, ending ---
 
 
-async def test_who_sends_more_than_is_allowed_waits() -> None:
+async def test_sends_above_the_bounds_wait() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", limits=InFlightLimits(max_messages=2)) as producer,
@@ -560,7 +563,7 @@ async def test_cancelled_sends_leave_nothing_behind() -> None:
         assert (await producer.send(Message("T", b"y"))).status is SendStatus.SEND_OK
 
 
-async def test_stopping_waits_for_what_is_under_way() -> None:
+async def test_stop_waits_for_sends_in_flight() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         producer = Producer(cluster.address, group="g", batching=BatchPolicy(linger_ms=60_000, eager=False))
         await producer.start()
@@ -600,7 +603,7 @@ async def test_a_producer_belongs_to_one_loop() -> None:
         await asyncio.to_thread(elsewhere)
 
 
-async def test_a_broker_that_is_not_known_yet_is_soon() -> None:
+async def test_a_new_broker_is_found_by_a_route_refresh() -> None:
     async with FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster:
         cluster.brokers["broker-b"].listed = False
         later = MessageQueue("T", "broker-b", 0)
@@ -609,7 +612,7 @@ async def test_a_broker_that_is_not_known_yet_is_soon() -> None:
             cluster.brokers["broker-b"].listed = True
             with pytest.raises(NoQueue, match=r"not a queue of topic T, which is on broker-a$"):
                 await producer.send(Message("T", b"x"), queue=later)
-            # The route was asked for again: without that it is, twice a minute.
+            # A route refresh was requested: without that, one follows twice a minute.
             await _until_queues(producer, "T", 2)
             assert (await producer.send(Message("T", b"x"), queue=later)).queue == later
 
@@ -631,7 +634,7 @@ async def test_admin_creates_topics() -> None:
 # --- high availability ---
 
 
-async def test_a_broker_that_hangs_does_not_use_up_the_time() -> None:
+async def test_a_hanging_broker_does_not_use_up_the_timeout() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", timeout_seconds=3.0) as producer,
@@ -641,7 +644,7 @@ async def test_a_broker_that_hangs_does_not_use_up_the_time() -> None:
         assert {result.queue.broker_name for result in results} == {"broker-b"}
 
 
-async def test_an_attempt_avoids_all_who_failed_in_this_send() -> None:
+async def test_a_retry_avoids_all_brokers_that_failed_in_this_send() -> None:
     brokers = {name: {"T": 4} for name in ("broker-a", "broker-b", "broker-c")}
     async with FakeCluster(brokers) as cluster, Producer(cluster.address, group="g") as producer:
         for name in ("broker-a", "broker-b"):
@@ -650,7 +653,7 @@ async def test_an_attempt_avoids_all_who_failed_in_this_send() -> None:
             assert (await producer.send(Message("T", b"x"))).queue.broker_name == "broker-c"
 
 
-async def test_a_broker_that_failed_is_left_alone_for_a_while() -> None:
+async def test_a_failed_broker_is_avoided_for_a_while() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", fault_tolerance=FaultTolerance.v5()) as producer,
@@ -667,7 +670,7 @@ async def test_a_broker_that_failed_is_left_alone_for_a_while() -> None:
         assert (await producer.send(Message("T", b"x"), queue=chosen)).queue == chosen, "who chooses gets it"
 
 
-async def test_a_refusal_that_is_the_messages_own_fault_does_not_count() -> None:
+async def test_refusals_caused_by_the_message_avoid_no_broker() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}, "broker-b": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", fault_tolerance=FaultTolerance.v5()) as producer,
@@ -681,7 +684,7 @@ async def test_a_refusal_that_is_the_messages_own_fault_does_not_count() -> None
         assert {result.queue.broker_name for result in results} == set(cluster.brokers)
 
 
-async def test_the_detector_finds_who_answers_again() -> None:
+async def test_the_detector_finds_recovered_brokers() -> None:
     tolerance = FaultTolerance(
         avoidance=((0, 0), (10_000, 200)), start_detector=True, detect_interval_ms=20, detect_timeout_ms=500
     )
@@ -713,7 +716,7 @@ async def test_the_detector_finds_who_answers_again() -> None:
         (Fault(code=ResponseCode.SYSTEM_ERROR), True, False),
     ],
 )
-async def test_who_sends_learns_whether_it_may_have_been_stored(
+async def test_errors_tell_whether_the_message_may_be_stored(
     fault: Fault, is_unknown: bool, is_stored: bool
 ) -> None:
     async with (
@@ -727,7 +730,7 @@ async def test_who_sends_learns_whether_it_may_have_been_stored(
         assert (cluster.broker.bodies == [b"x"]) == is_stored
 
 
-async def test_what_is_unknown_stays_so_whatever_comes_after() -> None:
+async def test_an_unknown_outcome_stays_unknown_after_later_attempts() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", retry=RetryPolicy(retries=1)) as producer,
@@ -738,7 +741,7 @@ async def test_what_is_unknown_stays_so_whatever_comes_after() -> None:
         assert caught.value.is_outcome_unknown
 
 
-async def test_nothing_was_sent_where_nobody_listens() -> None:
+async def test_a_refused_connection_has_a_known_outcome() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -759,7 +762,7 @@ async def _behind_proxy(cluster: FakeCluster) -> AsyncIterator[FaultProxy]:
 
 
 async def _quiet_connection(producer: Producer, proxy: FaultProxy) -> Connection:
-    """The connection through the proxy, once the heartbeat that it began with is answered."""
+    """Return the connection through the proxy, once its first heartbeat is answered."""
     instance = producer._instance
     assert instance is not None
     connection = instance._client.existing(proxy.address)
@@ -809,7 +812,7 @@ async def test_the_network_is_cut_in_the_middle_of_the_request(passing_bytes: in
 
 
 @pytest.mark.parametrize("passing_bytes", [1, 30, 40_000])
-async def test_a_request_that_was_cut_off_is_sent_again_whole(passing_bytes: int) -> None:
+async def test_an_interrupted_request_is_resent_whole(passing_bytes: int) -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         _behind_proxy(cluster) as proxy,

@@ -65,7 +65,7 @@ async def test_assigned_queues_are_read_in_order() -> None:
         assert (await reader.position(_Q0), await reader.position(_Q1)) == (50, 50)
 
 
-async def test_poll_gives_no_more_than_is_asked_for_and_waits_no_longer() -> None:
+async def test_poll_respects_its_bounds() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
         _put(cluster, 10)
         await reader.assign([_Q0])
@@ -79,7 +79,7 @@ async def test_poll_gives_no_more_than_is_asked_for_and_waits_no_longer() -> Non
         assert [message.body for message in await waiting] == [b"new"]
 
 
-async def test_a_time_that_brokers_cannot_be_told_is_refused() -> None:
+async def test_an_invalid_time_is_refused() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
         with pytest.raises(UsageError, match="cannot be sent to a broker"):
             PullConsumer(cluster.address, group="g", consume_from=datetime(1, 1, 1))
@@ -101,7 +101,7 @@ async def test_messages_can_be_iterated_over() -> None:
         assert bodies == [b"%03d" % number for number in range(5)]
 
 
-async def test_a_group_goes_on_where_it_committed() -> None:
+async def test_a_group_resumes_at_its_committed_offset() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         _put(cluster, 10)
         async with _reader(cluster) as reader:
@@ -145,7 +145,7 @@ async def test_seeking() -> None:
             await reader.seek(_Q1, 0)
 
 
-async def test_seeking_drops_what_was_fetched_ahead() -> None:
+async def test_seeking_drops_prefetched_messages() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
         _put(cluster, 100)
         await reader.assign([_Q0])
@@ -155,7 +155,7 @@ async def test_seeking_drops_what_was_fetched_ahead() -> None:
             assert (await reader.poll(max_messages=1))[0].queue_offset == 50
 
 
-async def test_paused_queues_give_nothing() -> None:
+async def test_paused_queues_return_no_messages() -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
         _put(cluster, 20, queues=2)
         await reader.assign([_Q0, _Q1])
@@ -182,7 +182,7 @@ async def test_tags_are_matched_exactly_and_can_be_changed() -> None:
         assert len(await _read(reader, 8)) == 8
 
 
-async def test_assigning_anew_keeps_positions_and_drops_the_rest() -> None:
+async def test_reassigning_keeps_positions_and_drops_other_queues() -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
         _put(cluster, 20, queues=2)
         await reader.assign([_Q0])
@@ -198,7 +198,7 @@ async def test_assigning_anew_keeps_positions_and_drops_the_rest() -> None:
 
 
 @pytest.mark.parametrize("limits", [FlowControl(max_messages=20), FlowControl(max_topic_messages=20)])
-async def test_no_more_is_fetched_ahead_than_is_allowed(limits: FlowControl) -> None:
+async def test_prefetching_respects_its_bounds(limits: FlowControl) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         _put(cluster, 100)
         pull = PullSettings(batch_size=10)
@@ -210,7 +210,7 @@ async def test_no_more_is_fetched_ahead_than_is_allowed(limits: FlowControl) -> 
             assert len(await _read(reader, 100)) == 100
 
 
-async def test_an_offset_that_the_broker_does_not_have() -> None:
+async def test_an_illegal_offset_continues_at_a_valid_one() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
         cluster.broker.queues["T", 0].base = 10
         _put(cluster, 5)
@@ -224,7 +224,7 @@ async def test_an_offset_that_the_broker_does_not_have() -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_failures_are_told_once_and_reading_goes_on() -> None:
+async def test_failures_raise_once_and_reading_continues() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
         _put(cluster, 1)
         cluster.broker.order(
@@ -237,7 +237,7 @@ async def test_failures_are_told_once_and_reading_goes_on() -> None:
         assert len(await reader.poll()) == 1
 
 
-async def test_busy_brokers_are_asked_again_at_once() -> None:
+async def test_busy_brokers_are_retried_at_once() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
         _put(cluster, 1)
         cluster.broker.order(RequestCode.PULL_MESSAGE, Fault(code=ResponseCode.SYSTEM_BUSY))
@@ -245,7 +245,7 @@ async def test_busy_brokers_are_asked_again_at_once() -> None:
         assert len(await reader.poll(timeout_seconds=0.9)) == 1
 
 
-async def test_brokers_know_the_reader() -> None:
+async def test_heartbeats_announce_the_pull_consumer() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         async with _reader(cluster) as reader:
             await reader.assign([_Q0], "a")
@@ -260,7 +260,7 @@ async def test_brokers_know_the_reader() -> None:
         assert cluster.broker.connections == set()
 
 
-async def test_a_poll_that_waits_ends_with_the_consumer() -> None:
+async def test_a_waiting_poll_ends_with_the_consumer() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster, _reader(cluster) as reader:
         await reader.assign([_Q0])
         waiting = asyncio.ensure_future(reader.poll(timeout_seconds=60))
@@ -273,7 +273,7 @@ def _fetching() -> list[str]:
     return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("rmq fetch")]
 
 
-async def test_a_seek_that_is_under_way_when_the_consumer_stops() -> None:
+async def test_a_seek_interrupted_by_stop() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="p"),  # keeps the connections
@@ -289,7 +289,7 @@ async def test_a_seek_that_is_under_way_when_the_consumer_stops() -> None:
         assert _fetching() == []
 
 
-async def test_an_assignment_that_is_under_way_when_the_consumer_stops() -> None:
+async def test_an_assignment_interrupted_by_stop() -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster, _reader(cluster) as reader:
         await reader.assign([_Q0])
         before = len(cluster.broker.requests(RequestCode.HEART_BEAT))
@@ -302,7 +302,7 @@ async def test_an_assignment_that_is_under_way_when_the_consumer_stops() -> None
         assert _fetching() == []
 
 
-async def test_who_stops_a_consumer_that_is_just_starting_waits_for_that() -> None:
+async def test_stop_waits_for_a_start_in_progress() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         reader = PullConsumer(cluster.address, group="g")
         starting = asyncio.ensure_future(reader.start())
@@ -311,7 +311,7 @@ async def test_who_stops_a_consumer_that_is_just_starting_waits_for_that() -> No
         assert starting.done()
         await starting
         assert not reader.is_running
-        async with reader:  # and may start again
+        async with reader:  # and can start again
             assert reader.is_running
 
 

@@ -1,4 +1,4 @@
-"""The pull consumer that shares the queues of topics, and commits by itself."""
+"""The pull consumer that shares the queues of topics and commits automatically."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_members_share_the_queues() -> None:
             assert {message.queue_id for message in read[0]}.isdisjoint(
                 message.queue_id for message in read[1]
             )
-            # Who took the queues goes on where the other one was.
+            # The new owner of the queues continues at the committed offsets.
             assert {message.queue_offset for message in read[1]} == set(range(5, 10))
         await _until_assigned(one, 4)
 
@@ -111,7 +111,7 @@ async def test_topics_come_and_go() -> None:
             await reader.subscribe("T")
 
 
-async def test_polls_commit_what_was_given_before() -> None:
+async def test_polls_commit_messages_of_earlier_polls() -> None:
     async with _cluster() as cluster:
         async with _reader(cluster, auto_commit=True) as reader:
             _put(cluster, 10, queues=1)
@@ -120,14 +120,14 @@ async def test_polls_commit_what_was_given_before() -> None:
             assert _committed(cluster) == 0
             await reader.poll(timeout_seconds=0)
             async with asyncio.timeout(5):
-                while _committed(cluster) != 10:  # noqa: ASYNC110  # a request is under way
+                while _committed(cluster) != 10:  # noqa: ASYNC110  # a request is in flight
                     await asyncio.sleep(0.005)
             _put(cluster, 4, queues=1)
             await _read(reader, 4)
         assert _committed(cluster) == 14
 
 
-async def test_what_was_being_worked_on_when_it_failed_is_not_committed() -> None:
+async def test_messages_of_a_failed_poll_are_not_committed() -> None:
     async with _cluster() as cluster:
         _put(cluster, 10, queues=1)
         with pytest.raises(ZeroDivisionError):
@@ -142,7 +142,7 @@ async def test_what_was_being_worked_on_when_it_failed_is_not_committed() -> Non
 
 
 @pytest.mark.parametrize("how", ["seek", "seek_to_beginning", "seek_to_time"])
-async def test_who_moves_and_fails_leaves_the_place_to_go_on_at(how: str) -> None:
+async def test_a_seek_survives_a_failed_poll(how: str) -> None:
     places = {"seek": 0, "seek_to_time": datetime.fromtimestamp(BORN_MS / 1000, UTC)}
     async with _cluster() as cluster:
         _put(cluster, 10, queues=1)
@@ -156,7 +156,7 @@ async def test_who_moves_and_fails_leaves_the_place_to_go_on_at(how: str) -> Non
         assert cluster.broker.offsets["g", "T", 0] == 0
 
 
-async def test_who_gives_up_assigned_queues_commits_what_was_done() -> None:
+async def test_giving_up_queues_commits_processed_messages() -> None:
     rare = ConsumerTiming(commit_seconds=60)
     async with _cluster() as cluster, _reader(cluster, auto_commit=True, timing=rare) as reader:
         _put(cluster, 10, queues=1)
@@ -168,7 +168,7 @@ async def test_who_gives_up_assigned_queues_commits_what_was_done() -> None:
         assert cluster.broker.offsets["g", "T", 0] == done
 
 
-async def test_a_reset_is_not_committed_over() -> None:
+async def test_auto_commit_does_not_overwrite_a_reset() -> None:
     async with _cluster() as cluster:
         broker = cluster.broker
         _put(cluster, 100, queues=1)
@@ -176,12 +176,12 @@ async def test_a_reset_is_not_committed_over() -> None:
             async with _reader(cluster, auto_commit=True) as reader:
                 await reader.assign(_QUEUES[:1])
                 assert len(await reader.poll(max_messages=10)) == 10
-                await until(lambda: broker._held["T", 0])  # all is fetched ahead
+                await until(lambda: broker._held["T", 0])  # everything is prefetched
                 (held,) = broker._held.pop(("T", 0))
                 moved = ResponseCode.PULL_OFFSET_MOVED
                 held.future.set_result(broker._pulled(held.request, moved, 5, broker.queues["T", 0], b""))
                 async with asyncio.timeout(5):
-                    while await reader.position(_QUEUES[0]) != 5:  # noqa: ASYNC110  # an answer is under way
+                    while await reader.position(_QUEUES[0]) != 5:  # noqa: ASYNC110  # an answer is in flight
                         await asyncio.sleep(0.001)
                 raise ZeroDivisionError
         assert broker.offsets["g", "T", 0] == 5
@@ -192,7 +192,7 @@ def _tasks() -> list[str]:
     return [name for name in names if name.startswith(("rmq fetch", "rmq share"))]
 
 
-async def test_who_is_cancelled_while_it_gives_up_queues_leaves_nothing_behind() -> None:
+async def test_a_cancelled_reassignment_completes() -> None:
     async with _cluster() as cluster:
         async with _reader(cluster, auto_commit=True) as reader:
             _put(cluster, 10, queues=1)
@@ -208,7 +208,7 @@ async def test_who_is_cancelled_while_it_gives_up_queues_leaves_nothing_behind()
         assert _tasks() == []
 
 
-async def test_a_subscription_that_waits_to_take_over_when_the_consumer_stops() -> None:
+async def test_a_takeover_interrupted_by_stop() -> None:
     waiting = asyncio.Event()
     async with _cluster() as cluster:
         async with _reader(cluster, "one") as one, _reader(cluster, "two") as two:
@@ -228,7 +228,7 @@ async def test_a_subscription_that_waits_to_take_over_when_the_consumer_stops() 
         assert _tasks() == []
 
 
-async def test_a_commit_counts_what_iterating_has_given() -> None:
+async def test_commits_include_iterated_messages() -> None:
     async with _cluster() as cluster, _reader(cluster) as reader:
         _put(cluster, 10, queues=1)
         await reader.subscribe("T")
@@ -241,7 +241,7 @@ async def test_a_commit_counts_what_iterating_has_given() -> None:
         assert _committed(cluster) == 3
 
 
-async def test_commits_that_fail_are_done_later() -> None:
+async def test_failed_commits_are_retried() -> None:
     async with _cluster() as cluster:
         async with _reader(cluster, auto_commit=True) as reader:
             cluster.broker.order(RequestCode.UPDATE_CONSUMER_OFFSET, Fault(code=1))
@@ -260,7 +260,7 @@ async def test_the_offset_of_a_time() -> None:
         assert await reader.offset_for_time(_QUEUES[0], moment + timedelta(seconds=1)) == 3
 
 
-async def test_changed_queues_are_told() -> None:
+async def test_queue_listeners_are_called_on_changes() -> None:
     told: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
     async with _cluster() as cluster, _reader(cluster) as reader:
         await reader.subscribe("T")

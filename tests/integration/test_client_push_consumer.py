@@ -1,4 +1,4 @@
-"""The push consumer against brokers in memory: what it gets, how far it is, how it ends."""
+"""The push consumer against brokers in memory: deliveries, offsets, shutdown."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from rmq_client import (
 from rmq_remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, HeartbeatData
 from rmq_remoting.codes import RequestCode
 from tests.support.waiting import until
-from tests.unit.client.consuming import QUICK, Inbox, consumer_of, put, until_assigned
 from tests.unit.client.fake_cluster import BORN_MS, FakeCluster, Fault
+from tests.unit.client.push_consumers import QUICK, Inbox, consumer_of, put, until_assigned
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 # --- receiving ---
 
 
-async def test_a_function_gets_messages_in_threads_of_its_own() -> None:
+async def test_a_function_listener_runs_in_worker_threads() -> None:
     async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
         bodies = put(cluster, 40)
         inbox = Inbox()
@@ -48,7 +48,7 @@ async def test_a_function_gets_messages_in_threads_of_its_own() -> None:
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("rmq-g")]
 
 
-async def test_a_coroutine_gets_messages_on_the_applications_loop() -> None:
+async def test_a_coroutine_listener_runs_on_the_applications_loop() -> None:
     async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
         bodies = put(cluster, 20)
         inbox = Inbox()
@@ -70,7 +70,7 @@ async def test_a_coroutine_gets_messages_on_the_applications_loop() -> None:
         assert 1 < most <= 5
 
 
-async def test_a_call_gets_as_many_messages_of_one_queue_as_it_is_to() -> None:
+async def test_a_call_gets_up_to_the_configured_batch_of_one_queue() -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
         put(cluster, 20, queues=2)
         calls: list[list[MessageExt]] = []
@@ -94,7 +94,7 @@ async def test_tags_are_matched_exactly() -> None:
             await until(lambda: len(inbox.messages) == 7)
             assert sorted(message.body for message in inbox.messages if message.topic == "T") == [b"a", b"c"]
             await consumer.commit()
-            assert cluster.broker.offsets["g", "T", 0] == 5, "what nobody wanted counts as consumed"
+            assert cluster.broker.offsets["g", "T", 0] == 5, "messages that do not match count as consumed"
         (data,) = next(iter(_heartbeats(cluster)))
         subscription = next(one for one in data.subscription_data_set if one.topic == "T")
         assert (subscription.tags_set, subscription.code_set) == (["a", "c"], [97, 99])
@@ -110,7 +110,7 @@ def _heartbeats(cluster: FakeCluster) -> list[Any]:
 
 
 @pytest.mark.parametrize(("consume_from", "expected"), [("first", 3), ("last", 0)])
-async def test_where_a_new_group_begins(consume_from: str, expected: int) -> None:
+async def test_consume_from_of_a_new_group(consume_from: str, expected: int) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 3, queues=1)
         inbox = Inbox()
@@ -186,7 +186,7 @@ async def test_suspended_consumers_keep_their_queues() -> None:
 # --- offsets ---
 
 
-async def test_offsets_are_committed_now_and_then_and_at_the_end() -> None:
+async def test_offsets_are_committed_in_intervals_and_at_the_stop() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         bodies = put(cluster, 5, queues=1)
         inbox = Inbox()
@@ -212,9 +212,7 @@ def _pulls(cluster: FakeCluster, topic: str) -> int:
 
 
 @pytest.mark.parametrize("kind", ["unordered", "orderly", "broadcasting"])
-async def test_a_new_group_keeps_its_beginning_also_if_nothing_was_consumed(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_a_new_group_commits_its_start_offset(kind: str, tmp_path: Path) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 20, queues=1)
         begun = asyncio.Event()
@@ -236,17 +234,17 @@ async def test_a_new_group_keeps_its_beginning_also_if_nothing_was_consumed(
             await begun.wait()
         in_clustering = None if kind == "broadcasting" else 20
         assert cluster.broker.offsets.get(("g", "T", 0)) == in_clustering
-        cluster.broker.locks.clear()  # as they expire
+        cluster.broker.locks.clear()  # as if they had expired
         inbox = Inbox()
         async with consumer_of(cluster, inbox, **options):
             await until(lambda: len(inbox.messages) == 5)
         assert inbox.bodies == bodies
 
 
-async def test_a_group_that_begins_in_a_young_queue_keeps_that_beginning() -> None:
+async def test_a_group_keeps_its_start_in_a_young_queue() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 2, queues=1)
-        # As brokers answer where a queue's first message is still in memory, and nothing was committed.
+        # As brokers answer if a queue's first message is still in memory, and no offset is committed.
         cluster.broker.offsets["g", "T", 0] = 0
         release = asyncio.Event()
 
@@ -260,7 +258,7 @@ async def test_a_group_that_begins_in_a_young_queue_keeps_that_beginning() -> No
             release.set()
 
 
-async def test_what_is_held_is_consumed_also_if_the_broker_deletes_what_comes_next() -> None:
+async def test_held_messages_are_consumed_after_a_deletion() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         bodies = put(cluster, 100, queues=1)
         release = asyncio.Event()
@@ -275,13 +273,13 @@ async def test_what_is_held_is_consumed_also_if_the_broker_deletes_what_comes_ne
             await until(lambda: _pulls(cluster, "T"))
             queue = cluster.broker.queues["T", 0]
             queue.records, queue.base = queue.records[80:], 80
-            await until(lambda: _pulls(cluster, "T") >= 3)  # of 0, of 32, which is not there, of 80
+            await until(lambda: _pulls(cluster, "T") >= 3)  # from 0, from 32, which is illegal, from 80
             release.set()
             await until(lambda: cluster.broker.offsets.get(("g", "T", 0)) == 100)
         assert inbox.bodies == [*bodies[:32], *bodies[80:]]
 
 
-async def test_a_message_under_way_holds_the_offset_back() -> None:
+async def test_a_message_in_flight_holds_the_offset_back() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 3, queues=1)
         release = asyncio.Event()
@@ -302,7 +300,7 @@ async def test_a_message_under_way_holds_the_offset_back() -> None:
 
 
 @pytest.mark.parametrize(("base", "committed"), [(10, 3), (0, 50)])
-async def test_an_offset_that_the_broker_does_not_have(base: int, committed: int) -> None:
+async def test_an_illegal_offset_continues_at_a_valid_one(base: int, committed: int) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         queue = cluster.broker.queues["T", 0]
         queue.base = base
@@ -319,7 +317,7 @@ async def test_an_offset_that_the_broker_does_not_have(base: int, committed: int
 # --- bounds ---
 
 
-async def test_no_more_is_pulled_than_may_wait() -> None:
+async def test_flow_control_bounds_waiting_messages() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 200, queues=1)
         release = threading.Event()
@@ -340,7 +338,7 @@ async def test_no_more_is_pulled_than_may_wait() -> None:
             await until(lambda: len(inbox.messages) == 200)
 
 
-async def test_the_queues_of_a_topic_share_what_may_wait_of_it() -> None:
+async def test_topic_bounds_are_shared_by_its_queues() -> None:
     async with FakeCluster({"broker-a": {"T": 4}}) as cluster:
         put(cluster, 400)
         release = threading.Event()
@@ -358,7 +356,7 @@ async def test_the_queues_of_a_topic_share_what_may_wait_of_it() -> None:
         pull = PullSettings(batch_size=4)
         async with consumer_of(cluster, listen, workers=2, flow_control=limits, pull=pull) as consumer:
             await until_assigned(consumer, 4)
-            # 10 of each queue may wait, and a pull brings 4 more.
+            # 10 messages of each queue may wait, and a pull returns 4 more.
             await until(lambda: max(pulled(), default=0) == 8)
             await asyncio.sleep(0.1)
             assert max(pulled()) == 8
@@ -366,7 +364,7 @@ async def test_the_queues_of_a_topic_share_what_may_wait_of_it() -> None:
             await until(lambda: len(inbox.messages) == 400)
 
 
-async def test_one_stuck_message_bounds_how_far_the_others_go() -> None:
+async def test_max_span_bounds_the_distance_to_a_stuck_message() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 300, queues=1)
         release = asyncio.Event()
@@ -388,7 +386,7 @@ async def test_one_stuck_message_bounds_how_far_the_others_go() -> None:
 # --- stopping ---
 
 
-async def test_stopping_waits_for_listeners_and_commits_what_they_did() -> None:
+async def test_stop_waits_for_listeners_and_commits() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 3, queues=1)
         begun = threading.Event()
@@ -405,7 +403,7 @@ async def test_stopping_waits_for_listeners_and_commits_what_they_did() -> None:
 
 
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
-async def test_stopping_does_not_wait_for_ever(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_stop_gives_up_after_the_grace_time(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         cluster.broker.put("T", b"x")
         begun = threading.Event()
@@ -435,7 +433,7 @@ async def test_stopping_does_not_wait_for_ever(kind: str, caplog: pytest.LogCapt
         release.set()
 
 
-async def test_a_cancelled_stop_is_finished_all_the_same() -> None:
+async def test_a_cancelled_stop_completes() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         cluster.broker.put("T", b"x")
         inbox = Inbox()
@@ -482,7 +480,7 @@ async def test_a_stop_during_a_start_that_fails() -> None:
             await starting
 
 
-async def test_consumers_that_cannot_be() -> None:
+async def test_invalid_consumers_are_refused() -> None:
     inbox = Inbox()
     with pytest.raises(UsageError, match="group"):
         PushConsumer("a:1", group="", topics=["T"], listener=inbox)

@@ -1,4 +1,4 @@
-"""The push consumer against brokers in memory: refusals, damage, brokers that come and go."""
+"""The push consumer against brokers in memory: refusals, damaged messages, brokers that stop and start."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rmq_client import (
 )
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support.waiting import until
-from tests.unit.client.consuming import Inbox, consumer_of
 from tests.unit.client.fake_cluster import FakeCluster, Fault
+from tests.unit.client.push_consumers import Inbox, consumer_of
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 
@@ -27,7 +27,7 @@ from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autous
         Fault(delay_seconds=0.1),
     ],
 )
-async def test_pulling_goes_on_after_a_failure(fault: Fault) -> None:
+async def test_pulling_continues_after_a_failure(fault: Fault) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         cluster.broker.put("T", b"x")
         cluster.broker.order(RequestCode.PULL_MESSAGE, fault, fault)
@@ -41,7 +41,7 @@ async def test_a_damaged_message_does_not_stop_the_queue(caplog: pytest.LogCaptu
         for number in range(3):
             message = cluster.broker.put("T", b"%d" % number)
             if number == 1:
-                message.sys_flag = 0x301  # says that it is compressed, which it is not
+                message.sys_flag = 0x301  # claims to be compressed
         inbox = Inbox()
         async with consumer_of(cluster, inbox):
             await until(lambda: inbox.bodies == [b"0", b"2"])
@@ -49,7 +49,7 @@ async def test_a_damaged_message_does_not_stop_the_queue(caplog: pytest.LogCaptu
         assert "cause=the zlib body of 1 bytes is truncated" in caplog.text
 
 
-async def test_a_lost_broker_comes_back() -> None:
+async def test_a_restarted_broker_is_pulled_again() -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
         inbox = Inbox()
         async with consumer_of(cluster, inbox):
@@ -82,7 +82,7 @@ async def test_a_dead_broker_does_not_stop_the_others() -> None:
             await until(lambda: b"late" in inbox.bodies)
 
 
-async def test_a_new_connection_is_greeted_before_anything_is_pulled() -> None:
+async def test_a_new_connection_sends_a_heartbeat_before_pulls() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         inbox = Inbox()
         async with consumer_of(cluster, inbox):
@@ -95,7 +95,7 @@ async def test_a_new_connection_is_greeted_before_anything_is_pulled() -> None:
             assert codes.index(RequestCode.HEART_BEAT) < codes.index(RequestCode.PULL_MESSAGE)
 
 
-async def test_a_queue_that_is_stuck_is_built_anew() -> None:
+async def test_a_stuck_queue_is_rebuilt() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         cluster.broker.order(RequestCode.PULL_MESSAGE, Fault(silent=True))
         cluster.broker.put("T", b"x")

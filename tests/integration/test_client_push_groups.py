@@ -1,4 +1,4 @@
-"""The push consumer against brokers in memory: the group shares its queues, whatever an application does."""
+"""The push consumer against brokers in memory: the group keeps its members, whatever an application does."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rmq_client import (
 from rmq_remoting.codes import RequestCode
 from tests.support.waiting import until, until_in_thread
 from tests.unit.client.cluster_thread import cluster_in_a_thread
-from tests.unit.client.consuming import Inbox, consumer_of, put, until_assigned
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.push_consumers import Inbox, consumer_of, put, until_assigned
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 # --- sharing ---
@@ -48,7 +48,7 @@ async def test_consumers_of_a_group_share_the_queues() -> None:
             await until_assigned(first_consumer, 8)
 
 
-async def test_a_consumer_is_told_of_changes_of_its_share() -> None:
+async def test_the_share_listener_is_called_on_changes() -> None:
     def queues(*numbers: int) -> tuple[MessageQueue, ...]:
         return tuple(MessageQueue("T", "broker-a", number) for number in numbers)
 
@@ -59,7 +59,7 @@ async def test_a_consumer_is_told_of_changes_of_its_share() -> None:
         def listen(change: ShareChange) -> None:
             threads.add(threading.current_thread().name)
             told.append(change)
-            raise RuntimeError("no matter")
+            raise RuntimeError("irrelevant")
 
         second = ClientSettings(instance_name="second")
         async with consumer_of(cluster, Inbox(), share_listener=listen) as consumer:
@@ -79,7 +79,7 @@ async def test_a_consumer_is_told_of_changes_of_its_share() -> None:
         assert threads == {threading.current_thread().name}
 
 
-async def test_a_group_has_one_consumer_in_a_client() -> None:
+async def test_a_client_has_one_consumer_per_group() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster, consumer_of(cluster, Inbox()) as consumer:
         with pytest.raises(
             UsageError, match=r"already has a consumer in this process.*instance_name='second'"
@@ -132,7 +132,7 @@ _HANGING = ConsumerTiming(rebalance_seconds=0.05, rebalance_again_seconds=0.02, 
 _HANGING_SETTINGS = ClientSettings(heartbeat_seconds=0.05, route_refresh_seconds=0.05)
 
 
-async def test_the_group_is_kept_while_listeners_sleep_in_their_threads() -> None:
+async def test_membership_survives_sleeping_listeners() -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
         put(cluster, 4, queues=2)
         release = threading.Event()
@@ -157,7 +157,7 @@ async def test_the_group_is_kept_while_listeners_sleep_in_their_threads() -> Non
 
 @pytest.mark.parametrize("kind", ["raises", "hangs", "cancels", "swallows cancellation"])
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_the_group_is_kept_whatever_a_coroutine_does(kind: str, orderly: bool) -> None:
+async def test_membership_survives_misbehaving_coroutines(kind: str, orderly: bool) -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
         put(cluster, 6, queues=2)
         release = asyncio.Event()
@@ -203,7 +203,7 @@ async def test_the_group_is_kept_whatever_a_coroutine_does(kind: str, orderly: b
 
 
 @pytest.mark.parametrize("kind", ["sleeps", "computes"])
-async def test_the_group_is_kept_while_a_listener_blocks_the_loop(kind: str) -> None:
+async def test_membership_survives_a_blocked_loop(kind: str) -> None:
     with cluster_in_a_thread({"broker-a": {"T": 2}}) as cluster:
         blocked = False
         progress: list[tuple[int, ...]] = []
@@ -222,7 +222,7 @@ async def test_the_group_is_kept_while_a_listener_blocks_the_loop(kind: str) -> 
                         pass
                 return all(count > then + 2 for count, then in zip(now, before, strict=True))
 
-            until_in_thread(all_moved, timeout_seconds=20)  # the loop stands still meanwhile
+            until_in_thread(all_moved, timeout_seconds=20)  # the loop is blocked in the meantime
             progress.append(_progress(cluster))
             blocked = True
 

@@ -1,4 +1,4 @@
-"""The push consumer against brokers in memory: what listeners may say, and the hooks around them."""
+"""The push consumer against brokers in memory: results of listeners, and the hooks around them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rmq_client import (
     MessageExt,
 )
 from tests.support.waiting import until
-from tests.unit.client.consuming import QUICK, consumer_of, put
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.push_consumers import QUICK, consumer_of, put
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 
 class _Hook(ConsumeHook):
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.begun: list[bytes] = []
@@ -45,7 +45,7 @@ class _BadHook(ConsumeHook):
         raise RuntimeError("after")
 
 
-async def test_nothing_can_be_an_answer_or_a_mistake() -> None:
+async def test_none_means_success_or_later() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         cluster.broker.put("T", b"x")
         calls: list[int] = []
@@ -88,7 +88,7 @@ async def test_hooks_see_every_call(kind: str, caplog: pytest.LogCaptureFixture)
         assert "consume hook failed before the listener" in caplog.text
 
 
-async def test_what_takes_too_long_goes_back_and_its_result_is_ignored() -> None:
+async def test_a_timed_out_message_is_sent_back_and_its_result_ignored() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 2, queues=1)
         release = asyncio.Event()
@@ -112,7 +112,7 @@ async def test_what_takes_too_long_goes_back_and_its_result_is_ignored() -> None
         assert hook.seen[-1] == (CallStatus.TIME_OUT, False)
 
 
-async def test_what_a_listener_must_not_return(caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_listener_results_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         cluster.broker.put("T", b"x")
         answers: list[Any] = [True, asyncio.sleep(0), None]

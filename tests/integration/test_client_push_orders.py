@@ -1,4 +1,4 @@
-"""The push consumer against brokers in memory: what administrators ask of it through the brokers."""
+"""The push consumer against brokers in memory: administrators' requests through the brokers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rmq_remoting.headers.consumer import GetConsumerStatusRequestHeader
 from rmq_remoting.headers.offsets import ResetOffsetRequestHeader
 from rmq_remoting.message_codec import encode_stored_message
 from tests.support.waiting import until
-from tests.unit.client.consuming import Inbox, consumer_of, put, until_assigned
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.push_consumers import Inbox, consumer_of, put, until_assigned
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 
-async def test_an_administrator_moves_a_group() -> None:
+async def test_an_administrator_resets_the_offsets_of_a_group() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 5, queues=1)
         inbox = Inbox()
@@ -41,7 +41,7 @@ async def test_an_administrator_moves_a_group() -> None:
             assert [message.queue_offset for message in inbox.messages[5:]] == [2, 3, 4]
 
 
-async def test_an_administrator_asks_about_aconsumer_of() -> None:
+async def test_an_administrator_gets_the_running_info_of_a_consumer() -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
         put(cluster, 5, queues=1)
         inbox = Inbox()

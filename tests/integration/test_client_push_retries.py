@@ -1,4 +1,4 @@
-"""The push consumer against brokers in memory: messages that its listener refuses."""
+"""The push consumer against brokers in memory: refused messages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rmq_client import (
 )
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support.waiting import until
-from tests.unit.client.consuming import consumer_of, put
 from tests.unit.client.fake_cluster import FakeCluster, Fault
+from tests.unit.client.push_consumers import consumer_of, put
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 
-async def test_refused_messages_come_again() -> None:
+async def test_refused_messages_are_redelivered() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 3, queues=1)
         calls: list[tuple[bytes, int]] = []
@@ -34,7 +34,7 @@ async def test_refused_messages_come_again() -> None:
             await until(lambda: len(calls) == 5)
             await consumer.commit()
         assert [call for call in calls if call[0] == b"001"] == [(b"001", 0), (b"001", 1), (b"001", 2)]
-        assert cluster.broker.offsets["g", "T", 0] == 3, "what the broker has taken back is done with here"
+        assert cluster.broker.offsets["g", "T", 0] == 3, "messages sent back count as consumed"
         assert cluster.broker.offsets["g", "%RETRY%g", 0] == 2
         assert set(topics) == {"T"}, "not the retry topic"
         first = cluster.broker.sent_back[0]
@@ -42,7 +42,7 @@ async def test_refused_messages_come_again() -> None:
         assert first.max_reconsume_times is None
 
 
-async def test_what_cannot_go_back_is_sent_anew() -> None:
+async def test_messages_that_cannot_be_sent_back_are_sent_to_the_retry_topic() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         cluster.broker.put("T", b"x", tags="a")
         cluster.broker.auto_create = True
@@ -64,7 +64,7 @@ async def test_what_cannot_go_back_is_sent_anew() -> None:
         assert got[1].properties["DELAY"] == "3"
 
 
-async def test_what_no_broker_takes_is_tried_again_here() -> None:
+async def test_messages_that_no_broker_accepts_are_retried_here() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 3, queues=1)
         refusals = [Fault(code=ResponseCode.SYSTEM_ERROR)] * 2
@@ -86,7 +86,7 @@ async def test_what_no_broker_takes_is_tried_again_here() -> None:
         assert cluster.broker.offsets["g", "T", 0] == 3
 
 
-async def test_a_listener_can_say_which_messages_are_done_and_how_long_the_others_wait() -> None:
+async def test_ack_index_and_delay_level_of_the_context() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 8, queues=1)
         done: list[bytes] = []
@@ -106,7 +106,7 @@ async def test_a_listener_can_say_which_messages_are_done_and_how_long_the_other
         assert cluster.broker.offsets["g", "T", 0] == 8
 
 
-async def test_a_listener_can_bury_a_message() -> None:
+async def test_a_negative_delay_level_makes_a_dead_letter() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         put(cluster, 2, queues=1)
 

@@ -1,4 +1,4 @@
-"""Requests and replies of the SDK, against brokers in memory: every way in which a reply does not come."""
+"""Requests and replies against brokers in memory: every way in which a reply is missing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _cluster(*names: str) -> AsyncIterator[FakeCluster]:
 
 
 def _requests(broker: FakeBroker) -> list[MessageExt]:
-    """What consumers would get; real brokers name their cluster."""
+    """Return the requests that consumers would get; real brokers name their cluster."""
     for message in broker.queues["T", 0].records:
         message.properties["CLUSTER"] = "DefaultCluster"
         message.broker_name = broker.name
@@ -64,7 +64,7 @@ async def test_a_request_gets_its_reply() -> None:
         assert asker.in_flight == 0
 
 
-async def test_many_requests_get_each_its_own() -> None:
+async def test_many_requests_get_their_own_replies() -> None:
     async with (
         _cluster() as cluster,
         Producer(cluster.address, group="asking") as asker,
@@ -78,7 +78,7 @@ async def test_many_requests_get_each_its_own() -> None:
         assert [reply.body for reply in replies] == [b"to %d" % number for number in range(20)]
 
 
-async def test_a_large_reply_is_compressed_on_its_way() -> None:
+async def test_a_large_reply_is_compressed() -> None:
     async with _cluster() as cluster, Producer(cluster.address, group="asking") as producer:
         asked = asyncio.ensure_future(producer.request(Message("T", b"ping")))
         await until(lambda: _requests(cluster.broker))
@@ -89,7 +89,7 @@ async def test_a_large_reply_is_compressed_on_its_way() -> None:
         assert len(sent.body) < len(body)
 
 
-async def test_nobody_replies() -> None:
+async def test_a_request_without_a_reply_raises_no_reply() -> None:
     async with _cluster() as cluster, Producer(cluster.address, group="asking") as producer:
         with pytest.raises(NoReply, match=r"to topic T was sent, but no reply came within 0.1 s") as caught:
             await producer.request(Message("T", b"ping"), timeout_seconds=0.1)
@@ -107,7 +107,7 @@ async def test_a_request_that_is_refused() -> None:
             await producer.request(Message("T"))
 
 
-async def test_the_reply_counts_where_the_answer_to_the_request_got_lost() -> None:
+async def test_a_reply_counts_if_the_send_answer_got_lost() -> None:
     async with _cluster() as cluster, Producer(cluster.address, group="asking") as producer:
         await producer.send(Message("T", b"first"))
         cluster.broker.queues["T", 0].records.clear()
@@ -132,7 +132,7 @@ async def test_waiting_requests_are_bounded() -> None:
         assert (await asked).body == b"pong"
 
 
-async def test_a_reply_goes_through_another_broker_where_it_has_to() -> None:
+async def test_a_reply_falls_back_to_another_broker() -> None:
     async with (
         _cluster("broker-a", "broker-b") as cluster,
         Producer(cluster.address, group="asking") as producer,
@@ -152,7 +152,7 @@ async def test_a_reply_goes_through_another_broker_where_it_has_to() -> None:
         assert len(other.replies) == 1
 
 
-async def test_a_reply_to_somebody_who_is_gone() -> None:
+async def test_a_reply_to_a_disconnected_requester_raises() -> None:
     async with _cluster() as cluster, Producer(cluster.address, group="answering") as answerer:
         async with Producer(cluster.address, group="asking") as asker:
             with pytest.raises(NoReply):

@@ -1,4 +1,4 @@
-"""One of three brokers becomes slow, freezes or stops: no send fails, and nothing acknowledged is lost."""
+"""One of three brokers becomes slow, freezes or stops: no send fails, and no acknowledged message is lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.support.send_faults import BrokerFault, PacedSends, three_brokers
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 _PER_SECOND = 100
-# Far below what a send takes that waits for the broker that fails, far above what one takes that does not.
+# Far below the time of a send that waits for the failing broker, far above that of other sends.
 _SOON_SECONDS = 0.4
 
 

@@ -39,7 +39,7 @@ _BROKERS = ("broker-a", "broker-b")
 
 @pytest.fixture
 async def address(tmp_path: Path) -> AsyncIterator[str]:
-    """The name server of two brokers, which have topic T with two queues each."""
+    """Yield the name server of two brokers, which have topic T with two queues each."""
     async with AsyncExitStack() as stack:
         namesrv = await stack.enter_async_context(running_namesrv(tmp_path))
         for name in _BROKERS:
@@ -73,7 +73,7 @@ async def _receive(consumer: SimpleConsumer, count: int, **options: Any) -> list
     return messages
 
 
-async def test_messages_of_all_brokers_come(address: str) -> None:
+async def test_messages_of_all_brokers_are_received(address: str) -> None:
     bodies = [b"%d" % number for number in range(40)]
     await _send(address, *bodies)
     async with _consumer(address) as consumer:
@@ -85,7 +85,7 @@ async def test_messages_of_all_brokers_come(address: str) -> None:
 
 
 @pytest.mark.parametrize("broker", _BROKERS)
-async def test_whichever_broker_has_something_wakes_who_waits(address: str, broker: str) -> None:
+async def test_a_message_on_any_broker_wakes_receive(address: str, broker: str) -> None:
     async with _consumer(address) as consumer:
         waiting = asyncio.ensure_future(consumer.receive(await_seconds=_WAIT_SECONDS))
         await asyncio.sleep(0.05)
@@ -108,10 +108,10 @@ async def test_a_receipt_expires(address: str) -> None:
         with pytest.raises(ReceiptExpired, match="expired"):
             await consumer.change_invisible_duration(message, 5)
         await consumer.ack(again)
-        await consumer.ack(again)  # twice is no error
+        await consumer.ack(again)  # acknowledging is idempotent
 
 
-async def test_one_bad_receipt_does_not_hold_up_the_others(address: str) -> None:
+async def test_one_expired_receipt_does_not_affect_the_others(address: str) -> None:
     await _send(address, *(b"%d" % number for number in range(4)), broker="broker-a")
     async with _consumer(address) as consumer:
         messages = await _receive(consumer, 4)
@@ -122,7 +122,7 @@ async def test_one_bad_receipt_does_not_hold_up_the_others(address: str) -> None
         assert [type(outcome) for outcome in outcomes] == [type(None), ReceiptExpired, type(None), type(None)]
 
 
-async def test_acknowledgements_under_way_together_go_together(
+async def test_concurrent_acknowledgements_share_requests(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches: list[int] = []
@@ -140,7 +140,7 @@ async def test_acknowledgements_under_way_together_go_together(
     assert batches == [32]
 
 
-async def test_what_a_cancelled_call_would_have_got_is_the_next_ones(address: str) -> None:
+async def test_messages_of_a_cancelled_receive_go_to_the_next(address: str) -> None:
     await _send(address, b"one")
     async with _consumer(address) as consumer:
         receiving = asyncio.ensure_future(consumer.receive())
@@ -153,7 +153,7 @@ async def test_what_a_cancelled_call_would_have_got_is_the_next_ones(address: st
         assert (message.body, message.delivery_attempt) == (b"one", 1)
 
 
-async def test_stop_gives_back_what_nobody_has_got(address: str) -> None:
+async def test_stop_makes_unreturned_messages_visible(address: str) -> None:
     await _send(address, *(b"%d" % number for number in range(8)), broker="broker-a")
     async with _consumer(address, invisible_seconds=_LONG_SECONDS) as consumer:
         async for message in consumer:
@@ -163,7 +163,7 @@ async def test_stop_gives_back_what_nobody_has_got(address: str) -> None:
         assert len(await _receive(consumer, 7)) == 7
 
 
-async def test_what_waited_for_long_is_kept_from_the_others_anew(address: str) -> None:
+async def test_iterating_renews_the_invisible_time(address: str) -> None:
     await _send(address, b"0", b"1", broker="broker-a")
     async with _consumer(address, invisible_seconds=1.0) as consumer:
         receipts = []
@@ -176,7 +176,7 @@ async def test_what_waited_for_long_is_kept_from_the_others_anew(address: str) -
         await consumer.ack(message)
 
 
-async def test_what_waited_here_is_hidden_for_as_long_as_is_asked_for(address: str) -> None:
+async def test_receive_renews_the_invisible_time(address: str) -> None:
     await _send(address, *(b"%d" % number for number in range(4)), broker="broker-a")
     async with _consumer(address, invisible_seconds=20.0) as consumer:
         async for message in consumer:
@@ -189,7 +189,7 @@ async def test_what_waited_here_is_hidden_for_as_long_as_is_asked_for(address: s
         await asyncio.gather(*(consumer.ack(message) for message in messages))
 
 
-async def test_who_stops_a_consumer_that_is_just_starting_waits_for_that(address: str) -> None:
+async def test_stop_waits_for_a_start_in_progress(address: str) -> None:
     consumer = SimpleConsumer(address, group="g", subscriptions=["T"])
     starting = asyncio.ensure_future(consumer.start())
     await asyncio.sleep(0)
@@ -197,11 +197,11 @@ async def test_who_stops_a_consumer_that_is_just_starting_waits_for_that(address
     assert starting.done()
     await starting
     assert not consumer.is_running
-    async with consumer:  # and may start again
+    async with consumer:  # and can start again
         assert consumer.is_running
 
 
-async def test_tags_are_looked_at_themselves(address: str) -> None:
+async def test_tags_are_compared_after_their_hash_codes(address: str) -> None:
     # "Aa" and "BB" have the same hash code.
     await _send(address, b"other", tags="BB", broker="broker-a")
     await _send(address, b"mine", tags="Aa", broker="broker-a")
@@ -230,7 +230,7 @@ async def test_topics_come_and_go(address: str) -> None:
             await consumer.subscribe("nowhere")
 
 
-async def test_bad_calls_are_told(address: str) -> None:
+async def test_invalid_calls_raise(address: str) -> None:
     with pytest.raises(TopicNotFound):
         async with _consumer(address, subscriptions=["nowhere"]):
             pass
@@ -252,7 +252,7 @@ async def test_bad_calls_are_told(address: str) -> None:
             await consumer.start()
 
 
-async def test_the_same_without_a_loop(address: str) -> None:
+async def test_the_blocking_simple_consumer(address: str) -> None:
     await _send(address, b"one", b"two", broker="broker-a")
 
     def run() -> list[bytes]:

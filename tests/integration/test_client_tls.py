@@ -1,4 +1,4 @@
-"""The SDK over TLS: everything works as without, and what goes wrong is told."""
+"""The SDK over TLS: everything works as without, and errors name their cause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.certificates import Certificate, make_certificate
 from tests.support.fronts import fronted_cluster, needs_fronts
 from tests.support.namesrv import running_namesrv
 from tests.support.waiting import until
-from tests.unit.client.consuming import Inbox
+from tests.unit.client.push_consumers import Inbox
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
 pytestmark = needs_fronts
@@ -45,7 +45,7 @@ async def address(tmp_path: Path, certificate: Certificate) -> AsyncIterator[str
         yield address
 
 
-async def test_sending_and_every_way_of_receiving(address: str, certificate: Certificate) -> None:
+async def test_sending_and_all_consumers_over_tls(address: str, certificate: Certificate) -> None:
     settings = ClientSettings(tls=TlsSettings(ca_file=certificate.cert_file))
     async with Admin(address, settings=settings) as admin:
         await admin.create_topic("T", queues=2)
@@ -73,7 +73,7 @@ async def test_sending_and_every_way_of_receiving(address: str, certificate: Cer
         assert (await raw.pull(results[0].queue, results[0].queue_offset)).body
 
 
-def test_the_blocking_faces_take_the_same_settings(certificate: Certificate, tmp_path: Path) -> None:
+def test_the_blocking_classes_accept_the_same_settings(certificate: Certificate, tmp_path: Path) -> None:
     settings = ClientSettings(tls=TlsSettings(ca_file=certificate.cert_file))
     with asyncio.Runner() as runner:
         cluster = fronted_cluster(tmp_path, tls=certificate.server_context())
@@ -90,7 +90,7 @@ def test_the_blocking_faces_take_the_same_settings(certificate: Certificate, tmp
             runner.run(cluster.__aexit__(None, None, None))
 
 
-async def test_servers_that_nobody_trusts(address: str) -> None:
+async def test_untrusted_servers_raise_tls_failed(address: str) -> None:
     async with Admin(address, settings=ClientSettings(tls=True)) as admin:
         with pytest.raises(TlsFailed, match=r"no TLS with any name server .* not trusted: self-signed"):
             await admin.topics()
@@ -103,7 +103,7 @@ async def test_a_name_server_that_does_not_speak_tls(tmp_path: Path, certificate
             await admin.topics()
 
 
-async def test_a_name_server_that_speaks_nothing_else(address: str) -> None:
+async def test_a_name_server_that_requires_tls(address: str) -> None:
     async with Admin(address) as admin:
         with pytest.raises(NameServerUnreachable, match="does it accept connections without TLS"):
             await admin.topics()

@@ -46,7 +46,7 @@ def _lines(cluster: FakeCluster) -> list[list[str]]:
 
 
 class _Hook(SendHook):
-    """Notes what it sees, marks messages, and refuses those that say so."""
+    """Records its calls, marks messages, and refuses those that ask for it."""
 
     def __init__(self) -> None:
         self.ended: list[SendContext] = []
@@ -105,7 +105,7 @@ async def test_a_hook_can_refuse_a_message() -> None:
         assert producer.in_flight == 0
 
 
-async def test_hooks_learn_of_failures_and_their_own_harm_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_hooks_see_failures_and_their_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     hook = _Hook()
     async with _cluster() as cluster, Producer(cluster.address, group="g", hooks=[hook]) as producer:
         for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
@@ -119,7 +119,7 @@ async def test_hooks_learn_of_failures_and_their_own_harm_nobody(caplog: pytest.
         assert "after=a send" in caplog.text
 
 
-async def test_what_a_hook_raises_at_the_end_of_a_transaction_is_logged(
+async def test_hook_errors_at_the_end_of_a_transaction_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Failing(SendHook):
@@ -138,8 +138,8 @@ async def test_what_a_hook_raises_at_the_end_of_a_transaction_is_logged(
 # --- traces ---
 
 
-async def test_what_was_sent_is_traced() -> None:
-    tracing = Tracing(linger_seconds=3600, open_telemetry=False)  # sent at the end
+async def test_sends_are_traced() -> None:
+    tracing = Tracing(linger_seconds=3600, open_telemetry=False)  # sent at the stop
     async with _cluster() as cluster:
         async with Producer(cluster.address, group="g", trace=tracing) as producer:
             results = [
@@ -175,7 +175,7 @@ async def test_what_was_sent_is_traced() -> None:
         assert groups.pop().startswith("_INNER_TRACE_PRODUCER-g-")
 
 
-async def test_what_a_listener_did_is_traced() -> None:
+async def test_listener_calls_are_traced() -> None:
     refused: list[MessageExt] = []
 
     async def listen(messages: list[MessageExt]) -> ConsumeResult:
@@ -205,7 +205,7 @@ async def test_what_a_listener_did_is_traced() -> None:
         assert not any("SILENT" in line for line in _lines(cluster))
 
 
-async def test_what_a_pull_consumer_gives_is_traced_as_consumed() -> None:
+async def test_polled_messages_are_traced_as_consumed() -> None:
     async with _cluster() as cluster:
         cluster.broker.put("T", b"1").properties |= {"UNIQ_KEY": "ONE", "MSG_REGION": "R"}
         cluster.broker.put("T", b"2").properties |= {"UNIQ_KEY": "SILENT", "TRACE_ON": "false"}
@@ -217,7 +217,7 @@ async def test_what_a_pull_consumer_gives_is_traced_as_consumed() -> None:
         assert (after[0:3], after[4], after[6]) == (["SubAfter", before[4], "ONE"], "true", "0")
 
 
-async def test_ends_and_recalls_are_not_traced_where_the_broker_wants_no_traces() -> None:
+async def test_ends_and_recalls_are_not_traced_with_trace_on_false() -> None:
     ends = [
         TransactionEnd("g", Message("T", b"1"), "ID", TransactionState.COMMIT, "h:1", region)
         for region in ("R", None)
@@ -232,7 +232,7 @@ async def test_ends_and_recalls_are_not_traced_where_the_broker_wants_no_traces(
         assert [line[0] for line in _lines(cluster)] == ["EndTransaction", "Recall"]
 
 
-async def test_a_trace_topic_that_is_not_there_is_in_nobodys_way(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_trace_topic_does_not_affect_sends(caplog: pytest.LogCaptureFixture) -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         async with Producer(cluster.address, group="g", trace=_QUICK) as producer:
             await producer.send(Message("T", b"1"))
@@ -241,7 +241,7 @@ async def test_a_trace_topic_that_is_not_there_is_in_nobodys_way(caplog: pytest.
         assert cluster.broker.bodies == [b"1", b"2"]
 
 
-async def test_nothing_is_traced_unless_asked_for() -> None:
+async def test_nothing_is_traced_by_default() -> None:
     async with _cluster() as cluster, Producer(cluster.address, group="g") as producer:
         result = await producer.send(Message("T", b"1"))
         assert result.region_id is None

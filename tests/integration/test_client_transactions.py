@@ -38,12 +38,12 @@ class _Cluster:
 
     @property
     def open(self) -> int:
-        """How many transactions have not ended."""
+        """Return how many transactions are open."""
         assert self.broker.services.transactions is not None
         return len(self.broker.services.transactions.halves)
 
     async def bodies(self, count: int) -> list[bytes]:
-        """What consumers have got, once it is so much."""
+        """Return the bodies that consumers have got, once there are that many."""
         async with PullConsumer(self.address, group="g", consume_from="first") as reader:
             await reader.assign(await reader.queues("T"))
             found: list[bytes] = []
@@ -95,7 +95,7 @@ async def test_an_exception_rolls_back(cluster: _Cluster, error: BaseException) 
         assert await cluster.bodies(1) == [b"yes"]
 
 
-async def test_a_block_can_end_it_before(cluster: _Cluster) -> None:
+async def test_a_block_can_end_its_transaction_early(cluster: _Cluster) -> None:
     async with Producer(cluster.address, group="p") as producer:
         async with producer.transaction(Message("T", b"1")) as transaction:
             await transaction.commit()
@@ -106,7 +106,7 @@ async def test_a_block_can_end_it_before(cluster: _Cluster) -> None:
         assert await cluster.bodies(1) == [b"1"]
 
 
-async def test_what_is_left_open_is_asked_about(cluster: _Cluster) -> None:
+async def test_open_transactions_are_checked(cluster: _Cluster) -> None:
     states = iter([TransactionState.UNKNOWN, "nonsense", RuntimeError("later"), TransactionState.COMMIT])
     asked: list[MessageExt] = []
 
@@ -126,7 +126,7 @@ async def test_what_is_left_open_is_asked_about(cluster: _Cluster) -> None:
         assert [message.properties["TRANSACTION_CHECK_TIMES"] for message in asked] == ["1", "2", "3", "4"]
 
 
-async def test_another_producer_of_the_group_is_asked(cluster: _Cluster) -> None:
+async def test_another_producer_of_the_group_answers_a_check(cluster: _Cluster) -> None:
     async with (
         Producer(cluster.address, group="p") as first,
         first.transaction(Message("T", b"yes")) as transaction,
@@ -140,7 +140,7 @@ async def test_another_producer_of_the_group_is_asked(cluster: _Cluster) -> None
         assert set(await cluster.bodies(2)) == {b"yes", b"now the broker knows it"}
 
 
-async def test_work_says_what_becomes_of_it(cluster: _Cluster) -> None:
+async def test_the_result_of_work_ends_the_transaction(cluster: _Cluster) -> None:
     done: list[str | None] = []
 
     def work(message: Message) -> TransactionState:
@@ -162,7 +162,7 @@ async def test_work_says_what_becomes_of_it(cluster: _Cluster) -> None:
         assert cluster.open == 1
 
 
-async def test_a_message_that_is_not_safe_enough_is_rolled_back(
+async def test_a_message_without_send_ok_is_rolled_back(
     cluster: _Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Producer(cluster.address, group="p") as producer:
@@ -181,7 +181,7 @@ async def test_a_message_that_is_not_safe_enough_is_rolled_back(
         await until(lambda: cluster.open == 0)
 
 
-async def test_mistakes_are_told(cluster: _Cluster) -> None:
+async def test_invalid_calls_raise(cluster: _Cluster) -> None:
     async with Producer(cluster.address, group="p") as producer:
         with pytest.raises(UsageError, match="cannot be delayed: property DELAY is '3'"):
             producer.transaction(Message("T", b"x", delay_level=3))
@@ -194,7 +194,7 @@ async def test_mistakes_are_told(cluster: _Cluster) -> None:
             await transaction.begin()
 
 
-async def test_the_blocking_face(cluster: _Cluster) -> None:
+async def test_the_blocking_class(cluster: _Cluster) -> None:
     def use() -> str:
         with blocking.Producer(cluster.address, group="p") as producer:
             with pytest.raises(ValueError, match="no"), producer.transaction(Message("T", b"no")):
@@ -211,8 +211,10 @@ async def test_the_blocking_face(cluster: _Cluster) -> None:
     assert await cluster.bodies(2) == [b"yes", b"too"]
 
 
-async def test_work_in_every_thread_can_send_what_is_compressed(cluster: _Cluster) -> None:
-    """As many transactions as the loop has threads; the work of each waits for a large message's send."""
+async def test_work_in_every_thread_can_send_compressed_bodies(cluster: _Cluster) -> None:
+    """As many transactions as the loop has threads; the work of each waits for the send of a large
+    message.
+    """
     count = min(32, (os.cpu_count() or 1) + 4)
     together = threading.Barrier(count, timeout=10)
 

@@ -19,9 +19,9 @@ from rmq_remoting.connection import Connection
 from rmq_remoting.errors import ConnectError, RequestError, TooManyRequests
 from rmq_remoting.pending_requests import Reply
 
-log = logging.getLogger("rmq.client.links")
+log = logging.getLogger("rmq.client.connections")
 
-_FIRST_HEARTBEAT: Final = "rmq_client.greeting"
+_FIRST_HEARTBEAT: Final = "rmq_client.first_heartbeat"
 # Requests that wait for one connection attempt.
 _MAX_WAITING: Final = 16_384
 

@@ -68,7 +68,7 @@ class PendingReplies:
         entry = self._waiting.pop(correlation_id, None)
         if entry is None:
             log.info(
-                "reply dropped, nobody waits for it (any more) broker=%s correlation_id=%s",
+                "reply dropped, its request has ended broker=%s correlation_id=%s",
                 connection.peer,
                 correlation_id,
             )

@@ -112,7 +112,7 @@ class BrokerHealth:
         self._faults: dict[str, _Fault] = {}
         self._next_of_half = itertools.count().__next__
 
-    # --- what happened ---
+    # --- events ---
 
     def answered(self, broker_name: str, elapsed_seconds: float) -> None:
         """Note any answer of a broker."""
@@ -136,7 +136,7 @@ class BrokerHealth:
         # A fast answer does not end an avoidance.
         fault.avoided_until = max(fault.avoided_until, now + self._settings.avoided_ms(counted_ms) / 1000)
 
-    # --- where to send ---
+    # --- selection of brokers ---
 
     def is_available(self, broker_name: str) -> bool:
         """Whether the broker is not avoided."""
@@ -169,7 +169,7 @@ class BrokerHealth:
         half = least_bad[: max(1, len(least_bad) // 2)]
         return half and [half[self._next_of_half() % len(half)]]
 
-    # --- what the detector does ---
+    # --- for the detector ---
 
     def to_probe(self) -> list[str]:
         """Return the brokers to probe now, each one again after the interval."""

@@ -104,7 +104,7 @@ class ProducerLifecycle(Lifetime):
         self._batcher: Batcher | None = None
         self._loop: asyncio.AbstractEventLoop
 
-    # --- life ---
+    # --- lifecycle ---
 
     async def start(self) -> None:
         """Start the producer. No request is sent before the first message. Raises UsageError."""

@@ -83,7 +83,7 @@ class MessageSender:
         if self._detector is not None:
             await self._detector.stop()
 
-    # --- where ---
+    # --- offsets and routes ---
 
     def known(self, topic: str) -> TopicPublishInfo | None:
         """Return the publish info of a topic, if it is known and up to date."""
@@ -130,7 +130,7 @@ class MessageSender:
         self._publish_infos[topic] = publish_info
         return publish_info
 
-    # --- one way ---
+    # --- one-way sends ---
 
     async def connect(self, endpoint: QueueEndpoint) -> None:
         """Make sure that there is a connection to an endpoint's broker. Raises UnreachableError."""
@@ -147,7 +147,7 @@ class MessageSender:
         frame = endpoint.frame(next_opaque(), now_ms(), outgoing, oneway=True)
         return self._bridge.send_oneway(endpoint.address, frame)
 
-    # --- with an answer ---
+    # --- sends ---
 
     async def send(
         self,

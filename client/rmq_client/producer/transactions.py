@@ -207,7 +207,7 @@ class Transactions:
         self._checks_at_once = asyncio.Semaphore(_CHECKS_AT_ONCE)
         self._ending: set[asyncio.Task[None]] = set()
 
-    # --- life ---
+    # --- lifecycle ---
 
     async def start(self) -> None:
         """Answer brokers' checks from now on."""
@@ -307,7 +307,7 @@ class Transactions:
         except RequestError as error:
             raise request_failure(error, f"end of a transaction on {endpoint.broker_name}") from error
 
-    # --- questions ---
+    # --- checks ---
 
     async def _answer(self, message: MessageExt) -> tuple[TransactionState, str | None]:
         """On the network loop: have the check called on the producer's loop."""

@@ -1,4 +1,4 @@
-"""A cluster in memory with a thread of its own, for tests without a loop, or that block theirs."""
+"""A cluster in memory with a thread of its own, for tests that run no loop or block theirs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A name server and brokers in memory, for tests of the client: real connections, and faults to order.
 
-They do what clients need and nothing else; what a real broker does is for the tests with real ones.
+They implement only what clients need. Tests of a broker's behaviour use real brokers.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ BORN_MS: Final = 1_700_000_000_000
 
 @dataclass(slots=True)
 class Fault:
-    """What becomes of a request instead of an answer, or before it.
+    """What happens to a request instead of an answer, or before it.
 
-    `delay_seconds` comes first; then the connection is cut, or nothing is answered (`silent`), or a refusal
-    (`code`), or else the ordinary answer. `after`: the request is carried out all the same.
+    `delay_seconds` comes first. Then the connection is cut, or the request stays unanswered (`silent`), or it
+    is refused (`code`), or it gets the ordinary answer. `after`: the request is processed all the same.
     """
 
     delay_seconds: float = 0.0
@@ -66,7 +66,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Seen:
-    """A request as it came."""
+    """A received request."""
 
     code: int
     request: RemotingCommand
@@ -74,7 +74,7 @@ class Seen:
 
 
 class _Server:
-    """A listening server whose processors are looked up by code, with faults in front."""
+    """A listening server with processors by code, and faults before them."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
@@ -91,7 +91,7 @@ class _Server:
         raise NotImplementedError
 
     def order(self, code: RequestCode, *faults: Fault) -> None:
-        """The next requests of that code meet these faults, one each."""
+        """Apply these faults to the next requests with that code, one each."""
         self._faults[code].extend(faults)
 
     def codes(self) -> list[int]:
@@ -105,7 +105,7 @@ class _Server:
         return set() if self._server is None else self._server.connections
 
     async def listen(self) -> None:
-        """Start; after `close`, on the same port again."""
+        """Start listening; after `close`, on the same port again."""
         dispatcher = Dispatcher()
         tier = InlineTier("fake", capacity=100_000, max_wait_ms=60_000)
         for code, processor in self.processors().items():
@@ -225,7 +225,7 @@ class FakeClient:
 
 @dataclass(slots=True)
 class _Held:
-    """A pull that waits for messages."""
+    """A held pull."""
 
     request: RemotingCommand
     header: PullMessageRequestHeader
@@ -253,7 +253,7 @@ class FakeBroker(_Server):
         self.topics = topics
         self.permissions: dict[str, int] = {}
         self.listed = True
-        # Where clients are told to connect to; None: where it is.
+        # Address that clients get; None: the real one.
         self.announced: str | None = None
         self.auto_create = False
         self.queues: dict[tuple[str, int], FakeQueue] = defaultdict(FakeQueue)
@@ -263,9 +263,9 @@ class FakeBroker(_Server):
         self.bodies: list[bytes] = []
         self.replies: list[SendMessageRequestHeader] = []
         self.notify = True
-        # Locks of ordered consumers: who has each queue, by group. They do not expire.
+        # Locks of ordered consumers: owner of each queue, by group. They do not expire.
         self.locks: dict[tuple[str, MessageQueue], str] = {}
-        # What was sent back: by default it comes again at once, on the group's retry topic.
+        # Messages sent back: by default they are redelivered at once, on the group's retry topic.
         self.sent_back: list[ConsumerSendMsgBackRequestHeader] = []
         self.dead_letters: list[MessageExt] = []
         self._decoder = SendHeaderDecoder()
@@ -291,7 +291,7 @@ class FakeBroker(_Server):
             RequestCode.LOCK_BATCH_MQ: self.lock,
             RequestCode.UNLOCK_BATCH_MQ: self.unlock,
             RequestCode.CHECK_CLIENT_CONFIG: lambda _, request: request.response(ResponseCode.SUCCESS),
-            # It takes no messages back, but can be silent about it.
+            # It allows no recalls, but can be silent about it.
             RequestCode.RECALL_MESSAGE: lambda _, request: request.response(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no recalls here"
             ),
@@ -300,7 +300,7 @@ class FakeBroker(_Server):
     # --- messages ---
 
     def put(self, topic: str, body: bytes, queue_id: int = 0, tags: str | None = None) -> MessageExt:
-        """Store a message as if somebody had sent it."""
+        """Store a message as if a producer had sent it."""
         properties = {"TAGS": tags} if tags else {}
         return self._store(topic, queue_id, body, 0, 0, properties)
 
@@ -489,7 +489,7 @@ class FakeBroker(_Server):
     def call_client(
         self, client_id: str, request: RemotingCommand, timeout_seconds: float = 5.0
     ) -> asyncio.Future[RemotingCommand]:
-        """Ask a client something on the connection that its last heartbeat came on."""
+        """Send a request to a client on the connection of its last heartbeat."""
         return self.clients[client_id].connection.send_request(request, timeout_seconds)
 
     def _groups(self, client_id: str) -> set[str]:
@@ -608,7 +608,7 @@ class FakeCluster:
 
     @property
     def broker(self) -> FakeBroker:
-        """The first one."""
+        """The first broker."""
         return next(iter(self.brokers.values()))
 
     async def __aenter__(self) -> Self:
@@ -622,6 +622,6 @@ class FakeCluster:
 
 
 def offset_id(broker: FakeBroker, position: int) -> str:
-    """The offset message id of a position in a fake broker."""
+    """Return the offset message id of a position in a fake broker."""
     host, port = broker.address.split(":")
     return offset_message_id((host, int(port)), position)

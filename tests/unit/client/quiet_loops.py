@@ -1,4 +1,4 @@
-"""Errors in loops of other threads: the suite's own watch sees only the loop that a test runs on."""
+"""Unhandled errors in loops of other threads: the suite's own check sees only the loop of a test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Keeper(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def quiet_loops() -> Iterator[None]:
-    """Fails a test that leaves an exception which nobody handled in any loop of the process."""
+    """Fail a test that leaves an unhandled exception in any loop of the process."""
     keeper = _Keeper()
     logger = logging.getLogger("asyncio")
     logger.addHandler(keeper)

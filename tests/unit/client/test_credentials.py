@@ -1,4 +1,4 @@
-"""Credentials: what cannot be one is refused, and no secret shows anywhere."""
+"""Credentials: invalid ones are refused, and no text contains a secret."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rmq_client import Admin, ClientSettings, Credentials, MessageQueue, RawPull
 from rmq_client.errors import NotAuthenticated, NotAuthorized, PermissionDenied, broker_error
 from rmq_remoting.codes import RequestCode, ResponseCode
 from tests.support.waiting import until
-from tests.unit.client.consuming import Inbox, consumer_of, put
 from tests.unit.client.fake_cluster import FakeCluster, Fault
+from tests.unit.client.push_consumers import Inbox, consumer_of, put
 from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autouse fixture
 
-_KEYS = Credentials("shop", "open-sesame", "token-0815")
+_KEYS = Credentials("shop", "open-sesame", "token-of-a-test")
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,13 @@ _KEYS = Credentials("shop", "open-sesame", "token-0815")
         ({"access_key": None}, "access_key must be a str, not NoneType"),
     ],
 )
-def test_what_cannot_be_a_key(given: dict[str, str], complaint: str) -> None:
+def test_invalid_credentials_are_refused(given: dict[str, str], complaint: str) -> None:
     with pytest.raises(UsageError, match=f"^credentials: {complaint}") as refused:
         Credentials(**{"access_key": "shop", "secret_key": "good", **given})
     assert "sesa" not in "".join(traceback.format_exception(refused.value))
 
 
-def test_settings_take_nothing_else() -> None:
+def test_settings_refuse_other_types() -> None:
     with pytest.raises(UsageError, match=r"credentials must be Credentials\(.*, not a tuple") as refused:
         ClientSettings(credentials=("shop", "open-sesame"))  # type: ignore[arg-type]
     assert "sesame" not in str(refused.value)
@@ -47,13 +47,15 @@ def test_settings_take_nothing_else() -> None:
 def test_secrets_are_in_no_text() -> None:
     for text in (repr(_KEYS), str(_KEYS), repr(ClientSettings(credentials=_KEYS)), f"{_KEYS.signer()!r}"):
         assert "sesame" not in text
-        assert "0815" not in text
+        assert "token-of" not in text
     assert "shop" in repr(_KEYS)
 
 
-def test_equal_ones_are_one_and_can_be_pickled() -> None:
-    assert Credentials("shop", "open-sesame", "token-0815") == _KEYS
-    assert len({_KEYS, Credentials("shop", "open-sesame", "token-0815"), Credentials("shop", "other")}) == 2
+def test_equal_credentials_are_equal_and_picklable() -> None:
+    assert Credentials("shop", "open-sesame", "token-of-a-test") == _KEYS
+    assert (
+        len({_KEYS, Credentials("shop", "open-sesame", "token-of-a-test"), Credentials("shop", "other")}) == 2
+    )
     assert pickle.loads(pickle.dumps(ClientSettings(credentials=_KEYS))).credentials == _KEYS
 
 
@@ -82,7 +84,7 @@ def test_refusals_by_apaches_remarks(remark: str | None, kind: type[PermissionDe
     assert error.advice in str(error)
 
 
-async def test_refused_keys_show_in_errors_and_logs_without_them(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_and_logs_of_refused_keys_contain_no_secret(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         for code in (RequestCode.PULL_MESSAGE, RequestCode.GET_MAX_OFFSET):
@@ -100,10 +102,10 @@ async def test_refused_keys_show_in_errors_and_logs_without_them(caplog: pytest.
             with pytest.raises(NotAuthenticated):
                 await admin.max_offset(queue)
     assert "sesame" not in caplog.text
-    assert "0815" not in caplog.text
+    assert "token-of" not in caplog.text
 
 
-async def test_a_consumer_that_may_not_ask_where_queues_begin_begins_at_zero() -> None:
+async def test_a_consumer_without_the_get_right_begins_at_zero() -> None:
     remark = "User:shop has no permission to access Topic:T from 127.0.0.1, no matched policies."
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         bodies = put(cluster, 3, queues=1)

@@ -1,4 +1,4 @@
-"""Errors: one root, and what each says about trying again."""
+"""Errors: one root, retryable codes, and texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rmq_remoting.codes import ResponseCode
 from rmq_remoting.errors import ConnectError, ConnectionClosed, RequestTimeout, TooManyRequests
 
 
-def test_all_have_one_root() -> None:
+def test_all_errors_have_one_root() -> None:
     classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, Exception)]
     own = [one for one in classes if one.__module__ == errors.__name__]
     assert len(own) > 15
@@ -47,10 +47,10 @@ def test_all_have_one_root() -> None:
     ],
 )
 def test_a_code_has_one_class(code: int, kind: type[BrokerError]) -> None:
-    error = broker_error(code, "because", "b:1", "what was asked")
+    error = broker_error(code, "because", "b:1", "the request")
     assert type(error) is kind
     assert (error.code, error.remark, error.address) == (code, "because", "b:1")
-    assert "what was asked: b:1 answered" in str(error)
+    assert "the request: b:1 answered" in str(error)
     assert "because" in str(error)
 
 
@@ -65,7 +65,7 @@ def test_a_code_has_one_class(code: int, kind: type[BrokerError]) -> None:
         ("something else", Unavailable),
     ],
 )
-def test_what_brokers_before_5_3_say_of_access(said: str, kind: type[BrokerError]) -> None:
+def test_access_control_remarks_of_brokers_before_5_3(said: str, kind: type[BrokerError]) -> None:
     place = "org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainPermissionManager.java:394)"
     remark = f"org.apache.rocketmq.acl.common.AclException: {said}, {place}"
     error = broker_error(ResponseCode.SYSTEM_ERROR, remark, "b:1")
@@ -73,7 +73,7 @@ def test_what_brokers_before_5_3_say_of_access(said: str, kind: type[BrokerError
     assert error.is_outcome_unknown is (kind is Unavailable)
 
 
-def test_what_is_worth_another_attempt_is_what_apache_retries() -> None:
+def test_retried_errors_match_apaches_client() -> None:
     retried = {int(code) for code in ResponseCode if broker_error(code, None, "b:1").retryable}
     apache = {17, 14, 1, 2, 16, 204, 205, 1500}  # DefaultMQProducer.retryResponseCodes
     assert retried == apache | {ResponseCode.FLOW_CONTROL, ResponseCode.POLLING_FULL}

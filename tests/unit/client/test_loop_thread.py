@@ -1,4 +1,4 @@
-"""A loop in a thread of its own."""
+"""An event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_coroutines_run_there_and_can_be_cancelled() -> None:
     await thread.stop()
 
 
-async def test_stopping_cancels_what_still_runs() -> None:
+async def test_stop_cancels_running_tasks() -> None:
     thread = LoopThread("test-loop")
     running = thread.submit(asyncio.sleep(60))
     await thread.stop()
@@ -44,7 +44,7 @@ async def test_stopping_cancels_what_still_runs() -> None:
     thread.signal_stop()
 
 
-async def test_an_error_comes_back_to_who_asked() -> None:
+async def test_an_error_reaches_the_caller() -> None:
     thread = LoopThread("test-loop")
 
     async def fail() -> None:

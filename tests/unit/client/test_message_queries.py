@@ -1,4 +1,4 @@
-"""Looking messages up over all brokers of a topic: what is asked of whom, and what becomes of the answers."""
+"""Message queries over all brokers of a topic: requests, answers and failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Reply = tuple[int, str] | list[MessageExt] | bytes | RequestError
 
 
 class _Brokers:
-    """Answers by address; notes what was asked."""
+    """Answers by address, and records the requests."""
 
     def __init__(self, **replies: Reply) -> None:
         self.replies = {_A: replies.get("a", _NOT_FOUND), _B: replies.get("b", _NOT_FOUND)}
@@ -87,7 +87,7 @@ async def test_messages_of_all_brokers_in_the_order_they_were_stored() -> None:
     }
 
 
-async def test_of_too_many_the_newest_remain() -> None:
+async def test_a_query_keeps_the_newest_messages() -> None:
     brokers = _Brokers(
         a=[_message(0, stored_ms=10), _message(100, stored_ms=30)], b=[_message(0, stored_ms=20)]
     )
@@ -95,7 +95,7 @@ async def test_of_too_many_the_newest_remain() -> None:
     assert _offsets(result.messages) == [("broker-b", 0), ("broker-a", 100)]
 
 
-async def test_messages_that_only_have_the_same_hash_are_left_out() -> None:
+async def test_messages_with_a_hash_collision_are_left_out() -> None:
     messages = [
         _message(0, keys="a k b"),
         _message(1, keys="kk"),
@@ -109,19 +109,19 @@ async def test_messages_that_only_have_the_same_hash_are_left_out() -> None:
     assert _offsets(result.messages) == [("broker-a", 0)]
 
 
-async def test_nothing_found_is_no_error() -> None:
+async def test_a_query_without_matches_is_empty() -> None:
     result = await _Brokers().queries().query(_ROUTE, MessageQuery("T", "k"))
     assert (result.messages, result.indexed_until_ms, result.failures) == ([], 0, {})
 
 
-async def test_a_broker_that_does_not_answer_is_named() -> None:
+async def test_a_broker_without_an_answer_is_listed_in_failures() -> None:
     brokers = _Brokers(a=[_message(0)], b=RequestError("connection lost"))
     result = await brokers.queries().query(_ROUTE, MessageQuery("T", "k"))
     assert len(result.messages) == 1
     assert isinstance(result.failures["broker-b"], BrokerUnreachable)
 
 
-async def test_no_answer_at_all_is_an_error() -> None:
+async def test_a_query_without_any_answer_raises() -> None:
     brokers = _Brokers(a=RequestError("connection lost"), b=(int(ResponseCode.SYSTEM_BUSY), "busy"))
     with pytest.raises(BrokerUnreachable, match="messages of topic T with key k"):
         await brokers.queries().query(_ROUTE, MessageQuery("T", "k"))
@@ -130,13 +130,13 @@ async def test_no_answer_at_all_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("body", [b"\0\0\0\7nothing", bytes(200)])
-async def test_an_unreadable_answer_is_a_failure(body: bytes) -> None:
+async def test_an_unreadable_answer_raises_broker_error(body: bytes) -> None:
     result = await _Brokers(a=body).queries().query(_ROUTE, MessageQuery("T", "k"))
     assert isinstance(result.failures["broker-a"], BrokerError)
     assert "unreadable" in str(result.failures["broker-a"])
 
 
-async def test_a_brokers_id_is_asked_of_that_broker_alone() -> None:
+async def test_an_offset_message_id_is_looked_up_on_its_broker() -> None:
     brokers = _Brokers(a=[_message(4711)])
     message = await brokers.queries().view(_ROUTE, _message(4711).offset_msg_id)
     assert message is not None and (message.broker_name, message.physical_offset) == ("broker-a", 4711)
@@ -145,7 +145,7 @@ async def test_a_brokers_id_is_asked_of_that_broker_alone() -> None:
     assert request.ext_fields == {"offset": "4711"}
 
 
-async def test_a_broker_may_be_known_by_name() -> None:
+async def test_a_brokers_address_may_be_a_host_name() -> None:
     route = TopicRoute("T", (), (), {"broker-a": {0: "localhost:10911"}})
     message = _message(7)
     message.store_host = ("127.0.0.1", 10911)
@@ -159,15 +159,15 @@ async def test_a_broker_may_be_known_by_name() -> None:
     assert brokers.asked[-1][1].code == RequestCode.QUERY_MESSAGE, "another port is another broker"
 
 
-async def test_a_place_without_a_message_is_none() -> None:
-    # As Apache's broker says it, and as ours does: the remark names the offset.
+async def test_an_offset_without_a_message_is_none() -> None:
+    # The answers of Apache's broker and of ours: the remark names the offset.
     brokers = _Brokers(a=(int(ResponseCode.SYSTEM_ERROR), "... by the offset, 4711"))
     assert await brokers.queries().view(_ROUTE, _message(4711).offset_msg_id) is None
     brokers = _Brokers(a=[_message(0)])
     assert await brokers.queries().view(_ROUTE, _message(4711).offset_msg_id) is None, "another message"
 
 
-async def test_a_broker_that_fails_is_no_proof_that_there_is_no_message() -> None:
+async def test_an_unreachable_broker_makes_view_message_raise() -> None:
     brokers = _Brokers(a=(int(ResponseCode.SYSTEM_ERROR), "the disk is on fire"))
     with pytest.raises(Unavailable, match="on fire"):
         await brokers.queries().view(_ROUTE, _message(4711).offset_msg_id)
@@ -179,12 +179,12 @@ async def test_a_broker_that_fails_is_no_proof_that_there_is_no_message() -> Non
 @pytest.mark.parametrize(
     "unique_key",
     [
-        "C0A80101000118B4AAC2000000000001",  # an address of nobody here, if it were a broker's id
-        "7F0000012F9C18B4AAC2000000000001",  # a port that does not exist
+        "C0A80101000118B4AAC2000000000001",  # an address of no broker, if it were an offset message id
+        "7F0000012F9C18B4AAC2000000000001",  # an invalid port
         "an id that an application made",
     ],
 )
-async def test_a_producers_id_is_asked_of_all_brokers(unique_key: str) -> None:
+async def test_a_unique_key_is_looked_up_on_all_brokers(unique_key: str) -> None:
     brokers = _Brokers(b=[_message(5, unique_key=unique_key)])
     message = await brokers.queries().view(_ROUTE, unique_key)
     assert message is not None and message.broker_name == "broker-b"

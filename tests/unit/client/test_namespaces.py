@@ -21,7 +21,7 @@ _SHOP = Namespace("shop")
         ("shop", "shop%shop"),
     ],
 )
-def test_a_name_gets_the_namespace_and_loses_it_again(own: str, full: str) -> None:
+def test_wrap_and_unwrap_are_inverse(own: str, full: str) -> None:
     assert _SHOP.wrap(own) == full
     assert _SHOP.wrap(full) == full, "it gets it once"
     assert _SHOP.unwrap(full) == own
@@ -43,17 +43,17 @@ def test_a_name_gets_the_namespace_and_loses_it_again(own: str, full: str) -> No
         "",
     ],
 )
-def test_what_belongs_to_the_cluster_is_in_no_namespace(name: str) -> None:
+def test_system_names_are_in_no_namespace(name: str) -> None:
     assert _SHOP.wrap(name) == name
 
 
-def test_queues_go_by_their_topics() -> None:
+def test_queues_are_wrapped_by_their_topic() -> None:
     own, full = MessageQueue("orders", "b", 3), MessageQueue("shop%orders", "b", 3)
     assert (_SHOP.wrap_queue(own), _SHOP.unwrap_queue(full)) == (full, own)
     assert NO_NAMESPACE.wrap_queue(own) is own
 
 
-def test_a_group_is_checked_as_brokers_see_it() -> None:
+def test_group_names_are_checked_with_their_namespace() -> None:
     assert _SHOP.checked_group("till") == "shop%till"
     with pytest.raises(UsageError, match="256 characters"):
         _SHOP.checked_group("g" * 251)
@@ -62,6 +62,6 @@ def test_a_group_is_checked_as_brokers_see_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["a%b", "a b", "%RETRY%", 5])
-def test_a_namespace_that_could_not_be_told_from_a_name_is_refused(name: str) -> None:
+def test_an_invalid_namespace_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="namespace"):
         ClientSettings(namespace=name)

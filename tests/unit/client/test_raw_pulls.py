@@ -1,4 +1,4 @@
-"""Pulls as bytes: what is asked, what comes back, and whom it is asked of."""
+"""Pulls that return bytes: requests, results and the choice of the broker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def asked(cluster: FakeCluster) -> PullMessageRequestHeader:
     return PullMessageRequestHeader.decode(request.ext_fields)
 
 
-async def test_the_body_comes_as_it_is_stored(cluster: FakeCluster) -> None:
+async def test_a_raw_pull_returns_the_stored_bytes(cluster: FakeCluster) -> None:
     async with RawPuller(cluster.address, group="G") as puller:
         answer = await puller.pull(QUEUE, 1, PullWish(max_messages=3))
     assert answer.status is PullStatus.FOUND
@@ -58,7 +58,7 @@ async def test_the_body_comes_as_it_is_stored(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("broker_id", [0, 1])
-async def test_whether_the_master_answered(
+async def test_raw_pulls_tell_whether_the_master_answered(
     cluster: FakeCluster, broker_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def data(broker: FakeBroker) -> BrokerData:
@@ -70,7 +70,7 @@ async def test_whether_the_master_answered(
     assert answer.from_master is (broker_id == 0)
 
 
-async def test_a_pull_says_what_it_wants_and_commits_nothing(cluster: FakeCluster) -> None:
+async def test_a_raw_pull_sends_its_filter_and_commits_nothing(cluster: FakeCluster) -> None:
     wish = PullWish(max_messages=7, max_bytes=1000, expression="a || b", suspend_seconds=2.5)
     async with RawPuller(cluster.address, group="G") as puller:
         await puller.pull(QUEUE, 0, wish)
@@ -99,7 +99,7 @@ async def test_pulls_of_one_queue_differ_in_their_offsets(
         assert (asked(cluster).queue_id, asked(cluster).max_msg_nums) == (1, 3)
 
 
-async def test_an_offset_that_is_not_there(cluster: FakeCluster) -> None:
+async def test_an_illegal_offset_returns_the_next_valid_one(cluster: FakeCluster) -> None:
     cluster.broker.queues["T", 0].base = 100
     async with RawPuller(cluster.address, group="G") as puller:
         below = await puller.pull(QUEUE, 3)
@@ -108,7 +108,7 @@ async def test_an_offset_that_is_not_there(cluster: FakeCluster) -> None:
     assert (above.status, above.next_offset) == (PullStatus.OFFSET_ILLEGAL, 105)
 
 
-async def test_refusals_are_the_errors_of_the_sdk(cluster: FakeCluster) -> None:
+async def test_raw_pull_refusals_raise_the_sdks_errors(cluster: FakeCluster) -> None:
     cluster.broker.order(
         RequestCode.PULL_MESSAGE,
         Fault(code=ResponseCode.SYSTEM_BUSY),
@@ -129,7 +129,7 @@ async def test_refusals_are_the_errors_of_the_sdk(cluster: FakeCluster) -> None:
             await puller.pull(MessageQueue("T", "broker-x", 0), 0)
 
 
-async def test_work_can_be_done_where_the_connections_are(cluster: FakeCluster) -> None:
+async def test_coroutines_run_on_the_loop_of_the_connections(cluster: FakeCluster) -> None:
     puller = RawPuller(cluster.address, group="G")
 
     async def from_each() -> list[int]:
@@ -148,7 +148,7 @@ def test_the_group_must_be_a_name() -> None:
         RawPuller("127.0.0.1:9876", group="no group")
 
 
-async def test_the_blocking_face(cluster: FakeCluster) -> None:
+async def test_the_blocking_class(cluster: FakeCluster) -> None:
     def use() -> tuple[int, int]:
         with blocking.RawPuller(cluster.address, group="G") as puller:
             there = puller.submit(puller.pulls.pull(QUEUE, 2)).result()

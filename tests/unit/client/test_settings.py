@@ -1,4 +1,4 @@
-"""Name server lists, names, and settings that can be shared."""
+"""Name server lists, names, and equality of settings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_lists_of_name_servers(given: str | list[str], expected: tuple[str, ...]
 
 
 @pytest.mark.parametrize("given", ["", ";", "a", "a:b", "a:0", "a:70000", "http://a/x;b:1", []])
-def test_lists_that_are_none(given: str | list[str]) -> None:
+def test_invalid_name_server_lists_are_refused(given: str | list[str]) -> None:
     with pytest.raises(UsageError, match="name server"):
         name_server_list(given)
 
 
-def test_the_environment_names_them_if_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_namesrv_addr_is_the_default_of_name_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "c:3;d:4")
     assert name_server_list(None) == ("c:3", "d:4")
     assert name_server_list("a:1") == ("a:1",)
@@ -37,26 +37,26 @@ def test_the_environment_names_them_if_nobody_does(monkeypatch: pytest.MonkeyPat
         name_server_list(None)
 
 
-def test_equal_settings_are_one() -> None:
+def test_equal_settings_are_equal_and_hashable() -> None:
     assert ClientSettings() == ClientSettings()
     assert len({ClientSettings(), ClientSettings(), ClientSettings(instance_name="b")}) == 2
 
 
 @pytest.mark.parametrize("name", ["T", "%RETRY%g", "a-b_c|d", "x" * 127])
-def test_names_that_are_allowed(name: str) -> None:
+def test_valid_names_are_accepted(name: str) -> None:
     check_topic(name)
     check_topic_to_send(name)
     check_group(name)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "x" * 256, "a\n"])
-def test_names_that_are_not(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     for check in (check_topic, check_topic_to_send, check_group):
         with pytest.raises(UsageError):
             check(name)
 
 
-def test_topics_of_the_brokers_can_be_read_but_not_sent_to() -> None:
+def test_system_topics_can_be_read_but_not_sent_to() -> None:
     check_topic("SCHEDULE_TOPIC_XXXX")
     with pytest.raises(UsageError, match="is a system topic of the brokers"):
         check_topic_to_send("SCHEDULE_TOPIC_XXXX")

@@ -1,4 +1,4 @@
-"""Settings of TLS: what they make of the standard library's context, and what is refused."""
+"""TLS settings: the resulting contexts of the standard library, and refusals."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.support.certificates import Certificate, make_certificate
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    """One whose key is encrypted."""
+    """A certificate with an encrypted key."""
     return make_certificate(tmp_path_factory.mktemp("certificates"), "locked", password="open-sesame")
 
 
-def test_none_unless_asked_for() -> None:
+def test_no_tls_by_default() -> None:
     assert client_tls(False) is None
     assert ClientSettings().tls is False
 
 
-def test_everything_is_checked_by_default() -> None:
+def test_tls_verifies_everything_by_default() -> None:
     made = client_tls(True)
     assert made is not None
     assert (made.context.verify_mode, made.context.check_hostname) == (ssl.CERT_REQUIRED, True)
@@ -40,19 +40,19 @@ def test_everything_is_checked_by_default() -> None:
         ("none", ssl.CERT_NONE, False),
     ],
 )
-def test_what_is_verified(verify: Any, mode: ssl.VerifyMode, host_name: bool) -> None:
+def test_tls_verification_modes(verify: Any, mode: ssl.VerifyMode, host_name: bool) -> None:
     context = TlsSettings(verify=verify).context()
     assert (context.verify_mode, context.check_hostname) == (mode, host_name)
 
 
-def test_a_context_is_taken_as_it_is() -> None:
+def test_an_ssl_context_is_used_as_it_is() -> None:
     context = ssl.create_default_context()
     made = client_tls(context)
     assert made is not None
     assert made.context is context
 
 
-def test_a_file_of_certificates_takes_the_place_of_the_systems(locked: Certificate) -> None:
+def test_a_ca_file_replaces_the_systems_certificates(locked: Certificate) -> None:
     authorities = TlsSettings(ca_file=locked.cert_file).context().get_ca_certs()
     assert [authority["subject"] for authority in authorities] == [((("commonName", "locked"),),)]
 
@@ -76,16 +76,14 @@ def test_a_certificate_with_an_encrypted_key(locked: Certificate) -> None:
         ({"key_password": "sesame"}, "a key is given without its cert_file"),
     ],
 )
-def test_what_does_not_go_together(given: dict[str, Any], complaint: str) -> None:
+def test_contradicting_tls_settings_are_refused(given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=f"^tls: {complaint}"):
         TlsSettings(**given)
 
 
 @pytest.mark.parametrize("name", ["ca_file", "cert_file"])
 @pytest.mark.parametrize("content", [None, "no certificate"])
-async def test_files_that_cannot_be_used_are_told_at_the_start(
-    name: str, content: str | None, tmp_path: Path
-) -> None:
+async def test_unusable_tls_files_raise_at_the_start(name: str, content: str | None, tmp_path: Path) -> None:
     file = tmp_path / "some.pem"
     if content is not None:
         file.write_text(content)
@@ -94,12 +92,12 @@ async def test_files_that_cannot_be_used_are_told_at_the_start(
         await Producer("127.0.0.1:9876", group="p", settings=settings).start()
 
 
-def test_settings_take_nothing_else() -> None:
+def test_settings_refuse_other_types() -> None:
     with pytest.raises(UsageError, match=r"tls must be True, TlsSettings\(.*, not a str"):
         ClientSettings(tls="yes")  # type: ignore[arg-type]
 
 
-def test_the_password_shows_nowhere() -> None:
+def test_the_key_password_is_in_no_text() -> None:
     settings = ClientSettings(tls=TlsSettings(cert_file="c.pem", key_password="open-sesame"))
     assert "sesame" not in repr(settings)
     assert "c.pem" in repr(settings)

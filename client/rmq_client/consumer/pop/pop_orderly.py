@@ -129,7 +129,7 @@ class PopOrderlyService(OrderlyService):
         popped.source.unacknowledged -= count
         popped.source.has_room.set()
 
-    # --- keeping, and letting go ---
+    # --- renewing and releasing ---
 
     async def _renew(self, popped: PoppedBatch, now: float) -> None:
         if now >= popped.lock_expires_at:

@@ -162,7 +162,7 @@ class ConcurrentService(ConsumeService):
         process_queue.move(messages, MessageEvent.TRIED_AGAIN)
         self.submit(process_queue, messages)
 
-    # --- too much at once ---
+    # --- overload ---
 
     def _submit(self, calls: list[ListenerCall]) -> None:
         taken = self._hand_over(calls)

@@ -202,7 +202,7 @@ class OrderlyService(ConsumeService):
             self._busy_since.pop(queue, None)
             self._start_next_call(following)
 
-    # --- rests and locks ---
+    # --- pauses and locks ---
 
     def _pause(
         self, process_queue: ProcessQueue, seconds: float, then: Callable[[ProcessQueue], None]

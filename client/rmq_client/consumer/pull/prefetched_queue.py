@@ -67,7 +67,7 @@ class PrefetchedQueue:
         self._task: asyncio.Task[None] | None = None
         self._is_given_up = False
 
-    # --- the reader's side ---
+    # --- for the reader ---
 
     def __len__(self) -> int:
         """Return how many messages can be taken now."""

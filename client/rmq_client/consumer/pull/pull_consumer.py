@@ -108,7 +108,7 @@ class PullConsumer(Lifetime):
         self._source: PullSource
         self._committer: OffsetCommitter
 
-    # --- life ---
+    # --- lifecycle ---
 
     async def start(self) -> None:
         """Join the group; nothing is read before `assign` or `subscribe`. Raises UsageError."""
@@ -292,7 +292,7 @@ class PullConsumer(Lifetime):
         for queue in queues:
             self._of(queue).resume()
 
-    # --- where ---
+    # --- offsets and routes ---
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at `offset`, and drop prefetched messages. Raises UsageError."""

@@ -116,7 +116,7 @@ class ConsumerEngine(GroupMembership):
             now=self._loop.time(),
         )
 
-    # --- life ---
+    # --- lifecycle ---
 
     def attach(self, runner: Runner) -> None:
         """Set the runner of the listener; its outcomes are passed to `done`."""

@@ -94,7 +94,7 @@ class GroupMembership(ConsumerMember):
         recorders = self.service.statistics.topics
         return {topic: recorder.statistics(now) for topic, recorder in recorders.items()}
 
-    # --- for the heirs ---
+    # --- for subclasses ---
 
     async def _join(self) -> None:
         """Join the group and announce it to the brokers.
@@ -161,7 +161,7 @@ class GroupMembership(ConsumerMember):
     async def _sample(self) -> None:
         self.service.statistics.sample(self._loop.time())
 
-    # --- its own ---
+    # --- internal ---
 
     async def _check_expression(self, subscription: Subscription) -> None:
         """Ask brokers about expressions that can be invalid, not about tags."""

@@ -83,7 +83,7 @@ class PopEngine(ConsumerEngine):
         }
         return info
 
-    # --- life ---
+    # --- lifecycle ---
 
     def attach(self, runner: Runner) -> None:
         """Set the runner of the listener; its outcomes are passed to `done`."""

@@ -28,7 +28,7 @@ class QueueLocks:
     """Requests the locks of one member of a group.
 
     Requests are sent one after the other, and run to their end even if their caller is cancelled. A renewal
-    that a broker processes after the unlock would lock the queue for nobody.
+    that a broker processes after the unlock would lock the queue without an owner.
     """
 
     def __init__(self, group: str, client_id: str, api: BrokerApi, address_of: AddressOf) -> None:
@@ -37,7 +37,7 @@ class QueueLocks:
         self._api = api
         self._address_of = address_of
         self._asking = asyncio.Lock()
-        # Locks that brokers may hold for this member, also if nobody waited for the answer.
+        # Locks that brokers may hold for this member, also if no caller waited for the answer.
         self._perhaps_locked: set[MessageQueue] = set()
 
     async def lock(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:

@@ -129,6 +129,6 @@ class AckSender:
 
 
 def log_failure(acked: asyncio.Future[None]) -> None:
-    """Log the failure of an acknowledgement that nobody waits for."""
+    """Log the failure of an acknowledgement without a waiting caller."""
     if not acked.cancelled() and (error := acked.exception()) is not None:
         log.warning("message not acknowledged cause=%s; it may be redelivered", error)

@@ -190,7 +190,7 @@ class PopClient:
         with readable(address, about):
             return QueryAssignmentResponseBody.decode(response.body).message_queue_assignments
 
-    # --- settling ---
+    # --- acknowledging ---
 
     async def ack(self, address: str, held: PopHandle) -> None:
         """Acknowledge one message.

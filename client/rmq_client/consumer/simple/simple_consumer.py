@@ -90,7 +90,7 @@ class SimpleConsumer(Lifetime):
         self._acks: AckSender
         self._receiver: MessageReceiver
 
-    # --- life ---
+    # --- lifecycle ---
 
     async def start(self) -> None:
         """Join the group. Raises ClientError, also for a topic that does not exist."""

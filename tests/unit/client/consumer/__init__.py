@@ -1,1 +1,1 @@
-"""Tests of receiving."""
+"""Tests of consumers."""

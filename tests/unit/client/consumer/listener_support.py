@@ -1,4 +1,4 @@
-"""What tests of consuming share: listeners' kinds, and a runner that leaves the outcomes to the test."""
+"""Shared parts of tests of consumption: kinds of listeners, and a runner whose outcomes the test sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUEUE = MessageQueue("T", "b", 0)
 
 
 class MemoryOffsets(OffsetStore):
-    """Offsets that last nowhere; commits are noted."""
+    """Offsets in memory; commits are recorded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class MemoryOffsets(OffsetStore):
 
 
 class HeldRunner:
-    """Keeps the work; the test says what becomes of it."""
+    """Keeps the calls; the test sets their outcomes."""
 
     def __init__(self, capacity: int = 1_000) -> None:
         self.capacity = capacity
@@ -61,7 +61,7 @@ def finish(
     context: Context | None = None,
     now: float = 0.0,
 ) -> None:
-    """The listener has returned from a call."""
+    """Simulate the return of the listener from a call."""
     if call.begin(now):
         call.result, call.error, call.context = result, error, context
     service.done(call)

@@ -1,4 +1,4 @@
-"""Subscriptions against what Apache's classes make of the same expressions."""
+"""Subscriptions against the results of Apache's classes for the same expressions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.golden import json_file
 @pytest.mark.parametrize(
     "row", json_file("hashes.json")["tag_subscription"], ids=lambda row: repr(row["expression"])
 )
-def test_as_apache_reads_expressions(row: dict[str, Any]) -> None:
+def test_tag_expressions_match_apaches_parser(row: dict[str, Any]) -> None:
     if isinstance(row["result"], str):
         with pytest.raises(UsageError, match="no tag"):
             Subscription("T", row["expression"], 1)
@@ -27,7 +27,7 @@ def test_as_apache_reads_expressions(row: dict[str, Any]) -> None:
     assert (data.topic, data.sub_version, data.expression_type) == ("T", 1700, "TAG")
 
 
-def test_tags_have_the_last_word() -> None:
+def test_tags_are_compared_after_their_hash_codes() -> None:
     # "Aa" and "BB" have the same hash code: a broker cannot tell them apart.
     messages = [MessageExt("T", properties={"TAGS": tag}) for tag in ("Aa", "BB", "Aa")] + [MessageExt("T")]
     assert Subscription("T", "Aa", 1).select(messages) == [messages[0], messages[2]]
@@ -40,7 +40,7 @@ def test_the_retry_topic_of_a_group_with_a_long_name() -> None:
         Subscription("t" * 128, None, 1)
 
 
-def test_expressions_on_properties_go_to_the_broker_as_they_are() -> None:
+def test_sql_expressions_are_sent_unchanged() -> None:
     subscription = Subscription("T", Sql("a > 5"), 1)
     assert (subscription.data.expression_type, subscription.data.sub_string) == ("SQL92", "a > 5")
     assert subscription.data.tags_set == []
@@ -49,7 +49,7 @@ def test_expressions_on_properties_go_to_the_broker_as_they_are() -> None:
         Subscription("T", Sql(" "), 1)
 
 
-def test_whether_two_subscriptions_want_the_same() -> None:
+def test_subscriptions_are_compared_by_their_filters() -> None:
     tags, others = Subscription("T", "a || b", 1), Subscription("T", "b||a", 2)
     sql = Subscription("T", Sql("a > 5"), 3)
     assert tags.wants_as(others)
@@ -92,7 +92,7 @@ def _listen(messages: list[MessageExt]) -> None:
 def test_a_push_consumer_takes_a_string_as_one_topic(
     consumer_class: type[PushConsumer] | type[blocking.PushConsumer],
 ) -> None:
-    # A "/" stands in no topic's name: the error shows which name the consumer would ask for.
+    # No topic name contains a "/": the error shows the name that the consumer would use.
     with pytest.raises(UsageError, match="topic 'orders/paid'"):
         consumer_class("127.0.0.1:9876", group="g", topics="orders/paid", listener=_listen)
 

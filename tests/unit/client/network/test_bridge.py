@@ -1,4 +1,4 @@
-"""From thread to thread: nothing lost, nothing out of order, few wake-ups."""
+"""The bridge between threads: no lost items, order, few wake-ups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmq_remoting.dispatch import Dispatcher
 from tests.support.waiting import loop_passes, until
 
 
-async def test_items_come_in_order_and_in_batches() -> None:
+async def test_mailbox_items_arrive_in_order_and_in_batches() -> None:
     batches: list[list[int]] = []
     mailbox: Mailbox[int] = Mailbox(asyncio.get_running_loop(), batches.append)
     for number in range(5):
@@ -24,7 +24,7 @@ async def test_items_come_in_order_and_in_batches() -> None:
     assert batches == [[0, 1, 2, 3, 4]]
 
 
-async def test_what_is_put_while_others_are_delivered_comes_too() -> None:
+async def test_items_put_during_a_delivery_are_delivered() -> None:
     batches: list[list[int]] = []
 
     def deliver(items: list[int]) -> None:
@@ -39,7 +39,7 @@ async def test_what_is_put_while_others_are_delivered_comes_too() -> None:
     assert batches == [[0], [1], [2], [3]]
 
 
-async def test_nothing_is_lost_between_many_threads() -> None:
+async def test_mailbox_loses_no_item_of_many_threads() -> None:
     got: list[tuple[int, int]] = []
     mailbox: Mailbox[tuple[int, int]] = Mailbox(asyncio.get_running_loop(), got.extend)
 
@@ -57,7 +57,7 @@ async def test_nothing_is_lost_between_many_threads() -> None:
         thread.join()
 
 
-async def test_what_is_put_for_a_loop_that_has_ended_is_dropped() -> None:
+async def test_items_for_an_ended_loop_are_dropped() -> None:
     thread = LoopThread("short-lived")
     loop = await thread.ready()
     mailbox: Mailbox[int] = Mailbox(loop, lambda items: None)
@@ -66,7 +66,7 @@ async def test_what_is_put_for_a_loop_that_has_ended_is_dropped() -> None:
     mailbox.put(2)
 
 
-async def test_who_puts_learns_what_is_dropped_each_time() -> None:
+async def test_put_reports_dropped_items() -> None:
     thread = LoopThread("short-lived")
     loop = await thread.ready()
     dropped: list[list[int]] = []
@@ -77,15 +77,15 @@ async def test_who_puts_learns_what_is_dropped_each_time() -> None:
     assert dropped == [[1], [2]]
 
 
-async def test_requests_to_a_network_thread_that_has_ended_fail_at_once() -> None:
+async def test_requests_fail_at_once_after_the_end_of_the_network_thread() -> None:
     thread = LoopThread("short-lived")
     loop = await thread.ready()
-    connections = BrokerConnections(RemotingClient(Dispatcher()), _no_greeting)
+    connections = BrokerConnections(RemotingClient(Dispatcher()), _no_heartbeat)
     bridge = NetworkBridge(connections, loop, asyncio.get_running_loop())
     await thread.stop()
     for future in (bridge.send("127.0.0.1:1", 1, b"", 1.0), bridge.send_oneway("127.0.0.1:1", b"")):
         assert isinstance(future.exception(), NotRunning)
 
 
-async def _no_greeting(*_: object) -> None:
-    """Nobody is greeted."""
+async def _no_heartbeat(*_: object) -> None:
+    """Send no heartbeat."""

@@ -1,4 +1,4 @@
-"""Requests that wait for a connection: their time runs, in virtual time here."""
+"""Requests that wait for a connection, in virtual time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ADDRESS = "host:10911"
 
 
 class _Connection:
-    """Notes what is sent."""
+    """Records sent requests."""
 
     def __init__(self) -> None:
         self.attributes: dict[str, object] = {}
@@ -58,7 +58,7 @@ def _run(test: object) -> None:
         runner.run(test)  # type: ignore[arg-type]
 
 
-def test_a_host_that_does_not_answer_costs_no_more_than_the_requests_time() -> None:
+def test_the_wait_for_a_connection_ends_with_the_request_timeout() -> None:
     async def test() -> None:
         connections, client = _connections()
         loop = asyncio.get_running_loop()
@@ -73,14 +73,14 @@ def test_a_host_that_does_not_answer_costs_no_more_than_the_requests_time() -> N
         client.connecting.set_result(None)
         await asyncio.sleep(0.5)
         ((opaque, timeout_seconds),) = client.connection.sent
-        assert opaque == 2, "what was given up is not sent"
+        assert opaque == 2, "expired requests are not sent"
         assert timeout_seconds == pytest.approx(4.0)
         await connections.stop()
 
     _run(test())
 
 
-def test_a_connection_that_fails_is_told_to_all_who_wait() -> None:
+def test_a_failed_connection_fails_all_waiting_requests() -> None:
     async def test() -> None:
         connections, client = _connections()
         replies = [_reply(), _reply()]

@@ -1,4 +1,4 @@
-"""What an instance does with work that comes as it ends, or after it."""
+"""Work of a client instance that comes during or after its stop."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ async def _instance() -> ClientInstance:
 
 
 async def _nothing() -> None:
-    """Work that is done at once."""
+    """Work that ends at once."""
 
 
-async def test_work_after_the_end_is_refused() -> None:
+async def test_calls_after_the_stop_are_refused() -> None:
     instance = await _instance()
     await instance.release()
     with pytest.raises(NotRunning, match="stopped") as caught:
@@ -29,15 +29,15 @@ async def test_work_after_the_end_is_refused() -> None:
     assert not caught.value.is_outcome_unknown
 
 
-async def test_work_for_a_loop_that_has_ended_is_refused() -> None:
+async def test_coroutines_for_an_ended_loop_are_refused() -> None:
     instance = await _instance()
     await instance.release()
-    instance._has_ended = False  # as for a thread that has looked at it just before
+    instance._has_ended = False  # as in a thread that has checked it just before
     with pytest.raises(NotRunning, match="stopped"):
         await instance.run(_nothing())
 
 
-async def test_work_that_the_end_cuts_off_may_have_been_done() -> None:
+async def test_the_outcome_of_work_interrupted_by_stop_is_unknown() -> None:
     instance = await _instance()
     began: list[None] = []
 
@@ -53,7 +53,7 @@ async def test_work_that_the_end_cuts_off_may_have_been_done() -> None:
     assert caught.value.is_outcome_unknown
 
 
-async def test_who_cancels_its_own_work_sees_that() -> None:
+async def test_a_cancelled_caller_gets_cancelled_error() -> None:
     instance = await _instance()
     ended: list[None] = []
 

@@ -1,4 +1,4 @@
-"""Routes: what is read out of a name server's answer, and the cache."""
+"""Routes: decoding of a name server's answer, and the cache."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_ordered_topics_have_fixed_queues() -> None:
     assert _names(route.write_queues) == ["b:0", "b:1", "gone:0"]
 
 
-def test_the_order_of_the_answer_does_not_matter() -> None:
+def test_lock_answers_may_be_in_any_order() -> None:
     data = _data()
     turned = data.model_copy(
         update={"queue_datas": data.queue_datas[::-1], "broker_datas": data.broker_datas[::-1]}
@@ -73,7 +73,7 @@ def test_new_topics_get_no_more_queues_than_wanted() -> None:
 
 
 class _NameServers:
-    """Answers from a dictionary; counts."""
+    """Answers from a dictionary, and counts requests."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicRouteData] = {}
@@ -96,7 +96,7 @@ def _table() -> tuple[_NameServers, RouteTable]:
 
 
 @pytest.mark.virtual_time
-async def test_who_asks_at_the_same_time_shares_the_answer() -> None:
+async def test_concurrent_route_requests_share_the_answer() -> None:
     servers, table = _table()
     servers.topics["T"] = _data()
     routes = await asyncio.gather(*(table.route("T") for _ in range(10)))
@@ -108,7 +108,7 @@ async def test_who_asks_at_the_same_time_shares_the_answer() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_who_gives_up_waiting_does_not_stop_the_others() -> None:
+async def test_a_cancelled_wait_does_not_stop_the_acknowledgement() -> None:
     servers, table = _table()
     servers.topics["T"] = _data()
     first, second = asyncio.ensure_future(table.route("T")), asyncio.ensure_future(table.route("T"))
@@ -118,7 +118,7 @@ async def test_who_gives_up_waiting_does_not_stop_the_others() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_changes_are_noticed_and_told() -> None:
+async def test_route_changes_are_reported() -> None:
     servers, table = _table()
     servers.topics["T"] = _data()
     changed: list[str] = []
@@ -138,7 +138,7 @@ async def test_changes_are_noticed_and_told() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_route_outlives_name_servers_that_are_down(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_known_route_stays_while_name_servers_are_down(caplog: pytest.LogCaptureFixture) -> None:
     servers, table = _table()
     servers.topics["T"] = _data()
     route = await table.route("T")
@@ -156,7 +156,7 @@ async def test_a_route_outlives_name_servers_that_are_down(caplog: pytest.LogCap
 
 
 @pytest.mark.virtual_time
-async def test_a_topic_that_brokers_will_create() -> None:
+async def test_a_provisional_route_has_the_template_brokers() -> None:
     servers, table = _table()
     with pytest.raises(TopicNotFound, match="no New"):
         await table.route_to_publish("New", 4)
@@ -176,7 +176,7 @@ async def test_a_topic_that_brokers_will_create() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_topics_that_do_not_exist_are_not_asked_for_again_and_again() -> None:
+async def test_missing_topics_are_not_requested_repeatedly() -> None:
     servers, table = _table()
     keeper = asyncio.ensure_future(table.keep_refreshing())
     with pytest.raises(TopicNotFound):

@@ -1,4 +1,4 @@
-"""Brokers that ask about transactions, on a connection without a socket."""
+"""Transaction checks of brokers, on a connection without a socket."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _checks(*states: TransactionState) -> tuple[TransactionChecks, list[MessageE
     ("state", "flag"),
     [(TransactionState.COMMIT, 8), (TransactionState.ROLLBACK, 12), (TransactionState.UNKNOWN, 0)],
 )
-async def test_an_answer_says_what_was_asked_about(state: TransactionState, flag: int) -> None:
+async def test_errors_name_the_request(state: TransactionState, flag: int) -> None:
     broker = Peer()
     checks, handle_check = _checks(state)
 
@@ -82,7 +82,7 @@ async def test_an_answer_says_what_was_asked_about(state: TransactionState, flag
 
 
 @pytest.mark.parametrize("question", [_question(b""), _question(b"garbage" * 20), _question(PGROUP="other")])
-async def test_what_nobody_can_answer_is_left(question: RemotingCommand) -> None:
+async def test_checks_without_a_producer_are_dropped(question: RemotingCommand) -> None:
     broker = Peer()
     checks, handle_check = _checks(TransactionState.COMMIT)
     checks.handle_check(broker.connection, question)
@@ -90,7 +90,7 @@ async def test_what_nobody_can_answer_is_left(question: RemotingCommand) -> None
     assert (broker.received(), handle_check) == ([], [])
 
 
-async def test_who_has_stopped_is_not_asked() -> None:
+async def test_a_stopped_producer_gets_no_checks() -> None:
     broker, handle_check = Peer(), list[MessageExt]()
 
     async def answer(message: MessageExt) -> tuple[TransactionState, str | None]:
@@ -105,7 +105,7 @@ async def test_who_has_stopped_is_not_asked() -> None:
     assert (broker.received(), handle_check) == ([], [])
 
 
-async def test_questions_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_transaction_checks_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmq_client.network.transaction_checks._MAX_CHECKS_IN_FLIGHT", 2)
     broker, release, handle_check = Peer(), asyncio.Event(), list[MessageExt]()
 
@@ -126,7 +126,7 @@ async def test_questions_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) 
     await checks.stop()
 
 
-async def test_an_answer_to_a_broker_that_has_gone_is_left() -> None:
+async def test_the_answer_to_a_disconnected_broker_is_dropped() -> None:
     broker = Peer()
     checks, handle_check = _checks(TransactionState.COMMIT)
     checks.handle_check(broker.connection, _question())

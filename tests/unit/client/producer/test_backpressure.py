@@ -1,4 +1,4 @@
-"""Back-pressure: two bounds, first come first served, and no trace of who was cancelled."""
+"""Back-pressure: two bounds, order of admission, cancelled waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_messages_and_bytes_are_bounded() -> None:
     assert (pressure.messages, pressure.bytes) == (3, 42)
 
 
-async def test_one_that_is_larger_than_all_is_admitted_alone() -> None:
+async def test_a_message_above_the_bound_is_admitted_alone() -> None:
     pressure = BackPressure(InFlightLimits(max_messages=3, max_bytes=100))
     assert pressure.try_acquire(1000)
     assert not pressure.try_acquire(1)
@@ -33,7 +33,7 @@ async def test_one_that_is_larger_than_all_is_admitted_alone() -> None:
     assert not pressure.try_acquire(1000)
 
 
-async def test_nobody_overtakes() -> None:
+async def test_waiting_sends_are_admitted_in_order() -> None:
     pressure = BackPressure(InFlightLimits(max_messages=10, max_bytes=100))
     assert pressure.try_acquire(90)
     order: list[int] = []
@@ -51,7 +51,7 @@ async def test_nobody_overtakes() -> None:
     assert order == [0, 1, 2]
 
 
-async def test_a_cancelled_wait_lets_those_behind_it_in() -> None:
+async def test_a_cancelled_wait_admits_the_next_in_line() -> None:
     pressure = BackPressure(InFlightLimits(max_messages=10, max_bytes=100))
     assert pressure.try_acquire(60)
     large = asyncio.ensure_future(pressure.acquire(100))
@@ -63,19 +63,19 @@ async def test_a_cancelled_wait_lets_those_behind_it_in() -> None:
     assert pressure.bytes == 100
 
 
-async def test_who_is_cancelled_after_being_admitted_gives_the_room_back() -> None:
+async def test_a_send_cancelled_after_admission_releases_its_room() -> None:
     pressure = BackPressure(InFlightLimits(max_messages=1))
     assert pressure.try_acquire(1)
     waiting = asyncio.ensure_future(pressure.acquire(1))
     await loop_passes()
-    pressure.release(1)  # admits who waits, who is cancelled before it can run
+    pressure.release(1)  # admits a waiting send, which is cancelled before it runs
     waiting.cancel()
     await asyncio.wait([waiting])
     assert waiting.cancelled()
     assert (pressure.messages, pressure.bytes) == (0, 0)
 
 
-async def test_idle_can_be_waited_for() -> None:
+async def test_wait_idle_returns_when_nothing_is_in_flight() -> None:
     pressure = BackPressure(InFlightLimits())
     await pressure.wait_idle()
     assert pressure.try_acquire(1)
@@ -87,7 +87,7 @@ async def test_idle_can_be_waited_for() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_any_mixture_keeps_the_bounds_and_ends_empty() -> None:
+async def test_any_mixture_of_sends_keeps_the_bounds_and_ends_empty() -> None:
     dice = random.Random(7)
     pressure = BackPressure(InFlightLimits(max_messages=5, max_bytes=50))
 
@@ -110,6 +110,6 @@ async def test_any_mixture_keeps_the_bounds_and_ends_empty() -> None:
     await pressure.wait_idle()
 
 
-def test_bounds_that_would_let_nothing_through() -> None:
+def test_bounds_that_admit_nothing_are_refused() -> None:
     with pytest.raises(UsageError, match="must be at least 1"):
         InFlightLimits(max_messages=0)

@@ -1,4 +1,4 @@
-"""Automatic batches, and the time that each sender gives its own message."""
+"""Automatic batches and the timeouts of their senders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autous
 _BATCH = RequestCode.SEND_BATCH_MESSAGE
 
 
-async def test_a_sender_waits_no_longer_than_it_wants() -> None:
+async def test_a_batched_send_ends_with_its_own_timeout() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", batching=BatchPolicy(), timeout_seconds=0.8) as producer,
@@ -33,7 +33,7 @@ async def test_a_sender_waits_no_longer_than_it_wants() -> None:
         assert set(cluster.broker.bodies) == {b"first", b"patient", b"hasty"}, "it went, and was stored"
 
 
-async def test_a_sender_may_wait_longer_than_others() -> None:
+async def test_a_longer_timeout_has_a_batch_of_its_own() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", batching=BatchPolicy(), timeout_seconds=0.1) as producer,
@@ -48,7 +48,7 @@ async def test_a_sender_may_wait_longer_than_others() -> None:
         assert (await patient).status is SendStatus.SEND_OK
 
 
-async def test_stopping_waits_for_a_batch_that_nobody_waits_for_any_more() -> None:
+async def test_stop_waits_for_a_batch_whose_sender_was_cancelled() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         async with Producer(cluster.address, group="g", batching=BatchPolicy()) as producer:
             await producer.send(Message("T", b"first"))
@@ -59,7 +59,7 @@ async def test_stopping_waits_for_a_batch_that_nobody_waits_for_any_more() -> No
         assert cluster.broker.bodies == [b"first", b"hasty"]
 
 
-async def test_a_send_that_is_cancelled_takes_nothing_from_the_others_of_its_batch() -> None:
+async def test_a_cancelled_send_does_not_affect_its_batch() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", batching=BatchPolicy()) as producer,

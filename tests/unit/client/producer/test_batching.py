@@ -1,4 +1,4 @@
-"""Automatic batching in virtual time: when a batch goes, and what is in it."""
+"""Automatic batching in virtual time: when a batch is sent, and its content."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Bench:
 
 
 @pytest.mark.virtual_time
-async def test_a_lone_message_goes_at_once() -> None:
+async def test_a_single_message_is_sent_at_once() -> None:
     bench = _Bench(BatchPolicy(linger_ms=100))
     await bench.add()
     await bench.add()
@@ -49,7 +49,7 @@ async def test_a_lone_message_goes_at_once() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_is_sent_in_the_same_turn_goes_together() -> None:
+async def test_sends_of_one_turn_share_a_batch() -> None:
     bench = _Bench(BatchPolicy(linger_ms=100))
 
     async def send() -> None:
@@ -60,7 +60,7 @@ async def test_what_is_sent_in_the_same_turn_goes_together() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_while_one_is_under_way_the_next_collects_and_lingers_no_longer_than_allowed() -> None:
+async def test_a_batch_collects_while_another_is_in_flight() -> None:
     bench = _Bench(BatchPolicy(linger_ms=100))
     waiting = [bench.add()]
     await asyncio.sleep(0.01)
@@ -72,7 +72,7 @@ async def test_while_one_is_under_way_the_next_collects_and_lingers_no_longer_th
 
 
 @pytest.mark.virtual_time
-async def test_the_next_goes_as_soon_as_the_one_under_way_has_ended() -> None:
+async def test_the_next_batch_is_sent_after_the_one_in_flight() -> None:
     bench = _Bench(BatchPolicy(linger_ms=100), seconds=0.05)
     senders = 4
 
@@ -85,7 +85,7 @@ async def test_the_next_goes_as_soon_as_the_one_under_way_has_ended() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_without_eagerness_every_batch_lingers() -> None:
+async def test_without_eager_every_batch_lingers() -> None:
     bench = _Bench(BatchPolicy(linger_ms=100, eager=False), seconds=0.01)
     first = bench.add()
     await asyncio.sleep(0.05)
@@ -95,7 +95,7 @@ async def test_without_eagerness_every_batch_lingers() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_full_batches_go_without_waiting_for_anything() -> None:
+async def test_full_batches_do_not_wait_for_batches_in_flight() -> None:
     bench = _Bench(BatchPolicy(linger_ms=100, max_messages=3, max_bytes=1000, eager=False))
     waiting = [bench.add() for _ in range(7)]
     await asyncio.sleep(0)
@@ -126,7 +126,7 @@ async def test_topics_queues_and_durability_do_not_mix() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_flushing_sends_what_is_collected() -> None:
+async def test_flush_sends_all_open_batches() -> None:
     bench = _Bench(BatchPolicy(linger_ms=60_000, eager=False))
     waiting = [bench.add(), bench.add("U")]
     bench.batcher.flush()
@@ -142,11 +142,11 @@ async def test_flushing_sends_what_is_collected() -> None:
         (Message("%RETRY%g", b"x"), False),
     ],
 )
-def test_what_can_be_in_a_batch(message: Message, possible: bool) -> None:
+def test_can_batch_excludes_special_messages(message: Message, possible: bool) -> None:
     assert can_batch(message) is possible
 
 
-def test_timed_messages_cannot_be_in_a_batch() -> None:
+def test_delayed_messages_cannot_be_in_a_batch() -> None:
     for attribute in ("delay_ms", "deliver_at_ms"):
         message = Message("T", b"x")
         setattr(message, attribute, 5)
@@ -161,6 +161,6 @@ def test_items_are_those_of_the_codec() -> None:
 
 
 @pytest.mark.parametrize(("linger_ms", "max_bytes", "max_messages"), [(-1, 1, 1), (1, 0, 1), (1, 1, 0)])
-def test_policies_that_make_no_sense(linger_ms: float, max_bytes: int, max_messages: int) -> None:
+def test_invalid_policies_are_refused(linger_ms: float, max_bytes: int, max_messages: int) -> None:
     with pytest.raises(UsageError):
         BatchPolicy(linger_ms, max_bytes, max_messages)

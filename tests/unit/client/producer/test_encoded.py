@@ -1,4 +1,4 @@
-"""Sends of what is encoded already, over a real connection."""
+"""Sends of encoded messages over a real connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _producer(cluster: FakeCluster) -> EncodedProducer:
     return EncodedProducer(cluster.address, "g", ClientSettings(), RetryPolicy())
 
 
-async def test_batches_and_single_messages_go_as_they_are() -> None:
+async def test_encoded_batches_and_messages_are_sent_unchanged() -> None:
     async with FakeCluster({"broker-a": {"T": 2}}) as cluster:
         producer = _producer(cluster)
         await producer.start()
@@ -32,7 +32,7 @@ async def test_batches_and_single_messages_go_as_they_are() -> None:
         assert cluster.broker.queues["T", 1].records[0].tags == "a"
 
 
-async def test_a_topic_that_is_not_there() -> None:
+async def test_a_topic_without_a_route_raises() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         producer = _producer(cluster)
         await producer.start()
@@ -43,7 +43,7 @@ async def test_a_topic_that_is_not_there() -> None:
             await producer.stop()
 
 
-async def test_it_has_to_be_started_once() -> None:
+async def test_an_encoded_producer_starts_once() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         producer = _producer(cluster)
         with pytest.raises(NotRunning):

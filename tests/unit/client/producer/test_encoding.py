@@ -37,7 +37,7 @@ def _decoded(frame: bytes) -> RemotingCommand:
     flag=st.integers(-(2**31), 2**31 - 1),
     batch=st.booleans(),
 )
-def test_the_servers_decoder_reads_what_was_written(
+def test_the_servers_decoder_reads_send_frames(
     serialization: Serialization,
     oneway: bool,
     body: bytes,
@@ -49,7 +49,7 @@ def test_the_servers_decoder_reads_what_was_written(
     endpoint = _endpoint(serialization)
     outgoing = Outgoing(body, properties, sys_flag, flag, batch)
     decoder = SendHeaderDecoder()
-    for opaque in (1, 2**31 - 1):  # the second time from the prepared pieces, and the decoder's memory
+    for opaque in (1, 2**31 - 1):  # the second time from prepared pieces, and the decoder's cache
         command = _decoded(endpoint.frame(opaque, _BORN_MS, outgoing, oneway))
         assert (command.code, command.opaque, command.body) == (320 if batch else 310, opaque, body)
         assert (command.is_oneway, command.is_response) == (oneway, False)
@@ -71,7 +71,7 @@ def test_the_decoder_finds_the_constant_part_by_its_bytes() -> None:
     assert headers[0].target is headers[1].target is headers[2].target
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_prepared_frame_pieces_are_bounded() -> None:
     endpoint = _endpoint()
     for flag in range(1000):
         endpoint.frame(1, _BORN_MS, Outgoing(b"", b"p", flag=flag))
@@ -121,7 +121,7 @@ def test_answers_in_any_order_and_of_any_length(
         (ResponseCode.SLAVE_NOT_AVAILABLE, SendStatus.SLAVE_NOT_AVAILABLE),
     ],
 )
-def test_codes_that_still_mean_stored(code: int, status: SendStatus) -> None:
+def test_statuses_of_stored_messages(code: int, status: SendStatus) -> None:
     fields = {"msgId": "A", "queueId": "1", "queueOffset": "2"}
     answer = _request(Serialization.BINARY).response(code, ext_fields=fields)
     assert decode_send_response(_received(answer), _endpoint()).status is status
@@ -145,7 +145,9 @@ def test_refusals() -> None:
     ],
 )
 @pytest.mark.parametrize("serialization", list(Serialization))
-def test_answers_that_cannot_be_read(serialization: Serialization, fields: dict[str, str]) -> None:
+def test_unreadable_send_answers_raise_broker_error(
+    serialization: Serialization, fields: dict[str, str]
+) -> None:
     answer = _request(serialization).response(0, ext_fields=fields)
     with pytest.raises(BrokerError, match="unreadable answer"):
         decode_send_response(_received(answer), _endpoint())
@@ -153,7 +155,7 @@ def test_answers_that_cannot_be_read(serialization: Serialization, fields: dict[
 
 @pytest.mark.parametrize("serialization", list(Serialization))
 @pytest.mark.parametrize("handle", [None, _HANDLE])
-def test_what_a_message_can_be_taken_back_with(serialization: Serialization, handle: str | None) -> None:
+def test_recall_handles_of_delayed_messages(serialization: Serialization, handle: str | None) -> None:
     request = RemotingCommand.request(310, {}, serialization=serialization)
     fields = {"msgId": "00", "queueId": "3", "queueOffset": "7", "MSG_REGION": "r"}
     if handle is not None:

@@ -1,4 +1,4 @@
-"""Which brokers are avoided, and for how long: the tables of Apache's clients, in virtual time."""
+"""Avoidance of slow brokers: the tables of Apache's clients, in virtual time."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _health(settings: FaultTolerance) -> tuple[BrokerHealth, _Clock]:
         ),
     ],
 )
-def test_a_latency_costs_a_time_of_avoidance(settings: FaultTolerance, pairs: list[tuple[int, int]]) -> None:
+def test_latencies_map_to_avoidance_times(settings: FaultTolerance, pairs: list[tuple[int, int]]) -> None:
     for latency_ms, avoided_seconds in pairs:
         assert settings.avoided_ms(latency_ms) == avoided_seconds * 1000
         health, clock = _health(settings)
@@ -95,7 +95,7 @@ def test_a_latency_costs_a_time_of_avoidance(settings: FaultTolerance, pairs: li
 @pytest.mark.parametrize(
     ("settings", "avoided_seconds"), [(FaultTolerance.classic(), 600), (FaultTolerance.v5(), 10)]
 )
-def test_who_does_not_answer_is_isolated(settings: FaultTolerance, avoided_seconds: int) -> None:
+def test_a_broker_without_an_answer_is_isolated(settings: FaultTolerance, avoided_seconds: int) -> None:
     health, clock = _health(settings)
     health.failed("a", 0.001, refused=False)
     clock.now += avoided_seconds - 0.001
@@ -104,7 +104,7 @@ def test_who_does_not_answer_is_isolated(settings: FaultTolerance, avoided_secon
     assert health.is_available("a")
 
 
-def test_a_quick_answer_does_not_end_what_has_begun() -> None:
+def test_a_fast_answer_does_not_end_an_avoidance() -> None:
     health, clock = _health(FaultTolerance.v5())
     health.answered("a", 2.0)
     clock.now += 4.9
@@ -114,7 +114,7 @@ def test_a_quick_answer_does_not_end_what_has_begun() -> None:
     assert health.is_available("a")
 
 
-def test_the_others_get_even_shares() -> None:
+def test_other_brokers_get_even_shares() -> None:
     health, _ = _health(FaultTolerance.v5())
     round_robin = _rotation("a", "b", "c", queues=3)
     health.failed("b", 1.0, refused=False)
@@ -123,7 +123,7 @@ def test_the_others_get_even_shares() -> None:
     assert {item.broker_name for item in taken if item is not None} == {"a", "c"}
 
 
-def test_the_next_attempt_leaves_out_who_failed_in_this_send() -> None:
+def test_a_retry_avoids_the_brokers_that_failed_in_this_send() -> None:
     health, _ = _health(FaultTolerance.v5())
     round_robin = _rotation("a", "b", "c")
     health.failed("b", 1.0, refused=False)
@@ -134,7 +134,7 @@ def test_the_next_attempt_leaves_out_who_failed_in_this_send() -> None:
     assert health.choose(round_robin, ["a", "b", "c"]) is None
 
 
-def test_where_all_are_bad_v5_tries_any_that_can_be_reached() -> None:
+def test_the_v5_last_resort_is_any_reachable_broker() -> None:
     health, _ = _health(FaultTolerance.v5())
     round_robin = _rotation("a", "b", "c")
     health.failed("a", 1.0, refused=True)
@@ -146,7 +146,7 @@ def test_where_all_are_bad_v5_tries_any_that_can_be_reached() -> None:
     assert health.choose(round_robin) is None
 
 
-def test_where_all_are_bad_the_classic_rules_try_the_least_bad_half_in_turn() -> None:
+def test_the_classic_last_resort_is_the_better_half_in_turn() -> None:
     health, _ = _health(FaultTolerance.classic())
     round_robin = _rotation("a", "b", "c", "d")
     for name, seconds in (("a", 4.0), ("b", 0.9), ("c", 3.5), ("d", 0.6)):
@@ -156,7 +156,7 @@ def test_where_all_are_bad_the_classic_rules_try_the_least_bad_half_in_turn() ->
     assert health.choose(round_robin, ["a", "b", "c", "d"]) is None
 
 
-def test_a_single_broker_is_half_of_one() -> None:
+def test_a_single_broker_is_the_last_resort() -> None:
     health, _ = _health(FaultTolerance.classic())
     health.failed("a", 1.0, refused=False)
     assert health.choose(_rotation("a")) is not None
@@ -171,7 +171,7 @@ def test_a_single_broker_is_half_of_one() -> None:
         (lambda: FaultTolerance(detect_timeout_ms=0), "detect_timeout_ms=0: must be at least 1 ms"),
     ],
 )
-def test_settings_that_make_no_sense(make: Callable[[], FaultTolerance], problem: str) -> None:
+def test_invalid_settings_are_refused(make: Callable[[], FaultTolerance], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         make()
 
@@ -194,7 +194,7 @@ class _Probes:
         return self.answers[broker_name]
 
 
-async def test_the_detector_probes_who_could_not_be_reached_until_it_answers() -> None:
+async def test_the_detector_probes_unreachable_brokers_until_they_answer() -> None:
     health, clock = _health(FaultTolerance.v5(start_detector=True))
     probes = _Probes()
     detector = FaultDetector(health, probes, interval_ms=2_000)
@@ -216,7 +216,7 @@ async def test_the_detector_probes_who_could_not_be_reached_until_it_answers() -
     assert probes.asked == ["a", "a"]
 
 
-async def test_the_detector_forgets_who_is_in_no_route() -> None:
+async def test_the_detector_drops_brokers_without_a_route() -> None:
     health, _ = _health(FaultTolerance.v5(start_detector=True))
     probes = _Probes()
     probes.answers = {"a": None}

@@ -1,4 +1,4 @@
-"""What is made of a message before it is sent."""
+"""Encoding of messages before a send."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_every_send_gets_an_id_of_its_own() -> None:
     assert decode_properties(outgoing.properties) == {"UNIQ_KEY": msg_id}
 
 
-async def test_an_id_that_is_there_stays() -> None:
+async def test_an_existing_message_id_is_kept() -> None:
     message = Message("T", b"x")
     message.unique_key = "mine"
     outgoing, msg_id = await _encoder().outgoing(message)
@@ -57,7 +57,9 @@ async def test_bodies_are_compressed_from_the_threshold_on(kind: CompressionType
 
 @pytest.mark.parametrize("kind", list(CompressionType))
 @pytest.mark.parametrize("size", [100, 64 * 1024])
-async def test_a_body_that_would_grow_stays_as_it_is(kind: CompressionType, size: int) -> None:
+async def test_a_body_that_compression_would_grow_is_sent_uncompressed(
+    kind: CompressionType, size: int
+) -> None:
     body = os.urandom(size)
     outgoing, _ = await _encoder(Compression(threshold_bytes=100, type=kind)).outgoing(Message("T", body))
     assert (outgoing.sys_flag, outgoing.body) == (0, body)
@@ -71,7 +73,7 @@ def test_too_many_properties() -> None:
     encoder.properties(Message("T", b"x", properties={"p": "v" * 32_700}))
 
 
-async def test_large_bodies_are_compressed_while_the_loops_own_threads_are_busy() -> None:
+async def test_large_bodies_are_compressed_outside_the_default_executor() -> None:
     loop = asyncio.get_running_loop()
     executor = ThreadPoolExecutor(1)
     loop.set_default_executor(executor)

@@ -1,4 +1,4 @@
-"""Whether a call that failed may have been carried out all the same, where more than one step can fail."""
+"""Unknown outcomes of failed calls with more than one step."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _REPLY = RequestCode.SEND_REPLY_MESSAGE_V2
 
 
 @pytest.mark.parametrize("kind", [ClientError, NotRunning, TimedOut, TopicNotFound])
-def test_an_error_that_nothing_more_is_known_of_says_that_nothing_happened(kind: type[ClientError]) -> None:
+def test_the_outcome_of_an_error_is_known_by_default(kind: type[ClientError]) -> None:
     assert not kind("why").is_outcome_unknown
 
 
-async def test_a_request_without_a_reply_was_stored() -> None:
+async def test_the_outcome_of_a_request_without_a_reply_is_unknown() -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -32,7 +32,7 @@ async def test_a_request_without_a_reply_was_stored() -> None:
         assert cluster.broker.bodies == [b"ping"]
 
 
-async def test_a_recall_that_is_not_answered_may_have_worked() -> None:
+async def test_the_outcome_of_an_unanswered_recall_is_unknown() -> None:
     handle = RecallHandle("T", "broker-a", 1_700_000_000_001, "K").encode()
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
@@ -57,7 +57,7 @@ def _request(broker_name: str) -> MessageExt:
     [(Fault(silent=True), True), (Fault(code=ResponseCode.SYSTEM_BUSY), False)],
     ids=["silent", "refused"],
 )
-async def test_what_is_unknown_of_a_reply_stays_so_where_another_broker_refuses_it(
+async def test_the_outcome_of_a_reply_stays_unknown_after_a_later_refusal(
     first: Fault, is_unknown: bool
 ) -> None:
     async with (

@@ -1,4 +1,4 @@
-"""What is worth another attempt, and how long that may take."""
+"""Retried errors and timeouts of attempts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _APACHES_CODES = {
     ResponseCode.NOT_IN_CURRENT_UNIT,
     ResponseCode.GO_AWAY,
 }
-# Refusals of a broker that limits a client, which Apache's brokers do not answer to sends.
+# Refusals of a broker that limits a client; Apache's brokers do not answer sends with them.
 _OUR_CODES = {ResponseCode.FLOW_CONTROL, ResponseCode.POLLING_FULL}
 
 
-def test_the_retryable_codes_are_apaches() -> None:
+def test_retryable_codes_match_apaches_client() -> None:
     policy = RetryPolicy()
     worthwhile = {code for code in ResponseCode if policy.is_worthwhile(broker_error(code, None, "host:1"))}
     assert worthwhile == _APACHES_CODES | _OUR_CODES
@@ -38,7 +38,7 @@ def test_further_codes_can_be_named() -> None:
 
 
 @pytest.mark.parametrize("error", [TimedOut("t"), BrokerUnreachable("b"), TooMuchUnderWay("m")])
-def test_no_answer_is_worth_another_attempt(error: Exception) -> None:
+def test_missing_answers_are_retried(error: Exception) -> None:
     assert RetryPolicy().is_worthwhile(error)  # type: ignore[arg-type]
 
 
@@ -47,9 +47,9 @@ def test_no_answer_is_worth_another_attempt(error: Exception) -> None:
     [
         (RetryPolicy(), 3.0, 3, True, 1.0),
         (RetryPolicy(), 2.0, 2, True, 1.0),
-        (RetryPolicy(), 1.9, 1, True, 1.9),  # the last one may use it all
-        (RetryPolicy(), 3.0, 3, False, 3.0),  # a slow broker that is alone is not asked three times
-        (RetryPolicy(), 0.3, 3, True, 0.2),  # time-outs are looked for ten times a second
+        (RetryPolicy(), 1.9, 1, True, 1.9),  # the last attempt may use all of it
+        (RetryPolicy(), 3.0, 3, False, 3.0),  # a single slow broker is not tried three times
+        (RetryPolicy(), 0.3, 3, True, 0.2),  # expired requests are looked for ten times a second
         (RetryPolicy(), 0.1, 3, True, 0.1),
         (RetryPolicy(attempt_timeout_seconds=0.5), 3.0, 3, True, 0.5),
         (RetryPolicy(attempt_timeout_seconds=0.5), 3.0, 2, False, 0.5),
@@ -57,7 +57,7 @@ def test_no_answer_is_worth_another_attempt(error: Exception) -> None:
         (RetryPolicy(attempt_timeout_seconds=0.5), 0.2, 2, True, 0.2),
     ],
 )
-def test_an_attempt_has_its_share_of_the_time(
+def test_attempts_share_the_timeout(
     policy: RetryPolicy, remaining: float, attempts: int, has_other: bool, seconds: float
 ) -> None:
     assert policy.attempt_seconds(remaining, attempts, has_other=has_other) == pytest.approx(seconds)
@@ -70,6 +70,6 @@ def test_an_attempt_has_its_share_of_the_time(
         (lambda: RetryPolicy(attempt_timeout_seconds=0), "attempt_timeout_seconds=0: must be above 0"),
     ],
 )
-def test_policies_that_make_no_sense(make: Callable[[], RetryPolicy], problem: str) -> None:
+def test_invalid_policies_are_refused(make: Callable[[], RetryPolicy], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         make()

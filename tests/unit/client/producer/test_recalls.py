@@ -1,4 +1,4 @@
-"""Taking messages back: what is refused before anybody is asked, and by whom the rest is."""
+"""Recalls: refusals before and after a request."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _handle(topic: str = "T", broker_name: str = "broker-a") -> str:
         ("", UsageError, "is invalid"),
         (_handle("Nowhere"), TopicNotFound, "Nowhere"),
         (_handle(broker_name="broker-b"), NoQueue, "broker broker-b, which has the message to T"),
-        # The brokers of these tests cannot do it.
+        # The brokers of these tests do not support it.
         (_handle(), Rejected, "recall of a message to T"),
     ],
     ids=["nonsense", "empty", "topic", "broker", "refused"],
 )
-async def test_what_is_refused(handle: str, error: type[Exception], problem: str) -> None:
+async def test_invalid_recalls_are_refused(handle: str, error: type[Exception], problem: str) -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g") as producer,
@@ -35,6 +35,6 @@ async def test_what_is_refused(handle: str, error: type[Exception], problem: str
             await producer.recall(handle)
 
 
-async def test_a_producer_that_does_not_run() -> None:
+async def test_an_encoded_producer_that_is_not_started_raises() -> None:
     with pytest.raises(NotRunning):
         await Producer("127.0.0.1:1", group="g").recall(_handle())

@@ -1,4 +1,4 @@
-"""Which queue a message goes to."""
+"""Selection of queues."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _MESSAGE = Message("T", b"x")
         (True, 1231),
     ],
 )
-def test_a_key_chooses_as_in_apaches_client(key: object, java_hash_code: int) -> None:
+def test_key_hashes_select_the_queues_of_apaches_client(key: object, java_hash_code: int) -> None:
     assert by_key_hash(_QUEUES, _MESSAGE, key).queue_id == abs(java_hash_code) % 5
 
 
-def test_other_keys_count_as_their_text() -> None:
+def test_other_keys_are_hashed_as_text() -> None:
     assert by_key_hash(_QUEUES, _MESSAGE, 1.5) == by_key_hash(_QUEUES, _MESSAGE, "1.5")
 
 
-def test_any_queue_will_do() -> None:
+def test_by_random_returns_one_of_the_queues() -> None:
     assert {by_random(_QUEUES, _MESSAGE, None) for _ in range(500)} == set(_QUEUES)
 
 
@@ -47,7 +47,7 @@ class _Item:
     number: int
 
 
-def test_rotation_takes_one_after_the_other() -> None:
+def test_round_robin_takes_items_in_turn() -> None:
     items = [_Item("a", number) for number in range(3)]
     round_robin = RoundRobin(items, start=1)
     assert [round_robin.take().number for _ in range(5)] == [1, 2, 0, 1, 2]
@@ -55,7 +55,7 @@ def test_rotation_takes_one_after_the_other() -> None:
     assert begins == {0, 1, 2}, "many producers do not march in step"
 
 
-def test_rotation_avoids_a_broker_where_it_can() -> None:
+def test_round_robin_avoids_brokers_if_possible() -> None:
     round_robin = RoundRobin([_Item("a", 0), _Item("a", 1), _Item("b", 2)], start=0)
     assert round_robin.broker_names == ("a", "b")
     assert round_robin.has_other_brokers
@@ -65,7 +65,7 @@ def test_rotation_avoids_a_broker_where_it_can() -> None:
     assert not RoundRobin([_Item("a", 0)]).has_other_brokers
 
 
-def test_rotation_is_even_whoever_takes() -> None:
+def test_round_robin_is_even_across_threads() -> None:
     round_robin = RoundRobin([_Item("a", number) for number in range(7)], start=3)
     taken: list[int] = []
     threads = [
@@ -79,7 +79,7 @@ def test_rotation_is_even_whoever_takes() -> None:
     assert set(Counter(taken).values()) == {400}
 
 
-def test_what_is_left_out_leaves_the_others_even() -> None:
+def test_skipped_items_keep_the_rotation_even() -> None:
     round_robin = RoundRobin([_Item(name, number) for name in "abc" for number in range(4)], start=0)
     taken = Counter(item for _ in range(800) if (item := round_robin.take_off({"b"})))
     assert set(taken.values()) == {100}

@@ -1,4 +1,4 @@
-"""A producer that cannot start undoes what it has begun, and nothing else."""
+"""A producer that cannot start undoes its own steps, and nothing else."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _second(cluster: FakeCluster) -> Producer:
 
 
 def _unregistered(cluster: FakeCluster) -> int:
-    """How often the group was taken away from the broker."""
+    """Return how often the group was unregistered from the broker."""
     requests = cluster.broker.requests(RequestCode.UNREGISTER_CLIENT)
     return [request.ext_fields["producerGroup"] for request in requests].count("g")
 
 
 async def _assert_only_first(cluster: FakeCluster, first: Producer) -> None:
-    """The group has its first producer, and nobody else in the process is known."""
+    """The group has its first producer, and the process has no other one."""
     instance = first._instance
     assert instance is not None
     data = instance.members.heartbeat()
@@ -42,7 +42,9 @@ async def _assert_only_first(cluster: FakeCluster, first: Producer) -> None:
     assert _unregistered(cluster) == 0
 
 
-async def test_a_start_that_fails_early_leaves_the_group_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_early_start_failure_keeps_the_groups_other_producers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def fails(self: Tracer) -> None:
         raise RuntimeError("no tracer")
 
@@ -57,7 +59,7 @@ async def test_a_start_that_fails_early_leaves_the_group_to_others(monkeypatch: 
         await _assert_only_first(cluster, first)
 
 
-async def test_a_start_that_fails_late_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_start_failure_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         FakeCluster({"broker-a": {"T": 1}}) as cluster,
         Producer(cluster.address, group="g", check_transaction=_check) as first,
@@ -77,9 +79,7 @@ async def test_a_start_that_fails_late_leaves_nothing_behind(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("reached", [Tracer, Transactions, ClientInstance])
-async def test_a_start_that_is_cancelled_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch, reached: type
-) -> None:
+async def test_a_cancelled_start_is_undone(monkeypatch: pytest.MonkeyPatch, reached: type) -> None:
     name = {Tracer: "start", Transactions: "start", ClientInstance: "add_producer"}[reached]
     here = asyncio.get_running_loop()
     async with (
@@ -112,7 +112,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_behind(
         await _assert_only_first(cluster, first)
 
 
-async def test_the_last_of_a_group_takes_it_away() -> None:
+async def test_the_last_producer_removes_its_group() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         async with Producer(cluster.address, group="g") as producer:
             await producer.queues("T")

@@ -1,4 +1,4 @@
-"""A producer that is stopped while calls look for their way: they are waited for, not cancelled."""
+"""A producer that is stopped while calls look up routes: it waits for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.client.quiet_loops import quiet_loops  # noqa: F401  # an autous
 _ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
-async def test_a_send_that_looks_for_its_route_is_waited_for() -> None:
+async def test_stop_waits_for_sends_that_look_up_a_route() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         producer = Producer(cluster.address, group="g")
         await producer.start()
@@ -28,7 +28,7 @@ async def test_a_send_that_looks_for_its_route_is_waited_for() -> None:
         assert (await send).status is SendStatus.SEND_OK
 
 
-async def test_a_one_way_send_that_looks_for_its_route_is_waited_for() -> None:
+async def test_stop_waits_for_one_way_sends_that_look_up_a_route() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         producer = Producer(cluster.address, group="g")
         await producer.start()
@@ -41,7 +41,7 @@ async def test_a_one_way_send_that_looks_for_its_route_is_waited_for() -> None:
         await until(lambda: cluster.broker.bodies == [b"x"])
 
 
-async def test_a_name_server_that_hangs_holds_a_stop_up_for_the_time_of_the_send() -> None:
+async def test_stop_waits_for_a_send_with_a_hanging_name_server() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         producer = Producer(cluster.address, group="g", timeout_seconds=0.3)
         await producer.start()
@@ -53,7 +53,7 @@ async def test_a_name_server_that_hangs_holds_a_stop_up_for_the_time_of_the_send
         assert isinstance(send.exception(), TimedOut)
 
 
-async def test_a_question_that_a_stop_cuts_off_ends_in_an_error_of_the_sdk() -> None:
+async def test_a_route_lookup_cancelled_by_stop_raises_not_running() -> None:
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         producer = Producer(cluster.address, group="g")
         await producer.start()
@@ -80,7 +80,7 @@ async def test_a_cancelled_send_is_still_cancelled() -> None:
 
 
 class _Kept(SendHook):
-    """Keeps how sends ended."""
+    """Keeps the outcomes of sends."""
 
     def __init__(self) -> None:
         self.errors: list[BaseException | None] = []
@@ -89,7 +89,7 @@ class _Kept(SendHook):
         self.errors.append(context.error)
 
 
-async def test_a_one_way_message_that_is_dropped_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dropped_one_way_message_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     hook = _Kept()
     async with FakeCluster({"broker-a": {"T": 1}}) as cluster:
         producer = Producer(cluster.address, group="g", hooks=[hook])
@@ -107,10 +107,10 @@ async def test_a_one_way_message_that_is_dropped_is_no_success(monkeypatch: pyte
 
 
 async def _connected(_: object) -> None:
-    """As if there were a connection."""
+    """Pretend that there is a connection."""
 
 
-async def test_what_is_under_way_is_waited_for() -> None:
+async def test_stop_waits_for_batches_in_flight() -> None:
     under_way = InFlightCalls()
     await under_way.wait_idle()
     with under_way:

@@ -1,4 +1,4 @@
-"""What a transaction decides, and that it decides once."""
+"""Outcomes of transactions, and that they are final."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, 
 
 
 class _Transactions(Transactions):
-    """Those of a producer without a broker: notes what is told, waits or fails where a test says so."""
+    """Transactions without a broker: records outcomes; waits or fails if a test says so."""
 
     def __init__(self) -> None:
         instance = SimpleNamespace(settings=SimpleNamespace(namespace=""), bridge=lambda: None)
@@ -48,7 +48,7 @@ class _Transactions(Transactions):
 
 
 @pytest.mark.parametrize("state", [COMMIT, ROLLBACK, UNKNOWN])
-async def test_a_decision_that_was_cancelled_is_told_and_no_other(state: TransactionState) -> None:
+async def test_a_cancelled_outcome_is_sent_and_stays_final(state: TransactionState) -> None:
     transactions = _Transactions()
     transactions.flowing.clear()
 
@@ -79,7 +79,7 @@ async def test_a_commit_that_fails_is_not_followed_by_a_rollback() -> None:
     assert (transaction.state, transactions.told) == (None, [])
 
 
-async def test_after_a_failure_the_same_can_be_said_again_and_nothing_else() -> None:
+async def test_after_a_failure_only_the_same_outcome_can_be_repeated() -> None:
     transactions = _Transactions()
     transactions.failures = 1
     async with transactions.begin() as transaction:
@@ -92,7 +92,7 @@ async def test_after_a_failure_the_same_can_be_said_again_and_nothing_else() -> 
 
 
 @pytest.mark.parametrize("state", [COMMIT, ROLLBACK])
-async def test_the_end_of_the_block_says_again_what_could_not_be_told(state: TransactionState) -> None:
+async def test_the_end_of_the_block_repeats_an_unsent_outcome(state: TransactionState) -> None:
     transactions = _Transactions()
     transactions.failures = 1
     async with transactions.begin() as transaction:
@@ -101,7 +101,7 @@ async def test_the_end_of_the_block_says_again_what_could_not_be_told(state: Tra
     assert (transaction.state, transactions.told) == (state, [state])
 
 
-async def test_the_end_of_the_block_waits_for_what_is_being_told() -> None:
+async def test_the_end_of_the_block_waits_for_an_outcome_in_flight() -> None:
     transactions = _Transactions()
     transactions.flowing.clear()
     async with transactions.begin() as transaction:
@@ -111,7 +111,7 @@ async def test_the_end_of_the_block_waits_for_what_is_being_told() -> None:
     assert (transaction.state, transactions.told, transactions.tries) == (COMMIT, [COMMIT], 1)
 
 
-async def test_what_is_left_open_can_be_decided_later() -> None:
+async def test_an_open_transaction_can_be_ended_later() -> None:
     transactions = _Transactions()
     async with transactions.begin() as transaction:
         await transaction.leave_open()
@@ -119,7 +119,7 @@ async def test_what_is_left_open_can_be_decided_later() -> None:
     assert (transaction.state, transactions.told) == (COMMIT, [UNKNOWN, COMMIT])
 
 
-async def test_a_decision_that_nobody_waits_for_any_more_fails_with_a_word(
+async def test_a_failed_outcome_of_a_cancelled_caller_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     transactions = _Transactions()
@@ -135,7 +135,7 @@ async def test_a_decision_that_nobody_waits_for_any_more_fails_with_a_word(
     assert "transaction outcome not sent cause=not connected" in caplog.text
 
 
-async def test_what_has_not_begun_has_decided_nothing() -> None:
+async def test_a_transaction_that_has_not_begun_has_no_outcome() -> None:
     transactions = _Transactions()
     transaction = transactions.begin()
     with pytest.raises(UsageError, match="has not begun"):

@@ -1,4 +1,4 @@
-"""Spans on their way: many at a time, bounded, and never in the way."""
+"""The dispatcher of spans: batches, bounds, failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 
 class _Sent:
-    """Takes what is sent; waits, or fails, where a test says so."""
+    """Takes messages; waits or fails if a test says so."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -54,7 +54,7 @@ async def _dispatcher(tracing: Tracing, sent: _Sent) -> AsyncIterator[TraceDispa
         await dispatcher.stop()
 
 
-async def test_a_full_batch_goes_at_once() -> None:
+async def test_a_full_batch_is_sent_at_once() -> None:
     sent = _Sent()
     async with _dispatcher(Tracing(batch_size=10, linger_seconds=3600), sent) as dispatcher:
         for number in range(9):
@@ -69,14 +69,14 @@ async def test_a_full_batch_goes_at_once() -> None:
         assert set(message.keys) == {*(f"ID{number}" for number in range(10)), "k1", "k2"}
 
 
-async def test_a_few_wait_no_longer_than_said() -> None:
+async def test_a_partial_batch_is_sent_after_the_linger_time() -> None:
     sent = _Sent()
     async with _dispatcher(Tracing(linger_seconds=0.01), sent) as dispatcher:
         dispatcher.append(_span(1))
         await until(lambda: sent.messages)
 
 
-async def test_the_end_sends_what_is_there() -> None:
+async def test_stop_sends_remaining_spans() -> None:
     sent = _Sent()
     async with _dispatcher(Tracing(linger_seconds=3600), sent) as dispatcher:
         for number in range(5):
@@ -84,7 +84,7 @@ async def test_the_end_sends_what_is_there() -> None:
     assert len(sent.lines) == 5
 
 
-async def test_more_than_is_allowed_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_spans_above_the_bound_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     sent = _Sent()
     async with _dispatcher(Tracing(linger_seconds=3600, max_waiting=3), sent) as dispatcher:
         for number in range(10):
@@ -94,7 +94,7 @@ async def test_more_than_is_allowed_is_dropped_and_counted(caplog: pytest.LogCap
     assert caplog.text.count("too many spans wait") == 1
 
 
-async def test_what_cannot_be_sent_is_counted() -> None:
+async def test_unsent_spans_are_counted() -> None:
     sent = _Sent()
     sent.failure = TimedOut("no answer")
     async with _dispatcher(Tracing(batch_size=2, linger_seconds=3600), sent) as dispatcher:
@@ -103,7 +103,7 @@ async def test_what_cannot_be_sent_is_counted() -> None:
         await until(lambda: dispatcher.dropped == 2)
 
 
-async def test_a_broker_that_hangs_holds_up_nobody() -> None:
+async def test_a_hanging_broker_does_not_block_acknowledgements_to_others() -> None:
     sent = _Sent()
     sent.flowing.clear()
     tracing = Tracing(batch_size=1, linger_seconds=0.01, max_waiting=20)
@@ -143,7 +143,7 @@ async def test_spans_come_from_any_thread() -> None:
     assert len(sent.lines) == 400
 
 
-async def test_text_that_is_no_unicode_stops_nothing() -> None:
+async def test_text_that_is_no_unicode_is_traced_with_question_marks() -> None:
     sent = _Sent()
     async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
         dispatcher.append(_span(1, "bad\ud800"))
@@ -154,7 +154,7 @@ async def test_text_that_is_no_unicode_stops_nothing() -> None:
     assert "bad?" in sent.lines[0]
 
 
-async def test_an_id_with_spaces_stops_nothing() -> None:
+async def test_a_message_id_with_spaces_is_traced() -> None:
     sent = _Sent()
     async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
         dispatcher.append(ConsumeEndSpan("an id", "k", "G", "CALL", 1, 1, True, 0))
@@ -162,7 +162,7 @@ async def test_an_id_with_spaces_stops_nothing() -> None:
     assert set(sent.messages[0].keys) == {"an", "id", "k"}
 
 
-async def test_a_failure_that_nobody_foresaw_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_failure_does_not_stop_the_detector(caplog: pytest.LogCaptureFixture) -> None:
     sent = _Sent()
     sent.failure = RuntimeError("a surprise")
     async with _dispatcher(Tracing(batch_size=1, linger_seconds=3600), sent) as dispatcher:
@@ -175,7 +175,7 @@ async def test_a_failure_that_nobody_foresaw_stops_nothing(caplog: pytest.LogCap
     assert dispatcher.dropped == 1
 
 
-async def test_a_span_that_cannot_be_written_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_span_that_cannot_be_encoded_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     class _Unwritable(ConsumeEndSpan):
         def line(self) -> str:
             raise RuntimeError("a surprise")
@@ -189,7 +189,7 @@ async def test_a_span_that_cannot_be_written_stops_nothing(caplog: pytest.LogCap
         await until(lambda: sent.messages)
 
 
-async def test_what_the_end_leaves_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_spans_left_at_the_stop_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmq_client.trace.dispatcher._STOP_SECONDS", 0.01)
     sent = _Sent()
     sent.flowing.clear()
@@ -210,6 +210,6 @@ async def test_what_the_end_leaves_is_counted(monkeypatch: pytest.MonkeyPatch) -
         lambda: Tracing(max_waiting=0),
     ],
 )
-def test_settings_that_make_no_sense(make: Callable[[], Tracing]) -> None:
+def test_invalid_settings_are_refused(make: Callable[[], Tracing]) -> None:
     with pytest.raises(UsageError, match="a topic is required, and the bounds must be above 0"):
         make()

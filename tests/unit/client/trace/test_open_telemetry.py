@@ -14,7 +14,7 @@ from rmq_client.trace.open_telemetry import AttachContextHook, InjectContextHook
 
 
 class _Propagation:
-    """Stands in for opentelemetry-api."""
+    """Replaces opentelemetry-api."""
 
     def __init__(self) -> None:
         self.current: list[str | None] = [None]
@@ -42,7 +42,7 @@ def test_a_message_carries_the_context_of_its_send() -> None:
     assert context.properties == {"traceparent": "00-trace-span-01"}
 
 
-def test_the_listener_runs_in_the_context_that_the_message_carries() -> None:
+def test_the_listener_runs_in_the_messages_context() -> None:
     known = _Propagation()
     hook = AttachContextHook(known)
     message = MessageExt("T", b"x", 0, {"traceparent": "00-trace-span-01"})
@@ -53,13 +53,13 @@ def test_the_listener_runs_in_the_context_that_the_message_carries() -> None:
     assert known.current == [None]
 
 
-def test_a_call_that_never_began_is_not_left() -> None:
+def test_a_call_that_was_never_begun_is_skipped() -> None:
     known = _Propagation()
     AttachContextHook(known).after(HookContext("G", None, [MessageExt("T", b"x", 0, {})]))
     assert known.current == [None]
 
 
-def test_opentelemetry_itself() -> None:
+def test_the_real_opentelemetry_api_propagates() -> None:
     trace = pytest.importorskip("opentelemetry.trace", reason="opentelemetry-api is not installed")
     known = propagation()
     assert known is not None
@@ -76,7 +76,7 @@ def test_opentelemetry_itself() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("Propagator jaeger not found"), ImportError("half installed")])
-def test_what_cannot_be_imported_is_told_and_left(
+def test_a_failing_opentelemetry_import_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     def fails(name: str) -> ModuleType:
@@ -87,7 +87,7 @@ def test_what_cannot_be_imported_is_told_and_left(
     assert str(error) in caplog.text
 
 
-def test_what_is_not_installed_is_no_warning(
+def test_a_missing_opentelemetry_is_no_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(name: str) -> ModuleType:
@@ -98,7 +98,7 @@ def test_what_is_not_installed_is_no_warning(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_propagator_that_fails_harms_no_send(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_propagator_does_not_fail_the_send(caplog: pytest.LogCaptureFixture) -> None:
     class _Failing(_Propagation):
         def inject(self, carrier: dict[str, str]) -> None:
             carrier["half"] = "done"

@@ -1,4 +1,4 @@
-"""Spans as Apache's tools read them."""
+"""Spans in the format that Apache's tools read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SEND_BARE = (
     "Pub|1|R|G|T|ID|null|null|h:1|9|0|0|OID|false",
 )
 _START = (ConsumeStartSpan("ID", "k1", "R", "G", "CALL", 7, 2), "SubBefore|7|R|G|CALL|ID|2|k1")
-# A last field that is empty would be none to Java.
+# Java drops an empty last field.
 _START_BARE = (ConsumeStartSpan("ID", "", None, "G", "CALL", 7, 0), "SubBefore|7|null|G|CALL|ID|0|null")
 _END = (ConsumeEndSpan("ID", None, "G", "CALL", 8, 3, False, 4), "SubAfter|CALL|ID|3|false|null|4|8|G")
 

@@ -1,4 +1,4 @@
-"""Offsets on the consumer's own disk: Apache's file, its predecessor, and what happens to a damaged one."""
+"""Offsets on the local disk: Apache's file, its backup, and damaged files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import loop_passes
 _ONE = MessageQueue("T", "broker-a", 0)
 _TWO = MessageQueue("T", "broker-a", 1)
 
-# As Apache's client writes it: with an object as the key, on lines of their own.
+# As Apache's client writes it: with an object as the key, one entry per line.
 _APACHES = b"""{
 \t"offsetTable":{{
 \t\t\t"brokerName":"broker-a",
@@ -31,7 +31,7 @@ def _store(folder: Path) -> LocalOffsetStore:
     return LocalOffsetStore(folder, "10.0.0.1@DEFAULT", "g")
 
 
-async def test_offsets_last(tmp_path: Path) -> None:
+async def test_offsets_are_persisted(tmp_path: Path) -> None:
     store = _store(tmp_path)
     assert await store.read(_ONE) is None
     store.advance(_ONE, 5)
@@ -47,7 +47,7 @@ async def test_offsets_last(tmp_path: Path) -> None:
     assert await _store(tmp_path).read(_TWO) == 6, "what this consumer did not touch stays"
 
 
-async def test_apaches_file_is_read(tmp_path: Path) -> None:
+async def test_apaches_offsets_file_is_read(tmp_path: Path) -> None:
     store = _store(tmp_path)
     store.path.parent.mkdir(parents=True)
     store.path.write_bytes(_APACHES)
@@ -55,7 +55,7 @@ async def test_apaches_file_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"offsetTable":[]}', None])
-async def test_a_damaged_file_is_replaced_by_the_one_before(tmp_path: Path, damage: bytes | None) -> None:
+async def test_a_damaged_offsets_file_falls_back_to_its_backup(tmp_path: Path, damage: bytes | None) -> None:
     store = _store(tmp_path)
     for offset in (5, 6):
         store.advance(_ONE, offset)
@@ -67,7 +67,7 @@ async def test_a_damaged_file_is_replaced_by_the_one_before(tmp_path: Path, dama
     assert await _store(tmp_path).read(_ONE) == 5
 
 
-async def test_two_damaged_files_are_no_new_beginning(tmp_path: Path) -> None:
+async def test_two_damaged_offsets_files_raise(tmp_path: Path) -> None:
     store = _store(tmp_path)
     store.path.parent.mkdir(parents=True)
     store.path.write_bytes(b"{")
@@ -76,7 +76,7 @@ async def test_two_damaged_files_are_no_new_beginning(tmp_path: Path) -> None:
         await store.read(_ONE)
 
 
-async def test_a_disk_that_cannot_be_written_is_no_end(
+async def test_an_unwritable_disk_is_logged_and_retried(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "10.0.0.1@DEFAULT").write_text("a file where a folder should be")
@@ -86,7 +86,7 @@ async def test_a_disk_that_cannot_be_written_is_no_end(
     assert "offsets not written" in caplog.text
 
 
-async def test_nothing_is_written_without_a_change(tmp_path: Path) -> None:
+async def test_unchanged_offsets_are_not_written(tmp_path: Path) -> None:
     store = _store(tmp_path)
     store.advance(_ONE, 5)
     await store.commit()
@@ -96,7 +96,7 @@ async def test_nothing_is_written_without_a_change(tmp_path: Path) -> None:
     assert store.commits == 1
 
 
-async def test_a_commit_that_is_cancelled_does_not_get_into_the_next_ones_way(tmp_path: Path) -> None:
+async def test_a_cancelled_commit_does_not_disturb_the_next_one(tmp_path: Path) -> None:
     store = _store(tmp_path)
     for offset in range(20):
         store.advance(_ONE, offset)

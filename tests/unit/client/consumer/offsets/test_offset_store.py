@@ -1,4 +1,4 @@
-"""Offsets that brokers keep: forward only, one-way or in turn."""
+"""Offsets on brokers: forward only, one-way or sequential."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OTHER = MessageQueue("T", "gone", 0)
 
 
 class _Broker:
-    """Takes commits, answered when the test says so, and one-way ones."""
+    """Accepts commits, answered when the test says so, and one-way ones."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -59,7 +59,7 @@ async def test_offsets_move_only_forward() -> None:
     assert store.get(QUEUE) is None
 
 
-async def test_routine_commits_are_one_way() -> None:
+async def test_background_commits_are_one_way() -> None:
     broker = _Broker()
     store = broker.store(oneway=True)
     store.advance(QUEUE, 5)
@@ -80,7 +80,7 @@ async def test_routine_commits_are_one_way() -> None:
     assert not await store.commit(), "one broker is not known"
 
 
-async def test_commits_to_one_broker_go_one_after_the_other() -> None:
+async def test_commits_to_one_broker_are_sequential() -> None:
     broker = _Broker()
     store = broker.store(oneway=True)
     for number in range(3):
@@ -94,7 +94,7 @@ async def test_commits_to_one_broker_go_one_after_the_other() -> None:
     assert broker.answered == [0, 1, 2]
 
 
-async def test_a_broker_that_does_not_answer_is_asked_once() -> None:
+async def test_an_unreachable_broker_gets_one_batch() -> None:
     broker = _Broker()
     broker.is_connected = False
     store = broker.store(oneway=True)
@@ -104,7 +104,7 @@ async def test_a_broker_that_does_not_answer_is_asked_once() -> None:
     assert broker.begun == [0]
 
 
-async def test_in_turn_a_commit_waits_for_the_one_before_also_when_that_was_cancelled() -> None:
+async def test_sequential_commits_wait_for_a_cancelled_one() -> None:
     broker = _Broker()
     store = broker.store(oneway=False)
     store.advance(QUEUE, 5)

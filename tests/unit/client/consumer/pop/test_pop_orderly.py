@@ -1,4 +1,4 @@
-"""What is popped in order, in virtual time: one call at a time for a queue, kept from others meanwhile."""
+"""Ordered consumption by POP in virtual time: one call at a time for a queue, renewed invisible times."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _INVISIBLE_SECONDS = 60.0
 _CONSUME_TIMEOUT_SECONDS = 300.0
 
 
-class _Settling(PopAcknowledger):
-    """Notes what is asked for: (queue id, offset), and for how long."""
+class _Acknowledger(PopAcknowledger):
+    """Records changes of invisible times: (queue id, offset) and seconds."""
 
     def __init__(self) -> None:
         self.acked: list[tuple[int, int]] = []
@@ -37,7 +37,7 @@ class _Settling(PopAcknowledger):
 
     async def change_invisible_time(self, message: MessageExt, seconds: float) -> None:
         if self.broken:
-            raise BrokerUnreachable("nobody there")
+            raise BrokerUnreachable("connection refused")
         self.later.append((message.queue_id, message.queue_offset, seconds))
 
     async def send_to_dead_letters(self, message: MessageExt) -> None:
@@ -47,7 +47,7 @@ class _Settling(PopAcknowledger):
 class _Bench:
     def __init__(self, call_size: int = 1, max_reconsume_times: int | None = None) -> None:
         self.loop = asyncio.get_running_loop()
-        self.acknowledger = _Settling()
+        self.acknowledger = _Acknowledger()
         self.service = PopOrderlyService(
             kind(orderly=True),
             self.loop,
@@ -61,7 +61,7 @@ class _Bench:
         self.source = PopProcessQueue(PopSource("T", "b"), self.loop.time())
 
     def pop(self, offsets: Iterable[int], queue_id: int = 0) -> None:
-        """A pop has brought these messages of one queue."""
+        """Simulate a pop with these messages of one queue."""
         self.source.last_pull_at = self.loop.time()
         self.service.submit(
             self.source,
@@ -73,7 +73,7 @@ class _Bench:
 
     @property
     def calls(self) -> list[tuple[int, list[int]]]:
-        """The calls that wait for the listener: queue id and offsets."""
+        """Return the calls that wait for the listener: queue id and offsets."""
         return [
             (call.messages[0].queue_id, [message.queue_offset for message in call.messages])
             for call in self.runner.call
@@ -82,13 +82,13 @@ class _Bench:
     def finish(
         self, result: ConsumeResult | None = None, context: OrderlyContext | None = None, number: int = 0
     ) -> ListenerCall:
-        """The listener has returned from a call that it was handed."""
+        """Simulate the return of the listener from a call."""
         call = self.runner.call.pop(number)
         finish(self.service, call, result, context=context, now=self.loop.time())
         return call
 
     async def renew(self, seconds: float) -> None:
-        """Time goes by, and what is held is kept."""
+        """Let time pass, and renew invisible times."""
         ends_at = self.loop.time() + seconds
         while self.loop.time() < ends_at:
             await asyncio.sleep(_INVISIBLE_SECONDS / 6)
@@ -115,7 +115,7 @@ async def test_one_call_at_a_time_for_each_queue() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_refused_message_comes_again_before_the_next() -> None:
+async def test_a_refused_message_is_repeated_before_the_next() -> None:
     bench = _Bench()
     bench.pop([0, 1])
     bench.finish(ConsumeResult.LATER)
@@ -129,7 +129,7 @@ async def test_a_refused_message_comes_again_before_the_next() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_was_tried_too_often_is_buried_and_acknowledged() -> None:
+async def test_exhausted_messages_are_dead_lettered_and_acknowledged() -> None:
     bench = _Bench(max_reconsume_times=1)
     bench.pop([0, 1])
     bench.finish(ConsumeResult.LATER)
@@ -153,7 +153,7 @@ async def test_commits_by_hand() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_is_held_is_kept_from_others_while_the_listener_works() -> None:
+async def test_invisible_times_are_renewed_while_the_listener_works() -> None:
     bench = _Bench()
     bench.pop([0, 1])
     call = bench.runner.call[0]
@@ -164,14 +164,14 @@ async def test_what_is_held_is_kept_from_others_while_the_listener_works() -> No
     bench.runner.call.clear()
     bench.service.done(call)
     assert bench.acknowledger.acked == [(0, 0)]
-    await asyncio.sleep(0.1)  # after a minute in a row it gives way to others
+    await asyncio.sleep(0.1)  # after a minute without a pause it yields to other queues
     assert bench.calls == [(0, [1])]
     bench.finish()
     assert bench.acknowledger.acked == [(0, 0), (0, 1)]
 
 
 @pytest.mark.virtual_time
-async def test_a_call_that_hangs_is_not_waited_for_for_ever() -> None:
+async def test_quiesce_gives_up_on_a_hanging_call() -> None:
     bench = _Bench()
     bench.pop([0])
     call = bench.runner.call.pop()
@@ -181,21 +181,21 @@ async def test_a_call_that_hangs_is_not_waited_for_for_ever() -> None:
     await bench.renew(_INVISIBLE_SECONDS)
     assert len(bench.acknowledger.later) == kept
     bench.pop([0])
-    assert bench.calls == [], "the message has come again, but its queue has one call at a time"
+    assert bench.calls == [], "a redelivered message waits: its queue has one call at a time"
     bench.service.done(call)
-    assert bench.acknowledger.acked == [], "what came too late counts for nothing"
+    assert bench.acknowledger.acked == [], "late results are ignored"
     assert bench.calls == [(0, [0])]
     bench.finish()
     assert bench.acknowledger.acked == [(0, 0)]
 
 
 @pytest.mark.virtual_time
-async def test_what_cannot_be_kept_is_given_to_nobody_here() -> None:
+async def test_messages_with_an_expired_invisible_time_are_dropped() -> None:
     bench = _Bench()
     bench.acknowledger.broken = True
     bench.pop([0, 1])
     await bench.renew(_INVISIBLE_SECONDS)
-    assert bench.source.unacknowledged == 0, "others may have it: it comes again"
+    assert bench.source.unacknowledged == 0, "another consumer may have it: it is redelivered"
     skipped = bench.finish()
     assert skipped.skipped
     assert bench.calls == []
@@ -204,7 +204,7 @@ async def test_what_cannot_be_kept_is_given_to_nobody_here() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_was_not_begun_goes_back_and_the_rest_is_settled() -> None:
+async def test_a_closed_source_makes_unstarted_messages_visible() -> None:
     bench = _Bench()
     bench.pop([0, 1])
     bench.pop([7], queue_id=1)
@@ -227,7 +227,7 @@ async def test_what_was_not_begun_goes_back_and_the_rest_is_settled() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_queue_that_rests_goes_back_at_once() -> None:
+async def test_a_paused_queue_is_released_at_once() -> None:
     bench = _Bench()
     bench.pop([0, 1])
     bench.finish(ConsumeResult.LATER)

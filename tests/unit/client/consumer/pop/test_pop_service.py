@@ -1,4 +1,4 @@
-"""Consumption of popped messages in virtual time: what the outcomes of calls ask for."""
+"""Concurrent consumption by POP in virtual time: handling of outcomes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.unit.client.consumer.listener_support import QUEUE, HeldRunner, finis
 _INVISIBLE_SECONDS = 60.0
 
 
-class _Settling(PopAcknowledger):
-    """Notes what is asked for."""
+class _Acknowledger(PopAcknowledger):
+    """Records acknowledgements and changes of invisible times."""
 
     def __init__(self) -> None:
         self.acked: list[int] = []
@@ -30,12 +30,12 @@ class _Settling(PopAcknowledger):
 
     def ack(self, message: MessageExt) -> None:
         if self.broken:
-            raise BrokerUnreachable("nobody there")
+            raise BrokerUnreachable("connection refused")
         self.acked.append(message.queue_offset)
 
     async def change_invisible_time(self, message: MessageExt, seconds: float) -> None:
         if self.broken:
-            raise BrokerUnreachable("nobody there")
+            raise BrokerUnreachable("connection refused")
         self.later.append((message.queue_offset, seconds))
 
     async def send_to_dead_letters(self, message: MessageExt) -> None:
@@ -47,7 +47,7 @@ class _Bench:
         self, call_size: int = 1, *, capacity: int = 1_000, max_reconsume_times: int | None = None
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.acknowledger = _Settling()
+        self.acknowledger = _Acknowledger()
         self.service = PopService(
             kind(),
             self.loop,
@@ -79,7 +79,7 @@ class _Bench:
 
 
 @pytest.mark.virtual_time
-async def test_what_is_consumed_is_acknowledged() -> None:
+async def test_consumed_messages_are_acknowledged() -> None:
     bench = _Bench(call_size=3)
     calls = bench.submit(7)
     assert [len(call.messages) for call in calls] == [3, 3, 1]
@@ -92,7 +92,7 @@ async def test_what_is_consumed_is_acknowledged() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_is_refused_comes_again_the_later_the_more_often() -> None:
+async def test_refused_messages_are_redelivered_with_growing_delays() -> None:
     bench = _Bench(call_size=2)
     (call,) = bench.submit(2, reconsume_times=1)
     await bench.finish(call, error=ValueError("no"))
@@ -117,7 +117,7 @@ async def test_dead_letters() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_result_that_comes_too_late_counts_for_nothing() -> None:
+async def test_a_late_result_is_ignored() -> None:
     bench = _Bench()
     (call,) = bench.submit(1)
     assert call.begin(bench.loop.time())
@@ -131,7 +131,7 @@ async def test_a_result_that_comes_too_late_counts_for_nothing() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_no_call_begins_when_the_messages_are_somebody_elses() -> None:
+async def test_no_call_begins_after_the_invisible_time() -> None:
     bench = _Bench()
     first, second = bench.submit(2)
     bench.queue.closing = True
@@ -146,7 +146,7 @@ async def test_no_call_begins_when_the_messages_are_somebody_elses() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_finds_no_worker_comes_again() -> None:
+async def test_popped_messages_without_a_worker_are_redelivered() -> None:
     bench = _Bench(capacity=1)
     bench.submit(3)
     await bench.service.quiesce(bench.queue, 1.0)
@@ -155,7 +155,9 @@ async def test_what_finds_no_worker_comes_again() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_broker_that_does_not_answer_costs_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+async def test_acknowledgement_failures_are_logged_and_messages_redelivered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench = _Bench()
     bench.acknowledger.broken = True
     first, second = bench.submit(2)
@@ -164,7 +166,7 @@ async def test_a_broker_that_does_not_answer_costs_nothing_else(caplog: pytest.L
     assert [record.message.count("is redelivered") for record in caplog.records] == [1, 1]
 
 
-def test_times_of_retries() -> None:
+def test_retry_delays_of_popped_messages() -> None:
     message = MessageExt("T")
     for attempts, seconds in ((0, 10), (1, 30), (2, 60), (12, 1200), (15, 7200), (99, 7200)):
         message.reconsume_times = attempts

@@ -1,4 +1,4 @@
-"""The pop loop of one source in virtual time: what is asked, and again after what."""
+"""The pop loop of one source in virtual time: its requests and pauses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ERROR_PAUSE_SECONDS = ConsumerTiming().error_pause_seconds
 
 
 class _Client:
-    """Pops that go as the script says; after it there is nothing, and no news."""
+    """Answers pops from a script; after it there are no messages and no notifications."""
 
     def __init__(self, *script: list[MessageExt] | ClientError) -> None:
         self.script = list(script)
@@ -74,7 +74,7 @@ class _Consumption:
         self.consumed += [message.queue_offset for message in messages]
 
     def ack_all(self, messages: Iterable[MessageExt]) -> None:
-        """There is nothing that is not wanted."""
+        """Expect no unwanted messages."""
 
     def make_visible(self, queue: PopProcessQueue, messages: list[MessageExt]) -> None:
         self.given_back += [message.queue_offset for message in messages]
@@ -108,8 +108,8 @@ class _Bench:
 
 
 @pytest.mark.virtual_time
-async def test_an_answer_that_was_lost_is_asked_for_again() -> None:
-    """Or the broker would hold back until its time ends what it believes this consumer to have."""
+async def test_a_lost_pop_answer_is_requested_again_with_the_same_attempt_id() -> None:
+    """Otherwise the broker would hold back the queue until the invisible time of the lost messages ends."""
     bench = _Bench(messages([0]), TimedOut("no answer"), messages([1, 2]), in_order=True)
     await bench.run(_ERROR_PAUSE_SECONDS + 1)
     first, lost, again, last = bench.client.attempts
@@ -122,7 +122,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_in_any_order_pops_have_no_name() -> None:
+async def test_concurrent_pops_have_no_attempt_id() -> None:
     bench = _Bench(messages([0]), TimedOut("no answer"), in_order=False)
     await bench.run(_ERROR_PAUSE_SECONDS + 1)
     assert bench.client.attempts == [None, None, None]
@@ -130,7 +130,7 @@ async def test_in_any_order_pops_have_no_name() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_comes_after_the_end_goes_back() -> None:
+async def test_messages_popped_after_the_stop_become_visible_again() -> None:
     bench = _Bench(messages([0]), in_order=True)
     task = asyncio.ensure_future(bench.popper.run())
     await asyncio.sleep(0)

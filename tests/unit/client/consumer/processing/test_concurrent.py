@@ -1,4 +1,4 @@
-"""Concurrent consumption in virtual time: outcomes, ways back, time-outs, a full pool."""
+"""Concurrent consumption in virtual time: outcomes, messages sent back, time-outs, a full pool."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Bench:
         self.offsets = MemoryOffsets()
         self.returned: list[tuple[int, int]] = []
         self.broken = 0
-        self.failure: Exception = BrokerUnreachable("nobody there")
+        self.failure: Exception = BrokerUnreachable("connection refused")
         self.service = ConcurrentService(
             kind(none_means=none_means),
             self.offsets,
@@ -79,7 +79,7 @@ class _Bench:
 
 
 @pytest.mark.virtual_time
-async def test_work_is_cut_into_calls() -> None:
+async def test_messages_are_divided_into_calls() -> None:
     bench = _Bench(batch_size=3)
     bench.submit(7)
     assert [len(call.messages) for call in bench.runner.call] == [3, 3, 1]
@@ -91,7 +91,7 @@ async def test_work_is_cut_into_calls() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_is_refused_goes_back_and_counts_as_done() -> None:
+async def test_refused_messages_are_sent_back_and_count_as_consumed() -> None:
     bench = _Bench()
     bench.submit(3)
     first, second, third = bench.runner.call
@@ -122,7 +122,7 @@ async def test_part_of_a_batch(ack_index: int | None, returned: list[int]) -> No
 
 
 @pytest.mark.virtual_time
-async def test_what_nothing_means() -> None:
+async def test_the_meaning_of_no_result() -> None:
     bench = _Bench(none_means=ConsumeResult.LATER)
     bench.submit(2)
     bench.finish(bench.runner.call[0])
@@ -132,8 +132,10 @@ async def test_what_nothing_means() -> None:
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("failure", [BrokerUnreachable("nobody there"), TypeError("a fault of this program")])
-async def test_what_cannot_go_back_comes_again_here_after_a_while(failure: Exception) -> None:
+@pytest.mark.parametrize(
+    "failure", [BrokerUnreachable("connection refused"), TypeError("a fault of this program")]
+)
+async def test_messages_that_cannot_be_sent_back_are_retried_here(failure: Exception) -> None:
     bench = _Bench(batch_size=2)
     bench.broken, bench.failure = 1, failure
     bench.submit(2)
@@ -151,7 +153,7 @@ async def test_what_cannot_go_back_comes_again_here_after_a_while(failure: Excep
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize(("delay_level", "limit"), [(-1, None), (0, 0)])
-async def test_dead_letters_are_done_with(delay_level: int, limit: int | None) -> None:
+async def test_dead_letters_count_as_consumed(delay_level: int, limit: int | None) -> None:
     bench = _Bench(max_reconsume_times=limit)
     bench.submit(1)
     context = ConsumeContext(QUEUE, delay_level=delay_level)
@@ -162,7 +164,7 @@ async def test_dead_letters_are_done_with(delay_level: int, limit: int | None) -
 
 
 @pytest.mark.virtual_time
-async def test_broadcast_messages_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_broadcast_messages_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
     bench = _Bench(batch_size=2, broadcasting=True)
     bench.submit(2)
     bench.finish(bench.runner.call[0], ConsumeResult.SUCCESS, context=_ACK_FIRST)
@@ -172,7 +174,7 @@ async def test_broadcast_messages_are_passed_over(caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("result", [ConsumeResult.SUCCESS, ConsumeResult.LATER])
-async def test_nothing_counts_for_a_queue_that_was_given_up(result: ConsumeResult) -> None:
+async def test_results_of_a_dropped_queue_are_ignored(result: ConsumeResult) -> None:
     bench = _Bench()
     bench.submit(2)
     bench.finish(bench.runner.call[0], ConsumeResult.LATER)
@@ -186,7 +188,7 @@ async def test_nothing_counts_for_a_queue_that_was_given_up(result: ConsumeResul
 
 
 @pytest.mark.virtual_time
-async def test_a_queue_that_is_given_up_begins_nothing_more_and_waits_for_what_runs() -> None:
+async def test_a_closing_queue_starts_no_calls_and_waits_for_running_ones() -> None:
     bench = _Bench()
     bench.submit(3)
     running, not_begun, _ = bench.runner.call
@@ -202,7 +204,7 @@ async def test_a_queue_that_is_given_up_begins_nothing_more_and_waits_for_what_r
 
 
 @pytest.mark.virtual_time
-async def test_nobody_waits_for_ever() -> None:
+async def test_every_waiting_send_is_admitted() -> None:
     bench = _Bench()
     bench.submit(1)
     bench.runner.call[0].begin(bench.loop.time())
@@ -213,7 +215,7 @@ async def test_nobody_waits_for_ever() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_call_of_more_than_fifteen_minutes_goes_back_once() -> None:
+async def test_a_call_beyond_the_consume_timeout_is_sent_back_once() -> None:
     bench = _Bench(batch_size=2)
     bench.submit(4)
     slow, waiting = bench.runner.call
@@ -236,7 +238,7 @@ async def test_a_call_of_more_than_fifteen_minutes_goes_back_once() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_the_result_of_a_call_that_took_too_long_does_not_count_for_its_repetition() -> None:
+async def test_a_late_result_does_not_count_for_the_redelivery() -> None:
     bench = _Bench()
     bench.broken = 1
     bench.submit(1)
@@ -253,7 +255,7 @@ async def test_the_result_of_a_call_that_took_too_long_does_not_count_for_its_re
 
 
 @pytest.mark.virtual_time
-async def test_what_finds_no_room_is_submitted_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_calls_above_the_capacity_are_submitted_again(caplog: pytest.LogCaptureFixture) -> None:
     bench = _Bench(capacity=2)
     bench.submit(5)
     assert len(bench.runner.call) == 2
@@ -274,7 +276,7 @@ async def test_what_finds_no_room_is_submitted_again(caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.virtual_time
-async def test_what_found_no_room_is_forgotten_with_its_queue() -> None:
+async def test_resubmission_ends_with_the_queue() -> None:
     bench = _Bench(capacity=1)
     bench.submit(2)
     bench.queue.drop()
@@ -284,14 +286,14 @@ async def test_what_found_no_room_is_forgotten_with_its_queue() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_an_order_that_finds_no_room_is_refused() -> None:
+async def test_direct_consumption_is_refused_by_a_full_pool() -> None:
     bench = _Bench(capacity=0)
     with pytest.raises(CommandError, match="too many messages wait"):
         await bench.service.consume_directly(messages([0])[0])
 
 
 @pytest.mark.virtual_time
-async def test_stopping_waits_for_what_is_on_its_way_back() -> None:
+async def test_stop_waits_for_messages_being_sent_back() -> None:
     bench = _Bench()
     bench.submit(1)
     bench.finish(bench.runner.call[0], ConsumeResult.LATER)

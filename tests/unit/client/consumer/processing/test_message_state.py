@@ -1,4 +1,4 @@
-"""The table of a message's life: every state and every event."""
+"""The state table of a message: every state and every event."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_event_in_every_state(state: MessageState, event: MessageEvent) ->
         next_state(state, event)
 
 
-def test_every_state_is_reached_and_only_the_ends_are_ends() -> None:
+def test_every_state_is_reachable_and_only_final_ones_are_final() -> None:
     reached = {MessageState.READY} | {after for row in TRANSITIONS.values() for after in row.values()}
     assert reached == set(MessageState)
     ends = {state for state in MessageState if not TRANSITIONS[state]}

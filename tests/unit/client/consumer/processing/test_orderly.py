@@ -1,4 +1,4 @@
-"""Orderly consumption in virtual time: one call at a time, rests, attempts, commits by hand, locks."""
+"""Ordered consumption in virtual time: one call at a time, pauses, attempts, commits by hand, locks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Bench:
         self.offsets = MemoryOffsets()
         self.buried: list[int] = []
         self.grave_is_open = True
-        self.failure: Exception = BrokerUnreachable("nobody there")
+        self.failure: Exception = BrokerUnreachable("connection refused")
         self.relocks: list[float] = []
         self.lock_answers: list[bool] = []
         self.service = OrderlyService(
@@ -53,7 +53,7 @@ class _Bench:
         self.service.submit(process_queue, pulled)
 
     def next(self) -> ListenerCall:
-        """The one call that waits."""
+        """The only waiting call."""
         (call,) = self.runner.call
         self.runner.call.clear()
         return call
@@ -85,7 +85,7 @@ def _offsets(call: ListenerCall) -> list[int]:
 
 
 @pytest.mark.virtual_time
-async def test_one_call_after_the_other() -> None:
+async def test_an_ordered_queue_has_one_call_at_a_time() -> None:
     bench = _Bench(OrderlySettings(batch_size=2))
     bench.submit(0, 1, 2)
     first = bench.next()
@@ -107,7 +107,7 @@ async def test_one_call_after_the_other() -> None:
 @pytest.mark.parametrize(
     ("asked_ms", "seconds"), [(None, 1.0), (200, 0.2), (1, 0.01), (-1, 0.01), (10**9, 30.0)]
 )
-async def test_the_queue_rests_before_a_refused_message_comes_again(
+async def test_the_queue_pauses_before_a_refused_message_is_repeated(
     asked_ms: int | None, seconds: float
 ) -> None:
     bench = _Bench()
@@ -126,7 +126,7 @@ async def test_the_queue_rests_before_a_refused_message_comes_again(
 
 
 @pytest.mark.virtual_time
-async def test_an_exception_is_a_refusal() -> None:
+async def test_a_listener_exception_counts_as_later() -> None:
     bench = _Bench()
     bench.submit(0)
     bench.finish(bench.next(), error=RuntimeError("no"))
@@ -135,7 +135,7 @@ async def test_an_exception_is_a_refusal() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_after_enough_attempts_a_message_is_buried_and_the_queue_goes_on() -> None:
+async def test_an_exhausted_message_is_dead_lettered_and_the_queue_continues() -> None:
     bench = _Bench(OrderlySettings(max_reconsume_times=2))
     bench.submit(0, 1)
     for attempt in range(3):
@@ -149,7 +149,7 @@ async def test_after_enough_attempts_a_message_is_buried_and_the_queue_goes_on()
 
 
 @pytest.mark.virtual_time
-async def test_of_a_batch_only_what_was_tried_often_enough_is_buried() -> None:
+async def test_only_exhausted_messages_of_a_batch_are_dead_lettered() -> None:
     bench = _Bench(OrderlySettings(batch_size=2, max_reconsume_times=1))
     bench.submit(0)
     bench.finish(bench.next(), ConsumeResult.LATER)
@@ -166,7 +166,7 @@ async def test_of_a_batch_only_what_was_tried_often_enough_is_buried() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_message_that_cannot_be_buried_is_repeated() -> None:
+async def test_a_message_is_repeated_if_dead_lettering_fails() -> None:
     bench = _Bench(OrderlySettings(max_reconsume_times=0))
     bench.grave_is_open = False
     bench.submit(0)
@@ -182,7 +182,7 @@ async def test_a_message_that_cannot_be_buried_is_repeated() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_message_whose_burial_fails_unexpectedly_is_repeated(
+async def test_a_message_is_repeated_if_dead_lettering_fails_unexpectedly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = _Bench(OrderlySettings(max_reconsume_times=0))
@@ -195,7 +195,7 @@ async def test_a_message_whose_burial_fails_unexpectedly_is_repeated(
 
 
 @pytest.mark.virtual_time
-async def test_without_a_limit_and_in_broadcasting_messages_are_repeated_for_ever() -> None:
+async def test_messages_are_repeated_for_ever_without_a_limit() -> None:
     for bench in (_Bench(), _Bench(OrderlySettings(max_reconsume_times=0), broadcasting=True)):
         bench.submit(0)
         for _ in range(50):
@@ -229,7 +229,7 @@ async def test_commit_and_rollback_by_hand() -> None:
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("result", [ConsumeResult.COMMIT, ConsumeResult.ROLLBACK])
-async def test_without_manual_commits_those_results_mean_done(result: ConsumeResult) -> None:
+async def test_without_manual_commits_commit_and_rollback_mean_consumed(result: ConsumeResult) -> None:
     bench = _Bench()
     bench.submit(0)
     bench.finish(bench.next(), result)
@@ -237,7 +237,7 @@ async def test_without_manual_commits_those_results_mean_done(result: ConsumeRes
 
 
 @pytest.mark.virtual_time
-async def test_after_a_minute_others_get_a_turn() -> None:
+async def test_after_a_minute_a_queue_yields_to_others() -> None:
     bench = _Bench()
     bench.submit(*range(100))
     for _ in range(61):
@@ -251,7 +251,7 @@ async def test_after_a_minute_others_get_a_turn() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_nothing_begins_without_the_lock() -> None:
+async def test_no_call_begins_without_the_lock() -> None:
     bench = _Bench()
     bench.queue.lock_expires_at = bench.loop.time()
     bench.lock_answers = [False, True]
@@ -266,7 +266,7 @@ async def test_nothing_begins_without_the_lock() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_call_that_waited_longer_than_the_lock_lasts_does_not_begin() -> None:
+async def test_a_call_does_not_begin_after_the_lock_expired() -> None:
     bench = _Bench()
     bench.queue.lock_expires_at = bench.loop.time() + 30
     bench.lock_answers = [True]
@@ -281,39 +281,39 @@ async def test_a_call_that_waited_longer_than_the_lock_lasts_does_not_begin() ->
 
 
 @pytest.mark.virtual_time
-async def test_a_queue_begun_anew_waits_for_the_call_of_the_old_one() -> None:
+async def test_a_retaken_queue_waits_for_the_old_call() -> None:
     bench = _Bench()
     bench.submit(0, 1)
     old = bench.next()
     assert old.begin(bench.loop.time())
     bench.queue.drop()
-    anew = bench.new_queue()
-    bench.submit(0, 1, queue=anew)
+    retaken = bench.new_queue()
+    bench.submit(0, 1, queue=retaken)
     assert bench.runner.call == [], "two calls for one queue"
     bench.service.done(old)
     assert bench.offsets.get(QUEUE) is None
-    assert bench.next().process_queue is anew
+    assert bench.next().process_queue is retaken
 
 
 @pytest.mark.virtual_time
-async def test_a_queue_begun_anew_is_not_at_rest_before_the_call_of_the_old_one_has_ended() -> None:
+async def test_a_retaken_queue_is_busy_until_the_old_call_has_ended() -> None:
     bench = _Bench()
     bench.submit(0)
     old = bench.next()
     assert old.begin(bench.loop.time())
     bench.queue.drop()
-    anew = bench.new_queue()
-    anew.closing = True
-    assert not await bench.service.quiesce(anew, 1.0)
-    waiting = asyncio.ensure_future(bench.service.quiesce(anew, 1.0))
+    retaken = bench.new_queue()
+    retaken.closing = True
+    assert not await bench.service.quiesce(retaken, 1.0)
+    waiting = asyncio.ensure_future(bench.service.quiesce(retaken, 1.0))
     await asyncio.sleep(0.5)
     bench.service.done(old)
     assert await waiting
-    assert not bench.service.is_busy(anew)
+    assert not bench.service.is_busy(retaken)
 
 
 @pytest.mark.virtual_time
-async def test_a_full_pool_is_asked_again() -> None:
+async def test_calls_refused_by_a_full_pool_are_submitted_again() -> None:
     bench = _Bench()
     bench.runner.capacity = 0
     bench.submit(0)
@@ -325,7 +325,7 @@ async def test_a_full_pool_is_asked_again() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_queue_that_is_given_up_wakes_no_more() -> None:
+async def test_a_closing_queue_is_not_resumed() -> None:
     bench = _Bench()
     bench.submit(0, 1)
     bench.finish(bench.next(), ConsumeResult.LATER)

@@ -1,4 +1,4 @@
-"""The process queue: offsets up to which all is consumed, and its bounds."""
+"""The process queue: consumed offsets and bounds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _queue() -> ProcessQueue:
 
 
 def _remove(queue: ProcessQueue, messages: list[MessageExt], now: float) -> int | None:
-    """As if the listener had got them and were done with them."""
+    """Simulate that the listener has consumed the messages."""
     queue.move((message for message in messages if queue.holds(message)), MessageEvent.TAKEN)
     return queue.finish(messages, MessageEvent.SUCCEEDED, now)
 
 
-def test_the_first_message_that_is_left_is_where_to_go_on() -> None:
+def test_the_offset_is_that_of_the_first_unconsumed_message() -> None:
     queue = _queue()
     messages = [_message(offset) for offset in (3, 4, 7, 8)]
     queue.put(messages)
@@ -43,7 +43,7 @@ def test_the_first_message_that_is_left_is_where_to_go_on() -> None:
     assert _remove(queue, [messages[2]], 5.0) is None
 
 
-def test_a_body_that_the_listener_changes_counts_as_it_came() -> None:
+def test_a_body_changed_by_the_listener_counts_with_its_original_size() -> None:
     queue = _queue()
     messages = [_message(offset, size=10) for offset in range(3)]
     queue.put(messages)
@@ -53,7 +53,7 @@ def test_a_body_that_the_listener_changes_counts_as_it_came() -> None:
     assert queue.bytes == 10
 
 
-def test_a_message_that_comes_twice_counts_once() -> None:
+def test_a_duplicate_message_counts_once() -> None:
     queue = _queue()
     first, second, third = _message(1), _message(2), _message(3)
     assert queue.put([first, second]) == [first, second]
@@ -65,7 +65,7 @@ def test_a_message_that_comes_twice_counts_once() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.randoms(use_true_random=False))
-def test_no_offset_is_passed_before_all_before_it_are_consumed(gaps: list[int], order: random.Random) -> None:
+def test_the_offset_advances_only_without_gaps(gaps: list[int], order: random.Random) -> None:
     queue = _queue()
     offset = 0
     messages = []
@@ -96,7 +96,7 @@ def test_bounds(limits: FlowControl, problem: str | None) -> None:
     assert excess is None if problem is None else problem in str(excess)
 
 
-def test_bounds_that_would_let_nothing_through() -> None:
+def test_bounds_that_admit_nothing_are_refused() -> None:
     for bad in ({"max_span": 0}, {"max_topic_messages": 0}, {"max_topic_bytes": -1}):
         with pytest.raises(UsageError):
             FlowControl(**bad)
@@ -113,7 +113,7 @@ def test_the_queues_of_a_topic_share_its_bounds() -> None:
     assert not FlowControl().is_per_topic
 
 
-def test_messages_are_taken_in_order_and_come_again_in_order() -> None:
+def test_messages_are_taken_and_retried_in_order() -> None:
     queue = _queue()
     messages = [_message(offset) for offset in range(5)]
     queue.put(messages)
@@ -130,7 +130,7 @@ def test_messages_are_taken_in_order_and_come_again_in_order() -> None:
     assert queue.take(10) == messages[1:]
 
 
-def test_what_cannot_happen_to_a_message_changes_nothing() -> None:
+def test_an_impossible_event_raises_and_changes_nothing() -> None:
     queue = _queue()
     queue.put([_message(1)])
     with pytest.raises(StateError, match="READY cannot be SUCCEEDED"):

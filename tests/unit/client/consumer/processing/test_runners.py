@@ -1,4 +1,4 @@
-"""Where listeners run: bounds, stops, listeners that cancel, contexts."""
+"""Runners of listeners: bounds, stops, listeners that cancel, contexts."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_listener_that_waits_gets_all_workers_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("when", ["before a wait", "at the end", "by a cancelled future"])
-async def test_a_listener_that_cancels_costs_only_its_own_message(when: str) -> None:
+async def test_a_listener_that_cancels_its_task_affects_only_its_message(when: str) -> None:
     done: list[ListenerCall] = []
 
     async def listen(received: list[MessageExt]) -> None:
@@ -118,7 +118,7 @@ async def test_a_listener_that_cancels_costs_only_its_own_message(when: str) -> 
     assert await runner.stop(1.0)
 
 
-async def test_whatever_a_function_raises_its_thread_lives_on() -> None:
+async def test_a_worker_thread_survives_any_exception() -> None:
     done: list[ListenerCall] = []
     errors: list[BaseException] = [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), OSError()]
 
@@ -134,7 +134,7 @@ async def test_whatever_a_function_raises_its_thread_lives_on() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_whatever_a_hook_raises_its_thread_lives_on(when: str) -> None:
+async def test_a_worker_thread_survives_any_hook_exception(when: str) -> None:
     done: list[ListenerCall] = []
     got: list[int] = []
     loop = asyncio.get_running_loop()
@@ -153,7 +153,7 @@ async def test_whatever_a_hook_raises_its_thread_lives_on(when: str) -> None:
     assert await runner.stop(1.0)
 
 
-async def test_a_hook_that_ends_the_loop_is_the_listeners_failure() -> None:
+async def test_a_hook_that_exits_counts_as_a_listener_failure() -> None:
     got: list[int] = []
 
     async def listen(received: list[MessageExt]) -> None:
@@ -166,7 +166,7 @@ async def test_a_hook_that_ends_the_loop_is_the_listeners_failure() -> None:
     assert got == []
 
 
-async def test_threads_that_are_to_end_take_no_more_work() -> None:
+async def test_stopping_threads_accept_no_calls() -> None:
     loop = asyncio.get_running_loop()
     runner = ThreadRunner(ListenerCaller(inspect_listener(print), "g"), 2, "t", loop, lambda call: None)
     assert await runner.stop(1.0)
@@ -186,7 +186,7 @@ async def test_threads_that_are_to_end_take_no_more_work() -> None:
     ],
 )
 @pytest.mark.parametrize("error", [None, OSError()])
-async def test_a_context_that_cannot_be_meant_is_the_listeners_failure(
+async def test_an_invalid_context_counts_as_a_listener_failure(
     kind: str, name: str, value: object, orderly: bool, error: Exception | None
 ) -> None:
     def listen(received: list[MessageExt], context: object) -> ConsumeResult:
@@ -211,13 +211,13 @@ async def test_a_context_that_cannot_be_meant_is_the_listeners_failure(
     assert call.context is None, "nothing of it counts"
 
 
-async def test_a_listener_may_take_messages_out_of_its_list() -> None:
+async def test_a_listener_may_modify_its_list() -> None:
     (call,) = _calls(1)
     ListenerCaller(inspect_listener(lambda received: received.clear()), "g").invoke(call)
     assert len(call.messages) == 1
 
 
-async def test_what_does_not_fit_is_given_back() -> None:
+async def test_calls_above_the_capacity_are_returned() -> None:
     done: list[ListenerCall] = []
     release = asyncio.Event()
     thread_release = threading.Event()
@@ -244,7 +244,7 @@ async def test_what_does_not_fit_is_given_back() -> None:
     assert await threads.stop(1.0)
 
 
-async def test_nothing_begins_for_a_queue_that_is_closing() -> None:
+async def test_a_closing_queue_starts_no_calls() -> None:
     done: list[ListenerCall] = []
     got: list[int] = []
     queue = ProcessQueue(QUEUE, 0.0)
@@ -260,7 +260,7 @@ async def test_nothing_begins_for_a_queue_that_is_closing() -> None:
     assert [call.skipped for call in done] == [False, True, True, True, True]
 
 
-async def test_a_stop_begins_nothing_more_and_cancels_what_does_not_end() -> None:
+async def test_stop_starts_no_calls_and_cancels_hanging_ones() -> None:
     done: list[ListenerCall] = []
     got: list[int] = []
 
@@ -299,7 +299,7 @@ async def test_listeners_get_a_context_if_they_want_one() -> None:
     assert contexts[-1] == ConsumeContext(QUEUE.__class__("T", "", 0))
 
 
-async def test_what_listeners_cannot_be_or_say() -> None:
+async def test_invalid_listeners_and_results_are_refused() -> None:
     with pytest.raises(UsageError, match="must be a function"):
         inspect_listener(3)
     with pytest.raises(UsageError, match="none_means"):

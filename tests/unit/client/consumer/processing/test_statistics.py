@@ -8,7 +8,7 @@ from rmq_client.consumer.processing.statistics import SAMPLE_SECONDS, ConsumerSt
 
 
 def _run(recorder: TopicRecorder, begin: float, seconds: float, per_sample: int) -> float:
-    """Calls of 10 ms, `per_sample` between two samples; returns the time after."""
+    """Record calls of 10 ms, `per_sample` between two samples, and return the time after them."""
     now = begin
     while now < begin + seconds:
         for _ in range(per_sample):
@@ -31,7 +31,7 @@ def test_rates_and_means() -> None:
     assert figures.consumed == figures.refused == figures.refused_last_hour == 1200
 
 
-def test_a_quiet_minute_keeps_the_hours_mean_time() -> None:
+def test_a_minute_without_calls_keeps_the_mean_of_the_hour() -> None:
     recorder = TopicRecorder(0.0)
     now = _run(recorder, 0.0, 60, 5)
     now = _run(recorder, now, 120, 0)
@@ -41,7 +41,7 @@ def test_a_quiet_minute_keeps_the_hours_mean_time() -> None:
     assert figures.refused_last_hour == 30
 
 
-def test_failures_are_forgotten_after_about_an_hour() -> None:
+def test_refused_messages_are_counted_for_an_hour() -> None:
     recorder = TopicRecorder(0.0)
     now = _run(recorder, 0.0, 60, 5)
     now = _run(recorder, now, 4900, 0)
@@ -51,13 +51,13 @@ def test_failures_are_forgotten_after_about_an_hour() -> None:
     assert figures.refused == 30
 
 
-def test_the_first_second_is_no_rate_of_a_million() -> None:
+def test_rates_of_the_first_second_are_not_inflated() -> None:
     recorder = TopicRecorder(0.0)
     recorder.called(100, 0, 0.1)
     assert recorder.statistics(0.001).consumed_per_second == 100
 
 
-def test_every_topic_has_its_own() -> None:
+def test_statistics_are_kept_per_topic() -> None:
     statistics = ConsumerStatistics()
     statistics.of("T", 0.0).called(1, 0, 0.1)
     assert statistics.of("T", 5.0) is statistics.of("T", 0.0)

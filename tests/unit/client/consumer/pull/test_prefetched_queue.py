@@ -1,4 +1,4 @@
-"""Fetching one queue ahead, from a script: where it goes on, and when it ends."""
+"""Prefetching of one queue, from a script: where it continues, and when it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUEUE = MessageQueue("T", "b", 0)
 
 
 class _Source:
-    """Answers pulls from a script, and notes from where they came. At the end of it, pulls hang."""
+    """Answers pulls from a script, and records their offsets. After the script, pulls hang."""
 
     def __init__(self, *script: PullResult | Exception) -> None:
         self.script = list(script)
@@ -65,7 +65,7 @@ def _illegal(next_offset: int, min_offset: int = 0) -> PullResult:
 
 
 @pytest.mark.parametrize("goal", [0, 5, 10, 50])
-async def test_after_a_reset_nothing_that_was_fetched_before_is_given(goal: int) -> None:
+async def test_a_reset_drops_prefetched_messages(goal: int) -> None:
     source = _Source(_found(7, 8, 9))
     async with _fetched(source) as fetched:
         await until(lambda: source.offsets == [7, 10])
@@ -78,7 +78,7 @@ async def test_after_a_reset_nothing_that_was_fetched_before_is_given(goal: int)
         assert [message.queue_offset for message in fetched.take(9)] == [goal]
 
 
-async def test_what_was_fetched_before_the_broker_deleted_the_next_is_given() -> None:
+async def test_prefetched_messages_survive_a_deletion() -> None:
     source = _Source(_found(7, 8, 9))
     async with _fetched(source) as fetched:
         await until(lambda: source.offsets == [7, 10])
@@ -90,7 +90,7 @@ async def test_what_was_fetched_before_the_broker_deleted_the_next_is_given() ->
         assert fetched.position == 50
 
 
-async def test_a_queue_that_was_given_up_is_never_fetched_again() -> None:
+async def test_a_stopped_queue_is_never_fetched_again() -> None:
     source = _Source()
     async with _fetched(source) as fetched:
         await loop_passes()
@@ -103,7 +103,7 @@ async def test_a_queue_that_was_given_up_is_never_fetched_again() -> None:
         assert not [task for task in asyncio.all_tasks() if "rmq fetch" in task.get_name()]
 
 
-async def test_of_two_who_move_it_the_last_one_counts() -> None:
+async def test_the_last_of_two_seeks_wins() -> None:
     source = _Source()
     async with _fetched(source) as fetched:
         await loop_passes()
@@ -112,7 +112,7 @@ async def test_of_two_who_move_it_the_last_one_counts() -> None:
         assert len([task for task in asyncio.all_tasks() if "rmq fetch" in task.get_name()]) == 1
 
 
-async def test_fetching_goes_on_where_who_moved_it_is_cancelled() -> None:
+async def test_fetching_continues_after_a_cancelled_seek() -> None:
     source = _Source()
     async with _fetched(source) as fetched:
         await loop_passes()
@@ -133,7 +133,9 @@ async def test_fetching_ends_with_the_consumer() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_an_unexpected_error_is_told_and_fetching_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_error_is_reported_and_fetching_continues(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     source = _Source(OverflowError("too big"), _found(7))
     async with _fetched(source) as fetched:
         with caplog.at_level(logging.CRITICAL):

@@ -1,4 +1,4 @@
-"""The pull loop in virtual time: how long it waits for what."""
+"""The pull loop in virtual time: its pauses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROUTE = TopicRoute("T", (_QUEUE,), (_QUEUE,), {"b": {0: "127.0.0.1:1"}})
 
 
 class _Client:
-    """Answers pulls from a script; notes when and from where they came. At the end of it, pulls hang."""
+    """Answers pulls from a script, and records their times and offsets. After the script, pulls hang."""
 
     def __init__(self, script: list[PullResult | ClientError]) -> None:
         self.script = script
@@ -93,7 +93,7 @@ class _Bench:
         )
 
     async def run(self, seconds: float, takeover_seconds: float = 0.0) -> list[float]:
-        """Run for some (virtual) time; returns when the pulls came, counted from the start."""
+        """Run for some (virtual) time, and return the times of the pulls since the start."""
         began = self.loop.time()
         task = asyncio.ensure_future(self.puller.run(takeover_seconds))
         await asyncio.wait([task], timeout=seconds)
@@ -104,7 +104,7 @@ class _Bench:
         return [round(when - began, 3) for when, _, _ in self.client.pulls]
 
     def take_away(self) -> None:
-        """As if the listener were done with all of it."""
+        """Simulate that the listener has consumed all messages."""
         self.process_queue.move(self.consumed, MessageEvent.TAKEN)
         self.process_queue.finish(self.consumed, MessageEvent.SUCCEEDED, 0.0)
 
@@ -144,7 +144,7 @@ async def test_pulls_follow_one_another() -> None:
         (BrokerUnreachable("gone"), 3.0, 0, 1),
     ],
 )
-async def test_failures_are_waited_out(
+async def test_pull_failures_are_retried_after_a_pause(
     error: ClientError, pause: float, announced: int, route_asked: int
 ) -> None:
     bench = _Bench(error, _found(7))
@@ -153,7 +153,7 @@ async def test_failures_are_waited_out(
 
 
 @pytest.mark.virtual_time
-async def test_nothing_is_pulled_while_too_much_waits() -> None:
+async def test_flow_control_pauses_the_pulls() -> None:
     bench = _Bench(_found(7, 8, 9), flow_control=FlowControl(max_messages=2))
     bench.loop.call_later(1.01, bench.take_away)
     assert await bench.run(10.0) == [0, 1.05]
@@ -161,7 +161,7 @@ async def test_nothing_is_pulled_while_too_much_waits() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_suspended_means_not_pulled() -> None:
+async def test_a_suspended_consumer_does_not_pull() -> None:
     bench = _Bench()
     bench.suspended = True
     bench.loop.call_later(2.5, lambda: setattr(bench, "suspended", False))
@@ -169,13 +169,13 @@ async def test_suspended_means_not_pulled() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_queue_that_others_had_is_taken_over_with_a_delay() -> None:
+async def test_the_takeover_of_a_queue_is_delayed() -> None:
     bench = _Bench()
     assert await bench.run(10.0, takeover_seconds=0.5) == [0.5]
 
 
 @pytest.mark.virtual_time
-async def test_the_start_offset_is_asked_for_until_it_is_known() -> None:
+async def test_the_start_offset_is_requested_until_known() -> None:
     answers: list[int | ClientError] = [BrokerUnreachable("gone"), BrokerUnreachable("gone"), 42]
 
     async def start() -> int:
@@ -190,7 +190,7 @@ async def test_the_start_offset_is_asked_for_until_it_is_known() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_an_empty_queue_is_consumed_as_far_as_was_looked() -> None:
+async def test_an_empty_queue_advances_to_the_pulled_offset() -> None:
     bench = _Bench(_nothing(20), _found(20), _nothing(30))
     await bench.run(1.0)
     assert bench.offsets.get(_QUEUE) == 20, "offset 20 is not consumed yet"
@@ -198,7 +198,7 @@ async def test_an_empty_queue_is_consumed_as_far_as_was_looked() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_an_offset_that_the_broker_does_not_have_ends_the_loop() -> None:
+async def test_an_illegal_offset_ends_the_loop() -> None:
     bench = _Bench(PullResult(PullStatus.OFFSET_ILLEGAL, 50, 50, 60, []))
     assert await bench.run(10.0) == [0]
     assert bench.moved == [50]
@@ -210,11 +210,11 @@ async def test_an_offset_that_the_broker_does_not_have_ends_the_loop() -> None:
     ("illegal", "pulled_from"),
     [
         (PullResult(PullStatus.OFFSET_ILLEGAL, 50, 50, 60, []), [7, 9, 50, 51]),  # 9 to 49 are deleted
-        (PullResult(PullStatus.OFFSET_ILLEGAL, 55, 50, 60, []), [7, 9]),  # moved by somebody
-        (PullResult(PullStatus.OFFSET_ILLEGAL, 3, 0, 3, []), [7, 9]),  # the queue is not what it was
+        (PullResult(PullStatus.OFFSET_ILLEGAL, 55, 50, 60, []), [7, 9]),  # reset by an administrator
+        (PullResult(PullStatus.OFFSET_ILLEGAL, 3, 0, 3, []), [7, 9]),  # the queue was recreated
     ],
 )
-async def test_what_is_held_outlasts_the_deletion_of_what_comes_next(
+async def test_held_messages_survive_the_deletion_of_later_ones(
     illegal: PullResult, pulled_from: list[int]
 ) -> None:
     bench = _Bench(_found(7, 8), illegal, _found(50))

@@ -1,4 +1,4 @@
-"""Allocation against what Apache's classes answer, and what must hold for any group."""
+"""Allocation strategies against the results of Apache's classes, and their invariants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _queue(text: str) -> MessageQueue:
 
 
 def _strategy(row: dict[str, Any]) -> Allocation:
-    """The strategy of a row, set up as its note says."""
+    """Return the strategy of a row, configured as its note says."""
     name, note = row["strategy"], row["note"] or ""
     if name == "AllocateMessageQueueAveragely":
         return averagely
@@ -51,14 +51,14 @@ def _before_dash(name: str) -> str:
 
 
 @pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row['strategy']}-{len(row['consumers'])}")
-def test_as_apache_allocates(row: dict[str, Any]) -> None:
+def test_allocations_match_apaches_classes(row: dict[str, Any]) -> None:
     queues = [_queue(text) for text in row["queues"]]
     strategy = _strategy(row)
     for client_id, expected in row["result"].items():
         assert strategy(client_id, queues, row["consumers"]) == [_queue(text) for text in expected]
 
 
-def test_all_six_strategies_are_in_the_vectors() -> None:
+def test_the_golden_vectors_contain_all_six_strategies() -> None:
     assert len({row["strategy"] for row in _ROWS}) == 6
 
 
@@ -75,7 +75,7 @@ def test_every_queue_has_one_owner_and_shares_are_even(
 
 
 @pytest.mark.parametrize("allocation", [averagely, by_circle])
-def test_who_is_not_in_the_group_gets_nothing(allocation: Allocation) -> None:
+def test_a_client_outside_the_group_gets_no_queue(allocation: Allocation) -> None:
     assert allocation("c", [MessageQueue("T", "b", 0)], ["d"]) == []
     assert allocation("c", [MessageQueue("T", "b", 0)], []) == []
 
@@ -99,7 +99,7 @@ def test_every_queue_has_one_owner(allocation: Allocation, queue_count: int, cli
     assert allocation("nobody", queues, clients) == []
 
 
-def test_with_a_consistent_hash_only_the_queues_of_who_left_move() -> None:
+def test_a_consistent_hash_moves_only_the_queues_of_a_leaving_member() -> None:
     queues = [MessageQueue("T", "b", number) for number in range(100)]
     clients = [f"c{number}" for number in range(5)]
     allocation = by_consistent_hash()
@@ -107,7 +107,7 @@ def test_with_a_consistent_hash_only_the_queues_of_who_left_move() -> None:
         assert set(allocation(client, queues, clients)) <= set(allocation(client, queues, clients[:-1]))
 
 
-def test_a_configured_queue_that_is_not_there_is_left_out() -> None:
+def test_a_configured_queue_that_does_not_exist_is_left_out() -> None:
     there, gone = MessageQueue("T", "b", 0), MessageQueue("T", "b", 9)
     assert by_configuration([gone, there])("c", [there], ["c"]) == [there]
 
@@ -117,7 +117,7 @@ def test_a_string_is_one_machine_room() -> None:
     assert by_machine_room("room1")("c", queues, ["c"]) == queues[:1]
 
 
-def test_strategies_that_cannot_work() -> None:
+def test_invalid_strategies_are_refused() -> None:
     with pytest.raises(UsageError, match="at least 1"):
         by_consistent_hash(0)
     with pytest.raises(UsageError, match="no machine room"):

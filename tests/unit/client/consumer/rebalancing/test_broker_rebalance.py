@@ -1,4 +1,4 @@
-"""Shares that brokers divide: what is asked, and what their answers mean."""
+"""Shares assigned by brokers: requests and answers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _assigned(queue: MessageQueue, mode: MessageRequestMode) -> MessageQueueAssi
     return MessageQueueAssignment(message_queue=queue, mode=mode)
 
 
-async def test_queues_to_pull_and_places_to_pop() -> None:
+async def test_assignments_contain_queues_to_pull_and_sources_to_pop() -> None:
     cluster = _Cluster()
     answer = [
         _assigned(_QUEUES[0], MessageRequestMode.PULL),
@@ -74,7 +74,7 @@ async def test_queues_to_pull_and_places_to_pop() -> None:
     assert cluster.asked == [("me", "AVG_BY_CIRCLE")]
 
 
-async def test_any_broker_will_do() -> None:
+async def test_member_ids_are_requested_from_any_broker() -> None:
     cluster = _Cluster()
     del cluster.assignments_of["a:1"]
     assert await cluster.share() == Share(frozenset(), sole_member=False)
@@ -83,17 +83,17 @@ async def test_any_broker_will_do() -> None:
     assert cluster.route_failures == 1
 
 
-async def test_a_broker_that_does_not_know_the_consumer_is_told_of_it() -> None:
+async def test_a_missing_subscription_triggers_a_heartbeat() -> None:
     cluster = _Cluster()
     cluster.assignments_of = {"a:1": None, "b:1": None}
     assert await cluster.share() is None
     assert cluster.announced == 1
 
 
-async def test_a_topic_that_is_not_there_yet() -> None:
+async def test_a_missing_topic_has_no_share() -> None:
     cluster = _Cluster()
     cluster.exists = False
     assert await cluster.share() is None
     assert await cluster.share("%RETRY%g") == Share(frozenset(), sole_member=True), (
-        "nothing has come back yet"
+        "no message was sent back so far"
     )

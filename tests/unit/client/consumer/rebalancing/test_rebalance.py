@@ -1,4 +1,4 @@
-"""Shares of a group: what is asked of whom, and what happens when nobody can tell."""
+"""Shares of a group: requests, and failures."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ async def test_a_share_of_all_queues_in_their_order() -> None:
     assert await _Cluster().share() == Share(frozenset(_QUEUES[:2]), sole_member=False)
 
 
-async def test_who_is_alone_gets_all() -> None:
+async def test_a_sole_member_gets_all_queues() -> None:
     cluster = _Cluster()
     cluster.ids = {"a:1": ["me"], "b:1": ["me"]}
     assert await cluster.share() == Share(frozenset(_QUEUES), sole_member=True)
 
 
-async def test_any_broker_can_be_asked() -> None:
+async def test_the_share_is_requested_from_any_broker() -> None:
     for gone in ("a:1", "b:1"):
         cluster = _Cluster()
         del cluster.ids[gone]
@@ -73,7 +73,7 @@ async def test_any_broker_can_be_asked() -> None:
         assert cluster.route_failures == 0
 
 
-async def test_nobody_can_tell() -> None:
+async def test_no_broker_answers_and_the_share_is_unknown() -> None:
     cluster = _Cluster()
     cluster.ids = {}
     assert await cluster.share() is None
@@ -83,27 +83,27 @@ async def test_nobody_can_tell() -> None:
         assert await cluster.share() is None
 
 
-async def test_a_broker_that_does_not_know_this_consumer_is_told() -> None:
+async def test_an_unknown_consumer_triggers_a_heartbeat() -> None:
     cluster = _Cluster()
     cluster.ids = {"a:1": ["other"], "b:1": ["other"]}
     assert await cluster.share() is None, "queues are not given up for that"
     assert cluster.announced == 1
 
 
-async def test_in_broadcasting_everybody_has_everything_and_nobody_is_asked() -> None:
+async def test_broadcasting_takes_all_queues_without_a_request() -> None:
     cluster = _Cluster()
     cluster.ids = {}
     assert await cluster.share(allocation=None) == Share(frozenset(_QUEUES), sole_member=True)
 
 
-async def test_a_retry_topic_that_is_not_there_yet_is_no_problem() -> None:
+async def test_a_missing_retry_topic_has_an_empty_share() -> None:
     cluster = _Cluster()
     cluster.failure = TopicNotFound("no retries")
     assert await cluster.share("%RETRY%g") == Share(frozenset(), sole_member=True)
     assert await cluster.share("T") is None
 
 
-async def test_a_strategy_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_strategy_keeps_the_assignment(caplog: pytest.LogCaptureFixture) -> None:
     def fail(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
         raise RuntimeError("no idea")
 

@@ -1,4 +1,4 @@
-"""Acknowledgements on their way: together where that works, alone where it does not."""
+"""Acknowledgements: batches, and single ones where batches do not work."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def _ack(acks: AckSender, *offsets: int) -> list[BaseException | None]:
     )
 
 
-async def test_one_goes_alone_and_what_comes_meanwhile_goes_together() -> None:
+async def test_acknowledgements_posted_during_a_request_share_the_next() -> None:
     client = _Client()
     acks = AckSender(client)
     client.gate.clear()
@@ -64,7 +64,7 @@ async def test_one_goes_alone_and_what_comes_meanwhile_goes_together() -> None:
     assert (client.alone, client.batches) == ([0], [[1, 2, 3]])
 
 
-async def test_a_batch_that_is_not_whole_is_repeated_one_by_one() -> None:
+async def test_a_partly_failed_batch_is_acknowledged_one_by_one() -> None:
     client = _Client()
     client.is_whole = False
     client.expired = {1}
@@ -73,30 +73,30 @@ async def test_a_batch_that_is_not_whole_is_repeated_one_by_one() -> None:
     assert client.alone == [0, 1, 2]
 
 
-async def test_a_broker_without_batches_is_asked_once() -> None:
+async def test_a_broker_without_batch_acks_is_asked_once() -> None:
     client = _Client()
-    client.batch_error = broker_error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what is 200151?", _BROKER)
+    client.batch_error = broker_error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "unknown code 200151", _BROKER)
     acks = AckSender(client)
     assert await _ack(acks, 0, 1) == [None, None]
     assert await _ack(acks, 2, 3) == [None, None]
     assert (client.batches, client.alone) == ([[0, 1]], [0, 1, 2, 3])
 
 
-async def test_no_answer_is_every_senders_error() -> None:
+async def test_a_failed_batch_fails_every_sender() -> None:
     client = _Client()
-    client.batch_error = BrokerUnreachable("nobody there")
+    client.batch_error = BrokerUnreachable("connection refused")
     assert [type(outcome) for outcome in await _ack(AckSender(client), 0, 1)] == [BrokerUnreachable] * 2
     assert client.alone == []
 
 
-async def test_what_is_far_from_the_start_of_its_pop_goes_alone() -> None:
+async def test_messages_far_from_the_start_of_their_pop_are_acknowledged_alone() -> None:
     client = _Client()
     acks = AckSender(client)
     assert await _ack(acks, 0, 1, 100_000) == [None] * 3
     assert (client.batches, client.alone) == ([[0, 1]], [100_000])
 
 
-async def test_who_does_not_wait_stops_nothing() -> None:
+async def test_an_abandoned_acknowledgement_is_sent() -> None:
     client = _Client()
     acks = AckSender(client)
     client.gate.clear()

@@ -1,4 +1,4 @@
-"""Requests of POP and their answers: receipts, topics, tags, bad answers."""
+"""Requests of POP and their answers: receipts, topics, tags, invalid answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEADER = PopMessageResponseHeader(
 
 
 class _Broker:
-    """Answers everything alike, and notes what was asked."""
+    """Answers every request alike, and records it."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ async def _pop(*messages: MessageExt, subscription: Subscription = _ALL) -> list
     return popped.messages
 
 
-async def test_messages_get_their_receipts() -> None:
+async def test_popped_messages_get_receipts() -> None:
     first, second = await _pop(
         MessageExt("T", b"1", queue_id=1, queue_offset=10), MessageExt("T", b"2", queue_id=1, queue_offset=12)
     )
@@ -79,7 +79,7 @@ async def test_messages_get_their_receipts() -> None:
     assert (first.broker_name, first.properties["1ST_POP_TIME"]) == ("b", str(_NOW_MS + 5000))
 
 
-async def test_messages_of_retry_topics_are_told_by_their_own() -> None:
+async def test_messages_of_retry_topics_have_their_original_topic() -> None:
     receipt = f"4 {_NOW_MS + 5000} 60000 3 1 b 0 4"
     renamed = MessageExt("T", b"1", queue_id=0, queue_offset=4, properties={"POP_CK": receipt})
     as_stored = MessageExt("%RETRY%g_T", b"2", queue_id=0, queue_offset=4)
@@ -88,7 +88,7 @@ async def test_messages_of_retry_topics_are_told_by_their_own() -> None:
         assert _client(_Broker()).handle_of(message).topic == "%RETRY%g_T"
 
 
-async def test_what_is_popped_in_order_has_its_counts() -> None:
+async def test_messages_popped_in_order_have_delivery_counts() -> None:
     fields = {**_HEADER.encode(), "reviveQid": "999", "orderCountInfo": "0 qo1%10 2;0 1 1;nonsense"}
     body = _stored(
         MessageExt("T", b"1", queue_id=1, queue_offset=10), MessageExt("T", b"2", queue_id=1, queue_offset=12)
@@ -101,14 +101,14 @@ async def test_what_is_popped_in_order_has_its_counts() -> None:
     assert (broker.asked[0].ext_fields["order"], broker.asked[0].ext_fields["attemptId"]) == ("true", "x")
 
 
-async def test_a_receipt_that_a_producer_wrote_is_none() -> None:
+async def test_a_receipt_property_written_by_a_producer_is_ignored() -> None:
     for forged in ("9 1 60000 3 0 b 1 9", "nonsense"):
         message = MessageExt("T", b"1", queue_id=1, queue_offset=10, properties={"POP_CK": forged})
         (got,) = await _pop(message)
         assert got.receipt_handle == f"10 {_NOW_MS + 5000} 60000 3 0 b 1 10"
 
 
-async def test_other_tags_with_the_same_hash_are_not_wanted() -> None:
+async def test_tags_with_a_hash_collision_are_unwanted() -> None:
     body = _stored(
         MessageExt("T", b"1", properties={"TAGS": "Aa"}, queue_id=1, queue_offset=10),
         MessageExt("T", b"2", properties={"TAGS": "BB"}, queue_id=1, queue_offset=12),
@@ -120,7 +120,7 @@ async def test_other_tags_with_the_same_hash_are_not_wanted() -> None:
 
 
 @pytest.mark.parametrize("code", [ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT])
-async def test_nothing_there_is_no_error(code: ResponseCode) -> None:
+async def test_missing_offsets_file_is_no_error(code: ResponseCode) -> None:
     popped = await _client(_Broker(code)).pop("a", _SOURCE, _ALL, 32, 60_000)
     assert (popped.messages, popped.unwanted) == ([], [])
 
@@ -138,7 +138,7 @@ async def test_refusals_and_unreadable_answers_are_errors() -> None:
         )
 
 
-async def test_settled_receipts_are_told() -> None:
+async def test_receipts_that_are_no_longer_valid_raise() -> None:
     client = _client(_Broker(ResponseCode.NO_MESSAGE, remark="expired"))
     message = MessageExt("T", properties={"POP_CK": "4 5 60000 3 0 b 0 4"})
     with pytest.raises(ReceiptExpired, match="expired"):
@@ -150,7 +150,7 @@ async def test_settled_receipts_are_told() -> None:
             client.handle_of(MessageExt("T", properties=bad))
 
 
-async def test_another_invisible_time_is_another_receipt() -> None:
+async def test_changing_the_invisible_time_returns_a_new_receipt() -> None:
     broker = _Broker(fields={"popTime": "77", "invisibleTime": "9000", "reviveQid": "2"})
     client = _client(broker)
     held = client.handle_of(MessageExt("T", properties={"POP_CK": "4 5 60000 3 0 b 1 6"}))
@@ -159,9 +159,9 @@ async def test_another_invisible_time_is_another_receipt() -> None:
     assert (await client.change_invisible_time("a", in_order, 9_000)).start_offset == 4
 
 
-async def test_lateness_is_told_by_the_brokers_clock() -> None:
+async def test_overdue_times_use_the_brokers_clock() -> None:
     client = _client(_Broker(fields=_HEADER.encode(), body=_stored(MessageExt("T", b"1", queue_id=1))))
     receipt = Receipt(0, _NOW_MS, 1_000, 0, "0", "b", 1, 0)
     assert client.overdue_ms(receipt) == -1_000
-    await client.pop("a", _SOURCE, _ALL, 32, 60_000)  # its clock is 5 s ahead
+    await client.pop("a", _SOURCE, _ALL, 32, 60_000)  # the broker's clock is 5 s ahead
     assert client.overdue_ms(receipt) == 4_000

@@ -1,4 +1,4 @@
-"""What tests of push consumers share, most of it for those on a cluster in memory."""
+"""Shared parts of tests of push consumers, most of them for clusters in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from rmq_client import ConsumerTiming, MessageExt, PushConsumer
 from tests.unit.client.fake_cluster import FakeCluster
 
-# All the intervals of a consumer, short enough for tests.
+# All intervals of a consumer, short enough for tests.
 QUICK: Final = ConsumerTiming(
     rebalance_seconds=1.0,
     rebalance_again_seconds=0.02,
@@ -28,7 +28,7 @@ QUICK: Final = ConsumerTiming(
 
 
 class Inbox:
-    """A listener that keeps what it gets."""
+    """A listener that keeps its messages."""
 
     def __init__(self) -> None:
         self.messages: list[MessageExt] = []
@@ -54,7 +54,7 @@ async def consumer_of(cluster: FakeCluster, listener: Any, **options: Any) -> As
 
 
 def put(cluster: FakeCluster, count: int, queues: int = 4) -> list[bytes]:
-    """Messages `000`, `001` ... into the queues in turn."""
+    """Store messages `000`, `001` ... in the queues in turn."""
     bodies = [b"%03d" % number for number in range(count)]
     for number, body in enumerate(bodies):
         cluster.broker.put("T", body, queue_id=number % queues)
