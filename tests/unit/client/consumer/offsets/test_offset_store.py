@@ -10,6 +10,7 @@ from rmq_remoting.errors import ConnectError
 from rmq_remoting.framing import FrameDecoder
 from rmq_remoting.headers.offsets import UpdateConsumerOffsetRequestHeader
 from rmq_remoting.message_queue import MessageQueue
+from tests.support.waiting import until
 from tests.unit.client.consumer.listener_support import QUEUE
 
 _OTHER = MessageQueue("T", "gone", 0)
@@ -87,14 +88,13 @@ async def test_commits_to_one_broker_are_sequential() -> None:
         store.advance(MessageQueue("T", "b", number), number)
     broker.answer.clear()
     committing = asyncio.ensure_future(store.commit())
-    await asyncio.sleep(0.01)
-    assert broker.begun == [0]
+    await until(lambda: broker.begun == [0])
     broker.answer.set()
     assert await committing
     assert broker.answered == [0, 1, 2]
 
 
-async def test_an_unreachable_broker_gets_one_batch() -> None:
+async def test_an_unreachable_broker_gets_one_request() -> None:
     broker = _Broker()
     broker.is_connected = False
     store = broker.store(oneway=True)
@@ -110,7 +110,7 @@ async def test_sequential_commits_wait_for_a_cancelled_one() -> None:
     store.advance(QUEUE, 5)
     broker.answer.clear()
     routine = asyncio.ensure_future(store.commit_routinely([QUEUE]))
-    await asyncio.sleep(0.01)
+    await until(lambda: broker.begun == [5])
     routine.cancel()
     store.advance(QUEUE, 6)
     last = asyncio.ensure_future(store.commit())
