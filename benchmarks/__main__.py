@@ -1,11 +1,13 @@
-"""`make bench`: this broker and Apache's 5.3.3 under the same Java program, and the table of it.
+"""`make bench`: compare this broker and Apache's 5.3.3 under the same Java program, and write the tables.
 
-python -m benchmarks                     everything, for hours, writes docs/performance.md
-python -m benchmarks --only sync-128     one load, nothing written
+python -m benchmarks                     everything, takes hours, writes docs/performance.md
+python -m benchmarks --only sync-128     one load, nothing is written
 python -m benchmarks --list              the loads
+python -m benchmarks --against ../old    this checkout and another one, to find a change of speed
 
-The loads of the store start brokers of their own; --scale 0.01 makes their logs, indexes and numbers of
-queues small, to see that they work.
+Rows of the Java client are measured with binary and with JSON headers; both brokers answer in the
+serialization of the requests. The loads of the store start their own brokers; --scale 0.01 makes their
+logs, indexes and numbers of queues small, for a quick test.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from benchmarks import consuming, sending
-from benchmarks.bench import Bench, Load
-from benchmarks.comparison import Figure, alternate
+from benchmarks.bench import HEADERS, Bench, Load, Servers
+from benchmarks.comparison import FEWEST_PAIRS, Figure, alternate
 from benchmarks.held_pulls import held_pulls
 from benchmarks.index_query import index_query
 from benchmarks.many_queues import many_queues
@@ -29,13 +31,24 @@ from benchmarks.ours import our_servers
 from benchmarks.peer import apache_peer
 from benchmarks.rebuild import rebuild
 from benchmarks.recovery import recovery
-from benchmarks.report import BROKER_MARKS, CONSUMING_MARKS, STORE_MARKS, Report, write_report
+from benchmarks.report import (
+    APACHE,
+    BROKER_MARKS,
+    CONSUMING_MARKS,
+    STORE_MARKS,
+    Report,
+    commit,
+    write_report,
+)
 from benchmarks.rollover import rollover
 from benchmarks.store_bench import StoreBench, StoreLoad
 from benchmarks.sync_flush import sync_flush
 from benchmarks.timers import timer_backlog, timers
 
-# Each starts brokers of its own: on other settings, or on large directories.
+# The goal of each row beside another checkout: ours / peer for rates, the inverse for times.
+NOT_SLOWER = 0.97
+
+# Each of these starts its own brokers: with other settings, or on large directories.
 STORE_LOADS: dict[str, StoreLoad] = {
     "sync-flush": sync_flush,
     "recovery": recovery,
@@ -50,9 +63,9 @@ STORE_LOADS: dict[str, StoreLoad] = {
 
 
 async def warm_up(bench: Bench, seconds: int) -> None:
-    """The same load on both brokers, not counted: a JVM is half as fast in its first minute."""
-    for side in ("ours", "theirs"):
-        print(f"warming up {side} for {seconds} s", flush=True)
+    """Send to both brokers without counting: a JVM is half as fast in its first minute."""
+    for side in ("ours", "peer"):
+        print(f"warming up {side} for {seconds} s, {bench.headers}", flush=True)
         await bench.client(side).sync(sending.TOPIC, seconds=seconds, warmup_s=1)
 
 
@@ -72,7 +85,7 @@ async def starts(count: int) -> Sequence[Figure]:
                 servers.namesrv.usage().anonymous_bytes / mebibyte,
             )
 
-    async def theirs() -> Sequence[float]:
+    async def peer() -> Sequence[float]:
         async with apache_peer() as peer:
             await asyncio.sleep(2)
             return (
@@ -82,45 +95,70 @@ async def starts(count: int) -> Sequence[Figure]:
             )
 
     figures = [ready, memory, namesrv]
-    await alternate(figures, ours, theirs, count)
+    await alternate(figures, ours, peer, count)
     return figures
 
 
-async def run_sending(names: Sequence[str], rounds: int, seconds: int, warm_up_seconds: int) -> Report:
-    """The chosen loads of the first table."""
+async def run_sending(names: Sequence[str], chosen: Namespace) -> Report:
+    """Run the chosen loads of the first table."""
     began = time.monotonic()
-    figures = [*await starts(min(3, rounds))]
-    figures += await run(sending.LOADS, names, {}, rounds, seconds, warm_up_seconds)
-    return Report(figures, BROKER_MARKS, rounds, seconds, warm_up_seconds, time.monotonic() - began)
+    figures = [] if chosen.against else [*await starts(min(3, chosen.rounds))]
+    for header in HEADERS:
+        wanted = [name for name in names if header == "JSON" or name not in sending.ONCE]
+        figures += await run(sending.LOADS, wanted, {}, header, chosen)
+    return _report(figures, BROKER_MARKS, chosen, began)
 
 
-async def run_consuming(names: Sequence[str], rounds: int, seconds: int, warm_up_seconds: int) -> Report:
-    """The chosen loads of the table of consuming."""
+async def run_consuming(names: Sequence[str], chosen: Namespace) -> Report:
+    """Run the chosen loads of the table of consuming."""
     began = time.monotonic()
-    figures = await run(consuming.LOADS, names, consuming.SETTINGS, rounds, seconds, warm_up_seconds)
-    return Report(figures, CONSUMING_MARKS, rounds, seconds, warm_up_seconds, time.monotonic() - began)
+    figures: list[Figure] = []
+    for header in HEADERS:
+        left_out = frozenset[str]() if header == "JSON" else consuming.ONCE | consuming.JSON_ONLY
+        wanted = [name for name in names if name not in left_out]
+        figures += await run(consuming.LOADS, wanted, consuming.SETTINGS, header, chosen)
+    return _report(figures, CONSUMING_MARKS, chosen, began)
 
 
 async def run(
     loads: Mapping[str, Load],
     names: Sequence[str],
     settings: Mapping[str, str],
-    rounds: int,
-    seconds: int,
-    warm_up_seconds: int,
+    header: str,
+    chosen: Namespace,
 ) -> list[Figure]:
-    """Some loads, on one pair of brokers that are warm."""
+    """Run some loads on one pair of warm brokers that both answer in `header`."""
     figures: list[Figure] = []
+    if not names:
+        return figures
     with tempfile.TemporaryDirectory(prefix="rmq-bench-client-") as home:
         async with AsyncExitStack() as stack:
             ours = await stack.enter_async_context(our_servers(settings))
-            theirs = await stack.enter_async_context(apache_peer(settings=dict(settings)))
-            bench = Bench(ours, theirs, Path(home), rounds, seconds)
-            await warm_up(bench, warm_up_seconds)
+            peer: Servers
+            if chosen.against:
+                peer = await stack.enter_async_context(our_servers(settings, chosen.against))
+            else:
+                peer = await stack.enter_async_context(apache_peer(settings=dict(settings), header=header))
+            bench = Bench(ours, peer, Path(home), chosen.rounds, chosen.seconds, header)
+            await warm_up(bench, chosen.warmup)
             for name in names:
-                print(f"{name}: {loads[name].__doc__}", flush=True)
+                print(f"{name}, {bench.headers}: {loads[name].__doc__}", flush=True)
                 figures += await loads[name](bench)
     return figures
+
+
+def _report(figures: Sequence[Figure], marks: tuple[str, str], chosen: Namespace, began: float) -> Report:
+    """Put a table together; beside another checkout, each row has the goal not to be slower."""
+    peer = APACHE
+    if chosen.against:
+        peer = f"commit {commit(chosen.against)}"
+        for figure in figures:
+            is_rate = figure.unit == "messages/s"
+            figure.must, figure.ours_at_least, figure.ours_at_most = False, None, None
+            figure.at_least = NOT_SLOWER if is_rate else None
+            figure.at_most = None if is_rate else round(1 / NOT_SLOWER, 2)
+    took = time.monotonic() - began
+    return Report(figures, marks, chosen.rounds, chosen.seconds, chosen.warmup, took, peer)
 
 
 async def run_store(
@@ -140,15 +178,17 @@ async def run_store(
 
 
 async def run_all(chosen: Namespace) -> list[Report]:
-    """What was chosen on the command line; everything where nothing was."""
-    names = chosen.only or [*sending.LOADS, *consuming.LOADS, *STORE_LOADS]
-    amounts = chosen.rounds, chosen.seconds, chosen.warmup
+    """Run the loads chosen on the command line; all of them by default."""
+    names = chosen.only or [*sending.LOADS, *consuming.LOADS, *([] if chosen.against else STORE_LOADS)]
+    if chosen.against:
+        names = [name for name in names if name not in sending.ONCE | consuming.ONCE]
     reports = []
     if first := [name for name in names if name in sending.LOADS]:
-        reports.append(await run_sending(first, *amounts))
+        reports.append(await run_sending(first, chosen))
     if second := [name for name in names if name in consuming.LOADS]:
-        reports.append(await run_consuming(second, *amounts))
+        reports.append(await run_consuming(second, chosen))
     if store := [name for name in names if name in STORE_LOADS]:
+        amounts = chosen.rounds, chosen.seconds, chosen.warmup
         reports.append(await run_store(store, *amounts, chosen.scale))
     return reports
 
@@ -156,23 +196,24 @@ async def run_all(chosen: Namespace) -> list[Report]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     every_load = {**sending.LOADS, **consuming.LOADS, **STORE_LOADS}
-    parser.add_argument("--only", action="append", choices=every_load, help="a load; may be given again")
-    parser.add_argument("--rounds", type=int, default=5, help="pairs of measurements (5)")
+    parser.add_argument("--only", action="append", choices=every_load, help="a load; may be repeated")
+    parser.add_argument("--rounds", type=int, default=FEWEST_PAIRS, help="pairs of measurements (7)")
     parser.add_argument("--seconds", type=int, default=8, help="counted seconds of one measurement (8)")
     parser.add_argument("--warmup", type=int, default=60, help="uncounted seconds of each broker (60)")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the store's sizes (1)")
     parser.add_argument(
-        "--scale", type=float, default=1.0, help="of the store's sizes (1: those of the goals)"
+        "--against", type=Path, help="compare with our broker of another checkout, not with Apache's"
     )
     parser.add_argument("--write", type=Path, default=None, help="file for the tables")
-    parser.add_argument("--list", action="store_true", help="print the loads and end")
+    parser.add_argument("--list", action="store_true", help="print the loads and exit")
     chosen = parser.parse_args()
     if chosen.list:
         print("\n".join(f"{name:14} {load.__doc__}" for name, load in every_load.items()))
         return
     reports = asyncio.run(run_all(chosen))
     for report in reports:
-        print(report.table())
-    is_all = not chosen.only and chosen.scale == 1
+        print(f"{report.conditions()}\n\n{report.table()}\n")
+    is_all = not chosen.only and chosen.scale == 1 and not chosen.against
     target = chosen.write or (Path("docs/performance.md") if is_all else None)
     if target is not None:
         for report in reports:

@@ -1,38 +1,57 @@
-"""Both sides of a comparison, running: what every load on them is given."""
+"""Both sides of a comparison, running: the argument of every load."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from benchmarks.comparison import Figure, alternate
 from benchmarks.load import LoadClient, LoadResult
-from benchmarks.ours import OurServers
-from benchmarks.peer import ApachePeer
 from tests.support import toolchain
 from tests.support.processes import Usage
+
+# The serializations of headers. JSON is the default of Apache's Java client.
+HEADERS: Final = {"ROCKETMQ": "binary headers", "JSON": "JSON headers"}
+
+
+class Servers(Protocol):
+    """A name server and a broker of one side."""
+
+    @property
+    def namesrv_address(self) -> str:
+        """Address of the name server, HOST:PORT."""
+
+    def usage(self) -> Usage:
+        """Return CPU time and memory of the broker so far."""
 
 
 @dataclass(slots=True)
 class Bench:
-    """Both sides, running, with a client each."""
+    """Both sides, running. Clients use `header` headers; both brokers answer in the same serialization."""
 
-    ours: OurServers
-    theirs: ApachePeer
+    ours: Servers
+    peer: Servers
     home: Path
     rounds: int
     seconds: int
+    header: str
 
-    def client(self, side: str, header: str = "ROCKETMQ") -> LoadClient:
-        """The load program against one side."""
-        address = self.ours.namesrv_address if side == "ours" else self.theirs.namesrv.address
-        return LoadClient(toolchain.bench_client(), address, self.home / f"{side}-{header}", header=header)
+    @property
+    def headers(self) -> str:
+        """The serialization as text for the name of a row."""
+        return HEADERS[self.header]
+
+    def client(self, side: str) -> LoadClient:
+        """Return the load program for one side."""
+        address = (self.ours if side == "ours" else self.peer).namesrv_address
+        home = self.home / f"{side}-{self.header}"
+        return LoadClient(toolchain.bench_client(), address, home, header=self.header)
 
     def usage(self, side: str) -> Callable[[], Usage]:
-        """Reads the usage of one side's broker."""
-        return self.ours.usage if side == "ours" else self.theirs.broker.usage
+        """Return the function that reads the usage of one side's broker."""
+        return (self.ours if side == "ours" else self.peer).usage
 
     async def compare(
         self,
@@ -40,7 +59,7 @@ class Bench:
         measure: Callable[[str], Awaitable[LoadResult]],
         values: Callable[[LoadResult], Sequence[float]],
     ) -> Sequence[Figure]:
-        """Alternate the sides; a round with errors is no measurement."""
+        """Alternate the sides after a warm-up. Raises RuntimeError for a round in which a send failed."""
 
         async def side(name: str) -> Sequence[float]:
             result = await measure(name)
@@ -48,9 +67,9 @@ class Bench:
                 raise RuntimeError(f"{result.errors} sends failed on {name}: {result.values}")
             return values(result)
 
-        await alternate(figures, lambda: side("ours"), lambda: side("theirs"), self.rounds)
+        await alternate(figures, lambda: side("ours"), lambda: side("peer"), self.rounds, warm_up=True)
         return figures
 
 
 Load: TypeAlias = Callable[[Bench], Awaitable[Sequence[Figure]]]
-"""One or more lines of a table; its docstring says what it measures."""
+"""One or more rows of a table; its docstring describes the measurement."""

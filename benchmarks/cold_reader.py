@@ -1,12 +1,13 @@
-"""What producers feel of a consumer that reads an old backlog from the disk.
+"""Effect on producers of a consumer that reads an old backlog from the disk.
 
 `python -m benchmarks.cold_reader` fills a topic, restarts the broker, and measures synchronous sends to
-another topic: alone, beside a consumer that reads the backlog from memory, and beside one that reads it from
-the disk. Before the last the log and its queues are dropped from the page cache, and `preadv` with RWF_NOWAIT
-has to confirm that. The consumer asks as Apache's does, one pull for each queue at a time, and throws away
-what it gets; it runs in a process of its own. With the broker and the JVM of the producers that makes three
-for 2 cores: a consumer without a limit (`--rate 0`) takes its share of them, wherever its messages come from.
-To hold: a p99 beside the cold reader of at most 1.5 times that without one.
+another topic: alone, beside a consumer that reads the backlog from memory, and beside one that reads it
+from the disk. Before the last one the log and its queues are dropped from the page cache, and `preadv` with
+RWF_NOWAIT must confirm that. The consumer works like Apache's, with one pull per queue at a time, discards
+the messages, and runs in a separate process. Together with the broker and the producers' JVM, three
+processes share 2 cores: a consumer without a limit (`--rate 0`) takes its share of them, wherever its
+messages come from. Goal: the p99 of producers beside the cold reader is at most 1.5 times the p99 without
+it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _SETTLE_SECONDS: Final = 3.0
 
 @dataclass(slots=True)
 class Case:
-    """One way to measure: what the consumer reads, and what came of it, a value for each round."""
+    """One variant: the data that the consumer reads, and the results of each round."""
 
     name: str
     reads: bool
@@ -65,7 +66,7 @@ class Case:
     disk_mebibytes: list[float] = field(default_factory=list)
 
     def add(self, sends: LoadResult, read_bytes: int, disk_bytes: int, seconds: float) -> None:
-        """Note a round."""
+        """Add the result of a round."""
         self.p99_micros.append(sends.p99_micros)
         self.median_micros.append(sends.median_micros)
         self.sends_per_second.append(sends.messages_per_second)
@@ -73,7 +74,7 @@ class Case:
         self.disk_mebibytes.append(disk_bytes / _MEBIBYTE / seconds)
 
     def line(self, alone: Case) -> str:
-        """The line of the table: medians of the rounds."""
+        """Return the row of the table: medians of the rounds."""
         p99 = statistics.median(self.p99_micros)
         cells = [
             f"{statistics.median(self.sends_per_second):,.0f}",
@@ -133,7 +134,7 @@ async def _measure(options: argparse.Namespace) -> None:
 
 
 async def _restart(broker: OwnBroker, backlog_bytes: int) -> None:
-    """Until the broker has nothing of the backlog mapped: it may have work left to do there."""
+    """Wait until the broker has no file of the backlog mapped: it may still work on them."""
     for _ in range(_RESTARTS):
         await broker.stop()
         await broker.start(ready_timeout_s=60)
@@ -153,7 +154,7 @@ async def _round(case: Case, broker: OwnBroker, client: LoadClient, options: arg
         counted: list[tuple[float, int, int]] = []
 
         def counting() -> Usage:
-            """Called when the counting begins, and when it ends."""
+            """Read the counters. Called at the begin and the end of a counted period."""
             if case.reads and not counted:
                 pipe.send(True)
                 time.sleep(_READ_BEFORE_SECONDS)
@@ -186,7 +187,7 @@ def _files(store: Path) -> Iterator[Path]:
 
 
 def _drop(store: Path, backlog_bytes: int) -> bool:
-    """Have the backlog on the disk alone; whether it is."""
+    """Drop the backlog from the page cache; whether that succeeded."""
     for path in _files(store):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -207,7 +208,7 @@ def _read_in(store: Path) -> None:
 
 
 def _in_memory(store: Path, log_bytes: int) -> tuple[int, int]:
-    """How many pages of the log's beginning are in memory, and of how many: one for each MiB is looked at."""
+    """Return the numbers of cached and of sampled pages at the start of the log, one sample per MiB."""
     warm = pages = 0
     for path in sorted((store / "commitlog").iterdir()):
         descriptor = os.open(path, os.O_RDONLY)
@@ -225,7 +226,7 @@ def _in_memory(store: Path, log_bytes: int) -> tuple[int, int]:
 
 
 def _disk_bytes(pid: int) -> int:
-    """What a process has had read from disks."""
+    """Return the bytes that a process has read from disks."""
     fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return int(fields["read_bytes"])
 
@@ -235,7 +236,7 @@ def _disk_bytes(pid: int) -> int:
 
 @contextmanager
 def _consumer(address: str, bytes_per_second: float) -> Iterator[Pipe]:
-    """Reads from the moment on that True is sent; asked with None, it tells how many bytes it has read."""
+    """Run the consumer: True starts it; None makes it report the bytes read so far."""
     here, there = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_consume, args=(address, bytes_per_second, there), daemon=True)
@@ -254,7 +255,7 @@ def _consume(address: str, bytes_per_second: float, pipe: Pipe) -> None:
 
 
 class _Consumer:
-    """Pulls all queues of the backlog, again from the beginning when it has come to the end."""
+    """Pulls all queues of the backlog, and starts over at the end."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._bytes_per_second = bytes_per_second

@@ -1,7 +1,7 @@
-"""Two brokers under the same load, in alternating rounds: the ratio of each pair is what counts.
+"""Comparison of two sides under the same load, in alternating rounds.
 
-A machine's speed drifts, so that single figures say little; the two rounds of a pair are neighbours, and the
-median of the pairs' ratios with its quartiles says what holds. Which side begins alternates too.
+A machine's speed drifts, so single measurements say little. The two rounds of a pair are neighbours in time,
+and the result is the median of the pairs' ratios with its quartiles. The side that begins alternates, too.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ import asyncio
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+# Fewer pairs do not support a statement; tables say so beside the result.
+FEWEST_PAIRS: Final = 7
 
 
 @dataclass(slots=True)
 class Figure:
-    """One line of the table: what both sides measured, round by round, and what is to be reached.
+    """One row of a table: the measurements of both sides, round by round, and the goal.
 
-    `at_least` or `at_most` is the goal for ours / theirs, `ours_at_least` or `ours_at_most` one for ours
-    alone, in the figure's unit; a figure without any is only shown. `theirs` may stay empty.
+    `at_least` or `at_most` is the goal for ours / peer, `ours_at_least` or `ours_at_most` one for ours alone,
+    in the unit of the row. A row without a goal is only shown. `peer` is empty for a row without a peer.
     """
 
     name: str
@@ -28,22 +32,23 @@ class Figure:
     ours_at_most: float | None = None
     must: bool = False
     ours: list[float] = field(default_factory=list)
-    theirs: list[float] = field(default_factory=list)
+    peer: list[float] = field(default_factory=list)
 
     @property
     def ratios(self) -> list[float]:
-        """Ours / theirs, pair by pair; empty where there is no other side."""
-        if not self.theirs:
+        """Ours / peer, pair by pair; empty without a peer."""
+        if not self.peer:
             return []
-        return [one / other for one, other in zip(self.ours, self.theirs, strict=True) if other]
+        return [one / other for one, other in zip(self.ours, self.peer, strict=True) if other]
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs; of rounds without a peer."""
+        return len(self.ratios or self.ours)
 
     def quartiles(self) -> tuple[float, float, float]:
-        """Of the ratios (of ours, where there is no other side): lower quartile, median, upper quartile."""
-        values = self.ratios or self.ours
-        if len(values) < 2:
-            return values[0], values[0], values[0]
-        lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
-        return lower, median, upper
+        """Return lower quartile, median and upper quartile of the ratios; of ours without a peer."""
+        return _quartiles(self.ratios or self.ours)
 
     @property
     def goal(self) -> str:
@@ -61,22 +66,24 @@ class Figure:
 
     @property
     def is_reached(self) -> bool | None:
-        """Whether the medians reach the goal; None where there is none."""
+        """Whether the worse quartile reaches the goal; None without a goal."""
         checks = []
+        lower, _, upper = _quartiles(self.ours)
         if self.ours_at_least is not None:
-            checks.append(statistics.median(self.ours) >= self.ours_at_least)
+            checks.append(lower >= self.ours_at_least)
         if self.ours_at_most is not None:
-            checks.append(statistics.median(self.ours) <= self.ours_at_most)
+            checks.append(upper <= self.ours_at_most)
+        lower, _, upper = self.quartiles()
         if self.at_least is not None:
-            checks.append(self.quartiles()[1] >= self.at_least)
+            checks.append(lower >= self.at_least)
         if self.at_most is not None:
-            checks.append(self.quartiles()[1] <= self.at_most)
+            checks.append(upper <= self.at_most)
         return all(checks) if checks else None
 
     def summary(self) -> str:
-        """One line for who waits for it."""
+        """Return one line for the terminal."""
         lower, median, upper = self.quartiles()
-        unit = "x" if self.theirs else self.unit
+        unit = "x" if self.peer else self.unit
         return f"{self.name}: {median:.3g} {unit} ({lower:.3g} to {upper:.3g}) {self.goal}"
 
 
@@ -84,26 +91,42 @@ class Figure:
 Side = Callable[[], Awaitable[Sequence[float]]]
 
 
-async def alternate(figures: Sequence[Figure], ours: Side, theirs: Side, rounds: int) -> None:
-    """Measure both sides `rounds` times, and note what they gave in the figures."""
+async def alternate(
+    figures: Sequence[Figure], ours: Side, peer: Side, rounds: int, *, warm_up: bool = False
+) -> None:
+    """Measure both sides `rounds` times in turns, and add the results to the figures.
+
+    With `warm_up` each side first runs the same load once without being counted.
+    """
+    if warm_up:
+        print("  warming up with the same load", flush=True)
+        await ours()
+        await peer()
     for number in range(rounds):
-        sides = (("ours", ours), ("theirs", theirs))
+        sides = (("ours", ours), ("peer", peer))
         for name, side in sides if number % 2 == 0 else reversed(sides):
-            _note(figures, name, number, await side())
+            _add(figures, name, number, await side())
             await asyncio.sleep(0.5)
     for figure in figures:
         print(f"  {figure.summary()}", flush=True)
 
 
 async def repeat(figures: Sequence[Figure], ours: Side, rounds: int) -> None:
-    """The same for figures without another side."""
+    """Measure `rounds` times, for figures without a peer."""
     for number in range(rounds):
-        _note(figures, "ours", number, await ours())
+        _add(figures, "ours", number, await ours())
     for figure in figures:
         print(f"  {figure.summary()}", flush=True)
 
 
-def _note(figures: Sequence[Figure], side: str, number: int, values: Sequence[float]) -> None:
+def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    if len(values) < 2:
+        return values[0], values[0], values[0]
+    lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
+    return lower, median, upper
+
+
+def _add(figures: Sequence[Figure], side: str, number: int, values: Sequence[float]) -> None:
     for figure, value in zip(figures, values, strict=True):
         getattr(figure, side).append(value)
     shown = ", ".join(f"{value:,.4g} {figure.unit}" for value, figure in zip(values, figures, strict=True))

@@ -1,9 +1,9 @@
-"""Fills a store directory, by the broker's own store and as fast as it can.
+"""Fill a store directory with the broker's own store, as fast as possible.
 
 python -m benchmarks.filling DIR --messages 1000000 --record-bytes 256 --topics 1 --queues 4 [--set KEY=VALUE]
 
-A process of its own, so that its memory is gone when the measuring begins. Each message has a unique key that
-`unique_key(number)` tells; the directory is left as after a clean stop.
+It runs in a separate process, so that its memory is free before the measurement begins. Each message has the
+unique key `unique_key(number)`. The directory is left as after a clean stop.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _KEY_PREFIX = b"7F0000010001AAAA"
 
 
 def topic_name(number: int) -> str:
-    """The topics are numbered."""
+    """Return the name of topic `number`."""
     return f"{TOPIC_PREFIX}-{number}"
 
 
 def unique_key(number: int) -> bytes:
-    """The unique key of message `number`; 32 characters, as those of clients."""
+    """Return the unique key of message `number`, with 32 characters like the keys of clients."""
     return _KEY_PREFIX + b"%016X" % number
 
 
 def fill_command(
     python: str, root: Path, settings: Mapping[str, str], amounts: Mapping[str, int]
 ) -> Sequence[str]:
-    """The command line of this module."""
+    """Return the command line of this module."""
     words = [python, "-m", "benchmarks.filling", str(root)]
     for name, value in amounts.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
@@ -64,7 +64,7 @@ async def _fill(store: MessageStore, messages: int, record_bytes: int, topics: i
         )
         properties_bytes = len(_properties(0))
         body = b"x" * max(1, record_bytes - template.fixed_bytes - properties_bytes)
-        # Each queue gets its turn, also where there are more of them than full batches.
+        # Every queue gets messages, even if there are more queues than full batches.
         most = max(1, min(_BATCH_BYTES // record_bytes, -(-messages // len(targets))))
         count = min(most, messages - number)
         properties = [_properties(number + each) for each in range(count)]
@@ -77,9 +77,9 @@ async def _fill(store: MessageStore, messages: int, record_bytes: int, topics: i
             born_host=_HOST,
         )
         number += count
-        await asyncio.sleep(0)  # the store flushes, and makes its next file
+        await asyncio.sleep(0)  # the store flushes and prepares its next file
         if number == count:
-            # The index makes its first file now. Until it has one it falls behind, and catches up slowly.
+            # The index creates its first file now. Without a file it lags and then catches up slowly.
             await _index_is_there(store)
     await _index_is_there(store)
     await store.stop()

@@ -1,4 +1,4 @@
-"""5,000 pulls that wait: what they cost while nothing arrives, and how soon they are answered then."""
+"""5,000 held pulls: their CPU time while idle, and their latency when a message arrives."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def _clients(broker: OwnBroker, count: int) -> AsyncIterator[list[RawClien
 
 
 async def _idle_percent(broker: OwnBroker, clients: list[RawClient]) -> float:
-    """Has each client wait for a queue of its own, and measures the broker's CPU for a while."""
+    """Hold one pull per client on a separate queue, and measure the broker's CPU time."""
     for queue_id, client in enumerate(clients):
         offset = await _end_of(client, _EACH_ITS_OWN, queue_id)
         client.send(pull(_EACH_ITS_OWN, queue_id=queue_id, offset=offset, suspend_ms=_HOLD_MS))
@@ -69,7 +69,7 @@ async def _idle_percent(broker: OwnBroker, clients: list[RawClient]) -> float:
 
 
 async def _slowest_wake_up_ms(sender: RawClient, clients: list[RawClient]) -> float:
-    """Sends to some of the queues, one after the other; the others are answered here too, afterwards."""
+    """Send to some of the queues, one after the other; the remaining pulls are answered afterwards."""
     slowest = 0.0
     step = max(1, len(clients) // _WAKE_UPS)
     for queue_id in range(0, len(clients), step):

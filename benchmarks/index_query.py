@@ -1,4 +1,4 @@
-"""Messages by their key, out of a large index: our broker, over a connection."""
+"""Queries by key in a large index of our broker, over a connection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def index_query(bench: StoreBench) -> Sequence[Figure]:
         await start_seconds(broker)
         numbers = random.Random(7).sample(range(messages), min(_QUERIES, messages))
         async with raw_client(broker.port) as client:
-            await _query_all(client, numbers)  # warms
+            await _query_all(client, numbers)  # warm-up
 
             async def ours() -> Sequence[float]:
                 times = await _query_all(client, numbers)
@@ -46,7 +46,7 @@ async def index_query(bench: StoreBench) -> Sequence[Figure]:
 
 
 async def _query_all(client: RawClient, numbers: Sequence[int]) -> list[float]:
-    """The times of the queries, one after the other, in order of length."""
+    """Return the durations of successive queries, sorted."""
     times = []
     for number in numbers:
         asked = _query(number)

@@ -1,4 +1,4 @@
-"""The load program over Apache's Java client, as an object: one call is one measurement."""
+"""The load program with Apache's Java client: one call is one measurement."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.support.processes import Usage
 from tests.support.running import RunningProgram
 from tests.support.toolchain import JavaProgram
 
-# A fixed heap: the client's own collections should not differ from round to round.
+# A fixed heap, so that the client's garbage collection is the same in every round.
 CLIENT_JVM = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
-# Beyond the time that a load takes by itself: start of the JVM, creation of the topic.
+# Time beyond the load itself: start of the JVM, creation of the topic.
 _GRACE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """`values` is the result line of bench.Main; the server's CPU is that of the counted time."""
+    """Result of a measurement: `values` is the result line of bench.Main; CPU is that of the counted time."""
 
     values: dict[str, Any]
     server_cpu_seconds: float | None = None
@@ -37,7 +37,7 @@ class LoadResult:
 
     @property
     def median_micros(self) -> float:
-        """Latency of a request; KeyError for fill and drain, which have none."""
+        """Median latency of a request in µs; KeyError for fill and drain, which have none."""
         return float(self.values["medianMicros"])
 
     @property
@@ -56,7 +56,7 @@ class LoadResult:
 
 
 class LoadClient:
-    """bench.Main against the name server at `namesrv` (anybody's). `home` holds the client's logs."""
+    """Runs bench.Main against the name server at `namesrv`, of any broker. `home` holds the client's logs."""
 
     def __init__(
         self,
@@ -87,9 +87,10 @@ class LoadClient:
         queues: int = 8,
         server: Callable[[], Usage] | None = None,
     ) -> LoadResult:
-        """Synchronous sends. `server` reads the broker's usage: asked when the counting begins and ends.
+        """Send synchronously. `server` reads the broker's usage at the begin and the end of the counted time.
 
-        With `topics` in turn to so many of them, `<topic>-0` and on, of so many `queues` each.
+        With `topics`, the sends rotate over this number of topics, `<topic>-0` and so on, with `queues`
+        queues each.
         """
         options = {"topic": topic, "topics": topics, "queues": queues, "threads": threads, "size": size}
         return await self._timed("sync", options, seconds, warmup_s, server)
@@ -142,7 +143,7 @@ class LoadClient:
         warmup_s: int = 5,
         server: Callable[[], Usage] | None = None,
     ) -> LoadResult:
-        """Messages in transactions, each committed as soon as the broker has it."""
+        """Send messages in transactions, each committed at once."""
         options = {"topic": topic, "threads": threads, "size": size}
         return await self._timed("transactions", options, seconds, warmup_s, server)
 
@@ -156,7 +157,7 @@ class LoadClient:
         warmup_s: int = 40,
         server: Callable[[], Usage] | None = None,
     ) -> LoadResult:
-        """From the call of send until a push consumer's listener has the message, `rate` a second."""
+        """Measure from the due time of a send until a listener has the message. `rate`: sends per s."""
         options = {"topic": topic, "rate": rate, "size": size}
         return await self._timed("latency", options, seconds, warmup_s, server)
 
@@ -172,7 +173,7 @@ class LoadClient:
     ) -> LoadResult:
         """Put exactly `count` messages into the topic.
 
-        With `kinds` they have in turn the tags kind0, kind1 and so on, and the property kind=0, kind=1.
+        With `kinds`, tags and the property kind rotate: kind0 and kind=0, kind1 and kind=1, and so on.
         """
         options = {"topic": topic, "count": count, "size": size, "kinds": kinds}
         return await self._run("fill", options, timeout_s, server)
@@ -192,9 +193,9 @@ class LoadClient:
     ) -> LoadResult:
         """Read `count` messages with a push consumer of a new group.
 
-        With `tags` or `sql` they are those that it wants of the `of` messages in the topic. `pop`: by POP,
-        where the broker has that mode for its groups. `messages_per_second` is of all that are in the topic,
-        from the first message to the last; `values` has it from the start of the consumer too
+        With `tags` or `sql`, these match the filter among the `of` messages in the topic. `pop`: by POP,
+        which must be the broker's mode for the group. `messages_per_second` counts all messages in the
+        topic, from the first to the last one read. `values` also counts from the start of the consumer
         (messagesPerSecondFromStart).
         """
         options: dict[str, object] = {
@@ -214,10 +215,10 @@ class LoadClient:
     async def join(
         self, topic: str, group: str, *, queues: int, joins: int, warm_up_joins: int, timeout_s: float = 300
     ) -> LoadResult:
-        """A second push consumer joins a group on a topic with traffic and leaves it, `joins` times.
+        """Let a second push consumer join a group on a topic with traffic and leave it, `joins` times.
 
-        `values` has the medians of how long that took until it got a message (firstMillis), and until it had
-        got one of each queue of its half (allMillis).
+        `values` has the median times until its first message (firstMillis), and until it had a message of
+        each queue of its half (allMillis).
         """
         options: dict[str, object] = {
             "topic": topic,
@@ -240,10 +241,10 @@ class LoadClient:
         seconds: int,
         warmup_s: int,
     ) -> LoadResult:
-        """Sends at a rate; `fault` happens after the warm-up. A body begins with its number and a colon.
+        """Send at a rate; `fault` happens after the warm-up. A body begins with its number and a colon.
 
-        `values` has how many were `sent`, which of them `failed`, and the medians of the latency: of the
-        second half of the warm-up (medianMillisBefore) and of each second since the fault (medianMillis).
+        `values` has the number of `sent` messages, the `failed` ones, and median latencies: of the second
+        half of the warm-up (medianMillisBefore) and of each second since the fault (medianMillis).
         """
         options: dict[str, object] = {
             "topic": topic,

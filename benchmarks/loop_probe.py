@@ -1,10 +1,10 @@
-"""`rmq-broker` with a probe in its loop: how long the loop was away when the log went over to its next file.
+"""`rmq-broker` with a probe in its event loop, which measures pauses at a roll-over of the log.
 
 python -m benchmarks.loop_probe RESULT.json BROKER-OPTIONS...
 
-The probe looks at the clock every half millisecond; what is late is a pause. The time that the thread was
-ready and had no core is taken out: a machine that is shared with the load has too few of them. The probe is
-no part of the broker, it is put around it; the file is written when the broker stops.
+The probe checks the clock every half millisecond; a late check is a pause. Time in which the thread was
+runnable without a core is subtracted, because the load shares the machine. The probe wraps the broker and
+is no part of it. It writes the file when the broker stops.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rmq_broker.broker import Broker
 from rmq_broker.store.api import CommitLog
 
 _TICK_SECONDS = 0.0005
-# Ticks before and after a roll-over that count as belonging to it.
+# Ticks before and after a roll-over that belong to it.
 _AROUND = 20
 
 
 class LoopProbe:
-    """Ticks in the running loop, and keeps the pauses at roll-overs and the longest besides; in seconds."""
+    """Ticks in the running loop; records pauses at roll-overs, and the longest other pause, in seconds."""
 
     def __init__(self, commit_log: CommitLog, file_bytes: int) -> None:
         self._log = commit_log
@@ -48,7 +48,7 @@ class LoopProbe:
         return self._log.max_offset // self._file_bytes
 
     def _waited_for_core(self) -> float:
-        """How long this thread has been ready without running, since it began."""
+        """Return the seconds in which this thread was runnable without running, since its start."""
         return int(os.pread(self._schedstat, 100, 0).split()[1]) / 1e9
 
     def _tick(self) -> None:
@@ -74,7 +74,7 @@ class LoopProbe:
             self._recent.append(pause)
 
     def write(self, path: Path) -> None:
-        """The pauses in seconds."""
+        """Return the pauses in seconds."""
         path.write_text(json.dumps({"at_roll_over": self._at_roll, "longest_elsewhere": self._elsewhere}))
 
 
@@ -96,7 +96,7 @@ def main() -> int:
             probe.write(result)
         await stop(broker)
 
-    # mypy is right that methods are not to be replaced; here it is the purpose.
+    # mypy refuses replaced methods with reason; here the replacement is the purpose.
     setattr(Broker, "start", start_with_probe)  # noqa: B010
     setattr(Broker, "stop", stop_with_probe)  # noqa: B010
     return broker_main.main()

@@ -58,7 +58,7 @@ async def many_queues(bench: StoreBench) -> Sequence[Figure]:
 
 
 class _LimitedBroker(OwnBroker):
-    """Our broker, which may not have more descriptors than that, whatever it tries."""
+    """Our broker with a hard limit of file descriptors."""
 
     def _command(self) -> Sequence[str]:
         return ["prlimit", f"--nofile={_DESCRIPTORS}:{_DESCRIPTORS}", *super()._command()]

@@ -1,10 +1,10 @@
-"""What a route look-up costs, and how long it takes while brokers register 10,000 topics each.
+"""Cost of a route look-up, and its latency while brokers register 10,000 topics each.
 
-`python -m benchmarks.namesrv_routes` starts `rmq-namesrv`, has 8 brokers register, measures, and prints a
-table; it takes about half a minute. Brokers register from a process of their own, so that their work does
-not show in the look-ups' times: with the name server and the look-ups that makes three for 2 cores, so times
-are those of a loaded machine. To hold: less than 50 µs of the server's processor time for a look-up, and a
-p99 of less than 5 ms during registrations.
+`python -m benchmarks.namesrv_routes` starts `rmq-namesrv`, lets 8 brokers register, measures, and prints a
+table in about half a minute. Brokers register from a separate process, so that their work does not count in
+the look-ups. With the name server, three processes share 2 cores, so the times are those of a loaded
+machine. Goals: less than 50 µs of the server's CPU time per look-up, and a p99 of less than 5 ms during
+registrations.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PAUSE_SECONDS: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table; times in seconds."""
+    """One row of the table; times in seconds."""
 
     name: str
     look_ups: int
@@ -47,7 +47,7 @@ class Row:
     registrations: int | None = None
 
     def line(self) -> str:
-        """The line."""
+        """Return the row."""
         ordered = sorted(self.times)
         p50, p99 = (ordered[int(len(ordered) * part)] for part in (0.5, 0.99))
         cells = [
@@ -134,7 +134,7 @@ async def one_by_one(
     serialization: Serialization = Serialization.JSON,
     pause_seconds: float = 0.0,
 ) -> list[float]:
-    """Look up topics one after the other; how long each took."""
+    """Look up topics one after the other; return their durations."""
     choice = random.Random(1)
     times: list[float] = []
     clock = time.perf_counter
@@ -147,7 +147,7 @@ async def one_by_one(
 
 
 async def at_once(connection: Connection, topics: Sequence[str], seconds: float, number: int) -> list[float]:
-    """Look up topics, so many under way at all times."""
+    """Look up topics with a constant number of requests in flight."""
     parts = await asyncio.gather(*(one_by_one(connection, topics, seconds) for _ in range(number)))
     return [each for part in parts for each in part]
 
@@ -165,23 +165,23 @@ async def _look_up(connection: Connection, topic: str, serialization: Serializat
 
 
 class Registrars:
-    """The brokers, in a process of their own."""
+    """The brokers, in a separate process."""
 
     def __init__(self, address: str, topics: int, brokers: int) -> None:
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_run_brokers, args=(theirs, address, topics, brokers))
+        self._pipe, peer = context.Pipe()
+        self._process = context.Process(target=_run_brokers, args=(peer, address, topics, brokers))
         self._process.start()
 
     async def once(self) -> float:
-        """Have all brokers register once; how long that took."""
+        """Let all brokers register once; return the duration."""
         _, times = await self.begin("topics", 0.0)
         return max(times)
 
     def begin(
         self, mode: str, seconds: float, period_seconds: float = 0.0
     ) -> Awaitable[tuple[int, list[float]]]:
-        """Have all brokers register again and again for a while; how often they did, and the times."""
+        """Let all brokers register repeatedly for a while; return their number and durations."""
         self._pipe.send((mode, seconds, period_seconds))
         return asyncio.to_thread(self._pipe.recv)
 
@@ -209,7 +209,7 @@ async def _brokers(pipe: Pipe, address: str, topics: int, brokers: int) -> None:
 
 
 class Broker:
-    """Registers its topics; two bodies, in which every topic differs, are made beforehand."""
+    """Registers its topics, with two prepared bodies in which every topic differs."""
 
     def __init__(self, address: str, number: int, topics: int) -> None:
         self.client = RemotingClient()
@@ -232,7 +232,7 @@ class Broker:
         await self.client.connect(self._address)
 
     async def register_for(self, mode: str, seconds: float, period_seconds: float) -> list[float]:
-        """Register again and again, at least once; how long each registration took."""
+        """Register repeatedly, at least once; return the durations."""
         times: list[float] = []
         end = time.perf_counter() + seconds
         if period_seconds:
@@ -263,7 +263,7 @@ class Broker:
 
 
 def _body(topics: int, queues: int) -> bytes:
-    """As Apache's broker writes it."""
+    """Return the body in the form of Apache's broker."""
     table = {
         f"topic-{number}": {
             "attributes": {"+message.type": "NORMAL"} if number % 2 else {},

@@ -1,4 +1,4 @@
-"""Our name server and broker, as processes, in the shape of `benchmarks.peer`."""
+"""Our name server and broker as processes, of this checkout or of another one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from tests.support.probe import cluster_info, has_broker
 from tests.support.processes import ServerProcess, Usage
 
 _BIN = Path(sys.executable).parent
+_SOURCES = ("remoting", "namesrv", "broker", "client")
 _READY_WITHIN_SECONDS = 30.0
 _POLL_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class OurServers:
-    """The running servers, and how long the broker took from its start to its ready line."""
+    """The running servers, and the seconds from the broker's exec to its ready line."""
 
     namesrv_address: str
     namesrv: ServerProcess
@@ -32,27 +33,32 @@ class OurServers:
     broker_start_seconds: float
 
     def usage(self) -> Usage:
-        """What the broker has used so far."""
+        """Return CPU time and memory of the broker so far."""
         return self.broker.usage()
 
 
 @asynccontextmanager
-async def our_servers(settings: Mapping[str, str] | None = None) -> AsyncIterator[OurServers]:
-    """A name server and a broker with an empty store; their files go when the block ends."""
+async def our_servers(
+    settings: Mapping[str, str] | None = None, checkout: Path | None = None
+) -> AsyncIterator[OurServers]:
+    """Run a name server and a broker with an empty store, in a temporary folder.
+
+    `checkout` is the folder of another checkout of this project whose code runs instead.
+    """
     home = Path(tempfile.mkdtemp(prefix="rmq-bench-"))
     running: list[ServerProcess] = []
     port, broker_port = free_port(), free_broker_port()
     address = f"127.0.0.1:{port}"
     no_metrics = ("--set", "metricsPromExporterPort=0")
     try:
-        namesrv = _start(home, "rmq-namesrv", "--port", str(port), *no_metrics, *_kv(home))
+        namesrv = _start(home, checkout, "rmq-namesrv", "--port", str(port), *no_metrics, *_kv(home))
         running.append(namesrv)
         await _until_answers(address)
         began = time.monotonic()
         all_settings = {"listenPort": broker_port, "brokerIP1": "127.0.0.1", **(settings or {})}
         options = [word for name, value in all_settings.items() for word in ("--set", f"{name}={value}")]
         store = ("--store", str(home / "store"))
-        broker = _start(home, "rmq-broker", "-n", address, *store, *options, *no_metrics)
+        broker = _start(home, checkout, "rmq-broker", "-n", address, *store, *options, *no_metrics)
         running.append(broker)
         seconds = await _ready_seconds(broker, began)
         if not await has_broker(address, f"127.0.0.1:{broker_port}"):
@@ -68,8 +74,10 @@ def _kv(home: Path) -> Sequence[str]:
     return ("--set", f"kvConfigPath={home / 'kvConfig.json'}")
 
 
-def _start(home: Path, name: str, *options: str) -> ServerProcess:
+def _start(home: Path, checkout: Path | None, name: str, *options: str) -> ServerProcess:
     environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
+    if checkout is not None:
+        environment["PYTHONPATH"] = os.pathsep.join(str(checkout / folder) for folder in _SOURCES)
     return ServerProcess([str(_BIN / name), *options], log_path=home / f"{name}.log", environment=environment)
 
 

@@ -1,4 +1,4 @@
-"""Apache's own name server and broker as the other side of comparisons.
+"""Apache's own name server and broker as the peer of comparisons.
 
 `python -m benchmarks.peer sync --seconds 10` runs one load against them and prints the result.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks.load import LoadClient, LoadResult
 from tests.support import toolchain
 from tests.support.apache import ApacheBroker, ApacheNamesrv
+from tests.support.processes import Usage
 from tests.support.toolchain import JavaProgram
 
 # As runbroker.sh and runserver.sh of Apache RocketMQ 5.3.3, but for the heap (8 GiB there: too much beside a
@@ -43,15 +44,30 @@ class ApachePeer:
     broker: ApacheBroker
     broker_start_seconds: float
 
+    @property
+    def namesrv_address(self) -> str:
+        """Address of the name server, HOST:PORT."""
+        return self.namesrv.address
+
+    def usage(self) -> Usage:
+        """Return CPU time and memory of the broker so far."""
+        return self.broker.usage()
+
 
 @asynccontextmanager
 async def apache_peer(
-    program: JavaProgram | None = None, settings: dict[str, str] | None = None
+    program: JavaProgram | None = None, settings: dict[str, str] | None = None, header: str = "JSON"
 ) -> AsyncIterator[ApachePeer]:
-    """Apache's servers, set up as its own scripts do; their files go when the block ends."""
+    """Run Apache's servers as its own scripts do, with temporary folders.
+
+    `header` is the serialization of their responses, JSON or ROCKETMQ. Apache's servers do not answer in the
+    serialization of the request: with the default, JSON, a client that sends binary headers decodes JSON.
+    """
     program = program or toolchain.apache_servers()
-    async with ApacheNamesrv(program, jvm_options=NAMESRV_JVM) as namesrv:
-        broker = ApacheBroker(program, namesrv.address, settings=settings, jvm_options=BROKER_JVM)
+    answers = f"-Drocketmq.serialize.type={header}"
+    async with ApacheNamesrv(program, jvm_options=(*NAMESRV_JVM, answers)) as namesrv:
+        jvm_options = (*BROKER_JVM, answers)
+        broker = ApacheBroker(program, namesrv.address, settings=settings, jvm_options=jvm_options)
         try:
             yield ApachePeer(namesrv, broker, await broker.start())
         finally:
@@ -60,7 +76,7 @@ async def apache_peer(
 
 async def measure(load: str, seconds: int, warmup_s: int, count: int, header: str) -> LoadResult:
     """One load against Apache's servers, started for it."""
-    async with apache_peer() as peer:
+    async with apache_peer(header=header) as peer:
         with tempfile.TemporaryDirectory() as home:
             client = LoadClient(toolchain.bench_client(), peer.namesrv.address, Path(home), header=header)
             if load in {"fill", "drain"}:

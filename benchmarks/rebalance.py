@@ -1,9 +1,9 @@
-"""A member joins a consumer group: how long until it consumes. Our SDK's, and beside it Apache's Java client.
+"""Time until a new member of a consumer group consumes: our SDK, compared with Apache's Java client.
 
-python -m benchmarks.rebalance 127.0.0.1:9876 Topic group     what one process of ours does
+python -m benchmarks.rebalance 127.0.0.1:9876 Topic group     the measurement of one process with our SDK
 
-A consumer has all queues of a topic, to which messages are sent all the time. A second one joins its group,
-in the same process, and leaves it again, several times.
+A consumer has all queues of a topic with constant traffic. A second consumer in the same process joins its
+group and leaves it again, several times.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TOPIC = "Rebalanced"
 _QUEUES = 8
 _JOINS = 5
 _WARM_UP_JOINS = 2
-# A message for each queue: what is measured is told in steps of this.
+# One message per queue in this interval, which is the resolution of the measurement.
 _SEND_EVERY_SECONDS = 0.01
 _TIMEOUT_SECONDS = 60.0
 
 
 async def rebalance(bench: Bench) -> Sequence[Figure]:
-    """A second member joins a group on 8 queues, on our broker: our SDK's beside Java's client."""
-    what = f"our SDK, and Java's client: a member joins a group on {_QUEUES} queues of our broker"
+    """A second member joins a group on 8 queues of our broker: our SDK, compared with the Java client."""
+    what = f"our SDK (peer: Java client): a member joins a group on {_QUEUES} queues of our broker"
     figures = [
         Figure(f"{what}; until it consumes", "ms", at_most=1.0),
         Figure(f"{what}; until it consumes from all {_QUEUES // 2} queues of its share", "ms", at_most=1.0),
@@ -45,7 +45,7 @@ async def rebalance(bench: Bench) -> Sequence[Figure]:
     async def ours() -> Sequence[float]:
         return await _in_a_process(address, f"joined-{uuid.uuid4().hex[:8]}")
 
-    async def theirs() -> Sequence[float]:
+    async def peer() -> Sequence[float]:
         group = f"joined-{uuid.uuid4().hex[:8]}"
         result = await bench.client("ours").join(
             _TOPIC, group, queues=_QUEUES, joins=_JOINS, warm_up_joins=_WARM_UP_JOINS
@@ -55,13 +55,13 @@ async def rebalance(bench: Bench) -> Sequence[Figure]:
     async with Admin(address) as admin:
         await admin.create_topic(_TOPIC, queues=_QUEUES)
     async with _sending(address):
-        await alternate(figures, ours, theirs, bench.rounds)
+        await alternate(figures, ours, peer, bench.rounds)
     return figures
 
 
 @asynccontextmanager
 async def _sending(namesrv: str) -> AsyncIterator[None]:
-    """Sends to all queues, all the time."""
+    """Send to all queues while the block runs."""
     async with Admin(namesrv) as admin:
         queues = (await admin.topic_route(_TOPIC)).write_queues
     async with Producer(namesrv, group="rebalance") as producer:
@@ -94,7 +94,7 @@ async def _in_a_process(namesrv: str, group: str) -> Sequence[float]:
 
 
 class _Member:
-    """A consumer, and when it has first got a message of each queue."""
+    """A consumer, and the times of the first message of each queue."""
 
     def __init__(self, namesrv: str, topic: str, group: str, name: str) -> None:
         self._began = 0.0
@@ -120,7 +120,7 @@ class _Member:
         self._seconds.clear()
 
     async def until_queues(self, count: int) -> tuple[float, float]:
-        """Wait for messages of so many queues: after how many ms the first came, and that of the last one."""
+        """Wait for messages of `count` queues; return the times of the first and the last of them, in ms."""
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             while len(self._seconds) < count:
                 self._news.clear()
@@ -134,7 +134,7 @@ class _Member:
 
 
 async def _join(namesrv: str, topic: str, group: str) -> tuple[float, float]:
-    """Medians of the joins that count, in ms."""
+    """Return the medians of the counted joins, in ms."""
     joins: list[tuple[float, float]] = []
     standing = _Member(namesrv, topic, group, "standing")
     await standing.start()

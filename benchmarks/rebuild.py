@@ -1,4 +1,4 @@
-"""All queues and the index built again from the log: ours beside Apache's, on copies of one log."""
+"""Rebuild of all queues and the index from the log: ours and Apache's broker, on copies of one log."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ async def rebuild(bench: StoreBench) -> Sequence[Figure]:
     bench.needs_disk(3 * size + 2 * GIBIBYTE)
     folder = bench.folder("rebuild")
     await fill(folder / "ours" / "store", {}, messages=messages, record_bytes=_RECORD_BYTES, queues=_QUEUES)
-    shutil.copytree(folder / "ours" / "store", folder / "theirs" / "store")
+    shutil.copytree(folder / "ours" / "store", folder / "peer" / "store")
     what = f"queues and index from a log of {size / GIBIBYTE:.3g} GiB, messages of 256 B"
     figures = [Figure(f"{what}: by a start", "s", at_most=4)]
-    async with OwnNamesrv() as ours_at, OwnNamesrv() as theirs_at:
+    async with OwnNamesrv() as ours_at, OwnNamesrv() as peer_at:
         ours = own_broker(ours_at.address, folder / "ours")
-        theirs = apache_broker(theirs_at.address, folder / "theirs")
+        peer = apache_broker(peer_at.address, folder / "peer")
         try:
-            await alternate(figures, _start(ours, messages), _start(theirs, messages), bench.rounds)
+            await alternate(figures, _start(ours, messages), _start(peer, messages), bench.rounds)
             if importlib.util.find_spec("rmq_broker.store_tool.main") is not None:
                 repaired = Figure(f"{what}: by `rmq-store repair`", "s", at_most=4)
                 figures.append(repaired)
-                await alternate([repaired], _repair(ours.store_path), _start(theirs, messages), bench.rounds)
+                await alternate([repaired], _repair(ours.store_path), _start(peer, messages), bench.rounds)
         finally:
             ours.close()
-            theirs.close()
+            peer.close()
     return figures
 
 
@@ -66,7 +66,7 @@ def _start(broker: OwnBroker | ApacheBroker, messages: int) -> Side:
         _remove_all_but_the_log(broker.store_path)
         began = time.monotonic()
         await start_seconds(broker)
-        # The index may be built on in the background; messages are found in the order of the log.
+        # The index may still be built in the background; messages are found in the order of the log.
         while not await has_message(broker.port, topic_name(0), messages - 1):
             if time.monotonic() - began > _INDEX_SECONDS:
                 raise TimeoutError(f"the index was not built within {_INDEX_SECONDS:g} s")
@@ -97,7 +97,7 @@ def _remove_all_but_the_log(root: Path) -> None:
         shutil.rmtree(root / name, ignore_errors=True)
     for path in (root / "abort", root / "rmq_checkpoint"):
         path.unlink(missing_ok=True)
-    os.sync()  # what was removed should not be written out while the time is taken
+    os.sync()  # write-back of removed files must not overlap the measurement
 
 
 async def _check(broker: OwnBroker | ApacheBroker, messages: int) -> None:

@@ -1,4 +1,4 @@
-"""Ready again after `kill -9` under load with a large log: ours beside Apache's, each on its directory."""
+"""Start after `kill -9` under load with a large log: ours and Apache's broker, each on its own directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOG_BYTES = 10 * GIBIBYTE
 _RECORD_BYTES = 4096
 _TOPIC = "Killed"
 _LOAD_BYTES = 1024
-# A load that is cut with the broker.
+# A load that ends with the killed broker.
 _ENDLESS_SECONDS = 3600
 
 
@@ -40,7 +40,7 @@ async def recovery(bench: StoreBench) -> Sequence[Figure]:
         ours_at_most=2.0,
         must=True,
     )
-    for side in ("ours", "theirs"):
+    for side in ("ours", "peer"):
         await fill(
             folder / side / "store",
             {},
@@ -49,28 +49,28 @@ async def recovery(bench: StoreBench) -> Sequence[Figure]:
             topics=4,
             queues=8,
         )
-    async with OwnNamesrv() as ours_at, OwnNamesrv() as theirs_at:
+    async with OwnNamesrv() as ours_at, OwnNamesrv() as peer_at:
         ours = own_broker(ours_at.address, folder / "ours")
-        theirs = apache_broker(theirs_at.address, folder / "theirs")
+        peer = apache_broker(peer_at.address, folder / "peer")
         try:
-            for broker in (ours, theirs):
+            for broker in (ours, peer):
                 await start_seconds(broker)
             await alternate(
                 [figure],
                 _side(ours, load_client(folder / "client-ours", ours_at.address), bench.seconds),
-                _side(theirs, load_client(folder / "client-theirs", theirs_at.address), bench.seconds),
+                _side(peer, load_client(folder / "client-peer", peer_at.address), bench.seconds),
                 bench.rounds,
             )
         finally:
             ours.close()
-            theirs.close()
+            peer.close()
     return [figure]
 
 
 def _side(broker: OwnBroker | ApacheBroker, client: LoadClient, load_seconds: int) -> Side:
     async def side() -> Sequence[float]:
         load = asyncio.create_task(client.sync(_TOPIC, size=_LOAD_BYTES, seconds=_ENDLESS_SECONDS))
-        # The start of the client, and as long again as one is measured.
+        # Start of the client, plus one measured period.
         await asyncio.sleep(2 + load_seconds)
         if load.done():
             raise RuntimeError(f"the load ended by itself: {load.exception() or load.result().values}")

@@ -1,18 +1,24 @@
-"""The table of a comparison, as it stands in docs/performance.md."""
+"""The tables of comparisons, as they stand in docs/performance.md."""
 
 from __future__ import annotations
 
 import os
 import platform
 import statistics
+import subprocess
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
-from benchmarks.comparison import Figure
+from benchmarks.comparison import FEWEST_PAIRS, Figure
 
-# Where the tables stand in the file: begin and end of each.
+APACHE: Final = "Apache 5.3.3"
+_ROOT: Final = Path(__file__).resolve().parents[1]
+
+# The begin and end marks of each table in the file.
 BROKER_MARKS = ("<!-- table: written by `make bench` -->", "<!-- end of the table -->")
 CONSUMING_MARKS = (
     "<!-- table of consuming: written by `make bench` -->",
@@ -23,7 +29,7 @@ STORE_MARKS = ("<!-- table of the store: written by `make bench` -->", "<!-- end
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was measured for one table, and how."""
+    """The measurements of one table, and their conditions. `peer` is the name of the other broker."""
 
     figures: Sequence[Figure]
     marks: tuple[str, str]
@@ -31,33 +37,36 @@ class Report:
     seconds: int
     warm_up_seconds: int
     took_seconds: float
+    peer: str = APACHE
 
     def table(self) -> str:
-        """The table in Markdown."""
+        """Return the table in Markdown."""
         lines = [
-            "| work | ours (median) | Apache 5.3.3 (median) | ratio (quartiles) | to reach | reached |",
-            "|---|---|---|---|---|---|",
+            f"| work | ours, median | {self.peer}, median | ratio (quartiles) | pairs | goal | reached |",
+            "|---|---|---|---|---|---|---|",
         ]
         lines += [table_line(figure) for figure in self.figures]
         return "\n".join(lines)
 
     def conditions(self) -> str:
-        """How and on what it was measured."""
+        """Return a paragraph on machine, Python build, commit and procedure."""
         return (
-            f"Measured on {datetime.now(UTC):%Y-%m-%d}: {os.cpu_count()} cores ({processor()}), Python "
-            f"{platform.python_version()}, brokers and client on one machine, {self.rounds} alternating "
-            f"rounds of {self.seconds} s after {self.warm_up_seconds} s of warming up each broker; it took "
-            f"{self.took_seconds / 60:.0f} minutes."
+            f"Measured on {datetime.now(UTC):%Y-%m-%d} at commit {commit()}: {os.cpu_count()} cores "
+            f"({processor()}), {python_build()}, brokers and client on one machine, {self.rounds} "
+            f"alternating pairs of {self.seconds} s. Each broker was warmed up for {self.warm_up_seconds} s, "
+            "and before each row by one uncounted round of the same load. "
+            f"The table took {self.took_seconds / 60:.0f} minutes. "
+            "A row reaches its goal if the worse quartile does."
         )
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Put the table between its marks; the rest of the file stays."""
+    """Write the table between its marks; the rest of the file stays."""
     write_between(path, report.marks, f"{report.conditions()}\n\n{report.table()}")
 
 
 def write_between(path: Path, marks: tuple[str, str], content: str) -> None:
-    """Put a text between two marks of a file (at the end, where there are none); the rest stays."""
+    """Write a text between two marks of a file, or at its end if it has none; the rest stays."""
     begin, end = marks
     text = path.read_text() if path.exists() else "# Performance\n"
     if begin not in text:
@@ -68,16 +77,18 @@ def write_between(path: Path, marks: tuple[str, str], content: str) -> None:
 
 
 def table_line(figure: Figure) -> str:
-    """One figure as a line of a table: work, ours, theirs, ratio, goal, whether it is reached."""
+    """Return one row: work, ours, peer, ratio, pairs, goal, whether the goal is reached."""
     lower, median, upper = figure.quartiles()
     reached = {True: "yes", False: "**no**", None: ""}[figure.is_reached]
-    ours, theirs, ratio = f"{_number(statistics.median(figure.ours))} {figure.unit}", "", ""
-    if figure.theirs:
-        theirs = f"{_number(statistics.median(figure.theirs))} {figure.unit}"
+    if reached and figure.pairs < FEWEST_PAIRS:
+        reached += f" (fewer than {FEWEST_PAIRS} pairs)"
+    ours, peer, ratio = f"{_number(statistics.median(figure.ours))} {figure.unit}", "", ""
+    if figure.peer:
+        peer = f"{_number(statistics.median(figure.peer))} {figure.unit}"
         ratio = f"{median:.2f} ({lower:.2f}–{upper:.2f})"
     else:
         ours += f" ({_number(lower)}–{_number(upper)})"
-    return f"| {figure.name} | {ours} | {theirs} | {ratio} | {figure.goal} | {reached} |"
+    return f"| {figure.name} | {ours} | {peer} | {ratio} | {figure.pairs} | {figure.goal} | {reached} |"
 
 
 def _number(value: float) -> str:
@@ -85,8 +96,32 @@ def _number(value: float) -> str:
 
 
 def processor() -> str:
-    """The name of this machine's processor."""
+    """Return the name of this machine's processor."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
+
+
+def python_build() -> str:
+    """Return version and optimizations of this Python: profile-guided (PGO) and link-time (LTO)."""
+    options = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    found = [
+        name
+        for name, option in (("PGO", "--enable-optimizations"), ("LTO", "--with-lto"))
+        if option in options
+    ]
+    return f"Python {platform.python_version()} ({' and '.join(found) or 'built without PGO and LTO'})"
+
+
+def commit(root: Path = _ROOT) -> str:
+    """Return the commit of a checkout; `+` marks uncommitted changes."""
+    hashed = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True, check=False
+    )
+    if hashed.returncode:
+        return "unknown"
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "-uno"], cwd=root, capture_output=True, text=True, check=True
+    )
+    return hashed.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -1,4 +1,4 @@
-"""How long the broker's loop pauses when the log goes over to its next file, under load."""
+"""Pauses of the broker's loop at a roll-over of the log, under load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from benchmarks.comparison import Figure, repeat
 from benchmarks.store_bench import GIBIBYTE, MEBIBYTE, StoreBench, load_client, without_errors
 from tests.support.own_servers import OwnBroker, OwnNamesrv
 
-# Small enough for several a second and large enough to take as long to make as they do at 1 GiB.
+# Small enough for several roll-overs per second; large enough that creating a file takes as long as with 1
+# GiB.
 _FILE_BYTES = 64 * MEBIBYTE
 _SMALLEST_FILE_BYTES = 8 * MEBIBYTE
 _TOPIC = "Rolling"
@@ -56,7 +57,7 @@ class _ProbedBroker(OwnBroker):
 
     @property
     def result_path(self) -> Path:
-        """Where the pauses are written at its stop."""
+        """File with the pauses, written at the stop."""
         return self.home / "pauses.json"
 
     def _command(self) -> Sequence[str]:

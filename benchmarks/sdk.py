@@ -1,4 +1,4 @@
-"""Load through our SDK, from a process of its own.
+"""Load with our SDK, in a separate process.
 
 python -m benchmarks.sdk 127.0.0.1:9876 Topic --seconds 10 [--batching] [--trace]
 """
@@ -27,7 +27,7 @@ async def sdk_sends(
     batching: bool = False,
     trace: bool = False,
 ) -> float:
-    """Messages per second, sent synchronously by that many tasks (2,000 with automatic batching)."""
+    """Return messages per second, sent synchronously by `tasks` tasks (2,000 with automatic batching)."""
     words = [namesrv, topic, "--seconds", str(seconds), "--tasks", str(tasks)]
     words += ["--batching"] * batching + ["--trace"] * trace
     process = await asyncio.create_subprocess_exec(

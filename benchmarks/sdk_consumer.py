@@ -1,8 +1,8 @@
-"""Draining a topic with our SDK's push consumer, from a process of its own.
+"""Drain of a topic with our SDK's push consumer, in a separate process.
 
-python -m benchmarks.sdk_consumer                                   servers of its own, one message a call
+python -m benchmarks.sdk_consumer                                   with its own servers, one message per call
 python -m benchmarks.sdk_consumer --batch 32 [--orderly] [--threads]
-python -m benchmarks.sdk_consumer --profile /tmp/consumer.prof      where the time goes, to read with pstats
+python -m benchmarks.sdk_consumer --profile /tmp/consumer.prof      a profile for pstats
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FILL_TASKS = 4000
 
 
 async def fill(namesrv: str, count: int) -> None:
-    """Messages of 128 bytes."""
+    """Fill the topic with messages of 128 bytes."""
     async with Admin(namesrv) as admin:
         await admin.create_topic(_TOPIC, queues=_QUEUES)
     left = count
@@ -53,7 +53,7 @@ async def fill(namesrv: str, count: int) -> None:
 
 
 class _Drain:
-    """Counts what comes; the clock starts with the first message."""
+    """Counts received messages; the clock starts with the first one."""
 
     def __init__(self, count: int) -> None:
         self.done = asyncio.Event()
@@ -82,7 +82,7 @@ class _Drain:
 
 
 async def drain(namesrv: str, count: int, *, batch: int, orderly: bool, threads: bool) -> float:
-    """Messages per second. Prints what it took of the processor, too."""
+    """Return messages per second, and print the CPU time."""
     drained = _Drain(count)
     cpu_before = time.process_time()
     async with PushConsumer(
@@ -132,7 +132,7 @@ def main() -> None:
 
 
 def _profile_all_threads(profiles: list[cProfile.Profile]) -> None:
-    """The main thread, and every thread when it starts."""
+    """Profile the main thread and every thread that starts."""
 
     def begin(*_: object) -> None:
         profile = cProfile.Profile()

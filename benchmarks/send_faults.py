@@ -1,9 +1,9 @@
-"""Sends while one of three brokers stops, freezes or becomes slow: what fails, what is lost, what it costs.
+"""Sends while one of three brokers stops, freezes or becomes slow: failures, losses, duplicates, latency.
 
 python -m benchmarks.send_faults frozen [--rate 2000] [--seconds 20] [--tolerance off|v5|classic]
 
-First our SDK, then Apache's Java client 5.3.3 with the same brokers: synchronous sends, and its own fault
-tolerance (v5), unless that is off.
+First our SDK, then Apache's Java client 5.3.3 with the same brokers: synchronous sends with its own fault
+tolerance (v5), unless it is off.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TOLERANCES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of the sends, and the medians of how long they took: before the fault, and since."""
+    """Results of the sends, and median latencies before and after the fault."""
 
     sent: int
     errors: Sequence[str]

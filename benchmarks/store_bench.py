@@ -1,4 +1,4 @@
-"""What the rows about the store share: sizes, folders, brokers on a directory, questions to them."""
+"""Common parts of the store's rows: sizes, folders, brokers on a directory, queries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class StoreBench:
-    """How much is to be measured. `scale`: of the sizes of logs, indexes and queues; the goals are for 1."""
+    """Amounts of a measurement. `scale` multiplies the sizes of logs, indexes and queues; goals are for 1."""
 
     home: Path
     rounds: int
@@ -40,23 +40,23 @@ class StoreBench:
     scale: float = 1.0
 
     def scaled(self, amount: int) -> int:
-        """So much of an amount; 1 at least."""
+        """Return an amount multiplied by `scale`, at least 1."""
         return max(1, int(amount * self.scale))
 
     def folder(self, *names: str) -> Path:
-        """An empty folder, with room for nothing yet."""
+        """Return a new empty folder."""
         path = self.home.joinpath(*names)
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
         return path
 
     def needs_disk(self, size_bytes: int) -> None:
-        """RuntimeError where the disk has not that much left, and a tenth of itself besides."""
+        """Raise RuntimeError unless the disk has this much space and another tenth of its size free."""
         disk = shutil.disk_usage(self.home)
         if disk.free - disk.total // 10 < size_bytes:
             raise RuntimeError(
-                f"{size_bytes / GIBIBYTE:.1f} GiB and a tenth of the disk have to be free in {self.home}, "
-                f"there are {disk.free / GIBIBYTE:.1f} GiB: set TMPDIR to a larger disk, or --scale below 1"
+                f"{size_bytes / GIBIBYTE:.1f} GiB and a tenth of the disk must be free in {self.home}, but "
+                f"only {disk.free / GIBIBYTE:.1f} GiB are: set TMPDIR to a larger disk, or --scale below 1"
             )
 
 
@@ -64,7 +64,7 @@ StoreLoad = Callable[[StoreBench], Awaitable[Sequence[Figure]]]
 
 
 async def fill(root: Path, settings: Mapping[str, str], **amounts: int) -> None:
-    """Fill a store directory by a process of its own; the amounts are those of `benchmarks.filling`."""
+    """Fill a store directory in a separate process; the amounts are those of `benchmarks.filling`."""
     print(f"  filling {root}: {amounts}", flush=True)
     finished = await run_command(
         fill_command(sys.executable, root, settings, amounts), timeout_s=_FILL_SECONDS
@@ -74,19 +74,19 @@ async def fill(root: Path, settings: Mapping[str, str], **amounts: int) -> None:
 
 
 def own_broker(namesrv_address: str, home: Path, settings: Mapping[str, str] | None = None) -> OwnBroker:
-    """Our broker on a folder; not started."""
+    """Return our broker on a folder, not started."""
     return OwnBroker(namesrv_address, broker_name="ours", cluster="Ours", home=home, settings=settings)
 
 
 def apache_broker(
     namesrv_address: str, home: Path, settings: Mapping[str, str] | None = None
 ) -> ApacheBroker:
-    """Apache's broker on a folder, with the heap of the other comparisons; not started."""
+    """Return Apache's broker on a folder, with the heap of the other comparisons, not started."""
     return ApacheBroker(
         toolchain.apache_servers(),
         namesrv_address,
-        broker_name="theirs",
-        cluster="Theirs",
+        broker_name="peer",
+        cluster="Peer",
         home=home,
         settings=settings,
         jvm_options=BROKER_JVM,
@@ -94,19 +94,19 @@ def apache_broker(
 
 
 async def start_seconds(broker: OwnBroker | ApacheBroker) -> float:
-    """Start a broker; the seconds from exec until it serves and its name server knows it."""
+    """Start a broker; return the seconds from exec until it is registered."""
     began = time.monotonic()
     await broker.start(_START_SECONDS)
     return time.monotonic() - began
 
 
 def load_client(home: Path, namesrv_address: str) -> LoadClient:
-    """The load program."""
+    """Return the load program."""
     return LoadClient(toolchain.bench_client(), namesrv_address, home)
 
 
 async def without_errors(measure: Callable[[], Awaitable[LoadResult]]) -> LoadResult:
-    """A measurement in which no send failed; one with failures is none, and is tried again a few times."""
+    """Return a measurement without failed sends; one with failures is repeated a few times."""
     for attempt in range(1, _ATTEMPTS + 1):
         result = await measure()
         if not result.errors:
@@ -116,7 +116,7 @@ async def without_errors(measure: Callable[[], Awaitable[LoadResult]]) -> LoadRe
 
 
 async def has_message(port: int, topic: str, number: int) -> bool:
-    """Whether a message that was filled in is found by its unique key."""
+    """Whether a message is found by its unique key."""
     asked = request(
         RequestCode.QUERY_MESSAGE,
         topic=topic,

@@ -1,4 +1,4 @@
-"""Sends that are answered when they are on the disk (SYNC_FLUSH): ours beside Apache's."""
+"""Sends that are answered after a flush (SYNC_FLUSH): ours and Apache's broker."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ async def sync_flush(bench: StoreBench) -> Sequence[Figure]:
     """SYNC_FLUSH: sends of 1 KiB with 64 threads, and with one."""
     async with AsyncExitStack() as stack:
         ours_at = await stack.enter_async_context(OwnNamesrv())
-        theirs_at = await stack.enter_async_context(OwnNamesrv())
+        peer_at = await stack.enter_async_context(OwnNamesrv())
         folder = bench.folder("sync-flush")
         await stack.enter_async_context(own_broker(ours_at.address, folder / "ours", _SYNC))
-        await stack.enter_async_context(apache_broker(theirs_at.address, folder / "theirs", _SYNC))
+        await stack.enter_async_context(apache_broker(peer_at.address, folder / "peer", _SYNC))
         ours = load_client(folder / "client-ours", ours_at.address)
-        theirs = load_client(folder / "client-theirs", theirs_at.address)
-        for client in (ours, theirs):
+        peer = load_client(folder / "client-peer", peer_at.address)
+        for client in (ours, peer):
             print(f"  warming up for {bench.warm_up_seconds} s", flush=True)
             await _many(client, bench.warm_up_seconds)
         many = Figure(
@@ -38,7 +38,7 @@ async def sync_flush(bench: StoreBench) -> Sequence[Figure]:
             await alternate(
                 [figure],
                 _side(measure, ours, bench.seconds),
-                _side(measure, theirs, bench.seconds),
+                _side(measure, peer, bench.seconds),
                 bench.rounds,
             )
         return [many, one]

@@ -1,4 +1,4 @@
-"""Messages with a time: how late they come, and what a million of them costs that wait."""
+"""Timed messages: their lateness, and the cost of a million pending ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.raw_client import RawClient, raw_client
 _TOPIC = "Timed"
 _BODY = b"x" * 128
 _A_SECOND = 2000
-# The sends come first, and have time for themselves.
+# The sends come first, without overlap.
 _LEAD_MS = 10_000
 _BACKLOG = 1_000_000
 _HOUR_MS = 3600 * 1000
@@ -35,30 +35,30 @@ _ENTERED_SECONDS = 300.0
 
 
 async def timers(bench: StoreBench) -> Sequence[Figure]:
-    """2,000 messages a second come at their time: how late."""
+    """Lateness of 2,000 timed messages per second."""
     figures = [
         Figure(f"{_A_SECOND:,} messages a second with a time: late by, p99", "s", ours_at_most=1.2),
         Figure("the same, median", "s"),
     ]
     async with OwnNamesrv() as namesrv:
         ours = own_broker(namesrv.address, bench.folder("timers", "ours"))
-        theirs = apache_broker(namesrv.address, bench.folder("timers", "theirs"))
+        peer = apache_broker(namesrv.address, bench.folder("timers", "peer"))
         try:
-            for broker in (ours, theirs):
+            for broker in (ours, peer):
                 await broker.start()
                 async with raw_client(broker.port) as client:
                     assert (await client.ask(create_topic(_TOPIC, 1))).code == ResponseCode.SUCCESS
             await alternate(
-                figures, _lateness(ours, bench.seconds), _lateness(theirs, bench.seconds), bench.rounds
+                figures, _lateness(ours, bench.seconds), _lateness(peer, bench.seconds), bench.rounds
             )
         finally:
             ours.close()
-            theirs.close()
+            peer.close()
     return figures
 
 
 async def timer_backlog(bench: StoreBench) -> Sequence[Figure]:
-    """1,000,000 messages wait for their time: a start with them, memory, CPU while none is due."""
+    """1,000,000 pending timed messages: start, memory, CPU while none is due."""
     count = bench.scaled(_BACKLOG)
     figures = [
         Figure(f"{count:,} messages wait: from start to all known", "s", ours_at_most=5.0),
@@ -117,9 +117,9 @@ def _now_ms() -> int:
 
 
 async def _send_all(client: RawClient, deliver_at_ms: Iterable[int]) -> None:
-    """Send a message for each time; while some are answered the next ones are on their way.
+    """Send a message for each time, with several sends in flight.
 
-    What a broker that is not warm refuses is sent again.
+    A send that a cold broker refuses is repeated.
     """
     refused = list(deliver_at_ms)
     while refused:
@@ -134,7 +134,7 @@ async def _send_all(client: RawClient, deliver_at_ms: Iterable[int]) -> None:
 
 
 async def _refused(client: RawClient, under_way: Mapping[int, int]) -> list[int]:
-    """The times of those sends that a busy broker refuses."""
+    """Return the times of the sends that a busy broker refused."""
     refused = []
     for _ in under_way:
         answer = await client.receive()
@@ -150,7 +150,7 @@ def _timed(deliver_at_ms: int) -> Mapping[str, str]:
 
 
 async def _read(client: RawClient, begin: int, count: int) -> list[MessageExt]:
-    """So many messages from an offset on, once they are there."""
+    """Wait for `count` messages from an offset on, and return them."""
     messages: list[MessageExt] = []
     while len(messages) < count:
         answer = await client.ask(pull(_TOPIC, offset=begin + len(messages)))
@@ -162,7 +162,7 @@ async def _read(client: RawClient, begin: int, count: int) -> list[MessageExt]:
 
 
 async def _until_waiting(client: RawClient, count: int) -> None:
-    """The broker says that so many wait."""
+    """Wait until the broker reports `count` pending messages."""
     async with asyncio.timeout(_ENTERED_SECONDS):
         while True:
             answer = await client.ask(request(RequestCode.GET_BROKER_RUNTIME_INFO))

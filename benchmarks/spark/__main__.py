@@ -62,14 +62,14 @@ class Results:
 
     def figures(self) -> list[Figure]:
         """Return a line for each configuration of this project's broker."""
-        theirs = [each.value for each in self.by_side.get("Kafka", [])]
+        peer = [each.value for each in self.by_side.get("Kafka", [])]
         return [
             Figure(
                 self.row.title + ("" if side == _AS_IT_COMES else " (large pulls)"),
                 self.row.unit,
                 **asdict(self.row.goal),
                 ours=[each.value for each in measured],
-                theirs=theirs,
+                peer=peer,
             )
             for side, measured in self.by_side.items()
             if side != "Kafka"

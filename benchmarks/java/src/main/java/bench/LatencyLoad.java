@@ -13,8 +13,8 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * {@code latency --rate 5000 --size 1024 --threads 32}: from the call of send until the listener has the message, in
- * one process with one clock. Where the broker does not keep up with the plan, the rate says so.
+ * {@code latency --rate 5000 --size 1024 --threads 32}: from the moment when a send is due until the listener has
+ * the message, in one process with one clock. If the broker does not keep up with the plan, the rate shows it.
  */
 final class LatencyLoad {
     private static final long CONSUMER_READY_SECONDS = 60;
@@ -77,24 +77,20 @@ final class LatencyLoad {
     }
 
     /**
-     * Every thread sends its share of the rate, at its own moments: what a slow broker or a pause made it miss is left
-     * out. Sent in a rush, or at once and from then on, it would bring all threads into step: bursts, not a rate.
+     * Every thread sends its share of the rate, at its own moments. A message counts from the moment when its send was
+     * due, also if a slow broker or a pause delays that send: otherwise the slowest moments would not be counted.
      */
     private void send(int first) {
         long step = threads * periodNanos;
         long due = System.nanoTime() + first * periodNanos;
         while (!window.isOver()) {
             LockSupport.parkNanos(due - System.nanoTime());
-            due += step;
-            long late = System.nanoTime() - due;
-            if (late > 0) {
-                due += (late / step + 1) * step;
-            }
             try {
-                errors.isStored(producers.producer().send(producers.message(stamp(System.nanoTime()))));
+                errors.isStored(producers.producer().send(producers.message(stamp(due))));
             } catch (Exception e) {
                 errors.count(e);
             }
+            due += step;
         }
     }
 
