@@ -1,9 +1,9 @@
-"""A member of a consumer group, as a process, until SIGTERM.
+"""A member of a consumer group as a process, until SIGTERM.
 
 group_member NAMESRV TOPIC GROUP [--orderly] [--popping]
 
-Prints `ready`, and for every message a line: its body, and when (ns, the machine's monotonic clock) its call
-began and ended.
+Prints `ready`, and after each call of the listener one line per message: its body, then when the call began
+and ended (nanoseconds of the machine's monotonic clock).
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ import asyncio
 import signal
 import sys
 import time
+from typing import Final
 
 from rmq_client import ConsumerTiming, MessageExt, PopSettings, PushConsumer
 
-# Quick enough to see many changes in a short test; commits and waits are as they are by default.
-_TIMING = ConsumerTiming(rebalance_seconds=2.0, rebalance_again_seconds=0.1, lock_renewal_seconds=1.0)
-_POP = PopSettings(invisible_seconds=5.0)
+COMMIT_SECONDS: Final = 1.0
+# Shorter intervals than the defaults, so that a test of seconds sees many rebalances and commits.
+_TIMING: Final = ConsumerTiming(
+    rebalance_seconds=2.0,
+    rebalance_again_seconds=0.1,
+    commit_seconds=COMMIT_SECONDS,
+    lock_renewal_seconds=1.0,
+)
+_POP: Final = PopSettings(invisible_seconds=5.0)
 
 
 async def listen(messages: list[MessageExt]) -> None:
