@@ -28,7 +28,7 @@ from tests.crash.group_member import COMMIT_SECONDS
 from tests.support.own_servers import OwnNamesrv, own_cluster
 from tests.support.waiting import until
 
-_SECONDS = float(os.environ.get("RMQ_GROUP_SECONDS", "5"))
+_SECONDS = float(os.environ.get("RMQ_GROUP_SECONDS", "4"))
 _ROOT = Path(__file__).resolve().parents[2]
 _TOPIC, _GROUP, _QUEUES = "Churn", "g", 4
 _MAX_MEMBERS = 3
@@ -128,8 +128,16 @@ class _Churn:
             await asyncio.to_thread(member.leave)
 
     async def kill_oldest(self) -> None:
-        """Kill the member that has lived longest: most of its deliveries must be committed by then."""
-        await self.kill(self._alive[0])
+        """Kill the oldest member, once it has consumed for longer than a commit may take."""
+        member = self._alive[0]
+        begin = len(member.deliveries)
+
+        def seconds() -> float:
+            since = member.deliveries[begin:]
+            return (since[-1].ended_ns - since[0].ended_ns) / 1e9 if since else 0.0
+
+        await until(lambda: seconds() > COMMIT_SECONDS + _SLACK_SECONDS, timeout_seconds=30)
+        await self.kill(member)
 
     async def kill(self, member: _Member) -> None:
         """Kill a member after a call of its listener, before that message is committed or acknowledged."""
@@ -215,8 +223,8 @@ async def test_no_message_is_lost_when_members_join_leave_and_are_killed(
                 await churn.join()
                 while loop.time() < end:
                     await churn.step()
-                await churn.join()
                 await churn.kill_oldest()
+                await churn.join()
                 stop.set()
                 await sending
             expected = {(queue, offset) for queue, count in counts.items() for offset in range(count)}
