@@ -1,14 +1,16 @@
-"""`rmq-broker` over a disk that a test decides about: `broker_process OPTIONS -- ARGUMENTS OF RMQ-BROKER`.
+"""`rmq-broker` over a disk that a test controls: `broker_process OPTIONS -- ARGUMENTS OF RMQ-BROKER`.
 
-What a flush does is asked for at every flush, in the file of `--faults`, so that it can change meanwhile:
+Before each flush the file given by `--faults` is read, so that a test can change it meanwhile. Its JSON keys:
 
-    delay_seconds   how long it takes
-    error           it fails with EIO, and what it was to bring to the disk is lost for good: as with Linux,
-                    where the next flush succeeds without the pages that this one could not write
-    only            it concerns files with this in their path
+    delay_seconds   duration of the flush
+    error           if true, the flush fails with EIO. Its data is lost for good: as on Linux, later flushes
+                    succeed without the pages that could not be written
+    only            restricts the fault to files with this text in their path
 
-With `--memory` what was flushed is kept for a power cut (`tests/support/power_loss.py`). With `--no-flush`
-nothing is ever flushed, and nobody is told: the tests have to notice.
+Each flush that a fault concerned adds a byte to a file beside it, `met`.
+
+With `--memory`, flushed data is kept for a power cut (`tests/support/power_loss.py`). With `--no-flush`, no
+flush is made and the broker is not told: tests must notice.
 """
 
 from __future__ import annotations
@@ -55,7 +57,10 @@ def _handler(options: argparse.Namespace, memory: SyncedMemory | None) -> Callab
         if options.no_flush:
             return False
         faults = json.loads(options.faults.read_text()) if options.faults else {}
-        concerned = faults.get("only", "") in call.path
+        concerned = bool(faults) and faults.get("only", "") in call.path
+        if concerned:
+            with options.faults.with_name("met").open("ab") as met:
+                met.write(b".")
         if concerned and faults.get("error"):
             if memory is not None:
                 memory.lost(call)
@@ -63,9 +68,9 @@ def _handler(options: argparse.Namespace, memory: SyncedMemory | None) -> Callab
         if memory is not None:
             memory.flushed(call)
         if concerned:
-            # What is written from now on is not part of this flush.
+            # Later writes are not part of this flush.
             time.sleep(faults.get("delay_seconds", 0))
-        return memory is None  # the memory is the disk: why wait for another one
+        return memory is None  # otherwise the memory is the disk
 
     return handle
 

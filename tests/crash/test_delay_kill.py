@@ -1,4 +1,4 @@
-"""Delayed messages and kill -9: none is lost or early, and only what was not written to disk comes twice."""
+"""Delayed messages and kill -9: none is lost or early, and few are delivered again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROUNDS = 3
 _A_ROUND = 100
 _POLL_SECONDS = 0.02
 _WAITING, _DELIVERED = ("SCHEDULE_TOPIC_XXXX", 0), ("T", 0)
-# So that some offsets are on the disk when it is killed.
+# Short intervals, so that some offsets are on the disk when the broker is killed.
 _SETTINGS = {
     "flushDelayOffsetInterval": "100",
     "flushIntervalCommitLog": "50",
@@ -31,7 +31,7 @@ _SETTINGS = {
 
 
 @pytest.mark.timeout(90)
-async def test_each_delayed_message_comes(tmp_path: Path, flush_mode: str, seed: int) -> None:
+async def test_each_delayed_message_is_delivered(tmp_path: Path, flush_mode: str, seed: int) -> None:
     chance = random.Random(seed)
     numbers: list[int] = []
     async with FaultyBroker(tmp_path, flush_mode, settings=_SETTINGS) as broker:
@@ -45,7 +45,7 @@ async def test_each_delayed_message_comes(tmp_path: Path, flush_mode: str, seed:
             stored = await _all_delivered(broker.port, sent_before + _A_ROUND)
             now = [int(message.body) for message in stored]
             assert now[: len(numbers)] == numbers
-            _check_doubles(Counter(numbers), Counter(now), written)
+            _check_duplicates(Counter(numbers), Counter(now), written)
             assert list(dict.fromkeys(now)) == list(range(sent_before + _A_ROUND))
             numbers = now
             check_directory(broker.store_path)
@@ -58,14 +58,20 @@ async def test_each_delayed_message_comes(tmp_path: Path, flush_mode: str, seed:
     assert broker.logged_errors() == []
 
 
-def _check_doubles(before: Counter[int], now: Counter[int], written: int) -> None:
-    """What the file said before the restart had been delivered was not delivered again."""
-    for number in range(written):
-        assert now[number] == max(1, before[number])
+def _check_duplicates(before: Counter[int], now: Counter[int], written: int) -> None:
+    """Compare deliveries by number before a round and after it. In between, the broker was killed once.
+
+    A message before the offset that the file had at the kill is not delivered again, any other once at most.
+    """
+    for number, times in now.items():
+        if number < written:
+            assert times == max(1, before[number]), f"{number} was delivered again"
+        else:
+            assert times <= max(1, before[number]) + 1, f"{number} was delivered {times} times"
 
 
 def _written(root: Path) -> int:
-    """How far the first level has been delivered, by the file; 0 where there is none yet."""
+    """The offset of the first delay level in the file; 0 if there is no file yet."""
     path = root / "config" / "delayOffset.json"
     if not path.exists():
         return 0
@@ -78,7 +84,7 @@ async def _make_topic(port: int) -> None:
 
 
 async def _send(port: int, numbers: range) -> None:
-    """Delayed messages; their numbers are their places in the level's queue."""
+    """Send delayed messages whose numbers are their offsets in the queue of the delay level."""
     async with raw_client(port) as client:
         for number in numbers:
             place = sent(await client.ask(send("T", b"%d" % number, properties={"DELAY": "1"})))
@@ -86,7 +92,7 @@ async def _send(port: int, numbers: range) -> None:
 
 
 async def _until_stored(port: int, count: int) -> None:
-    """So many were delivered."""
+    """Wait until `count` messages were delivered."""
     async with asyncio.timeout(20), raw_client(port) as client:
         while True:
             if await end_of(client, _DELIVERED) >= count:
@@ -95,7 +101,7 @@ async def _until_stored(port: int, count: int) -> None:
 
 
 async def _all_delivered(port: int, count: int) -> list[MessageExt]:
-    """Everything that was delivered, once so many different ones are there."""
+    """Wait until `count` different messages were delivered; return all deliveries."""
     async with asyncio.timeout(20):
         while True:
             messages = (await read_queues(port, [_DELIVERED]))[_DELIVERED]
