@@ -43,7 +43,7 @@ unit: install ## the unit tests: no daemons, no foreign programs
 
 test-long: install test-crash test-spark-kill ## everything long and rare: hours
 	$(BIN)/pytest --long -m long
-	HYPOTHESIS_PROFILE=long $(BIN)/pytest -m hypothesis
+	HYPOTHESIS_PROFILE=long $(BIN)/pytest -m hypothesis --timeout 1200
 	$(BIN)/python -m tests.spark.versions $(SPARK_VERSIONS)
 	$(BIN)/python -m tests.crash.soak
 

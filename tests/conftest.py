@@ -23,10 +23,12 @@ from tests.support.loops import LOOPS, new_loop
 
 # Test machines are shared: the duration of one example says nothing about the code.
 _HEALTH_CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
-# `make test` checks the same examples each time. `make test-long` draws new ones, and prints for each failure
-# the decorator that replays it (@reproduce_failure).
+# `make test` checks the same examples each time. `make test-long` draws new ones, ten times as many
+# (tests/support/examples.py), and prints for each failure the decorator that replays it (@reproduce_failure).
 settings.register_profile("tests", deadline=None, suppress_health_check=_HEALTH_CHECKS, derandomize=True)
-settings.register_profile("long", deadline=None, suppress_health_check=_HEALTH_CHECKS, print_blob=True)
+settings.register_profile(
+    "long", deadline=None, suppress_health_check=_HEALTH_CHECKS, print_blob=True, max_examples=1000
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
 _loop_errors: list[dict[str, Any]] = []

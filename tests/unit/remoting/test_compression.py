@@ -18,6 +18,7 @@ from rmq_remoting.message_errors import (
     DecompressionError,
     UnknownCompressionError,
 )
+from tests.support.examples import examples
 from tests.support.golden import json_lines
 
 GOLDEN = json_lines("wire/messages.jsonl", "compressed body")
@@ -43,7 +44,6 @@ def test_unknown_type(number: int) -> None:
 
 @all_types
 @given(body=st.binary(max_size=2000))
-@settings(deadline=None)
 def test_round_trip(compression: CompressionType, body: bytes) -> None:
     assert decompress(compress(body, compression), compression, len(body)) == body
 
@@ -72,7 +72,7 @@ def test_a_truncated_body_is_refused(compression: CompressionType) -> None:
 
 @all_types
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_damage_raises_the_typed_error(compression: CompressionType, data: st.DataObject) -> None:
     raw = bytearray(compress(b"abcdefgh" * 20 + bytes(range(64)), compression))
     for bit in data.draw(st.lists(st.integers(0, len(raw) * 8 - 1), min_size=1, max_size=4)):
@@ -105,6 +105,7 @@ _MEASURE_A_BOMB = """
 import resource, sys
 from rmq_remoting.compression import CompressionType, compress, decompress
 from rmq_remoting.message_errors import DecompressedTooLargeError
+from tests.support.examples import examples
 
 compression = CompressionType[sys.argv[1]]
 decompress(compress(b"warm up", compression), compression)

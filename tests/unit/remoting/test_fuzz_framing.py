@@ -12,6 +12,7 @@ from rmq_remoting.command import RemotingCommand, Serialization
 from rmq_remoting.errors import HeaderDecodeError, ProtocolError
 from rmq_remoting.framing import FrameDecoder, encode_frame
 from rmq_remoting.serialization import binary, json
+from tests.support.examples import examples
 from tests.support.frames import binary_header, decode_one, golden_frames, raw_frame
 
 # Small frames give the mutations more to hit.
@@ -81,7 +82,7 @@ def fed(stream: bytes, cuts: list[int]) -> tuple[list[dict[str, Any]], str, int]
     return [attributes(command) for command in commands], str(decoder.failure), waiting
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.one_of(st.binary(max_size=60), mutated_frames(), st.sampled_from(FRAMES)), max_size=4),
     st.lists(st.integers(0, 2000), max_size=6),
@@ -91,7 +92,7 @@ def test_any_stream_however_it_is_cut(parts: list[bytes], cuts: list[int]) -> No
     assert fed(stream, cuts) == fed(stream, [])
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(mutated_frames())
 def test_a_mutated_header_is_decoded_or_refused(frame: bytes) -> None:
     decoder = FrameDecoder()
@@ -100,7 +101,7 @@ def test_a_mutated_header_is_decoded_or_refused(frame: bytes) -> None:
     assert decoder.failure is None or isinstance(decoder.failure, ProtocolError)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.one_of(st.binary(max_size=80), st.binary(max_size=40).map(lambda ext: binary_header(ext=ext))))
 @example(binary_header(remark_length=-1))
 @example(b"\xff" * 21)
@@ -156,7 +157,7 @@ def text_of(value: Any) -> str:
             return repr(value)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.one_of(st.binary(max_size=40), json_headers()))
 def test_any_json_header(header: bytes) -> None:
     try:
@@ -184,7 +185,7 @@ COMMANDS = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(COMMANDS)
 def test_every_command_round_trips(command: RemotingCommand) -> None:
     read = decode_one(encode_frame(command))
@@ -193,7 +194,7 @@ def test_every_command_round_trips(command: RemotingCommand) -> None:
     assert read.serialization is command.serialization
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.integers(0, 255), st.binary(max_size=30))
 def test_any_serialization_byte(serialization: int, header: bytes) -> None:
     decoder = FrameDecoder()

@@ -17,6 +17,7 @@ from rmq_remoting.framing import encode_frame
 from rmq_remoting.headers.base import Header
 from rmq_remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rmq_remoting.headers.send import SendHeaderDecoder, SendMessageResponseHeader
+from tests.support.examples import examples
 from tests.support.frames import decode_one, golden_frames
 
 for module in pkgutil.iter_modules(headers.__path__):
@@ -56,7 +57,7 @@ def fields_for(draw: st.DrawFn, decoder: Any) -> dict[str, str]:
     return draw(st.dictionaries(st.sampled_from([*names, "other"]), VALUES, max_size=len(names) + 1))
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(st.data())
 def test_any_fields(data: st.DataObject) -> None:
     decoder = data.draw(st.sampled_from(DECODERS))
@@ -84,7 +85,7 @@ SENDS = [
 ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.sampled_from(SENDS), st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=5)), max_size=3))
 def test_any_send(frame: bytes, changes: list[tuple[int, bytes]]) -> None:
     decoder = SendHeaderDecoder()

@@ -12,6 +12,7 @@ from rmq_remoting.message import Message
 from rmq_remoting.message_batch import decode_batch, encode_batch
 from rmq_remoting.message_errors import MessageDecodeError, MessageEncodeError
 from rmq_remoting.message_properties import decode_properties, encode_properties
+from tests.support.examples import examples
 from tests.support.golden import json_lines
 from tests.unit.remoting.message_samples import int_of_bits, properties
 
@@ -49,14 +50,13 @@ def test_empty() -> None:
 
 
 @given(st.lists(st.tuples(st.binary(max_size=30), int_of_bits(32), properties), max_size=5))
-@settings(deadline=None)
 def test_round_trip(parts: list[tuple[bytes, int, dict[str, str]]]) -> None:
     items = decode_batch(encode_batch([message(*part) for part in parts]))
     assert items == [(flag, body, encode_properties(own)) for body, flag, own in parts]
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_damage_raises_the_typed_error(data: st.DataObject) -> None:
     raw = bytearray(bytes.fromhex(GOLDEN["hex"]))
     for bit in data.draw(st.lists(st.integers(0, len(raw) * 8 - 1), max_size=3)):

@@ -34,6 +34,7 @@ from rmq_remoting.message_ids import parse_offset_message_id
 from rmq_remoting.record_checksum import record_checksum_matches
 from rmq_remoting.socket_addresses import decode_address, encode_address
 from rmq_remoting.sys_flags import MessageSysFlag
+from tests.support.examples import examples
 from tests.support.golden import json_file, json_lines
 from tests.unit.remoting.message_samples import message_of_row, messages, properties, same_address
 
@@ -296,7 +297,7 @@ class TestDamage:
 
 class TestRandomMessages:
     @given(st.lists(messages, max_size=4), st.booleans())
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(150))
     def test_round_trip(self, sent: list[MessageExt], append_checksum: bool) -> None:
         records = [encode_stored_message(message, append_checksum=append_checksum) for message in sent]
         decoded = decode_messages(b"".join(records), check_crc=True)
@@ -308,12 +309,12 @@ class TestRandomMessages:
             assert without_derived_fields(message) == without_derived_fields(original)
 
     @given(st.binary(max_size=400))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=examples(300))
     def test_random_bytes(self, raw: bytes) -> None:
         decodes_or_raises_the_typed_error(raw)
 
     @given(st.data())
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=examples(300))
     def test_damaged_golden_records(self, data: st.DataObject) -> None:
         raw = bytearray(
             b"".join(bytes.fromhex(data.draw(st.sampled_from(STORED), label="row")["hex"]) for _ in range(2))
@@ -325,7 +326,7 @@ class TestRandomMessages:
         decodes_or_raises_the_typed_error(bytes(raw[:cut]))
 
     @given(st.lists(st.tuples(st.binary(max_size=20), properties), min_size=1, max_size=4), st.data())
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100))
     def test_damaged_inner_batches(
         self, items: list[tuple[bytes, dict[str, str]]], data: st.DataObject
     ) -> None:

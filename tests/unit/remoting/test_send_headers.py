@@ -21,6 +21,7 @@ from rmq_remoting.headers.send import (
     SendTarget,
 )
 from rmq_remoting.serialization.binary import decode_ext_fields, encode_ext_fields
+from tests.support.examples import examples
 from tests.support.frames import GoldenFrame, decode_one, ext_field, golden_frames
 
 BORN = "1700000000000"
@@ -148,7 +149,7 @@ def raw_of(shape: list[Field], born: str, properties: str) -> bytes:
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     st.lists(shapes(), min_size=1, max_size=3),
     st.lists(st.tuples(st.integers(0, 2), GOOD_BORNS | BORNS, TEXTS), min_size=3, max_size=6),
@@ -163,7 +164,7 @@ def test_both_ways_of_decoding_give_the_same(
         assert outcome(fast, decoder, raw, code) == outcome(slow, raw, code)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=60), st.integers(0, 200), st.booleans())
 def test_damaged_maps_are_protocol_errors_when_the_target_is_cached(
     noise: bytes, at: int, insert: bool

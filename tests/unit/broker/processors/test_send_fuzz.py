@@ -23,6 +23,7 @@ from rmq_remoting.message_batch import encode_batch
 from rmq_remoting.message_codec import decode_messages
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support.broker_requests import send
+from tests.support.examples import examples
 from tests.support.frames import decode_one
 from tests.unit.broker.delivery.parts import redirection_of
 from tests.unit.broker.parts import Clock, broker_settings
@@ -128,7 +129,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Broker]:
 _LOG_END = [0]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(_sends())
 def test_a_send_is_refused_or_can_be_read(broker: _Broker, command: RemotingCommand) -> None:
     before = broker.ends()

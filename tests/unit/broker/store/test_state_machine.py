@@ -25,6 +25,7 @@ from rmq_broker.store.message_store import MessageStore
 from rmq_broker.store.reading.results import GetStatus
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
+from tests.support.examples import examples
 from tests.support.flush_calls import FlushCall, intercepted_flushes
 from tests.support.power_loss import SyncedMemory, cut_power
 from tests.unit.broker.parts import broker_settings
@@ -303,5 +304,6 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.commit_log.max_offset == self.log_end
 
 
-StoreMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
-test_store = pytest.mark.timeout(600)(StoreMachine.TestCase)  # a failing example is made short first
+StoreMachine.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=40)
+# Long, because Hypothesis shrinks a failing example before it reports.
+test_store = pytest.mark.timeout(examples(600))(StoreMachine.TestCase)

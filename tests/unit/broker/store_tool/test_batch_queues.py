@@ -19,6 +19,7 @@ from rmq_broker.store_tool.verify_queues import QueueCheck
 from rmq_remoting.compression import CompressionType, compress
 from rmq_remoting.message import MessageExt
 from rmq_remoting.message_batch import encode_batch
+from tests.support.examples import examples
 from tests.unit.broker.store_tool.parts import (
     BATCH_QUEUE_FILE_BYTES,
     StoreWriter,
@@ -127,7 +128,7 @@ def test_units_equal_those_of_the_broker(writer: StoreWriter) -> None:
 
 
 @given(st.integers(0, len(COUNTS) * UNIT.size - 1), st.integers(0, 7))
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 def test_every_changed_bit_that_readers_use_is_found(writer: StoreWriter, at: int, bit: int) -> None:
     path, position = batch_path(writer.root, at // BATCH_QUEUE_FILE_BYTES), at % BATCH_QUEUE_FILE_BYTES
     before = path.read_bytes()[position]
@@ -141,7 +142,7 @@ def test_every_changed_bit_that_readers_use_is_found(writer: StoreWriter, at: in
 
 
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_repair_restores_damaged_units(writer: StoreWriter, data: st.DataObject) -> None:
     before = content_of(writer.root)
     paths = data.draw(st.lists(st.sampled_from(sorted(before)), min_size=1, unique=True))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rmq_broker.store_tool.index_files import IndexFile, index_paths
 from rmq_broker.store_tool.verify import VerifyOptions, verify
 from rmq_remoting.message import MessageExt
+from tests.support.examples import examples
 from tests.unit.broker.store_tool.parts import (
     INDEX_SLOTS,
     StoreWriter,
@@ -64,7 +65,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> IntactStore:
 
 
 @given(st.data(), st.integers(0, 7))
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 def test_any_bit_of_a_record_with_its_own_checksum(
     summed: IntactStore, data: st.DataObject, bit: int
 ) -> None:
@@ -77,7 +78,7 @@ def test_any_bit_of_a_record_with_its_own_checksum(
 
 
 @given(st.data(), st.integers(0, 7))
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 def test_bytes_of_a_record_that_are_checked(plain: IntactStore, data: st.DataObject, bit: int) -> None:
     message = data.draw(st.sampled_from(plain.writer.messages[:40]))
     body_at, topic_at = 88, 88 + len(message.body)
@@ -106,7 +107,7 @@ def test_the_blank_at_the_end_of_a_file(plain: IntactStore) -> None:
 
 
 @given(st.data(), st.integers(0, 7))
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 def test_any_bit_of_a_queue_entry(plain: IntactStore, data: st.DataObject, bit: int) -> None:
     message = data.draw(st.sampled_from(plain.writer.messages))
     at = message.queue_offset * 20 + data.draw(st.integers(0, 19))
@@ -115,7 +116,7 @@ def test_any_bit_of_a_queue_entry(plain: IntactStore, data: st.DataObject, bit: 
 
 
 @given(st.data(), st.integers(0, 7))
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 def test_any_bit_of_an_index_file(plain: IntactStore, data: st.DataObject, bit: int) -> None:
     path = data.draw(st.sampled_from(index_paths(plain.root / "index")[0]))
     file = IndexFile(path)
@@ -134,7 +135,7 @@ def test_the_number_of_slots_can_be_given(plain: IntactStore) -> None:
 
 
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_repair_restores_damaged_files(plain: IntactStore, data: st.DataObject) -> None:
     before = queues_and_index(plain.root)
     paths = data.draw(st.lists(st.sampled_from(sorted(before)), min_size=1, max_size=5, unique=True))

@@ -23,6 +23,7 @@ from rmq_remoting.message_codec import MAGIC_BLANK
 from rmq_remoting.message_errors import MessageDecodeError
 from rmq_remoting.sys_flags import MessageSysFlag
 from tests.support import golden_store
+from tests.support.examples import examples
 from tests.support.golden import json_lines
 from tests.unit.spark.decoding.reference_decoder import Row, reference_rows, rows_of
 from tests.unit.spark.decoding.stored_records import (
@@ -133,7 +134,7 @@ class TestGoldenStore:
 
 
 class TestRandomRecords:
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(
         st.lists(st.lists(stored_records, max_size=5).map(b"".join), max_size=3),
         st.integers(-1, 21),
@@ -160,14 +161,14 @@ class TestRandomRecords:
         found = fast_rows(chunks, columns, begin=begin, end=end, mode=mode, **options)
         assert found == only(slow, columns)
 
-    @settings(max_examples=50)
+    @settings(max_examples=examples(50))
     @given(st.lists(stored_records, min_size=1, max_size=6).map(b"".join))
     def test_single_columns(self, chunk: bytes) -> None:
         slow = reference_rows([chunk], begin=FIRST, end=LAST)
         for name in ALL:
             assert fast_rows([chunk], [name]) == only(slow, [name])
 
-    @settings(max_examples=300)
+    @settings(max_examples=examples(300))
     @given(
         st.lists(stored_records, min_size=1, max_size=4).map(b"".join),
         st.data(),

@@ -18,6 +18,7 @@ from pyspark_rocketmq.driver.rate_limit import RateLimiter
 from pyspark_rocketmq.offsets import QueueKey, QueueOffsets
 from pyspark_rocketmq.options.limits import PlanLimits, TriggerLimits
 from pyspark_rocketmq.ranges import QueueRange
+from tests.support.examples import examples
 from tests.unit.spark.samples import near_keys
 
 _BROKERS = ("x", "y")
@@ -151,4 +152,4 @@ class Stream(RuleBasedStateMachine):
 
 
 TestStream = Stream.TestCase
-TestStream.settings = settings(max_examples=60, stateful_step_count=40)
+TestStream.settings = settings(max_examples=examples(60), stateful_step_count=40)

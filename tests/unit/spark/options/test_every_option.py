@@ -16,6 +16,7 @@ from pyspark_rocketmq.options import Anchor, AtOffsets, AtTimes, ReadOptions, Wr
 from pyspark_rocketmq.options.parsing import Mode, OptionGroup, OptionInfo, OtherMode, option_infos
 from rmq_remoting.command import Serialization
 from rmq_remoting.compression import CompressionType
+from tests.support.examples import examples
 
 from .samples import base_for, mode_of
 
@@ -274,7 +275,7 @@ _texts = st.text(max_size=20) | _json_like | _time_like | _edge_times | st.integ
 
 
 @given(st.sampled_from(_OPTIONS), _texts)
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 def test_any_text_is_parsed_or_rejected(option: tuple[type[OptionGroup], OptionInfo], text: str) -> None:
     model, info = option
     try:

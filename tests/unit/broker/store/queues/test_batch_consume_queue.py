@@ -18,6 +18,7 @@ from rmq_broker.store.queues.batch_consume_queue import (
 )
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY
 from rmq_broker.store.queues.queue_resources import QueueResources
+from tests.support.examples import examples
 
 PER_FILE = 10
 FILE_BYTES = PER_FILE * BATCH_ENTRY_BYTES
@@ -245,7 +246,7 @@ def test_deleting(folder: Path) -> None:
     assert (queue.max_offset, queue.reported_min_offset) == (0, -1)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(st.data())
 def test_look_up_agrees_with_a_list(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Any batches and gaps, any part of them in memory."""

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from rmq_broker.store.log.mapped_file import file_name
 from rmq_broker.store.queues.consume_queue import QUEUE_ENTRY, QUEUE_ENTRY_BYTES, ConsumeQueue
 from rmq_broker.store.queues.queue_resources import QueueResources
+from tests.support.examples import examples
 from tests.unit.broker.store.parts import open_files_of_process
 
 PER_FILE = 300
@@ -555,5 +556,5 @@ class EntryFilesMachine(RuleBasedStateMachine):
             assert last is None
 
 
-EntryFilesMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+EntryFilesMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40)
 test_any_order = EntryFilesMachine.TestCase

@@ -21,6 +21,7 @@ from rmq_broker.store.reading.reader import Reader
 from rmq_broker.store.reading.results import GetResult, GetStatus
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
+from tests.support.examples import examples
 from tests.support.golden import json_lines
 from tests.unit.broker.parts import broker_settings
 from tests.unit.broker.store.parts import fill, log_file, new_store, opened, put
@@ -262,7 +263,7 @@ def test_a_damaged_record_has_no_properties(damaged: bytes) -> None:
     assert properties_of(damaged, 0, len(damaged)) == b""
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     st.lists(
         st.tuples(st.sampled_from([10, 300, 20_000]), st.sampled_from(["red", "blue"])),

@@ -24,6 +24,7 @@ from rmq_broker.store.reading.reader import Reader
 from rmq_broker.store.reading.results import GetResult, GetStatus, ReadStatistics
 from rmq_remoting.java_hash import tags_code
 from rmq_remoting.message_codec import decode_messages
+from tests.support.examples import examples
 from tests.unit.broker.parts import broker_settings
 from tests.unit.broker.store.parts import Clock, fill, log_file, new_store, opened, put, put_batch, template
 
@@ -428,7 +429,7 @@ def test_the_end_of_a_gap_is_looked_for_in_a_thread(tmp_path: Path) -> None:
     store.close()
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.sampled_from([10, 300, 3000, 20_000]), st.sampled_from("ABC")),
